@@ -1,0 +1,70 @@
+# Troupe. `make` alone lists what can be made. The first target that needs it sets up .venv with pinned versions.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+
+# A stamp tells what .venv holds; its name changes with the requirements, so a changed pin sets up anew.
+KEY  := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
+CORE := $(VENV)/.core-$(KEY)
+DEV  := $(VENV)/.dev-$(KEY)
+PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constraints.txt
+
+# Test processes at a time; each uses one core.
+jobs ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train experiment-given base_model test lint fmt clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(DEV) ## Set up .venv with everything to run and develop (PYTHON=python3.12 chooses the interpreter)
+	@echo "$(VENV) is ready: $$($(BIN)/python --version), $$($(BIN)/python -m pip list --format=freeze | grep ^torch==)"
+
+train: experiment-given $(CORE) ## Train a team: exp=NAME [scale=laptop] [args="key=value ..."]
+	@$(BIN)/troupe experiment=$(exp) $(if $(scale),scale=$(scale)) $(args)
+
+experiment-given:
+	@[ -n "$(exp)" ] || { \
+	  echo 'Which experiment?  make train exp=NAME  with NAME one of:'; \
+	  for file in configs/experiment/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
+	  exit 2; } >&2
+
+base_model: $(CORE) ## Make the small base model of scale=laptop again: [args="..."]
+	@$(BIN)/python -m troupe.warm_start $(args)
+
+test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) $(args)
+
+lint: $(DEV) ## Check style, types and which room imports which
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+
+fmt: $(DEV) ## Format the code and fix what can be fixed
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+clean: ## Remove caches and build leftovers (.venv and runs/ stay)
+	@rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@find src configs tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ---------------------------------------------------------------- set-up
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'Troupe needs Python 3.11 or newer: make ... PYTHON=python3.12' >&2; exit 2; }
+	@echo "Setting up $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+
+$(CORE): | $(BIN)/python
+	@echo 'Installing Troupe and its pinned requirements (a minute or two; PyTorch is the large one)'
+	@$(PIP) -e .
+	@rm -f $(VENV)/.core-* $(VENV)/.dev-* && touch $@
+
+$(DEV): | $(BIN)/python
+	@echo 'Installing Troupe, its pinned requirements and the tools of development (a minute or two)'
+	@$(PIP) -e '.[dev]'
+	@rm -f $(VENV)/.core-* $(VENV)/.dev-* && touch $(CORE) $@

@@ -1,0 +1,1 @@
+"""Credit rules (episodes to advantages) and objectives (tensors to a loss)."""

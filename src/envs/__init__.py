@@ -1,0 +1,1 @@
+"""Worlds with a team in them: one file or folder each."""

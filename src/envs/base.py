@@ -1,0 +1,73 @@
+"""The contract of a world with a team in it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Self
+
+from ..experience import Message, Split, Task
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What one step of the acting agents earned and caused.
+
+    ``local`` maps each acting agent to its role-specific reward; ``team`` is the reward that the team's aim gives to
+    this step.  ``info`` holds numbers for the metrics; each key is averaged over candidates.
+    """
+
+    local: Mapping[str, float]
+    team: float
+    done: bool
+    success: bool
+    info: Mapping[str, float] = field(default_factory=dict)
+
+
+class TeamEnv(ABC):
+    """A world with a team in it.  It knows no engine, no tokenizer and no policy.
+
+    An instance is a prototype until :meth:`reset`; then it is one episode.  ``agents`` are the roles in the order in
+    which they act within a turn; ``horizon`` is T, the most turns an episode lasts; ``turn`` counts from 0.
+    """
+
+    agents: tuple[str, ...]
+    horizon: int
+    turn: int
+
+    @abstractmethod
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        """``count`` different tasks of ``split``; the same arguments give the same tasks.
+
+        Raises ``ValueError`` where the split does not hold that many.
+        """
+
+    @abstractmethod
+    def reset(self, task: Task) -> None:
+        """Start an episode of ``task``."""
+
+    @abstractmethod
+    def next_agents(self) -> tuple[str, ...]:
+        """Who acts now: one agent (a sequential micro-transition) or several (simultaneous); none when done."""
+
+    @abstractmethod
+    def observe(self, agent: str) -> Sequence[Message]:
+        """What ``agent`` is told now, as chat messages.  Observing changes nothing."""
+
+    @abstractmethod
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        """Take the texts of exactly :meth:`next_agents`; any text is legal input."""
+
+    @abstractmethod
+    def fork(self) -> Self:
+        """An independent copy whose random state is copied too: siblings meet the same noise."""
+
+    @abstractmethod
+    def state_key(self) -> Hashable:
+        """Equal for two episodes that cannot be told apart from here on."""
+
+    def demonstration(self, agent: str, rng: Random, *, flawed: bool = False) -> str:
+        """What a demonstrator in ``agent``'s place, seeing what it sees, would say: a good one, or a flawed one."""
+        raise TypeError(f"{type(self).__name__} has no demonstrations")

@@ -1,0 +1,281 @@
+"""The two-role workflow of the grid worlds (PettingLLMs, arXiv 2510.11062, section 5): a tool agent proposes, a
+planning agent acts.
+
+A turn is: ``tool`` writes a proposal, the world checks it, ``plan`` sees its own view, the proposal and the check, and
+writes moves.  Only the planner's moves change the world; they stop at the first one that is blocked.  A team of one
+(``team=solo``) sees the board and writes moves.
+
+Rewards.  The team reward of a planner's (or solo agent's) message is 1 if the goal is reached after it, else 0.  The
+team reward of a tool agent's message is 1 if the goal is reached when its proposal is carried out on a copy of the
+world.  The local reward is a small share of the progress towards the goal in solver distance: of the planner, beyond
+the best distance the episode has seen (going back and forth earns nothing); of the tool agent, that its proposal
+would make on the map that it was shown.  No reward is negative, so that trying never costs more than silence.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Literal, Self
+
+from ..experience import Message, Split, Task
+from .base import StepResult, TeamEnv
+from .grid import MOVES, Plan, parse_plan, split_of
+
+TOOL, PLAN, SOLO = "tool", "plan", "solo"
+PlannerView = Literal["full", "local"]
+ToolView = Literal["full", "map"]
+
+
+class UnsupportedWorldError(ValueError):
+    """A variant of a world that cannot run."""
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What carrying out a proposal would do.
+
+    ``success`` and ``blocked`` on the world as it is; ``progress`` in [0, 1] and ``check`` (words) on the map that the
+    tool agent was shown.
+    """
+
+    success: bool
+    blocked: bool
+    progress: float
+    check: tuple[str, ...]
+
+
+class TwoRoleWorld(TeamEnv):
+    """Turn taking, notation and rewards shared by the grid worlds; a world adds its board.
+
+    ``team``: ``pair`` (agents ``tool`` and ``plan``) or ``solo``.  ``tool_view`` and ``planner_view``: what each agent
+    is shown, see the worlds.  ``tool_message``: ``plan`` (the compact notation) or ``program``.  ``local_share``: the
+    weight of progress, 0 for outcome-only rewards.
+    """
+
+    name: str
+
+    def __init__(
+        self,
+        *,
+        size: int,
+        horizon: int,
+        max_moves: int,
+        team: Literal["pair", "solo"],
+        tool_view: ToolView,
+        planner_view: PlannerView,
+        view_radius: int,
+        tool_message: Literal["plan", "program"],
+        local_share: float,
+    ) -> None:
+        choices: dict[str, tuple[str, tuple[str, ...]]] = {
+            "team": (team, ("pair", "solo")),
+            "tool_view": (tool_view, ("full", "map")),
+            "planner_view": (planner_view, ("full", "local")),
+            "tool_message": (tool_message, ("plan", "program")),
+        }
+        for key, (value, known) in choices.items():
+            if value not in known:
+                raise ValueError(f"env.{key}={value} is unknown; {self.name} knows {', '.join(known)}")
+        if tool_message == "program":
+            raise UnsupportedWorldError(
+                "env.tool_message=program: the tool agent would write Python, and this version has no sandbox to run "
+                "it in; model-written programs never run on the host. Use env.tool_message=plan."
+            )
+        for key, number, least in (
+            ("horizon", horizon, 1),
+            ("max_moves", max_moves, 1),
+            ("view_radius", view_radius, 0),
+        ):
+            if number < least:
+                raise ValueError(f"env.{key} must be at least {least}, got {number}")
+        if not 0 <= local_share <= 1:
+            raise ValueError(f"env.local_share must be in [0, 1], got {local_share}")
+        self.size, self.horizon, self.max_moves = size, horizon, max_moves
+        self.agents = (TOOL, PLAN) if team == "pair" else (SOLO,)
+        self.tool_view, self.planner_view, self.view_radius = tool_view, planner_view, view_radius
+        self.local_share = local_share
+        self.turn, self._acting, self._done, self._success = 0, 0, True, False
+        self._proposal, self._last = "", "start"
+        self._check: tuple[str, ...] = ("none",)
+        self._plan = Plan()
+        self._first_distance = self._best_distance = 1
+
+    # ---- what a world adds ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _draw(self, rng: Random) -> Task | None:
+        """A random task of any split, or None where the draw failed."""
+
+    @abstractmethod
+    def _start(self, task: Task) -> None:
+        """Put the pieces on the board."""
+
+    @abstractmethod
+    def _board(self, agent: str) -> list[str]:
+        """The board's words as ``agent`` sees it."""
+
+    @abstractmethod
+    def _distance(self) -> int | None:
+        """The fewest moves to the goal from here; None where it cannot be reached any more."""
+
+    @abstractmethod
+    def _solved(self) -> bool:
+        """Whether the goal is reached."""
+
+    @abstractmethod
+    def _move(self, move: str) -> bool:
+        """Make one move; False, and no change, where it is blocked."""
+
+    @abstractmethod
+    def _dry_run(self, plan: Plan) -> DryRun:
+        """Carry out a proposal on a copy."""
+
+    @abstractmethod
+    def _pieces(self) -> Hashable:
+        """Where the pieces are."""
+
+    @abstractmethod
+    def _expert(self, agent: str, rng: Random) -> tuple[list[str], list[str]]:
+        """A good plan from what ``agent`` sees: its opening words, and its moves."""
+
+    @abstractmethod
+    def _naive(self, agent: str, rng: Random) -> list[str]:
+        """The moves of somebody who heads straight for the goal and does not look for obstacles."""
+
+    @abstractmethod
+    def _aloud(self, agent: str, moves: Sequence[str]) -> list[str]:
+        """``moves`` with the cells they lead to, as ``agent`` imagines them."""
+
+    # ---- the contract ---------------------------------------------------------------------------------------------
+
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        rng = Random(f"{self.name}/{split}/{seed}")
+        found: dict[str, Task] = {}
+        fruitless = 0
+        while len(found) < count:
+            task = self._draw(rng)
+            if task is None or task.split != split or task.task_id in found:
+                fruitless += 1
+                if fruitless > 20_000 + 200 * count:
+                    raise ValueError(f"{self.name}: found only {len(found)} of {count} different {split} tasks")
+                continue
+            found[task.task_id] = task
+        return list(found.values())
+
+    def reset(self, task: Task) -> None:
+        self._start(task)
+        self.turn, self._acting, self._done, self._success = 0, 0, False, False
+        self._proposal, self._last = "", "start"
+        self._check = ("none",)
+        self._plan = Plan()
+        distance = self._distance()
+        if not distance:
+            raise ValueError(f"task {task.task_id} of {self.name} is {'solved' if distance == 0 else 'unsolvable'}")
+        self._first_distance = self._best_distance = distance
+
+    def next_agents(self) -> tuple[str, ...]:
+        return () if self._done else (self.agents[self._acting],)
+
+    def observe(self, agent: str) -> list[Message]:
+        words = [*self._board(agent), "last", self._last]
+        if agent == PLAN:
+            words += ["proposal", *(self._proposal.split() or ["none"]), "check", *self._check]
+        return [{"role": "system", "content": f"{agent} {self.name}"}, {"role": "user", "content": " ".join(words)}]
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        if tuple(actions) != self.next_agents():
+            raise ValueError(f"{self.name} expects a message of {self.next_agents()}, got {tuple(actions)}")
+        ((agent, text),) = actions.items()
+        plan = parse_plan(text, self.size, self.max_moves)
+        return self._propose(text, plan) if agent == TOOL else self._execute(agent, plan)
+
+    def fork(self) -> Self:
+        # Every field is immutable (numbers, strings, tuples, frozen sets), and the worlds draw no noise.
+        return copy.copy(self)
+
+    def state_key(self) -> Hashable:
+        return (self.turn, self._acting, self._done, self._pieces(), self._proposal, self._check, self._last)
+
+    # ---- rewards --------------------------------------------------------------------------------------------------
+
+    def _propose(self, text: str, plan: Plan) -> StepResult:
+        run = self._dry_run(plan)
+        # A malformed proposal is not passed on: its words could be anything.
+        self._proposal = "" if plan.malformed else " ".join(text.split()[: 3 * self.max_moves + 2])
+        self._plan, self._check = plan, ("malformed",) if plan.malformed else run.check
+        self._acting = 1
+        return StepResult(
+            local={TOOL: self.local_share * run.progress},
+            team=float(run.success),
+            done=False,
+            success=False,
+            info={"malformed": plan.malformed, "blocked": run.blocked, "moves": len(plan.moves)},
+        )
+
+    def _execute(self, agent: str, plan: Plan) -> StepResult:
+        blocked = self._carry_out(plan.moves)
+        distance = self._distance()
+        progress = 0.0
+        if distance is not None and distance < self._best_distance:
+            progress = (self._best_distance - distance) / self._first_distance
+            self._best_distance = distance
+        self._success = self._solved()
+        self._last = "malformed" if plan.malformed else "hit" if blocked else "ok"
+        self._proposal, self._check, self._plan = "", ("none",), Plan()
+        self.turn += 1
+        self._acting = 0
+        self._done = self._success or self.turn >= self.horizon
+        return StepResult(
+            local={agent: self.local_share * progress},
+            team=float(self._success),
+            done=self._done,
+            success=self._success,
+            info={"malformed": plan.malformed, "blocked": blocked, "moves": len(plan.moves)},
+        )
+
+    def _carry_out(self, moves: Sequence[str]) -> bool:
+        """Move until the goal is reached or a move is blocked; True in the latter case."""
+        for move in moves:
+            if not self._move(move):
+                return True
+            if self._solved():
+                break
+        return False
+
+    # ---- demonstrations -------------------------------------------------------------------------------------------
+
+    def demonstration(self, agent: str, rng: Random, *, flawed: bool = False) -> str:
+        """Experts mostly think aloud (name the cells); novices mostly do not, and err.
+
+        A novice is naive (heads straight for the goal), hasty (stops after a few moves) or clumsy (each move random
+        with a probability drawn from .3 to .9).
+        """
+        opening, moves = self._expert(agent, rng)
+        if flawed:
+            kind = rng.random()
+            if kind < 0.4:
+                moves = self._naive(agent, rng)
+            elif kind < 0.6:
+                moves = moves[: rng.randint(1, 2)]
+            else:
+                slip = rng.uniform(0.3, 0.9)
+                moves = [rng.choice("UDLR") if rng.random() < slip else move for move in moves]
+        moves = moves[: self.max_moves]
+        aloud = rng.random() < (0.15 if flawed else 0.85)
+        return " ".join([*opening, *(self._aloud(agent, moves) if aloud else moves)])
+
+
+def make_task(name: str, form_digest: str, **data: Any) -> Task:
+    """A task whose id and split derive from the canonical form of its board."""
+    return Task(f"{name}-{form_digest}", split_of(form_digest), data)
+
+
+def vocabulary(size: int) -> list[str]:
+    """Every word that grids up to ``size`` use in observations and messages."""
+    cells = [f"{row},{column}" for row in range(size) for column in range(size)]
+    words = "last start ok hit malformed proposal none check goal at box walls near tool plan solo".split()
+    return [*MOVES, *words, *cells]

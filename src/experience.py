@@ -1,0 +1,209 @@
+"""The nouns of Troupe: what a rollout produces, what credit annotates and what a learner consumes.
+
+Shape glossary, used in every docstring:
+
+====  =====================================================================
+``B``  sequences (candidates) in a batch
+``T``  tokens of the longest sequence in a batch, prompt and completion
+``K``  candidates of one node, sampled from one prompt
+``V``  vocabulary
+====  =====================================================================
+
+Log-probabilities are natural logarithms (nats).  Nothing here knows an engine, a world or a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Split = Literal["train", "validation", "test"]
+FinishReason = Literal["stop", "length"]
+Message = Mapping[str, str]
+"""One chat message: ``{"role": ..., "content": ...}``."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem instance of a world.
+
+    ``task_id`` is stable and derives from the content; ``data`` is whatever the world needs to reset to it.
+    """
+
+    task_id: str
+    split: Split
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How an engine draws tokens.
+
+    ``temperature`` 0 is greedy.  ``top_k`` 0 and ``top_p`` 1 truncate nothing.  ``stop`` are strings that end a
+    completion as soon as its text contains one.  ``max_tokens`` bounds the completion, end-of-sequence included.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 64
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.temperature < 0:
+            raise ValueError(f"sampling.temperature must be >= 0, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise ValueError(f"sampling.top_p must be in (0, 1], got {self.top_p}")
+        if self.top_k < 0:
+            raise ValueError(f"sampling.top_k must be >= 0 (0 keeps all), got {self.top_k}")
+        if self.max_tokens < 1:
+            raise ValueError(f"sampling.max_tokens must be >= 1, got {self.max_tokens}")
+
+
+@dataclass(frozen=True)
+class Request:
+    """``n`` completions of one prompt by one policy.
+
+    ``seed`` fixes the draws of this request whatever shares its batch.  ``key`` orders requests under lockstep.
+    """
+
+    policy: str
+    prompt_ids: tuple[int, ...]
+    n: int
+    sampling: Sampling
+    seed: int
+    key: tuple[int | str, ...] = ()
+    deadline: float | None = None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What an engine sampled; the token ids are never re-tokenised.
+
+    ``token_ids`` and ``logprobs`` have one entry a sampled token, the end-of-sequence token included when it was
+    sampled; ``logprobs`` are nats under the distribution actually sampled from (after temperature and truncation).
+    ``text`` excludes special tokens.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    text: str
+    finish_reason: FinishReason
+    policy: str
+    version: int
+
+    def __post_init__(self) -> None:
+        if len(self.token_ids) != len(self.logprobs):
+            raise ValueError(f"{len(self.token_ids)} tokens but {len(self.logprobs)} log-probs (policy {self.policy})")
+
+
+@dataclass
+class Candidate:
+    """A completion with its rewards.  ``reward`` is the mix ``alpha * team + local``; credit sets ``advantage``."""
+
+    completion: Completion
+    local: float
+    team: float
+    reward: float
+    continued: bool = False
+    advantage: float | None = None
+    info: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Node:
+    """The K candidates sampled from ONE prompt: a (task, agent, turn, parent)."""
+
+    task_id: str
+    agent: str
+    turn: int
+    prompt_ids: tuple[int, ...]
+    candidates: list[Candidate]
+    parent: int | None = None
+    """Index, in the episode's nodes, of the node whose continued candidate led here."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How an episode, or one leaf of it, ended.  ``turns`` counts turns used; ``team_return`` sums team rewards."""
+
+    success: bool
+    turns: int
+    team_return: float
+
+
+@dataclass(frozen=True)
+class JointAction:
+    """An edge of the episode tree: one candidate per acting agent, and what came of it.
+
+    ``members`` maps agent to (node index, candidate index).  Exactly one of ``child`` (node index) and ``outcome`` is
+    set.
+    """
+
+    members: Mapping[str, tuple[int, int]]
+    child: int | None = None
+    outcome: Outcome | None = None
+
+    def __post_init__(self) -> None:
+        if (self.child is None) == (self.outcome is None):
+            raise ValueError("a joint action leads either to a child node or to an outcome")
+
+
+@dataclass
+class Episode:
+    """The tree of nodes and joint actions of one task, with an outcome per leaf."""
+
+    task: Task
+    nodes: list[Node]
+    edges: list[JointAction]
+    env_steps: int = 0
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        return [edge.outcome for edge in self.edges if edge.outcome is not None]
+
+    def candidates(self) -> Iterator[tuple[Node, Candidate]]:
+        for node in self.nodes:
+            for candidate in node.candidates:
+                yield node, candidate
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One candidate as a learner sees it: what the router hands to a pool.
+
+    ``weight`` is the candidate's share in its policy's loss; the weights of a policy's samples sum to 1.
+    """
+
+    policy: str
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    behaviour_logprobs: tuple[float, ...]
+    advantage: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class TokenBatch:
+    """Right-padded sequences of a policy, prompt then completion.
+
+    ``input_ids`` (B, T) int64; ``attention_mask`` (B, T) bool, False on padding; ``mask`` (B, T) bool, True on
+    completion tokens only; ``behaviour_logprobs`` (B, T) float32, nats, 0 where ``mask`` is False; ``advantages`` (B,)
+    float32; ``weights`` (B,) float32.
+    """
+
+    input_ids: Tensor
+    attention_mask: Tensor
+    mask: Tensor
+    behaviour_logprobs: Tensor
+    advantages: Tensor
+    weights: Tensor
+
+    def to(self, device: torch.device) -> TokenBatch:
+        return TokenBatch(
+            **{name: getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__}
+        )

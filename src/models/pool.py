@@ -1,0 +1,140 @@
+"""The pool handle: one backbone, its Fabric set-up, optimizer and update."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from ..experience import Sample, TokenBatch
+from .packing import micro_batches, mini_batches
+from .policy import PolicyModule
+
+
+class NonFiniteError(FloatingPointError):
+    """A loss or gradient that is NaN or infinite; nothing was stepped."""
+
+
+class LocalPool:
+    """A pool in this process.  Its methods are asynchronous, so that pools update side by side (in threads).
+
+    ``mini_batches`` optimizer steps an epoch, ``epochs`` passes over an iteration's samples, gradients accumulated over
+    micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        module: PolicyModule,
+        fabric: L.Fabric,
+        *,
+        pad_id: int,
+        mini_batches: int = 1,
+        epochs: int = 1,
+        max_tokens: int = 16_384,
+        clip_norm: float = 1.0,
+        seed: int = 0,
+    ) -> None:
+        for key, value in (("mini_batches", mini_batches), ("epochs", epochs), ("max_tokens", max_tokens)):
+            if value < 1:
+                raise ValueError(f"update.{key} must be at least 1, got {value}")
+        self.name, self.fabric, self.pad_id = name, fabric, pad_id
+        self.mini_batches, self.epochs = mini_batches, epochs
+        self.max_tokens, self.clip_norm, self.seed = max_tokens, clip_norm, seed
+        configured = module.configure_optimizers()
+        self.scheduler = configured["lr_scheduler"]
+        self.module, self.optimizer = fabric.setup(module, configured["optimizer"])
+        self.version = 0
+
+    async def update(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
+        """One iteration's update from ``groups`` of samples; returns metrics.  The version grows by one."""
+        return await asyncio.to_thread(self._update, groups)
+
+    async def weights(self) -> Mapping[str, Tensor]:
+        """The model's present weights by checkpoint name; not a copy."""
+        return {k: v.detach() for k, v in self.module.model.state_dict().items()}
+
+    def _update(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
+        started = time.perf_counter()
+        self.module.train()
+        rng = Random(f"{self.seed}/{self.name}/{self.version}")
+        totals = {"loss": 0.0, "clipped": 0.0, "kl": 0.0, "tokens": 0.0, "grad_norm": 0.0, "steps": 0.0, "drift": 0.0}
+        parts = [
+            micro_batches(part, self.max_tokens, self.pad_id) for part in mini_batches(groups, self.mini_batches, rng)
+        ]
+        parts = [[batch.to(self.fabric.device) for batch in part] for part in parts if part]
+        olds = self._old_logprobs(parts)
+        for _ in range(self.epochs):
+            for part, old in zip(parts, olds, strict=True):
+                self._step(part, old, totals)
+        self.scheduler.step()
+        self.version += 1
+        tokens, steps = max(totals["tokens"], 1), max(totals["steps"], 1)
+        samples = [sample for group in groups for sample in group]
+        live = sum(any(sample.advantage for sample in group) for group in groups)
+        return {
+            "loss": totals["loss"] / steps,
+            "grad_norm": totals["grad_norm"] / steps,
+            "clipped_share": totals["clipped"] / tokens,
+            "step_kl_nats": totals["kl"] / tokens,
+            "behaviour_drift_nats": totals["drift"] / tokens,
+            "live_groups": live / max(len(groups), 1),
+            "samples": float(len(samples)),
+            "optimizer_steps": totals["steps"],
+            "learning_rate": self.scheduler.get_last_lr()[0],
+            "update_s": time.perf_counter() - started,
+        }
+
+    def _old_logprobs(self, parts: list[list[TokenBatch]]) -> list[list[Tensor | None]]:
+        """The learner's log-probabilities at the update's start; None where the first step will find them anyway."""
+        if len(parts) * self.epochs <= 1:
+            return [[None] * len(part) for part in parts]
+        with torch.no_grad():
+            return [[self.module(batch) for batch in part] for part in parts]
+
+    def _step(self, part: list[TokenBatch], old: list[Tensor | None], totals: dict[str, float]) -> None:
+        """Accumulate the gradients of one mini-batch and step."""
+        for index, (batch, old_logprobs) in enumerate(zip(part, old, strict=True)):
+            with self.fabric.no_backward_sync(self.module, enabled=index < len(part) - 1):
+                output = self.module.training_step(batch, old_logprobs)
+                if not torch.isfinite(output.loss):
+                    self.optimizer.zero_grad()
+                    raise NonFiniteError(
+                        f"policy {self.name}: the loss is {output.loss.item()} in version {self.version}"
+                    )
+                self.fabric.backward(output.loss)
+            totals["loss"] += output.loss.item()
+            totals["clipped"] += output.clipped.item()
+            totals["kl"] += output.approx_kl_nats.item()
+            totals["tokens"] += output.tokens.item()
+        norm = self.fabric.clip_gradients(self.module, self.optimizer, max_norm=self.clip_norm, error_if_nonfinite=True)
+        totals["grad_norm"] += float(norm) if norm is not None else 0.0
+        totals["steps"] += 1
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next update depends on."""
+        return {
+            "version": self.version,
+            "model": self.module.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.version = state["version"]
+        self.module.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+
+    def export(self, folder: Path) -> None:
+        """Write the weights as ``from_pretrained`` reads them."""
+        self.module.model.save_pretrained(folder)

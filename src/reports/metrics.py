@@ -1,0 +1,38 @@
+"""Episodes -> metrics: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from ..experience import Episode
+
+
+def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, float]:
+    """Flat ``rollout/...`` metrics.
+
+    ``best_of_k_success`` is the success of the trees' continued branches, chosen among K at every turn: far above the
+    policies' own success, and never to be reported as such.
+    """
+    outcomes = [outcome for episode in episodes for outcome in episode.outcomes]
+    spoken = [(node, candidate) for episode in episodes for node, candidate in episode.candidates()]
+    tokens = sum(len(candidate.completion.token_ids) for _, candidate in spoken)
+    row = {
+        "rollout/best_of_k_success": fmean(outcome.success for outcome in outcomes),
+        "rollout/turns": fmean(outcome.turns for outcome in outcomes),
+        "rollout/completions": len(spoken),
+        "rollout/tokens": tokens,
+        "rollout/prompt_tokens": sum(len(node.prompt_ids) for episode in episodes for node in episode.nodes),
+        "rollout/env_steps": sum(episode.env_steps for episode in episodes),
+        "rollout/tokens_per_s": tokens / seconds,
+        "rollout/cut_off": fmean(candidate.completion.finish_reason == "length" for _, candidate in spoken),
+    }
+    for agent in sorted({node.agent for node, _ in spoken}):
+        mine = [candidate for node, candidate in spoken if node.agent == agent]
+        row[f"rollout/{agent}/reward"] = fmean(candidate.reward for candidate in mine)
+        row[f"rollout/{agent}/team_reward"] = fmean(candidate.team for candidate in mine)
+        row[f"rollout/{agent}/local_reward"] = fmean(candidate.local for candidate in mine)
+        row[f"rollout/{agent}/tokens_a_message"] = fmean(len(candidate.completion.token_ids) for candidate in mine)
+        for name in mine[0].info:
+            row[f"rollout/{agent}/{name}"] = fmean(candidate.info[name] for candidate in mine)
+    return row

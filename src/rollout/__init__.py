@@ -1,0 +1,1 @@
+"""Engines and samplers: tasks in, episodes out."""

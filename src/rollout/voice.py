@@ -1,0 +1,61 @@
+"""How an agent speaks: observation -> prompt tokens -> an engine's completions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from ..experience import Completion, Message, Request, Sampling
+from .base import Engine
+
+
+class PromptError(ValueError):
+    """An observation that a policy cannot be asked about: too long for its context, or with words it cannot read."""
+
+
+@dataclass(frozen=True)
+class Voice:
+    """A policy behind an engine, with a way of sampling.
+
+    ``context`` is the most tokens, prompt and completion, that the model takes.
+    """
+
+    policy: str
+    engine: Engine
+    tokenizer: PreTrainedTokenizerBase
+    context: int
+    sampling: Sampling
+
+    def encode(self, agent: str, task_id: str, messages: Sequence[Message]) -> tuple[int, ...]:
+        """The prompt's token ids.
+
+        Raises :class:`PromptError`, naming agent, task and policy, where the context or the vocabulary is exceeded.
+        """
+        ids = self.tokenizer.apply_chat_template(
+            [dict(message) for message in messages], add_generation_prompt=True, return_dict=False
+        )
+        if len(ids) + self.sampling.max_tokens > self.context:
+            raise PromptError(
+                f"agent '{agent}', task {task_id}: a prompt of {len(ids)} tokens and up to "
+                f"{self.sampling.max_tokens} new ones exceed the "
+                f"context of policy '{self.policy}' ({self.context} tokens)"
+            )
+        unknown = self.tokenizer.unk_token_id
+        if unknown is not None and unknown in ids:
+            words = " ".join(message["content"] for message in messages).split()
+            culprit = next((w for w in words if unknown in self.tokenizer.encode(w, add_special_tokens=False)), "?")
+            raise PromptError(
+                f"agent '{agent}', task {task_id}: policy '{self.policy}' has no token for '{culprit}' (the laptop "
+                "base model reads grids of up to 10x10)"
+            )
+        return tuple(ids)
+
+    async def speak(
+        self, prompt_ids: tuple[int, ...], n: int, seed: int, key: tuple[int | str, ...]
+    ) -> list[Completion]:
+        """``n`` completions of one prompt."""
+        return await self.engine.generate(
+            Request(policy=self.policy, prompt_ids=prompt_ids, n=n, sampling=self.sampling, seed=seed, key=key)
+        )
