@@ -14,7 +14,7 @@ PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constrai
 jobs ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train experiment-given base_model test lint fmt clean
+.PHONY: help setup train experiment-given base_model bench test lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,8 +31,12 @@ experiment-given:
 	  for file in configs/experiment/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
 	  exit 2; } >&2
 
-base_model: $(CORE) ## Make the small base model of scale=laptop again: [args="..."]
-	@$(BIN)/python -m troupe.warm_start $(args)
+base_model: $(CORE) ## Make the small base model of scale=laptop again, in about an hour (resumable): [args="..."]
+	@$(BIN)/python -m troupe.warm_start --compile --threads 1 --export src/models/base $(args)
+	@$(BIN)/python bench/base_model.py
+
+bench: $(CORE) ## Measure the engine against transformers' generate: [args="--threads 1"]
+	@$(BIN)/python bench/engine.py $(args)
 
 test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) $(args)

@@ -3,8 +3,10 @@
 Shape glossary, used in every docstring:
 
 ====  =====================================================================
-``B``  sequences (candidates) in a batch
-``T``  tokens of the longest sequence in a batch, prompt and completion
+``B``  candidates in a batch
+``C``  tokens of the longest completion in a batch
+``R``  rows of a batch: prompts, each with the completions that share it
+``T``  tokens of the longest row in a batch
 ``K``  candidates of one node, sampled from one prompt
 ``V``  vocabulary
 ====  =====================================================================
@@ -161,6 +163,8 @@ class Episode:
     nodes: list[Node]
     edges: list[JointAction]
     env_steps: int = 0
+    asides: list[tuple[int, Completion]] = field(default_factory=list)
+    """(Tokens of the prompt, completion) of what was sampled to judge a candidate: not learnt from, but it costs."""
 
     @property
     def outcomes(self) -> list[Outcome]:
@@ -187,17 +191,25 @@ class Sample:
     weight: float
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: Fabric converts the fields under some precisions
 class TokenBatch:
-    """Right-padded sequences of a policy, prompt then completion.
+    """Candidates of a policy, packed: a row is a prompt and, after it, the completions of candidates that share it.
 
-    ``input_ids`` (B, T) int64; ``attention_mask`` (B, T) bool, False on padding; ``mask`` (B, T) bool, True on
-    completion tokens only; ``behaviour_logprobs`` (B, T) float32, nats, 0 where ``mask`` is False; ``advantages`` (B,)
-    float32; ``weights`` (B,) float32.
+    The packed tokens: ``input_ids``, ``positions`` (of a token in its own prompt and completion) and ``segments`` (0
+    the prompt, i > 0 the row's i-th completion, -1 padding), all (R, T) int64, right-padded.
+
+    The candidates: ``rows`` (B,) int64, which row holds each; ``targets`` (B, C) int64, its completion's tokens;
+    ``sources`` (B, C) int64, the position in its row after which each of them comes; ``mask`` (B, C) bool, False on
+    padding; ``behaviour_logprobs`` (B, C) float32, nats, 0 where ``mask`` is False; ``advantages`` and ``weights`` (B,)
+    float32.
     """
 
     input_ids: Tensor
-    attention_mask: Tensor
+    positions: Tensor
+    segments: Tensor
+    rows: Tensor
+    sources: Tensor
+    targets: Tensor
     mask: Tensor
     behaviour_logprobs: Tensor
     advantages: Tensor

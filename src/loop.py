@@ -49,12 +49,10 @@ class LoopSettings:
     test_tasks: int
 
     def __post_init__(self) -> None:
-        for name, least in (("iterations", 0), ("boards", 1), ("completions", 0), ("eval_every", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"loop.{name} must be at least {least}, got {getattr(self, name)}")
-        for name in ("validation_tasks", "test_tasks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"loop.{name} must be at least 1, got {getattr(self, name)}")
+        for name, value in asdict(self).items():
+            least = 0 if name in ("iterations", "completions") else 1
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"loop.{name} must be a whole number of at least {least}, got {value!r}")
 
 
 @dataclass
@@ -97,10 +95,13 @@ class TrainLoop:
             self.summary |= _prefixed("eval_before", await self.play("test", "before training"))
             self.directory.summary(self.summary)
             while self.iteration < self.settings.iterations and not self._spent():
-                await self.advance()
-                last = self.iteration == self.settings.iterations or self._spent()
-                if self.iteration % self.settings.eval_every == 0 or last:
-                    await self.validate()
+                row = await self.advance()
+                try:
+                    last = self.iteration == self.settings.iterations or self._spent()
+                    if self.iteration % self.settings.eval_every == 0 or last:
+                        row |= await self.validate()
+                finally:
+                    self.directory.metrics(row)
             await self._finish()
         except (KeyboardInterrupt, asyncio.CancelledError):
             self.summary["interrupted"] = True
@@ -119,8 +120,8 @@ class TrainLoop:
                 await engine.close()
         return self.summary
 
-    async def advance(self) -> None:
-        """One iteration."""
+    async def advance(self) -> dict[str, Any]:
+        """One iteration; returns its metrics."""
         t0 = time.perf_counter()
         episodes = await self._collect()
         t1 = time.perf_counter()
@@ -129,7 +130,7 @@ class TrainLoop:
         stats = await self._update(batches)
         t2 = time.perf_counter()
         await self._load()
-        self._report(episodes, stats, t1 - t0, t2 - t1, time.perf_counter() - t2)
+        return self._report(episodes, stats, t1 - t0, t2 - t1, time.perf_counter() - t2)
 
     async def _collect(self) -> list[Episode]:
         seed = derive(self.seed, "train", self.iteration)
@@ -153,7 +154,7 @@ class TrainLoop:
         rollout: float,
         update: float,
         load: float,
-    ) -> None:
+    ) -> dict[str, Any]:
         self.iteration += 1
         row = {"iteration": self.iteration, **rollout_metrics(episodes, rollout)}
         for policy, values in stats.items():
@@ -162,8 +163,8 @@ class TrainLoop:
         self.completions += int(row["rollout/completions"])
         self.tokens += int(row["rollout/tokens"])
         self.env_steps += int(row["rollout/env_steps"])
-        self.directory.metrics(row)
         self.display.iteration(self.iteration, row, self.world.agents)
+        return row
 
     # ---- evaluation and checkpoints ---------------------------------------------------------------------------------
 
@@ -171,23 +172,23 @@ class TrainLoop:
         count = self.settings.test_tasks if split == "test" else self.settings.validation_tasks
         return self.world.tasks(split, count, 0)
 
-    async def play(self, split: Split, title: str) -> dict[str, Any]:
-        """Evaluate the engines' present weights on ``split``; writes and shows the result."""
+    async def play(self, split: Split, title: str, file: str | None = None) -> dict[str, Any]:
+        """Evaluate the engines' present weights on ``split``; shows the result and writes the episodes to ``file``."""
         speakers = {agent: PolicySpeaker(voice) for agent, voice in self.team.evaluation.items()}
         results = await evaluate(self.world, self.held_out(split), speakers, derive(self.seed, "eval", split))
         summary = summarise(results)
-        self.directory.episodes(f"{split}_{self.iteration:05d}", map(_row, results))
+        self.directory.episodes(file or f"{split}_{self.iteration:05d}", map(_row, results))
         self.display.evaluation(title, summary)
         return summary
 
-    async def validate(self) -> None:
-        """Play the validation tasks; keep the weights where they are the best so far."""
+    async def validate(self) -> dict[str, Any]:
+        """Play the validation tasks; keep the weights where they are the best so far.  Returns flat metrics."""
         result = await self.play("validation", f"validation after {self.iteration} iterations")
-        self.directory.metrics({"iteration": self.iteration, **_prefixed("eval", result)})
         self._checkpoint("last")
         if result["success"] > self.best:
             self.best = result["success"]
             self._checkpoint("best")
+        return _prefixed("eval", result)
 
     async def _finish(self) -> None:
         """Score the last and the best weights once on the test tasks."""
@@ -196,7 +197,7 @@ class TrainLoop:
         if best.exists() and json.loads((best / "state.json").read_text())["iteration"] != self.iteration:
             for name, pool in self.team.pools.items():
                 await self.team.engines[name].load(name, checkpoint_weights(best / name), pool.version)
-            self.summary |= _prefixed("eval_best", await self.play("test", "best on validation"))
+            self.summary |= _prefixed("eval_best", await self.play("test", "best on validation", "test_best"))
         else:
             self.summary |= {
                 key.replace("eval/", "eval_best/", 1): value
@@ -209,6 +210,7 @@ class TrainLoop:
         folder = self.directory.checkpoints / name
         temporary, old = folder.with_name(name + ".tmp"), folder.with_name(name + ".old")
         shutil.rmtree(temporary, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
         for policy, pool in self.team.pools.items():
             pool.export(temporary / policy)
             self.team.tokenizers[policy].save_pretrained(temporary / policy)

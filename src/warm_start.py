@@ -2,7 +2,7 @@
 
 Each step plays boards of one world from the train split with demonstrators in every role, expert or flawed message by
 message, and fits the messages given what their authors saw.  Three phases: ``stable`` steps and then ``decay`` steps
-among mostly experts (the skill is learnt), at last ``novices`` steps among mostly flawed demonstrators (the skill
+among mostly experts and some novices (the skill is learnt), at last ``bunglers`` steps among mostly bunglers (the skill
 becomes latent: the model can, but mostly does not).
 """
 
@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
@@ -26,7 +27,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from .envs.base import TeamEnv
+from .envs.base import Skill, TeamEnv
 from .envs.plan_path import PlanPath
 from .envs.sokoban import Sokoban
 from .envs.two_roles import vocabulary
@@ -43,8 +44,9 @@ WORLDS: tuple[type[PlanPath] | type[Sokoban], ...] = (PlanPath, PlanPath, Sokoba
 class Recipe:
     """How the base model is made.
 
-    ``experts`` and ``experts_last`` are the shares of expert messages before and in the novices' phase; ``rows`` is the
-    number of examples (messages) a step, taken in ``parts`` sorted by length to save padding.  The learning rates are
+    ``experts`` and ``experts_last`` are the shares of expert messages before and in the last phase; the others are
+    novices' before and bunglers' in it.  ``rows`` is the number of examples (messages) a step, taken in ``parts``
+    sorted by length to save padding.  The learning rates are
     those of the stable phase; they fall linearly to a tenth over the decay phase and stay there.
     """
 
@@ -53,7 +55,7 @@ class Recipe:
     heads: int = 4
     stable: int = 6000
     decay: int = 2000
-    novices: int = 1000
+    bunglers: int = 500
     rows: int = 96
     parts: int = 2
     learning_rate: float = 3e-3
@@ -61,15 +63,19 @@ class Recipe:
     weight_decay: float = 0.01
     warmup: int = 100
     experts: float = 0.8
-    experts_last: float = 0.25
+    experts_last: float = 0.12
     seed: int = 0
 
     @property
     def steps(self) -> int:
-        return self.stable + self.decay + self.novices
+        return self.stable + self.decay + self.bunglers
 
-    def expert_share(self, step: int) -> float:
-        return self.experts if step < self.stable + self.decay else self.experts_last
+    def skill(self, step: int, rng: Random) -> Skill:
+        """A demonstrator's skill at ``step``."""
+        last = step >= self.stable + self.decay
+        if rng.random() < (self.experts_last if last else self.experts):
+            return "expert"
+        return "bungler" if last else "novice"
 
     def rate(self, step: int) -> float:
         """The learning rate at ``step`` as a share of its peak."""
@@ -89,7 +95,9 @@ def variant(step: int, rng: Random) -> TeamEnv:
     return world(team="solo")
 
 
-async def messages(env: TeamEnv, count: int, experts: float, rng: Random) -> list[tuple[list[Message], str]]:
+async def messages(
+    env: TeamEnv, count: int, skill: Callable[[Random], Skill], rng: Random
+) -> list[tuple[list[Message], str]]:
     """At least ``count`` messages of demonstrators on train boards: (what the agent saw, what it said)."""
     examples: list[tuple[list[Message], str]] = []
     while len(examples) < count:
@@ -98,7 +106,7 @@ async def messages(env: TeamEnv, count: int, experts: float, rng: Random) -> lis
         world.reset(task)
         while acting := world.next_agents():
             (agent,) = acting
-            text = world.demonstration(agent, rng, flawed=rng.random() >= experts)
+            text = world.demonstration(agent, rng, skill=skill(rng))
             examples.append((list(world.observe(agent)), text))
             await world.step({agent: text})
     return examples
@@ -118,7 +126,7 @@ class Demonstrations(Dataset):
             raise IndexError(index)
         recipe, step = self.recipe, self.first + index
         rng = Random(f"warm start/{recipe.seed}/{step}")
-        examples = asyncio.run(messages(variant(step, rng), recipe.rows, recipe.expert_share(step), rng))
+        examples = asyncio.run(messages(variant(step, rng), recipe.rows, partial(recipe.skill, step), rng))
         return collate(self.tokenizer, examples[: recipe.rows], recipe.parts)
 
 
@@ -246,13 +254,13 @@ class WarmStart:
             optimizer.load_state_dict(saved)
 
 
-def export(start: WarmStart, folder: Path, card: str) -> None:
-    """Write the model as transformers loads it, its tokenizer, the recipe, the card and the checksums."""
+def export(start: WarmStart, folder: Path) -> None:
+    """Write the model as transformers loads it, its tokenizer, the recipe and the checksums."""
     folder.mkdir(parents=True, exist_ok=True)
     start.model.save_pretrained(folder)
     start.tokenizer.save_pretrained(folder)
-    (folder / "recipe.json").write_text(json.dumps(asdict(start.recipe), indent=2) + "\n")
-    (folder / "README.md").write_text(card)
+    recipe = asdict(start.recipe) | {"seconds": round(start.seconds)}
+    (folder / "recipe.json").write_text(json.dumps(recipe, indent=2) + "\n")
     names = sorted(path.name for path in folder.iterdir() if path.suffix in {".json", ".safetensors", ".jinja"})
     sums = {n: sha256((folder / n).read_bytes()).hexdigest() for n in names if n != "checksums.json"}
     (folder / "checksums.json").write_text(json.dumps(sums, indent=2) + "\n")
@@ -282,7 +290,8 @@ def main() -> None:
         log.info("stopped at step %d; the same command goes on", start.step)
         return
     if options["export"] is not None and start.step == recipe.steps:
-        export(start, options["export"], "")
+        export(start, options["export"])
+        log.info("the base model is in %s", options["export"])
 
 
 if __name__ == "__main__":

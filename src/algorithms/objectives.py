@@ -8,15 +8,19 @@ import torch
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass  # not frozen: Fabric converts the fields under some precisions
 class ObjectiveOutput:
-    """``loss`` is a scalar to descend; ``clipped`` and ``tokens`` count completion tokens; ``approx_kl_nats`` sums the
-    estimate ``ratio - 1 - log ratio`` of the step's divergence over tokens (k3, http://joschu.net/blog/kl-approx.html).
+    """``loss`` is a scalar to descend; ``clipped`` and ``tokens`` count completion tokens.
+
+    ``approx_kl_nats`` and ``behaviour_kl_nats`` sum, over tokens, the estimate ``ratio - 1 - log ratio`` (k3,
+    http://joschu.net/blog/kl-approx.html) of two divergences: of the learner now from the learner at the update's
+    start, and of the latter from the behaviour policy.
     """
 
     loss: Tensor
     clipped: Tensor
     approx_kl_nats: Tensor
+    behaviour_kl_nats: Tensor
     tokens: Tensor
 
 
@@ -48,7 +52,7 @@ class ClippedObjective:
         weights: Tensor,
         mask: Tensor,
     ) -> ObjectiveOutput:
-        """All log-probabilities are (B, T) float, nats; ``mask`` (B, T) bool, True on completion tokens; ``advantages``
+        """All log-probabilities are (B, C) float, nats; ``mask`` (B, C) bool, True on completion tokens; ``advantages``
         and ``weights`` (B,) float.  What stands where ``mask`` is False never matters.
         """
         log_ratio = torch.where(mask, logprobs - old_logprobs, 0.0)
@@ -56,12 +60,13 @@ class ClippedObjective:
         advantage = advantages[:, None]
         limited = ratio.clamp(1 - self.clip, 1 + self.clip)
         gain = torch.minimum(ratio * advantage, limited * advantage)
+        drift = torch.where(mask, old_logprobs - behaviour_logprobs, 0.0).detach()
         if self.importance_cap:
-            drift = torch.where(mask, old_logprobs - behaviour_logprobs, 0.0)
-            gain = gain * drift.exp().clamp(max=self.importance_cap).detach()
+            gain = gain * drift.exp().clamp(max=self.importance_cap)
         lengths = mask.sum(dim=1).clamp(min=1)
         loss = -(weights * torch.where(mask, gain, 0.0).sum(dim=1) / lengths).sum()
         with torch.no_grad():
             clipped = (ratio * advantage > limited * advantage) & mask
-            kl = torch.where(mask, ratio - 1 - log_ratio, 0.0)
-        return ObjectiveOutput(loss, clipped.sum(), kl.sum(), mask.sum())
+            step_kl = (ratio - 1 - log_ratio).sum()  # both terms are 0 where mask is False
+            behaviour_kl = (drift.exp() - 1 - drift).sum()
+        return ObjectiveOutput(loss, clipped.sum(), step_kl, behaviour_kl, mask.sum())

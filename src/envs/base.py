@@ -6,9 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Self
+from typing import Literal, Self
 
 from ..experience import Message, Split, Task
+
+Skill = Literal["expert", "novice", "bungler"]
+"""How good a demonstrator is, from best to worst."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,10 @@ class TeamEnv(ABC):
 
     @abstractmethod
     async def step(self, actions: Mapping[str, str]) -> StepResult:
-        """Take the texts of exactly :meth:`next_agents`; any text is legal input."""
+        """Take the texts of exactly :meth:`next_agents`; any text is legal input.
+
+        Raises ``ValueError`` where other agents speak, or fewer, or the episode is over.
+        """
 
     @abstractmethod
     def fork(self) -> Self:
@@ -68,6 +74,6 @@ class TeamEnv(ABC):
     def state_key(self) -> Hashable:
         """Equal for two episodes that cannot be told apart from here on."""
 
-    def demonstration(self, agent: str, rng: Random, *, flawed: bool = False) -> str:
-        """What a demonstrator in ``agent``'s place, seeing what it sees, would say: a good one, or a flawed one."""
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        """What a demonstrator of this skill in ``agent``'s place, seeing what it sees, would say."""
         raise TypeError(f"{type(self).__name__} has no demonstrations")

@@ -20,12 +20,24 @@ from random import Random
 from typing import Literal
 
 from ..experience import Task
-from .grid import OPPOSITE, Plan, canonical, cell_words, digest, distances, neighbours, shortest_path, trace, window
-from .sokoban_solver import Position, SearchLimitError, Solver
+from .grid import (
+    MOVES,
+    OPPOSITE,
+    Plan,
+    canonical,
+    cell_words,
+    digest,
+    distances,
+    neighbours,
+    shortest_path,
+    trace,
+    window,
+)
+from .sokoban_solver import Position, SearchLimitError, Solver, moved
 from .two_roles import PLAN, TOOL, DryRun, PlannerView, ToolView, TwoRoleWorld, make_task
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)  # a table of a small room takes kilobytes, the largest allowed a megabyte or two
 def _solver(size: int, walls: frozenset[int], goals: frozenset[int]) -> Solver:
     return Solver(size, walls, goals)
 
@@ -150,7 +162,7 @@ class Sokoban(TwoRoleWorld):
         return self.boxes == self.goals
 
     def _move(self, move: str) -> bool:
-        after = _step(self.size, self.walls, self.worker, self.boxes, move)
+        after = moved(self.size, self.walls, self.worker, self.boxes, move)
         if after is None:
             return False
         self.worker, self.boxes = after
@@ -244,7 +256,7 @@ class Sokoban(TwoRoleWorld):
             moves += [*walk, direction]
             worker, box = box, there
         if not moves:
-            free = [m for m in "UDLR" if _step(self.size, walls, self.worker, self.boxes & seen, m) is not None]
+            free = [m for m in MOVES if moved(self.size, walls, self.worker, self.boxes & seen, m) is not None]
             return [rng.choice(free)] if free else []
         return moves
 
@@ -266,20 +278,6 @@ class Sokoban(TwoRoleWorld):
         if agent == TOOL:
             return trace(self.size, min(self.boxes - self.goals, default=min(self.boxes)), moves)
         return trace(self.size, self.worker, moves)
-
-
-def _step(size: int, walls: frozenset[int], worker: int, boxes: frozenset[int], move: str) -> Position | None:
-    """The position after a move; None where it is blocked."""
-    around = neighbours(size)
-    there = around[worker].get(move)
-    if there is None or there in walls:
-        return None
-    if there not in boxes:
-        return there, boxes
-    beyond = around[there].get(move)
-    if beyond is None or beyond in walls or beyond in boxes:
-        return None
-    return there, boxes - {there} | {beyond}
 
 
 State = tuple[frozenset[int], int | None]

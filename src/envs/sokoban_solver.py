@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection
 from heapq import heappop, heappush
-from math import comb
+from math import comb, inf
 
-from .grid import OPPOSITE, distances, neighbours
+from .grid import MOVES, OPPOSITE, neighbours
 
 Position = tuple[int, frozenset[int]]
 """The worker's cell and the boxes' cells."""
@@ -20,20 +20,50 @@ class SearchLimitError(RuntimeError):
     """A search was given up before it found a solution or proved that there is none."""
 
 
+def moved(size: int, walls: Collection[int], worker: int, boxes: frozenset[int], move: str) -> Position | None:
+    """The position after a move, pushing the box that stands in its way; None where it is blocked."""
+    around = neighbours(size)
+    there = around[worker].get(move)
+    if there is None or there in walls:
+        return None
+    if there not in boxes:
+        return there, boxes
+    beyond = around[there].get(move)
+    if beyond is None or beyond in walls or beyond in boxes:
+        return None
+    return there, boxes - {there} | {beyond}
+
+
+def push_distances(size: int, walls: Collection[int], goals: Collection[int]) -> dict[int, int]:
+    """The fewest pushes of a lone box from each cell to the nearest goal; cells without a way to one are absent."""
+    around = neighbours(size)
+    found = dict.fromkeys(goals, 0)
+    queue = deque(found)
+    while queue:
+        box = queue.popleft()
+        for back in MOVES:  # the box came from there, pushed by a worker who stood one cell further
+            before = around[box].get(back)
+            side = None if before is None else around[before].get(back)
+            if before is None or side is None or before in found or before in walls or side in walls:
+                continue
+            found[before] = found[box] + 1
+            queue.append(before)
+    return found
+
+
 class Solver:
     """Distances on one board: ``walls`` and ``goals`` are cells of a ``size`` x ``size`` grid.
 
     Small boards are solved at once, backward from every solved position over pulls; on others each question is an A*
-    search over moves, with the boxes' own shortest ways to a goal as the admissible estimate, of at most
-    ``expansions`` positions.
+    search over moves, with each box's own fewest pushes to a goal as the admissible estimate, of at most ``expansions``
+    positions.
     """
 
     def __init__(self, size: int, walls: Collection[int], goals: Collection[int], expansions: int = 200_000) -> None:
         self.size, self.walls, self.goals = size, frozenset(walls), frozenset(goals)
         self.expansions = expansions
         self._free = [cell for cell in range(size**2) if cell not in self.walls]
-        self._around = neighbours(size)
-        self._box_distance = distances(size, self.walls, self.goals)
+        self._pushes = push_distances(size, self.walls, self.goals)
         self._known: dict[Position, int | None] = {}
         self._complete = comb(len(self._free), len(self.goals)) * len(self._free) <= TABLE_LIMIT
         if self._complete:
@@ -50,30 +80,29 @@ class Solver:
         return self._known[position]
 
     def solution(self, worker: int, boxes: frozenset[int]) -> list[str] | None:
-        """A shortest solution, of equal ones the first in move order; None where there is none."""
+        """A shortest solution, of equal ones the first in move order; None where there is none.
+
+        Raises :class:`SearchLimitError` where the board is too large to tell.
+        """
         left = self.distance(worker, boxes)
         if left is None:
             return None
         moves: list[str] = []
-        while left:
-            for move, there in self._around[worker].items():
-                after = self.after(worker, boxes, move, there)
-                if after is not None and self.distance(*after) == left - 1:
-                    moves.append(move)
-                    (worker, boxes), left = after, left - 1
-                    break
+        for most in range(left - 1, -1, -1):
+            move, (worker, boxes) = next(
+                (move, after)
+                for move in MOVES
+                if (after := moved(self.size, self.walls, worker, boxes, move)) and self._within(after, most)
+            )
+            moves.append(move)
         return moves
 
-    def after(self, worker: int, boxes: frozenset[int], move: str, there: int) -> Position | None:
-        """The position after a move to ``there``, pushing what stands there; None where it is blocked."""
-        if there in self.walls:
-            return None
-        if there not in boxes:
-            return there, boxes
-        beyond = self._around[there].get(move)
-        if beyond is None or beyond in self.walls or beyond in boxes:
-            return None
-        return there, boxes - {there} | {beyond}
+    def _within(self, position: Position, most: int) -> bool:
+        """Whether the solution is at most ``most`` moves away."""
+        if position not in self._known and not self._complete:
+            return self._search(position, most) is not None
+        distance = self.distance(*position)
+        return distance is not None and distance <= most
 
     def _fill_table(self) -> None:
         frontier: deque[Position] = deque()
@@ -92,17 +121,19 @@ class Solver:
     def _before(self, worker: int, boxes: frozenset[int]) -> list[Position]:
         """The positions from which one move leads to (worker, boxes)."""
         found: list[Position] = []
-        for move, there in self._around[worker].items():
-            back = self._around[worker].get(OPPOSITE[move])
+        around = neighbours(self.size)[worker]
+        for move in MOVES:
+            back, there = around.get(OPPOSITE[move]), around.get(move)
             if back is None or back in self.walls or back in boxes:
                 continue
             found.append((back, boxes))
-            if there in boxes:  # the move may have pushed this box here from the worker's present cell
+            if there is not None and there in boxes:  # the move may have pushed this box from the worker's present cell
                 found.append((back, boxes - {there} | {worker}))
         return found
 
-    def _search(self, start: Position) -> int | None:
-        if any(box not in self._box_distance for box in start[1]):
+    def _search(self, start: Position, most: float = inf) -> int | None:
+        """The fewest moves from ``start``, or None where the solution is not within ``most`` moves."""
+        if self._dead(start[1]):
             return None
         queue: list[tuple[int, int, int, Position]] = [(self._estimate(start[1]), 0, 0, start)]
         best = {start: 0}
@@ -117,16 +148,20 @@ class Solver:
             expanded += 1
             if expanded > self.expansions:
                 raise SearchLimitError(f"no answer within {self.expansions} positions on a {self.size}-wide board")
-            for move, there in self._around[worker].items():
-                after = self.after(worker, boxes, move, there)
-                if after is None or steps + 1 >= best.get(after, steps + 2):
+            for move in MOVES:
+                after = moved(self.size, self.walls, worker, boxes, move)
+                if after is None or steps + 1 >= best.get(after, inf) or self._dead(after[1]):
                     continue
-                if any(box not in self._box_distance for box in after[1]):
-                    continue
-                best[after] = steps + 1
-                tie += 1
-                heappush(queue, (steps + 1 + self._estimate(after[1]), -(steps + 1), tie, after))
+                total = steps + 1 + self._estimate(after[1])
+                if total <= most:
+                    best[after] = steps + 1
+                    tie += 1
+                    heappush(queue, (total, -(steps + 1), tie, after))
         return None
 
+    def _dead(self, boxes: frozenset[int]) -> bool:
+        """Whether some box stands where no pushes lead to a goal, not even if it were alone."""
+        return any(box not in self._pushes for box in boxes)
+
     def _estimate(self, boxes: frozenset[int]) -> int:
-        return sum(self._box_distance[box] for box in boxes)
+        return sum(self._pushes[box] for box in boxes)

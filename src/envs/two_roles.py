@@ -19,11 +19,11 @@ from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from ..experience import Message, Split, Task
-from .base import StepResult, TeamEnv
-from .grid import MOVES, Plan, parse_plan, split_of
+from .base import Skill, StepResult, TeamEnv
+from .grid import MOVES, OPPOSITE, Plan, parse_plan, split_of
 
 TOOL, PLAN, SOLO = "tool", "plan", "solo"
 PlannerView = Literal["full", "local"]
@@ -153,6 +153,8 @@ class TwoRoleWorld(TeamEnv):
     # ---- the contract ---------------------------------------------------------------------------------------------
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        if split not in get_args(Split):
+            raise ValueError(f"{self.name} has the splits {', '.join(get_args(Split))}, not {split}")
         rng = Random(f"{self.name}/{split}/{seed}")
         found: dict[str, Task] = {}
         fruitless = 0
@@ -181,24 +183,29 @@ class TwoRoleWorld(TeamEnv):
         return () if self._done else (self.agents[self._acting],)
 
     def observe(self, agent: str) -> list[Message]:
+        if agent not in self.agents:
+            raise ValueError(f"{self.name} has the agents {', '.join(self.agents)}, not {agent}")
         words = [*self._board(agent), "last", self._last]
         if agent == PLAN:
             words += ["proposal", *(self._proposal.split() or ["none"]), "check", *self._check]
         return [{"role": "system", "content": f"{agent} {self.name}"}, {"role": "user", "content": " ".join(words)}]
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
-        if tuple(actions) != self.next_agents():
-            raise ValueError(f"{self.name} expects a message of {self.next_agents()}, got {tuple(actions)}")
+        acting = self.next_agents()
+        if not acting or tuple(actions) != acting:
+            expected = f"a message of {acting[0]}" if acting else "no message: the episode is over or not begun"
+            raise ValueError(f"{self.name} expects {expected}, got one of {', '.join(actions) or 'nobody'}")
         ((agent, text),) = actions.items()
         plan = parse_plan(text, self.size, self.max_moves)
         return self._propose(text, plan) if agent == TOOL else self._execute(agent, plan)
 
     def fork(self) -> Self:
-        # Every field is immutable (numbers, strings, tuples, frozen sets), and the worlds draw no noise.
+        # No field is ever changed in place, and the worlds draw no noise.
         return copy.copy(self)
 
     def state_key(self) -> Hashable:
-        return (self.turn, self._acting, self._done, self._pieces(), self._proposal, self._check, self._last)
+        told = (self._proposal, self._check, self._last)
+        return (self.turn, self._acting, self._done, self._pieces(), *told, self._first_distance, self._best_distance)
 
     # ---- rewards --------------------------------------------------------------------------------------------------
 
@@ -248,25 +255,38 @@ class TwoRoleWorld(TeamEnv):
 
     # ---- demonstrations -------------------------------------------------------------------------------------------
 
-    def demonstration(self, agent: str, rng: Random, *, flawed: bool = False) -> str:
-        """Experts mostly think aloud (name the cells); novices mostly do not, and err.
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        """Experts mostly think aloud (name the cells); the others mostly do not, and err.
 
         A novice is naive (heads straight for the goal), hasty (stops after a few moves) or clumsy (each move random
-        with a probability drawn from .3 to .9).
+        with a probability drawn from .3 to .9).  A bungler is naive, confused (takes each direction for its opposite)
+        or clumsier still (.5 to 1).
         """
         opening, moves = self._expert(agent, rng)
-        if flawed:
+        if skill == "novice":
             kind = rng.random()
             if kind < 0.4:
                 moves = self._naive(agent, rng)
             elif kind < 0.6:
                 moves = moves[: rng.randint(1, 2)]
             else:
-                slip = rng.uniform(0.3, 0.9)
-                moves = [rng.choice("UDLR") if rng.random() < slip else move for move in moves]
+                moves = _slipped(moves, rng.uniform(0.3, 0.9), rng)
+        elif skill == "bungler":
+            kind = rng.random()
+            if kind < 0.25:
+                moves = self._naive(agent, rng)
+            elif kind < 0.75:
+                moves = [OPPOSITE[move] for move in moves]
+            else:
+                moves = _slipped(moves, rng.uniform(0.5, 1.0), rng)
         moves = moves[: self.max_moves]
-        aloud = rng.random() < (0.15 if flawed else 0.85)
+        aloud = rng.random() < {"expert": 0.85, "novice": 0.15, "bungler": 0.1}[skill]
         return " ".join([*opening, *(self._aloud(agent, moves) if aloud else moves)])
+
+
+def _slipped(moves: Sequence[str], share: float, rng: Random) -> list[str]:
+    """``moves``, each replaced by a random one with probability ``share``."""
+    return [rng.choice("UDLR") if rng.random() < share else move for move in moves]
 
 
 def make_task(name: str, form_digest: str, **data: Any) -> Task:

@@ -1,13 +1,22 @@
-"""Samples -> TokenBatches: shuffled mini-batches of whole groups, cut into length-sorted micro-batches."""
+"""Samples -> TokenBatches: shuffled mini-batches of whole groups, packed with their prompts shared, cut into
+micro-batches of rows of like length.
+
+The candidates of a node have one prompt; a row holds that prompt once, then one completion after another, none of which
+sees another.  This saves most of a learner's work where prompts are long and completions short.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from random import Random
 
 import torch
 
 from ..experience import Sample, TokenBatch
+
+Row = list[Sample]
+"""Samples of one prompt that share a row."""
 
 
 def mini_batches(groups: Sequence[Sequence[Sample]], count: int, rng: Random) -> list[list[Sample]]:
@@ -21,46 +30,77 @@ def mini_batches(groups: Sequence[Sequence[Sample]], count: int, rng: Random) ->
 
 def _rescaled(samples: list[Sample]) -> list[Sample]:
     total = sum(sample.weight for sample in samples)
-    return [
-        Sample(s.policy, s.prompt_ids, s.token_ids, s.behaviour_logprobs, s.advantage, s.weight / total)
-        for s in samples
-    ]
+    return [replace(sample, weight=sample.weight / total) for sample in samples]
 
 
 def micro_batches(samples: Iterable[Sample], max_tokens: int, pad_id: int) -> list[TokenBatch]:
-    """Batches of at most ``max_tokens`` tokens, padding included (or one sequence), of sequences of like length.
+    """Batches of at most ``max_tokens`` tokens, padding included (or one row), of rows of like length.
 
     Samples with advantage 0 have no gradient under a clipped objective without regularisers; they are left out here,
     and still count in the weights of the others.
     """
-    live = sorted((s for s in samples if s.advantage != 0), key=lambda s: len(s.prompt_ids) + len(s.token_ids))
-    batches: list[list[Sample]] = []
-    for sample in live:
-        length = len(sample.prompt_ids) + len(sample.token_ids)
-        if not batches or (len(batches[-1]) + 1) * length > max_tokens:
+    batches: list[list[Row]] = []
+    for row in sorted(rows_of(sample for sample in samples if sample.advantage != 0), key=_length):
+        if not batches or (len(batches[-1]) + 1) * _length(row) > max_tokens:
             batches.append([])
-        batches[-1].append(sample)
+        batches[-1].append(row)
     return [pack(batch, pad_id) for batch in batches]
 
 
-def pack(samples: Sequence[Sample], pad_id: int) -> TokenBatch:
+def rows_of(samples: Iterable[Sample]) -> list[Row]:
+    """Put samples of one prompt into common rows, as long as a row's completions are at most twice its prompt.
+
+    Attention costs the square of a row's length, so long completions are better off apart.
+    """
+    by_prompt: dict[tuple[int, ...], list[Row]] = {}
+    for sample in samples:
+        rows = by_prompt.setdefault(sample.prompt_ids, [[]])
+        said = sum(len(other.token_ids) for other in rows[-1]) + len(sample.token_ids)
+        if rows[-1] and said > 2 * len(sample.prompt_ids):
+            rows.append([])
+        rows[-1].append(sample)
+    return [row for rows in by_prompt.values() for row in rows]
+
+
+def _length(row: Row) -> int:
+    return len(row[0].prompt_ids) + sum(len(sample.token_ids) for sample in row)
+
+
+def pack(rows: Sequence[Row], pad_id: int) -> TokenBatch:
     """Right-padded tensors; see :class:`TokenBatch`."""
-    width = max(len(s.prompt_ids) + len(s.token_ids) for s in samples)
-    shape = (len(samples), width)
-    input_ids = torch.full(shape, pad_id, dtype=torch.long)
-    attention_mask, mask = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
-    behaviour = torch.zeros(shape)
-    for row, sample in enumerate(samples):
-        start, end = len(sample.prompt_ids), len(sample.prompt_ids) + len(sample.token_ids)
-        input_ids[row, :end] = torch.tensor(sample.prompt_ids + sample.token_ids)
-        attention_mask[row, :end] = True
-        mask[row, start:end] = True
-        behaviour[row, start:end] = torch.tensor(sample.behaviour_logprobs)
+    samples = [sample for row in rows for sample in row]
+    packed = (len(rows), max(map(_length, rows)))
+    input_ids, positions = torch.full(packed, pad_id), torch.zeros(packed, dtype=torch.long)
+    segments = torch.full(packed, -1)
+    spoken = (len(samples), max(len(sample.token_ids) for sample in samples))
+    targets, sources = torch.zeros(spoken, dtype=torch.long), torch.zeros(spoken, dtype=torch.long)
+    mask, behaviour = torch.zeros(spoken, dtype=torch.bool), torch.zeros(spoken)
+    row_of, b = [], 0
+    for r, row in enumerate(rows):
+        prompt = row[0].prompt_ids
+        end = len(prompt)
+        input_ids[r, :end], positions[r, :end], segments[r, :end] = torch.tensor(prompt), torch.arange(end), 0
+        for segment, sample in enumerate(row, start=1):
+            start, length = end, len(sample.token_ids)
+            end += length
+            input_ids[r, start:end] = targets[b, :length] = torch.tensor(sample.token_ids)
+            positions[r, start:end] = torch.arange(len(prompt), len(prompt) + length)
+            segments[r, start:end] = segment
+            sources[b, :length] = torch.arange(start - 1, end - 1)
+            sources[b, 0] = len(prompt) - 1
+            mask[b, :length] = True
+            behaviour[b, :length] = torch.tensor(sample.behaviour_logprobs)
+            row_of.append(r)
+            b += 1
     return TokenBatch(
         input_ids=input_ids,
-        attention_mask=attention_mask,
+        positions=positions,
+        segments=segments,
+        rows=torch.tensor(row_of),
+        sources=sources,
+        targets=targets,
         mask=mask,
         behaviour_logprobs=behaviour,
-        advantages=torch.tensor([s.advantage for s in samples]),
-        weights=torch.tensor([s.weight for s in samples]),
+        advantages=torch.tensor([sample.advantage for sample in samples]),
+        weights=torch.tensor([sample.weight for sample in samples]),
     )

@@ -38,13 +38,13 @@ class PolicyModule(L.LightningModule):
         self._optimizer, self._scheduler = optimizer, scheduler
 
     def forward(self, batch: TokenBatch) -> Tensor:
-        """(B, T) float32, nats: the log-probability of each token given those before it; 0 where ``mask`` is False."""
+        """(B, C) float32, nats: the log-probability of each token given those before it; 0 where ``mask`` is False."""
         return token_logprobs(self.model, batch, self.temperature)
 
     def training_step(self, batch: TokenBatch, old_logprobs: Tensor | None) -> ObjectiveOutput:  # type: ignore[override]
         """The objective on one micro-batch.
 
-        ``old_logprobs`` (B, T) are the learner's at the update's start; None says that these are the present ones.
+        ``old_logprobs`` (B, C) are the learner's at the update's start; None says that these are the present ones.
         """
         logprobs = self(batch)
         return self.objective(
@@ -62,13 +62,27 @@ class PolicyModule(L.LightningModule):
 
 
 def token_logprobs(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Tensor:
-    """(B, T): log-probability, at ``temperature``, of each completion token; 0 elsewhere (padding included)."""
-    # Sequences are padded on the right, where a causal model's real tokens cannot see; no attention mask is needed.
-    # Only the last positions can hold completions: the shortest prompt bounds how many logits are computed.
-    shortest_prompt = int(batch.mask.int().argmax(dim=1).min())
-    keep = batch.input_ids.shape[1] - shortest_prompt + 1
-    logits = model(input_ids=batch.input_ids, use_cache=False, logits_to_keep=keep).logits[:, :-1].float()
-    targets = batch.input_ids[:, shortest_prompt:]
-    scores = torch.log_softmax(logits / temperature, dim=-1).gather(-1, targets[..., None]).squeeze(-1)
-    scores = torch.where(batch.mask[:, shortest_prompt:], scores, 0.0)
-    return torch.nn.functional.pad(scores, (shortest_prompt, 0))
+    """(B, C), nats: log-probability, at ``temperature``, of each completion token; 0 where ``mask`` is False."""
+    first = int(batch.sources[:, 0].min())  # no logits are needed before the end of the shortest prompt
+    logits = model(
+        input_ids=batch.input_ids,
+        position_ids=batch.positions,
+        attention_mask=_visible(batch.segments, model.dtype),
+        use_cache=False,
+        logits_to_keep=batch.input_ids.shape[1] - first,
+    ).logits
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    scores = torch.log_softmax(logits / temperature, dim=-1)
+    sources = (batch.sources - first).clamp(min=0)
+    return torch.where(batch.mask, scores[batch.rows[:, None], sources, batch.targets], 0.0)
+
+
+def _visible(segments: Tensor, dtype: torch.dtype) -> Tensor:
+    """(R, 1, T, T) mask to add to attention scores: a token sees its prompt and what came before it in its segment."""
+    length = segments.shape[1]
+    query, key = segments[:, :, None], segments[:, None, :]
+    causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
+    seen = ((key == 0) | (key == query)) & causal
+    return torch.zeros(seen.shape, dtype=dtype, device=segments.device).masked_fill_(~seen, torch.finfo(dtype).min)[
+        :, None
+    ]

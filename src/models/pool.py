@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NoReturn
 
 import lightning as L
 import torch
@@ -19,7 +20,7 @@ from .policy import PolicyModule
 
 
 class NonFiniteError(FloatingPointError):
-    """A loss or gradient that is NaN or infinite; nothing was stepped."""
+    """A loss or gradient that is NaN or infinite; the step that it would have made was not taken."""
 
 
 class LocalPool:
@@ -27,6 +28,9 @@ class LocalPool:
 
     ``mini_batches`` optimizer steps an epoch, ``epochs`` passes over an iteration's samples, gradients accumulated over
     micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.
+
+    A cancelled :meth:`update` still runs to its end in its thread, since a thread cannot be stopped; whatever reads the
+    pool waits for it, so that nobody meets weights half-way through an update.
     """
 
     def __init__(
@@ -44,7 +48,9 @@ class LocalPool:
     ) -> None:
         for key, value in (("mini_batches", mini_batches), ("epochs", epochs), ("max_tokens", max_tokens)):
             if value < 1:
-                raise ValueError(f"update.{key} must be at least 1, got {value}")
+                raise ValueError(f"algorithm.update.{key} must be at least 1, got {value}")
+        if clip_norm <= 0:
+            raise ValueError(f"algorithm.update.clip_norm must be above 0, got {clip_norm}")
         self.name, self.fabric, self.pad_id = name, fabric, pad_id
         self.mini_batches, self.epochs = mini_batches, epochs
         self.max_tokens, self.clip_norm, self.seed = max_tokens, clip_norm, seed
@@ -52,20 +58,38 @@ class LocalPool:
         self.scheduler = configured["lr_scheduler"]
         self.module, self.optimizer = fabric.setup(module, configured["optimizer"])
         self.version = 0
+        self._at_rest = threading.Lock()
 
     async def update(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
-        """One iteration's update from ``groups`` of samples; returns metrics.  The version grows by one."""
+        """One iteration's update from ``groups`` of samples; returns metrics.  The version grows by one.
+
+        Raises :class:`NonFiniteError`.
+        """
         return await asyncio.to_thread(self._update, groups)
 
     async def weights(self) -> Mapping[str, Tensor]:
         """The model's present weights by checkpoint name; not a copy."""
-        return {k: v.detach() for k, v in self.module.model.state_dict().items()}
+        with self._at_rest:
+            return {k: v.detach() for k, v in self.module.model.state_dict().items()}
 
     def _update(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
+        with self._at_rest:
+            return self._train(groups)
+
+    def _train(self, groups: Sequence[Sequence[Sample]]) -> dict[str, float]:
         started = time.perf_counter()
         self.module.train()
         rng = Random(f"{self.seed}/{self.name}/{self.version}")
-        totals = {"loss": 0.0, "clipped": 0.0, "kl": 0.0, "tokens": 0.0, "grad_norm": 0.0, "steps": 0.0, "drift": 0.0}
+        totals = {
+            "loss": 0.0,
+            "clipped": 0.0,
+            "kl": 0.0,
+            "tokens": 0.0,
+            "grad_norm": 0.0,
+            "steps": 0.0,
+            "behaviour": 0.0,
+        }
+        learning_rate = self.scheduler.get_last_lr()[0]
         parts = [
             micro_batches(part, self.max_tokens, self.pad_id) for part in mini_batches(groups, self.mini_batches, rng)
         ]
@@ -74,7 +98,8 @@ class LocalPool:
         for _ in range(self.epochs):
             for part, old in zip(parts, olds, strict=True):
                 self._step(part, old, totals)
-        self.scheduler.step()
+        if totals["steps"]:  # else nothing had an advantage, and the schedule waits too
+            self.scheduler.step()
         self.version += 1
         tokens, steps = max(totals["tokens"], 1), max(totals["steps"], 1)
         samples = [sample for group in groups for sample in group]
@@ -84,20 +109,20 @@ class LocalPool:
             "grad_norm": totals["grad_norm"] / steps,
             "clipped_share": totals["clipped"] / tokens,
             "step_kl_nats": totals["kl"] / tokens,
-            "behaviour_drift_nats": totals["drift"] / tokens,
+            "behaviour_kl_nats": totals["behaviour"] / tokens,
             "live_groups": live / max(len(groups), 1),
             "samples": float(len(samples)),
             "optimizer_steps": totals["steps"],
-            "learning_rate": self.scheduler.get_last_lr()[0],
+            "learning_rate": learning_rate,
             "update_s": time.perf_counter() - started,
         }
 
     def _old_logprobs(self, parts: list[list[TokenBatch]]) -> list[list[Tensor | None]]:
         """The learner's log-probabilities at the update's start; None where the first step will find them anyway."""
-        if len(parts) * self.epochs <= 1:
-            return [[None] * len(part) for part in parts]
+        first = parts[:1] if self.epochs == 1 else []
         with torch.no_grad():
-            return [[self.module(batch) for batch in part] for part in parts]
+            later = [[self.module(batch) for batch in part] for part in parts[len(first) :]]
+        return [[None] * len(part) for part in first] + later
 
     def _step(self, part: list[TokenBatch], old: list[Tensor | None], totals: dict[str, float]) -> None:
         """Accumulate the gradients of one mini-batch and step."""
@@ -105,36 +130,49 @@ class LocalPool:
             with self.fabric.no_backward_sync(self.module, enabled=index < len(part) - 1):
                 output = self.module.training_step(batch, old_logprobs)
                 if not torch.isfinite(output.loss):
-                    self.optimizer.zero_grad()
-                    raise NonFiniteError(
-                        f"policy {self.name}: the loss is {output.loss.item()} in version {self.version}"
-                    )
+                    self._refuse("loss", output.loss)
                 self.fabric.backward(output.loss)
             totals["loss"] += output.loss.item()
             totals["clipped"] += output.clipped.item()
             totals["kl"] += output.approx_kl_nats.item()
+            totals["behaviour"] += output.behaviour_kl_nats.item()
             totals["tokens"] += output.tokens.item()
-        norm = self.fabric.clip_gradients(self.module, self.optimizer, max_norm=self.clip_norm, error_if_nonfinite=True)
-        totals["grad_norm"] += float(norm) if norm is not None else 0.0
+        norm = self.fabric.clip_gradients(
+            self.module, self.optimizer, max_norm=self.clip_norm, error_if_nonfinite=False
+        )
+        assert norm is not None  # None is what clipping by value returns
+        if not torch.isfinite(norm):
+            self._refuse("gradient's norm", norm)
+        totals["grad_norm"] += norm.item()
         totals["steps"] += 1
         self.optimizer.step()
         self.optimizer.zero_grad()
 
+    def _refuse(self, what: str, value: Tensor) -> NoReturn:
+        """Drop the gradients gathered so far and raise."""
+        self.optimizer.zero_grad()
+        raise NonFiniteError(
+            f"policy '{self.name}': the {what} is {value.item()} in the update of version {self.version}"
+        )
+
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on."""
-        return {
-            "version": self.version,
-            "model": self.module.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": self.scheduler.state_dict(),
-        }
+        with self._at_rest:
+            return {
+                "version": self.version,
+                "model": self.module.model.state_dict(),
+                "optimizer": self.optimizer.state_dict(),
+                "scheduler": self.scheduler.state_dict(),
+            }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.version = state["version"]
-        self.module.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.scheduler.load_state_dict(state["scheduler"])
+        with self._at_rest:
+            self.version = state["version"]
+            self.module.model.load_state_dict(state["model"])
+            self.optimizer.load_state_dict(state["optimizer"])
+            self.scheduler.load_state_dict(state["scheduler"])
 
     def export(self, folder: Path) -> None:
         """Write the weights as ``from_pretrained`` reads them."""
-        self.module.model.save_pretrained(folder)
+        with self._at_rest:
+            self.module.model.save_pretrained(folder)

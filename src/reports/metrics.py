@@ -12,17 +12,21 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     """Flat ``rollout/...`` metrics.
 
     ``best_of_k_success`` is the success of the trees' continued branches, chosen among K at every turn: far above the
-    policies' own success, and never to be reported as such.
+    policies' own success, and never to be reported as such.  Completions and tokens count whatever was generated; the
+    other averages are over candidates.
     """
     outcomes = [outcome for episode in episodes for outcome in episode.outcomes]
     spoken = [(node, candidate) for episode in episodes for node, candidate in episode.candidates()]
+    asides = [aside for episode in episodes for aside in episode.asides]
     tokens = sum(len(candidate.completion.token_ids) for _, candidate in spoken)
+    tokens += sum(len(completion.token_ids) for _, completion in asides)
+    prompt_tokens = sum(len(node.prompt_ids) for episode in episodes for node in episode.nodes)
     row = {
         "rollout/best_of_k_success": fmean(outcome.success for outcome in outcomes),
         "rollout/turns": fmean(outcome.turns for outcome in outcomes),
-        "rollout/completions": len(spoken),
+        "rollout/completions": len(spoken) + len(asides),
         "rollout/tokens": tokens,
-        "rollout/prompt_tokens": sum(len(node.prompt_ids) for episode in episodes for node in episode.nodes),
+        "rollout/prompt_tokens": prompt_tokens + sum(length for length, _ in asides),
         "rollout/env_steps": sum(episode.env_steps for episode in episodes),
         "rollout/tokens_per_s": tokens / seconds,
         "rollout/cut_off": fmean(candidate.completion.finish_reason == "length" for _, candidate in spoken),

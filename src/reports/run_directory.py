@@ -52,7 +52,7 @@ class RunDirectory:
 def write_atomic(path: Path, text: str) -> None:
     """Write through a temporary neighbour, so that a reader or a crash never meets half a file."""
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w") as file:
+    with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
@@ -61,7 +61,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 def append_line(path: Path, row: Mapping[str, Any]) -> None:
     """Append one JSON line, flushed."""
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps(row) + "\n")
         file.flush()
 
@@ -74,9 +74,13 @@ def versions() -> dict[str, str]:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "not installed"
-    here = Path(__file__).resolve().parent
-    described = subprocess.run(
-        ["git", "-C", str(here), "describe", "--always", "--dirty"], capture_output=True, text=True, check=False
-    )
-    found["commit"] = described.stdout.strip() or "unknown"
+    found["commit"] = _commit(Path(__file__).resolve().parent)
     return found
+
+
+def _commit(folder: Path) -> str:
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
+    except FileNotFoundError:  # git is not installed
+        return "unknown"

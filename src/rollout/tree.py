@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 
 from ..envs.base import StepResult, TeamEnv
-from ..experience import Candidate, Episode, JointAction, Node, Outcome, Task
+from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 from .seeds import derive
 from .voice import Voice
 
@@ -42,9 +42,8 @@ class TreeSampler:
             if len(acting) > 1:
                 raise ValueError(f"the tree sampler plays one agent at a time, {type(env).__name__} wants {acting}")
             turn, index = env.turn, len(episode.nodes)
-            node, forks, results = await self._expand(env, task, acting[0], index, voices, seed)
+            node, forks, results = await self._expand(env, episode, acting[0], voices, seed)
             episode.nodes.append(node)
-            episode.env_steps += len(forks)
             best = self._best(node.candidates, Random(derive(seed, task.task_id, index, "tie")))
             node.candidates[best].continued = True
             env = forks[best]
@@ -57,25 +56,33 @@ class TreeSampler:
         return episode
 
     async def _expand(
-        self, env: TeamEnv, task: Task, agent: str, index: int, voices: Mapping[str, Voice], seed: int
+        self, env: TeamEnv, episode: Episode, agent: str, voices: Mapping[str, Voice], seed: int
     ) -> tuple[Node, list[TeamEnv], list[StepResult]]:
-        """A node: K candidates of ``agent`` from one prompt, each stepped on its own fork of ``env``."""
-        voice = voices[agent]
+        """The next node: K candidates of ``agent`` from one prompt, each stepped on its own fork of ``env``.
+
+        What that cost is added to ``episode``.
+        """
+        task, index, voice = episode.task, len(episode.nodes), voices[agent]
         prompt = voice.encode(agent, task.task_id, env.observe(agent))
         key = (task.task_id, env.turn, agent, index)
         completions = await voice.speak(prompt, self.k, derive(seed, *key), key)
         forks = [env.fork() for _ in completions]
         results = [await fork.step({agent: c.text}) for fork, c in zip(forks, completions, strict=True)]
         teams = [result.team for result in results]
+        episode.env_steps += len(forks)
         if self.lookahead:
             answers = (self._answered(fork, env.turn, task, index, voices, seed, i) for i, fork in enumerate(forks))
-            found = await asyncio.gather(*answers)
-            teams = [team if answer is None else answer for team, answer in zip(teams, found, strict=True)]
+            for branch, found in enumerate(await asyncio.gather(*answers)):
+                if found is not None:
+                    teams[branch], aside = found
+                    episode.asides.append(aside)
+                    episode.env_steps += 1
         candidates = [
             Candidate(completion, result.local[agent], team, self.alpha * team + result.local[agent], info=result.info)
             for completion, result, team in zip(completions, results, teams, strict=True)
         ]
-        return Node(task.task_id, agent, env.turn, prompt, candidates, index - 1 if index else None), forks, results
+        node = Node(task.task_id, agent, env.turn, prompt, candidates, index - 1 if index else None)
+        return node, forks, results
 
     @staticmethod
     def _best(candidates: Sequence[Candidate], rng: Random) -> int:
@@ -84,8 +91,10 @@ class TreeSampler:
 
     async def _answered(
         self, fork: TeamEnv, turn: int, task: Task, index: int, voices: Mapping[str, Voice], seed: int, branch: int
-    ) -> float | None:
-        """The team reward of one sampled answer of the next agent within the turn; None where the turn is over."""
+    ) -> tuple[float, tuple[int, Completion]] | None:
+        """The team reward of one sampled answer of the next agent within the turn, and the answer as an aside of the
+        episode; None where the turn is over.
+        """
         acting = fork.next_agents()
         if not acting or fork.turn != turn:
             return None
@@ -93,4 +102,4 @@ class TreeSampler:
         prompt = voices[agent].encode(agent, task.task_id, fork.observe(agent))
         key = (task.task_id, turn, agent, index, "lookahead", branch)
         (answer,) = await voices[agent].speak(prompt, 1, derive(seed, *key), key)
-        return (await fork.fork().step({agent: answer.text})).team
+        return (await fork.fork().step({agent: answer.text})).team, (len(prompt), answer)

@@ -1,0 +1,141 @@
+"""The torch engine against ``transformers``' ``generate``: the same model, prompts and lengths, one run.
+
+``generate`` gets what suits it best: a batch of prompts of equal length (nothing is padded), ``num_return_sequences``,
+sampling without truncation, no log-probabilities asked for, its dynamic and its static cache, and smaller batches too.
+End-of-sequence is off, so that every completion has the stated length.  Repetitions are interleaved; the figures are
+medians.  Random weights of the laptop scale's size: the speed does not depend on their values.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import copy
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging
+
+from troupe.experience import Request, Sampling
+from troupe.rollout.torch_engine import TorchEngine
+
+VOCABULARY = 150
+SETTINGS = {"short": (128, 32, 4), "long": (1024, 128, 8)}  # prompt tokens, completion tokens, K
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+BAR = {"short": 2.0, "long": 4.0}
+
+
+def build() -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+    """A model of the laptop scale's size, which never ends a sequence by itself."""
+    torch.manual_seed(0)
+    config = Qwen3Config(
+        vocab_size=VOCABULARY,
+        hidden_size=128,
+        intermediate_size=384,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=2048,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=None,
+        pad_token_id=0,
+    )
+    words = {f"w{i}": i for i in range(VOCABULARY)}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, unk_token="w0")))
+    return Qwen3ForCausalLM(config).eval(), tokenizer
+
+
+def with_generate(
+    model: Qwen3ForCausalLM, prompts: torch.Tensor, new: int, k: int, cache: str, batch: int
+) -> Callable[[], int]:
+    """A run of ``generate``, ``batch`` prompts at a time; returns the tokens made."""
+
+    def run() -> int:
+        made = 0
+        for part in prompts.split(batch):
+            output = model.generate(
+                part,
+                attention_mask=torch.ones_like(part),
+                do_sample=True,
+                top_k=0,
+                top_p=1.0,
+                temperature=1.0,
+                max_new_tokens=new,
+                num_return_sequences=k,
+                cache_implementation=cache,
+                disable_compile=True,
+            )
+            made += output.shape[0] * (output.shape[1] - part.shape[1])
+        return made
+
+    return run
+
+
+def with_engine(
+    model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, prompts: torch.Tensor, new: int, k: int
+) -> Callable[[], int]:
+    """A run of the engine on the same prompts; its making is counted too."""
+
+    async def generate() -> int:
+        engine = TorchEngine({"policy": model}, tokenizer, max_batch_rows=len(prompts) * k)
+        requests = [
+            Request("policy", tuple(prompt), k, Sampling(max_tokens=new), seed=index, key=(index,))
+            for index, prompt in enumerate(prompts.tolist())
+        ]
+        nodes = await asyncio.gather(*(engine.generate(request) for request in requests))
+        await engine.close()
+        return sum(len(completion.token_ids) for node in nodes for completion in node)
+
+    return lambda: asyncio.run(generate())
+
+
+def measure(name: str, batch: int, repetitions: int, clock: Callable[[], float]) -> None:
+    """Print the table of one setting."""
+    prompt, new, k = SETTINGS[name]
+    model, tokenizer = build()
+    prompts = torch.randint(1, VOCABULARY, (batch, prompt), generator=torch.Generator().manual_seed(1))
+    runs = {"engine": with_engine(copy.deepcopy(model), tokenizer, prompts, new, k)}
+    for size in sorted({batch, max(1, batch // 4)}, reverse=True):
+        for cache in ("dynamic", "static"):
+            runs[f"generate, {cache} cache, batches of {size}"] = with_generate(model, prompts, new, k, cache, size)
+    speeds: dict[str, list[float]] = {label: [] for label in runs}
+    for repetition in range(repetitions + 1):
+        for label, run in runs.items():
+            started = clock()
+            made = run()
+            seconds = clock() - started
+            assert made == batch * k * new, f"{label}: {made} tokens, expected {batch * k * new}"
+            if repetition:  # the first warms up
+                speeds[label].append(made / seconds)
+    print(f"\n{name}: {batch} prompts of {prompt} tokens, K = {k}, {new} new tokens; {repetitions} repetitions")
+    medians = {label: statistics.median(values) for label, values in speeds.items()}
+    for label, values in speeds.items():
+        print(f"  {label:42s} {medians[label]:9.0f} tokens/s   ({min(values):.0f} to {max(values):.0f})")
+    ratio = medians["engine"] / max(value for label, value in medians.items() if label != "engine")
+    print(f"  engine / best generate: {ratio:.2f} (the bar is {BAR[name]:.0f})", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--batch", type=int, default=16, help="prompts")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--setting", choices=sorted(SETTINGS), action="append")
+    parser.add_argument("--clock", choices=sorted(CLOCKS), default="wall", help="cpu: on a machine shared with others")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    logging.set_verbosity_error()
+    print(f"torch {torch.__version__}, {arguments.threads} threads, float32 on CPU, {arguments.clock} time")
+    for name in arguments.setting or SETTINGS:
+        measure(name, arguments.batch, arguments.repetitions, CLOCKS[arguments.clock])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""A control: AT-GRPO with advantages that tell nothing about their candidates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from ..experience import Episode
+from .at_grpo import AtGrpo
+
+
+class ShuffledAtGrpo(AtGrpo):
+    """AT-GRPO's advantages, dealt at random over all candidates of an iteration.
+
+    Their distribution, and so the size of the updates, stays; what they say is lost.  Whatever still rises under this
+    rule is not learnt from rewards.
+    """
+
+    def __init__(self, *, normalise: bool = True, std_floor: float = 1e-6, seed: int = 0) -> None:
+        super().__init__(normalise=normalise, std_floor=std_floor)
+        self._rng = Random(f"shuffled/{seed}")
+
+    def __call__(self, episodes: Sequence[Episode]) -> None:
+        super().__call__(episodes)
+        candidates = [candidate for episode in episodes for _, candidate in episode.candidates()]
+        advantages = [candidate.advantage for candidate in candidates]
+        self._rng.shuffle(advantages)
+        for candidate, advantage in zip(candidates, advantages, strict=True):
+            candidate.advantage = advantage

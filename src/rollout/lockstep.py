@@ -1,0 +1,93 @@
+"""Rounds: when engines in lockstep decode, so that a run does not depend on who was quicker.
+
+All lockstep engines of an event loop decode in common rounds.  A round begins when the loop has come to rest: no engine
+decodes, nobody is inside :func:`hold`, and many passes of the loop brought no new request.  Then every engine decodes
+all that waits for it, in the order of ``Request.key``, and requests that arrive meanwhile wait for the next round.
+
+This cannot deadlock: a round waits for no particular client, so one that never asks, ends early or fails holds nobody
+up.  What happens outside the loop (a sandbox process, a thread) is invisible to it: wrap such an await in ``hold()``,
+or the request that follows may fall into this round or the next, depending on timing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+from weakref import WeakKeyDictionary
+
+# A result passes through a few layers of tasks and gathers, one pass each, before the next request; this is far more.
+_PASSES = 40
+
+
+class Player(Protocol):
+    """An engine, as a round sees it."""
+
+    async def play_round(self) -> None:
+        """Serve all that waits; hands every error to the callers and raises none."""
+        ...
+
+
+class Rounds:
+    """The common rounds of one event loop."""
+
+    def __init__(self) -> None:
+        self._asking: dict[Player, None] = {}
+        self._activity = self._holds = 0
+        self._released = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def ask(self, player: Player) -> None:
+        """``player`` has something to serve in the next round."""
+        self._activity += 1
+        self._asking[player] = None
+        if self._task is None or self._task.done():
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="lockstep rounds")
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """No round begins inside."""
+        self._holds += 1
+        self._released.clear()
+        try:
+            yield
+        finally:
+            self._holds -= 1
+            self._activity += 1
+            if not self._holds:
+                self._released.set()
+
+    async def _run(self) -> None:
+        while self._asking:
+            await self._rest()
+            players, self._asking = list(self._asking), {}
+            await asyncio.gather(*(player.play_round() for player in players))
+
+    async def _rest(self) -> None:
+        """Until the loop has come to rest."""
+        quiet, seen = 0, self._activity
+        while quiet < _PASSES:
+            if self._holds:
+                await self._released.wait()
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self._activity == seen and not self._holds else 0
+            seen = self._activity
+
+
+_ROUNDS: WeakKeyDictionary[asyncio.AbstractEventLoop, Rounds] = WeakKeyDictionary()
+
+
+def rounds() -> Rounds:
+    """The rounds of the running event loop."""
+    return _ROUNDS.setdefault(asyncio.get_running_loop(), Rounds())
+
+
+@contextmanager
+def hold() -> Iterator[None]:
+    """Keep lockstep engines from decoding while something outside the event loop is awaited.
+
+    ``with hold(): await env.step(...)``.  Not around ``generate``: that would wait for itself.
+    """
+    with rounds().hold():
+        yield

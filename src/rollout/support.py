@@ -1,0 +1,113 @@
+"""Which models the torch engine runs, found out at start and not in the middle of a run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
+
+from .shared_prompt import ATTENTION, SharedPromptCache
+
+# How far the engine's logits may be from the model's own, as a share of the largest: rounding only.
+_TOLERANCE, _HALF_TOLERANCE = 1e-3, 5e-2
+
+
+class UnsupportedModelError(ValueError):
+    """A model or tokenizer that the torch engine cannot run exactly; the message names policy and reason."""
+
+
+def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """Set ``model`` up for the engine: evaluation mode, no gradients, shared-prompt attention.
+
+    Refused with :class:`UnsupportedModelError`: encoder-decoders and models that generate no text; sliding or chunked
+    windows and recurrent or linear-attention layers; attention that is soft-capped or otherwise foreign; quantised
+    weights; weights on several devices; a tokenizer larger than the vocabulary; models whose code does not go through
+    ``transformers``' attention interface; and whatever else makes a short decoding differ from a plain forward pass.
+    """
+    reasons = [reason for reason, holds in _conditions(model, tokenizer).items() if holds]
+    if reasons:
+        raise UnsupportedModelError(
+            f"policy '{policy}': the torch engine does not run {type(model).__name__}: {'; '.join(reasons)}"
+        )
+    model.eval().requires_grad_(False)
+    try:
+        _compare(model)
+    except Exception as error:  # whatever a foreign architecture raises, it is the reason
+        raise UnsupportedModelError(
+            f"policy '{policy}': the torch engine does not run {type(model).__name__}: {error}"
+        ) from error
+    return model
+
+
+def _conditions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, bool]:
+    """What speaks against a model -> whether it holds."""
+    config = model.config
+    layers = sorted(set(getattr(config, "layer_types", None) or ["full_attention"]))
+    window = None if getattr(config, "layer_types", None) else getattr(config, "sliding_window", None)
+    devices = sorted({str(parameter.device) for parameter in model.parameters()})
+    softcap = getattr(config, "attn_logit_softcapping", None)
+    return {
+        "it is an encoder-decoder": bool(config.is_encoder_decoder),
+        "it is no causal language model": not isinstance(model, GenerationMixin) or not model.can_generate(),
+        f"it has layers of type {', '.join(layers)}, not full_attention only": layers != ["full_attention"],
+        f"its attention has a sliding window of {window} tokens": window is not None,
+        f"its attention is soft-capped at {softcap}": softcap is not None,
+        "it keeps a recurrent state, not keys and values": bool(getattr(model, "_is_stateful", False)),
+        "its weights are quantised": getattr(model, "hf_quantizer", None) is not None,
+        f"its weights lie on several devices ({', '.join(devices)})": len(devices) > 1,
+        "its code does not use the attention interface of transformers": not model._can_set_attn_implementation(),
+        "its forward pass has no logits_to_keep": "logits_to_keep" not in inspect.signature(model.forward).parameters,
+        f"its vocabulary ({config.vocab_size}) is smaller than the tokenizer's ({len(tokenizer)})": len(tokenizer)
+        > config.vocab_size,
+    }
+
+
+@torch.inference_mode()
+def _compare(model: PreTrainedModel) -> None:
+    """Plug the attention in; raises unless two short prompts, decoded by two rows each, get the model's own logits."""
+    if model.config._attn_implementation == ATTENTION:
+        model.set_attn_implementation("sdpa")
+    vocabulary, device = model.config.vocab_size, model.device
+    generator = torch.Generator().manual_seed(0)
+    sequences = torch.randint(vocabulary, (4, 7), generator=generator).to(device)
+    sequences[1, :3], sequences[3, :5] = sequences[0, :3], sequences[2, :5]
+    lengths = [3, 3, 5, 5]  # of the prompts; two tokens follow
+    plain = [model(input_ids=row[None, : n + 2]).logits[0, n - 1 :] for row, n in zip(sequences, lengths, strict=True)]
+    model.set_attn_implementation(ATTENTION)
+    if model.config._attn_implementation != ATTENTION:
+        raise UnsupportedModelError("its attention cannot be replaced")
+    ours = _decoded(model, sequences, lengths)
+    for expected, found in zip(plain, ours, strict=True):
+        scale, error = expected.abs().max(), (expected - found).abs().max()
+        if not error <= (_HALF_TOLERANCE if expected.itemsize < 4 else _TOLERANCE) * scale:
+            raise UnsupportedModelError(
+                f"decoded logits differ by {error:.2g} from a plain forward pass (of magnitude {scale:.2g})"
+            )
+
+
+def _decoded(model: PreTrainedModel, sequences: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+    """(3, V) logits a row, after its prompt and each of two more tokens, by prefill and decoding steps."""
+    device, cache = sequences.device, SharedPromptCache()
+    cache.add_groups([3, 5], [2, 2], 2)
+    first, ends = torch.arange(5, device=device), torch.tensor([2, 4], device=device)
+    with cache.prefilling([0, 1], [0, 1]):
+        prompts = sequences[[0, 2], :5]
+        logits = model(
+            input_ids=prompts,
+            position_ids=first[None].expand_as(prompts),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=ends,
+        ).logits
+    steps = [logits[[0, 0, 1, 1], [0, 0, 1, 1]]]
+    for offset in range(2):
+        positions = torch.tensor(lengths, device=device)[:, None] + offset
+        with cache.decoding(device):
+            output = model(
+                input_ids=sequences.gather(1, positions), position_ids=positions, past_key_values=cache, use_cache=True
+            )
+        steps.append(output.logits[:, -1])
+    return list(torch.stack(steps, 1))

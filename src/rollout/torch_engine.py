@@ -1,0 +1,296 @@
+"""The embedded engine: a ``transformers`` model in this process, on CPU or GPU; no server."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..experience import Completion, Request
+from .decoding import Decoder, Job
+from .lockstep import rounds
+from .support import prepare
+
+
+class EngineClosedError(RuntimeError):
+    """The engine was closed before or while it served a request."""
+
+
+class TorchEngine:
+    """Batched decoding with a cache in which the candidates of a prompt share its keys and values.
+
+    ``models`` maps policy to model; the engine owns them (it sets their attention and, in :meth:`load`, their weights).
+    ``max_batch_rows`` bounds the completions of one policy that decode together.  Decoding runs in a thread, so the
+    event loop lives on and several engines decode side by side.
+
+    With ``lockstep`` (see :mod:`.lockstep`) what waits is decoded in rounds, in the order of ``Request.key``: the same
+    requests make the same batches and, on CPU, the same bits.  Without, a request joins the running batch at the next
+    token; its draws are still those of its seed, but its logits may differ in the last bits.
+
+    A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
+
+    Raises :class:`.support.UnsupportedModelError` for a model that it cannot run exactly.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, PreTrainedModel],
+        tokenizer: PreTrainedTokenizerBase,
+        max_batch_rows: int = 256,
+        lockstep: bool = True,
+    ) -> None:
+        if not models:
+            raise ValueError("a torch engine needs at least one policy")
+        if max_batch_rows < 1:
+            raise ValueError(f"engine.max_batch_rows must be at least 1, got {max_batch_rows}")
+        self.max_batch_rows, self.lockstep = max_batch_rows, lockstep
+        # Its own, because tokenizers must not be used by two threads at once.
+        tokenizer = copy.deepcopy(tokenizer)
+        self._decoders = {
+            policy: Decoder(policy, prepare(policy, model, tokenizer), tokenizer, _eos(model, tokenizer))
+            for policy, model in models.items()
+        }
+        self._outstanding: set[asyncio.Future[list[Completion]]] = set()
+        self._arrived: deque[Job] = deque()
+        self._queue: deque[Job] = deque()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="torch-engine")
+        self._idle = asyncio.Lock()
+        self._gates = 0
+        self._pump: asyncio.Task[None] | None = None
+        self._asleep = self._closed = False
+
+    # ---- the interface ----------------------------------------------------------------------------------------------
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """See :class:`.base.Engine`.
+
+        Raises ``ValueError`` for an unknown policy, an empty prompt, ``n < 1`` and a prompt that the context cannot
+        hold together with ``max_tokens``; ``TimeoutError`` past the deadline; ``FloatingPointError`` where logits are
+        not finite; :class:`EngineClosedError`; ``RuntimeError`` while asleep.
+        """
+        self._check_open("generate")
+        if self._asleep:
+            raise RuntimeError("the engine is asleep; call wake() before generate()")
+        self._check(request)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Completion]] = loop.create_future()
+
+        def resolve(completions: list[Completion]) -> None:
+            if not future.done():
+                future.set_result(completions)
+
+        self._outstanding.add(future)
+        future.add_done_callback(self._outstanding.discard)
+        self._arrived.append(Job(request, lambda done: _tell(loop, resolve, done), future.done))
+        self._ask()
+        if request.deadline is None:
+            return await future
+        try:
+            async with asyncio.timeout(request.deadline - time.monotonic()):
+                return await future
+        except TimeoutError as error:
+            raise TimeoutError(f"policy '{request.policy}', request {request.key}: the deadline has passed") from error
+
+    async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> None:
+        """Copy ``weights`` into ``policy``'s model, in the model's dtype, once no completion is under way.
+
+        A tied weight may be given under any of its names.  Requests that wait meanwhile are served with the new ones.
+        Raises ``ValueError``, naming them, for names that are missing, unknown or of another shape; nothing is changed
+        then.
+        """
+        self._check_open("load")
+        decoder = self._decoder(policy)
+        self._gates += 1
+        try:
+            async with self._idle:
+                await asyncio.get_running_loop().run_in_executor(self._worker, _copy, policy, decoder.model, weights)
+                decoder.version = version
+        finally:
+            self._gates -= 1
+
+    async def sleep(self) -> None:
+        """Finish what is under way and give memory back; ``generate`` raises until :meth:`wake`."""
+        self._check_open("sleep")
+        self._asleep = True
+        if self._outstanding:
+            await asyncio.wait(self._outstanding)
+        async with self._idle:
+            for decoder in self._decoders.values():
+                decoder.clear()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+    async def wake(self) -> None:
+        self._check_open("wake")
+        self._asleep = False
+
+    async def close(self) -> None:
+        """Waiting callers get :class:`EngineClosedError`.  May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._fail_all(EngineClosedError("the engine was closed before the request was served"))
+        async with self._idle:  # the worker has seen by the next token that nobody waits
+            self._worker.shutdown(wait=False)
+            self._decoders.clear()
+
+    # ---- rounds -----------------------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        if self.lockstep:
+            rounds().ask(self)
+        elif self._pump is None or self._pump.done():
+            self._pump = asyncio.get_running_loop().create_task(self._serve(), name="torch engine")
+
+    async def _serve(self) -> None:
+        while self._arrived or self._queue:
+            await self.play_round()
+
+    async def play_round(self) -> None:
+        """Serve all that waits; a failure goes to every caller."""
+        async with self._idle:
+            if self.lockstep:
+                self._queue.extend(sorted(self._arrived, key=_order))
+                self._arrived.clear()
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._worker, self._drain)
+            except Exception as error:  # whatever it is, nobody may wait for ever
+                self._fail_all(error)
+                self._queue.clear()
+                for decoder in self._decoders.values():
+                    decoder.clear()
+            except BaseException:  # the loop ends; the worker stops by itself, since nobody waits any more
+                self._fail_all(EngineClosedError("the event loop ended before the request was served"))
+                raise
+        if self.lockstep and self._queue:
+            rounds().ask(self)
+
+    def _drain(self) -> None:
+        """Decode until nothing is left; in the worker thread."""
+        while True:
+            if not self.lockstep:
+                while self._arrived:
+                    self._queue.append(self._arrived.popleft())
+            for decoder in self._decoders.values():
+                decoder.drop_abandoned()
+                if self._queue and not self._gates:
+                    self._admit(decoder)
+            busy = [decoder for decoder in self._decoders.values() if decoder.rows]
+            if not busy and (self._gates or not self._queue):
+                return
+            for decoder in busy:
+                decoder.step()
+
+    def _admit(self, decoder: Decoder) -> None:
+        """Let waiting jobs join, first come first served, once a quarter of the policy's rows is free."""
+        rows = len(decoder.rows)
+        if rows > self.max_batch_rows * 3 // 4:
+            return
+        joining: list[Job] = []
+        staying: deque[Job] = deque()
+        full = False
+        for job in self._queue:
+            if job.gone():
+                continue
+            full = full or (job.request.policy == decoder.policy and rows + job.request.n > self.max_batch_rows)
+            if full or job.request.policy != decoder.policy:
+                staying.append(job)
+            else:
+                joining.append(job)
+                rows += job.request.n
+        self._queue = staying
+        if joining:
+            decoder.admit(joining)
+
+    def _fail_all(self, error: BaseException) -> None:
+        """Hand ``error`` to every caller that waits."""
+        for future in list(self._outstanding):
+            if not future.done():
+                future.set_exception(error)
+
+    # ---- checks -----------------------------------------------------------------------------------------------------
+
+    def _check_open(self, what: str) -> None:
+        if self._closed:
+            raise EngineClosedError(f"{what}() after close()")
+
+    def _decoder(self, policy: str) -> Decoder:
+        if policy not in self._decoders:
+            raise ValueError(f"no policy '{policy}' in this engine; it has {', '.join(sorted(self._decoders))}")
+        return self._decoders[policy]
+
+    def _check(self, request: Request) -> None:
+        config = self._decoder(request.policy).model.config
+        length, new = len(request.prompt_ids), request.sampling.max_tokens
+        context = getattr(config, "max_position_embeddings", None)
+        name = f"policy '{request.policy}', request {request.key}"
+        if not length:
+            raise ValueError(f"{name}: the prompt is empty")
+        if not 1 <= request.n <= self.max_batch_rows:
+            raise ValueError(
+                f"{name}: n must be between 1 and engine.max_batch_rows = {self.max_batch_rows}, got {request.n}"
+            )
+        if context is not None and length + new > context:
+            raise ValueError(
+                f"{name}: a prompt of {length} tokens and max_tokens = {new} exceed the context of {context} tokens"
+            )
+        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < config.vocab_size:
+            raise ValueError(f"{name}: a prompt token is outside of the vocabulary of {config.vocab_size}")
+
+
+def _order(job: Job) -> tuple[object, ...]:
+    """Sorts by key, whatever its parts' types are, then by what else tells requests apart."""
+    key = tuple((type(part).__name__, part) for part in job.request.key)
+    return key, job.request.policy, job.request.seed, job.request.prompt_ids
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, resolve: Callable[[list[Completion]], None], completions: list[Completion]
+) -> None:
+    """Hand completions from the worker to the caller's loop, unless that has ended."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(resolve, completions)
+
+
+def _eos(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The ids that end a completion: those of the model's generation config and the tokenizer's."""
+    generation = getattr(model.generation_config, "eos_token_id", None)
+    ids = generation if isinstance(generation, list) else [generation]
+    return frozenset(int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None)
+
+
+@torch.no_grad()
+def _copy(policy: str, model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
+    """Copy ``weights`` into ``model``; strict, see :meth:`TorchEngine.load`."""
+    own = model.state_dict()
+    places: dict[tuple[object, ...], list[str]] = {}  # where a tensor lies -> its names
+    for name, tensor in own.items():
+        places.setdefault((tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride())), []).append(name)
+    problems = {
+        "missing": [names[0] for names in places.values() if not any(name in weights for name in names)],
+        "unknown": [name for name in weights if name not in own],
+        "of another shape": [
+            f"{name} ({tuple(weights[name].shape)} for {tuple(tensor.shape)})"
+            for name, tensor in own.items()
+            if name in weights and weights[name].shape != tensor.shape
+        ],
+        "tied but different": [
+            " and ".join(given)
+            for names in places.values()
+            if len(given := [name for name in names if name in weights]) > 1
+            and any(not torch.equal(weights[given[0]], weights[name]) for name in given[1:])
+        ],
+    }
+    if any(problems.values()):
+        told = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in problems.items() if names)
+        raise ValueError(f"policy '{policy}': these weights do not fit: {told}")
+    for name, tensor in own.items():
+        if name in weights:
+            tensor.copy_(weights[name])

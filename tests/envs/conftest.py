@@ -1,0 +1,55 @@
+"""Boards drawn by hand, and how hypothesis runs here."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+from troupe.envs.plan_path import PlanPath
+from troupe.envs.sokoban import Sokoban
+from troupe.experience import Task
+
+settings.register_profile("envs", deadline=None, derandomize=True)  # the machine may be busy; a suite must not be moody
+settings.load_profile("envs")
+
+
+def cells(picture: str, signs: str) -> frozenset[int]:
+    """The cells of a square picture that hold one of ``signs``."""
+    rows = picture.split()
+    assert {len(row) for row in rows} == {len(rows)}, rows
+    return frozenset(cell for cell, sign in enumerate("".join(rows)) if sign in signs)
+
+
+@pytest.fixture(scope="session")
+def plan_path() -> Callable[..., PlanPath]:
+    """``plan_path(picture, **settings)``: an episode on it.
+
+    ``S`` start, ``G`` goal, ``#`` wall, ``?`` wall that the map lacks, ``.`` free.
+    """
+
+    def begin(picture: str, **settings: Any) -> PlanPath:
+        (start,), (goal,) = cells(picture, "S"), cells(picture, "G")
+        data = {"walls": cells(picture, "#?"), "mapped": cells(picture, "#"), "start": start, "goal": goal}
+        world = PlanPath(**{"size": len(picture.split()), "min_distance": 1, **settings})
+        world.reset(Task("by-hand", "test", data))
+        return world
+
+    return begin
+
+
+@pytest.fixture(scope="session")
+def sokoban() -> Callable[..., Sokoban]:
+    """``sokoban(picture, **settings)``: an episode on it.
+
+    ``#`` wall, ``@`` worker, ``$`` box, ``o`` goal, ``*`` box on a goal, ``+`` worker on a goal, ``.`` floor.
+    """
+
+    def begin(picture: str, **settings: Any) -> Sokoban:
+        (worker,), boxes = cells(picture, "@+"), cells(picture, "$*")
+        data = {"walls": cells(picture, "#"), "worker": worker, "boxes": boxes, "goals": cells(picture, "o*+")}
+        world = Sokoban(**{"size": len(picture.split()), "boxes": len(boxes), "inner_walls": 0, **settings})
+        world.reset(Task("by-hand", "test", data))
+        return world
+
+    return begin

@@ -1,0 +1,65 @@
+"""Splits are disjoint by content: no board of one is a board of another, turned or mirrored."""
+
+from collections import Counter
+from random import Random
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from troupe.envs.grid import canonical, digest, split_of, symmetries
+from troupe.envs.plan_path import PlanPath
+from troupe.envs.sokoban import Sokoban
+from troupe.experience import Split, Task
+
+SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}
+
+
+def least_image(task: Task, size: int) -> bytes:
+    """The least of the 8 images, by turning and mirroring an array: another way than the worlds'."""
+    board = np.zeros((len(task.data), size**2), dtype=np.uint8)
+    for layer, key in enumerate(sorted(set(task.data) - {"mapped", "distance"})):
+        place = task.data[key]
+        board[layer, [place] if isinstance(place, int) else sorted(place)] = 1
+    board = board.reshape(-1, size, size)
+    flipped = (board, board[:, :, ::-1])
+    return min(np.rot90(one, turns, axes=(1, 2)).tobytes() for one in flipped for turns in range(4))
+
+
+@pytest.mark.parametrize(
+    ("world", "count"),
+    [
+        (PlanPath(), 2500),
+        (PlanPath(size=4, min_distance=2), 500),
+        (Sokoban(), 1000),
+        (Sokoban(size=7, boxes=2), 80),
+    ],
+)
+def test_no_board_is_in_two_splits(world: PlanPath | Sokoban, count: int) -> None:
+    found: dict[str, set[bytes]] = {}
+    for split in get_args(Split):
+        tasks = [task for seed in (0, 1) for task in world.tasks(split, int(SHARES[split] * count), seed)]
+        boards = {least_image(task, world.size): task.task_id for task in tasks}
+        assert len(boards) == len({task.task_id for task in tasks})  # one id a board: neither more nor fewer
+        found[split] = set(boards)
+    assert not found["train"] & found["validation"]
+    assert not found["train"] & found["test"]
+    assert not found["validation"] & found["test"]
+
+
+@pytest.mark.parametrize("world", [PlanPath(), Sokoban()])
+def test_every_image_of_a_board_is_the_same_task(world: PlanPath | Sokoban) -> None:
+    rng, splits = Random(0), Counter()
+    for _ in range(1500):
+        task = world._draw(rng)
+        if task is None:
+            continue
+        splits[task.split] += 1
+        layers = [[v] if isinstance(v, int) else v for k, v in task.data.items() if k not in ("mapped", "distance")]
+        names = {
+            digest(world.size, canonical(world.size, [[image[cell] for cell in layer] for layer in layers]))
+            for image in symmetries(world.size)
+        }
+        assert names == {task.task_id.removeprefix(f"{world.name}-")}
+        assert {split_of(name) for name in names} == {task.split}
+    assert {split: count / splits.total() for split, count in splits.items()} == pytest.approx(SHARES, abs=0.035)

@@ -1,0 +1,337 @@
+"""check_world passes a sound world and names the rule that an unsound one breaks."""
+
+import copy
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any, Self
+
+import pytest
+
+from troupe.envs.base import Skill, StepResult, TeamEnv
+from troupe.envs.testing import check_world
+from troupe.experience import Message, Split, Task
+
+
+class Duet(TeamEnv):
+    """Two agents at once: each must say the number that it is shown, drawn anew each turn; twice right is success."""
+
+    def __init__(self) -> None:
+        self.agents, self.horizon, self.turn = ("high", "low"), 3, 0
+        self.right, self.shown, self.rng, self.over = 0, {"high": 0, "low": 0}, Random(0), True
+
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        rng = Random(f"{split}/{seed}")
+        digit = {"train": 0, "validation": 1, "test": 2}[split]
+        numbers = [10 * number + digit for number in rng.sample(range(10_000), count)]
+        return [Task(f"duet-{number}", split, {"number": number}) for number in numbers]
+
+    def reset(self, task: Task) -> None:
+        self.turn, self.right, self.over, self.rng = 0, 0, False, Random(task.data["number"])
+        self.draw()
+
+    def draw(self) -> None:
+        self.shown = {agent: self.rng.randrange(100, 1000) for agent in self.agents}
+
+    def next_agents(self) -> tuple[str, ...]:
+        return () if self.over else self.agents
+
+    def observe(self, agent: str) -> list[Message]:
+        return [{"role": "user", "content": f"say {self.shown[agent]}"}]
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        if self.over or set(actions) != set(self.agents):
+            raise ValueError(f"expected {self.next_agents()}, got {tuple(actions)}")
+        return self.judge({agent: actions[agent].strip() == str(self.shown[agent]) for agent in self.agents})
+
+    def judge(self, fits: Mapping[str, bool]) -> StepResult:
+        self.turn += 1
+        self.right += all(fits.values())
+        self.over = self.right == 2 or self.turn >= self.horizon
+        self.draw()
+        return StepResult(dict(fits), float(all(fits.values())), self.over, self.right == 2)
+
+    def fork(self) -> Self:
+        return copy.deepcopy(self)
+
+    def state_key(self) -> Hashable:
+        return (self.turn, self.right, self.over, tuple(self.shown.items()), self.rng.getstate())
+
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        return str(self.shown[agent])
+
+
+async def test_a_sound_world_passes() -> None:
+    await check_world(Duet(), tasks=2)
+
+
+class NoAgentsAtOnce(Duet):
+    def next_agents(self) -> Any:
+        return list(super().next_agents())
+
+
+class StrangerActs(Duet):
+    def next_agents(self) -> tuple[str, ...]:
+        return () if self.over else ("high", "guest")
+
+    def observe(self, agent: str) -> list[Message]:
+        return [{"role": "user", "content": "?"}]
+
+
+class TellsNothing(Duet):
+    def observe(self, agent: str) -> list[Message]:
+        return []
+
+
+class TellsNoContent(Duet):
+    def observe(self, agent: str) -> list[Message]:
+        return [{"role": "user"}]
+
+
+class ObservingDraws(Duet):
+    def observe(self, agent: str) -> list[Message]:
+        self.draw()
+        return super().observe(agent)
+
+
+class ObservingCounts(Duet):
+    looks = 0
+
+    def observe(self, agent: str) -> list[Message]:
+        self.looks += 1
+        return super().observe(agent)
+
+    def judge(self, fits: Mapping[str, bool]) -> StepResult:
+        result = super().judge(fits)
+        return replace(result, team=result.team / (1 + (self.looks == 0)))
+
+
+class AnybodyMaySpeak(Duet):
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        return await super().step({agent: actions.get(agent, "") for agent in self.agents})
+
+
+class RefusesTooLate(Duet):
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        self.draw()
+        return await super().step(actions)
+
+
+class RewardsNobody(Duet):
+    def judge(self, fits: Mapping[str, bool]) -> StepResult:
+        return replace(super().judge(fits), local={})
+
+
+class RewardsTooMuch(Duet):
+    def judge(self, fits: Mapping[str, bool]) -> StepResult:
+        return replace(super().judge(fits), team=2.0)
+
+
+class RewardsNan(Duet):
+    def judge(self, fits: Mapping[str, bool]) -> StepResult:
+        return replace(super().judge(fits), local=dict.fromkeys(self.agents, float("nan")))
+
+
+class CountsWords(Duet):
+    def judge(self, fits: Mapping[str, bool]) -> StepResult:
+        return replace(super().judge(fits), info={"verdict": "fine"})  # type: ignore[dict-item]
+
+
+class NeverDone(Duet):
+    def judge(self, fits: Mapping[str, bool]) -> StepResult:
+        result = super().judge(fits)
+        self.over = False
+        return replace(result, done=False, success=False)
+
+
+class SaysDoneTooSoon(Duet):
+    def judge(self, fits: Mapping[str, bool]) -> StepResult:
+        return replace(super().judge(fits), done=True)
+
+
+class SucceedsOnTheWay(Duet):
+    def judge(self, fits: Mapping[str, bool]) -> StepResult:
+        result = super().judge(fits)
+        return replace(result, success=not result.done)
+
+
+class SkipsTurns(Duet):
+    def judge(self, fits: Mapping[str, bool]) -> StepResult:
+        self.turn += 1
+        return super().judge(fits)
+
+
+class FailsOnGarbage(Duet):
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        for text in actions.values():
+            text.encode()
+        return await super().step(actions)
+
+
+class PaysForGarbage(Duet):
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        result = await super().step(actions)
+        return replace(result, team=1.0) if "success" in "".join(actions.values()) else result
+
+
+class TryingCosts(Duet):
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        result = await super().step(actions)
+        return replace(result, team=result.team - 0.5 * any(actions.values()) + 0.5)
+
+
+NOISE = Random(0)
+
+
+class OutsideNoise(Duet):
+    def draw(self) -> None:
+        self.shown = {agent: NOISE.randrange(100, 1000) for agent in self.agents}
+
+
+class SharedNoise(Duet):
+    def fork(self) -> Self:
+        twin = copy.copy(self)
+        twin.shown = dict(self.shown)
+        return twin
+
+
+class FreshNoise(Duet):
+    def fork(self) -> Self:
+        twin = copy.deepcopy(self)
+        twin.rng = Random(1)
+        return twin
+
+    def state_key(self) -> Hashable:
+        return (self.turn, self.right, self.over, tuple(self.shown.items()))
+
+
+class SharedState(Duet):
+    def draw(self) -> None:
+        self.shown.update({agent: self.rng.randrange(100, 1000) for agent in self.agents})
+
+    def fork(self) -> Self:
+        twin = copy.copy(self)
+        twin.rng = copy.copy(self.rng)
+        return twin
+
+
+class BadKey(Duet):
+    def state_key(self) -> Hashable:
+        return (self.turn, self.right, self.over)
+
+
+class UnhashableKey(Duet):
+    def state_key(self) -> Hashable:
+        return (self.shown,)
+
+
+class DirtyReset(Duet):
+    def reset(self, task: Task) -> None:
+        right = self.right
+        super().reset(task)
+        self.right = min(right, 1)
+
+
+class MarksTask(Duet):
+    def reset(self, task: Task) -> None:
+        super().reset(task)
+        task.data.update(played=True)  # type: ignore[attr-defined]
+
+
+class CannotPlay(Duet):
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        return "no idea"
+
+
+class ForgetsSeed(Duet):
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        return super().tasks(split, count, 0)
+
+
+class AlwaysNewTasks(Duet):
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        return super().tasks(split, count, NOISE.getrandbits(32))
+
+
+class TooFewTasks(Duet):
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        return super().tasks(split, count, seed)[1:]
+
+
+class SameTaskTwice(Duet):
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        return [super(SameTaskTwice, self).tasks(split, 1, seed)[0] for _ in range(count)]
+
+
+class WrongLabels(Duet):
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        return [replace(task, split="train") for task in super().tasks(split, count, seed)]
+
+
+class SplitsOverlap(Duet):
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        return [replace(task, split=split) for task in super().tasks("train", count, seed)]
+
+
+@dataclass(frozen=True)
+class NotATask:
+    task_id: str
+    split: Split
+
+
+class HandsOutOthers(Duet):
+    def tasks(self, split: Split, count: int, seed: int) -> Any:
+        return [NotATask(task.task_id, split) for task in super().tasks(split, count, seed)]
+
+
+@pytest.mark.parametrize(
+    ("world", "rule"),
+    [
+        (NoAgentsAtOnce, "not a tuple"),
+        (StrangerActs, "not all among agents"),
+        (TellsNothing, "is told nothing"),
+        (TellsNoContent, "not a message with role and content"),
+        (ObservingDraws, "observing changes"),
+        (ObservingCounts, "not observed"),
+        (AnybodyMaySpeak, "should act"),
+        (RefusesTooLate, "a refused step"),
+        (RewardsNobody, "local rewards of"),
+        (RewardsTooMuch, r"reward of the team is 2\.0"),
+        (RewardsNan, "reward of high is nan"),
+        (CountsWords, "info 'verdict'"),
+        (NeverDone, "no end at the horizon"),
+        (SaysDoneTooSoon, "done is True"),
+        (SucceedsOnTheWay, "success before"),
+        (SkipsTurns, "turn goes from 0 to 2"),
+        (FailsOnGarbage, "crashes it: UnicodeEncodeError"),
+        (PaysForGarbage, "earns the team more than silence"),
+        (TryingCosts, "costs the team more than silence"),
+        (OutsideNoise, "looks? different|state_key"),
+        (SharedNoise, "another way|changes|different"),
+        (FreshNoise, "noise copied|state_key"),
+        (SharedState, "changes|differs|different|another"),
+        (BadKey, "state_key .* is that of another state"),
+        (UnhashableKey, "not hashable"),
+        (DirtyReset, "reset leaves|another way|state_key"),
+        (MarksTask, "changes its data"),
+        (CannotPlay, "the oracle solves 0%"),
+        (ForgetsSeed, "seeds 0 and 1 give the same train tasks"),
+        (AlwaysNewTasks, "the same seed gives other train tasks"),
+        (TooFewTasks, "asked for 2 train tasks, tasks gives 1"),
+        (SameTaskTwice, "share a task_id"),
+        (WrongLabels, "labelled train"),
+        (SplitsOverlap, "is in several splits"),
+        (HandsOutOthers, "gives a NotATask, not a Task"),
+    ],
+)
+async def test_an_unsound_world_is_told_so(world: type[TeamEnv], rule: str) -> None:
+    with pytest.raises(AssertionError, match=rule) as raised:
+        await check_world(world(), tasks=2)
+    assert world.__name__ in str(raised.value)
+
+
+async def test_an_oracle_can_be_handed_in() -> None:
+    def answer(env: TeamEnv, agent: str, rng: Random) -> str:
+        return env.observe(agent)[0]["content"].removeprefix("say ")
+
+    await check_world(CannotPlay(), tasks=1, oracle=answer, solved=1.0)

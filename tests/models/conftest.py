@@ -1,0 +1,88 @@
+"""A tiny Qwen3, ragged samples, and the learner's log-probabilities written plainly."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+
+from troupe.experience import Sample
+from troupe.models.laptop import build_model, build_tokenizer
+
+Groups = list[list[Sample]]
+
+
+@pytest.fixture(scope="session")
+def tokenizer() -> PreTrainedTokenizerFast:
+    return build_tokenizer([f"w{i}" for i in range(20)])
+
+
+@pytest.fixture
+def tiny(tokenizer: PreTrainedTokenizerFast) -> Callable[..., Qwen3ForCausalLM]:
+    """Two layers, 16 wide, with weights large enough that its distributions are far from uniform.
+
+    In float64 its norms are torch's: those of transformers round to float32 within.
+    """
+
+    def build(dtype: torch.dtype = torch.float32, seed: int = 0) -> Qwen3ForCausalLM:
+        model = build_model(tokenizer, hidden=16, layers=2, heads=2, seed=seed)
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
+        if dtype == torch.float64:
+            for module in list(model.modules()):
+                for name, child in module.named_children():
+                    if isinstance(child, Qwen3RMSNorm):
+                        norm = torch.nn.RMSNorm(child.weight.shape, eps=child.variance_epsilon)
+                        norm.weight = child.weight
+                        setattr(module, name, norm)
+        return model.to(dtype)
+
+    return build
+
+
+@pytest.fixture
+def groups() -> Callable[..., Groups]:
+    """``count`` groups of ``k`` samples of many lengths; every fifth advantage is 0.
+
+    Advantages, weights and log-probabilities are exact in float32, which a TokenBatch holds them in, if ``count * k``
+    is a power of 2.
+    """
+
+    def build(count: int = 4, k: int = 4, seed: int = 0) -> Groups:
+        rng = Random(seed)
+
+        def sample(prompt: tuple[int, ...], index: int) -> Sample:
+            answer = tuple(rng.randrange(1, 24) for _ in range(rng.randint(1, 6)))
+            return Sample(
+                policy="p",
+                prompt_ids=prompt,
+                token_ids=answer,
+                behaviour_logprobs=tuple(-rng.randint(1, 40) / 8 for _ in answer),
+                advantage=0.0 if index % 5 == 4 else rng.choice([-12, -7, -3, 2, 5, 13]) / 8,
+                weight=1 / (count * k),
+            )
+
+        prompts = [tuple(rng.randrange(4, 24) for _ in range(rng.randint(2, 9))) for _ in range(count)]
+        return [[sample(prompt, i * k + j) for j in range(k)] for i, prompt in enumerate(prompts)]
+
+    return build
+
+
+@pytest.fixture
+def plain_logprobs() -> Callable[[Qwen3ForCausalLM, Sample, float], Tensor]:
+    """(completion tokens,) nats: one sequence at a time, no padding, the whole forward of transformers."""
+
+    def compute(model: Qwen3ForCausalLM, sample: Sample, temperature: float) -> Tensor:
+        ids = torch.tensor([[*sample.prompt_ids, *sample.token_ids]])
+        logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0]
+        start = len(sample.prompt_ids)
+        return torch.stack(
+            [(logits[start + i - 1] / temperature).log_softmax(-1)[token] for i, token in enumerate(sample.token_ids)]
+        )
+
+    return compute

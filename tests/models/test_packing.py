@@ -1,0 +1,120 @@
+"""Samples -> TokenBatches: nothing is lost, nothing is mixed up, and the limits hold."""
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from troupe.experience import Sample, TokenBatch
+from troupe.models.packing import micro_batches, mini_batches, pack, rows_of
+
+Groups = list[list[Sample]]
+
+
+def read_back(batches: list[TokenBatch]) -> list[tuple[tuple[int, ...], tuple[int, ...], float, float]]:
+    """(prompt, completion, advantage, weight) of every candidate, read back from the packed tokens."""
+    found = []
+    for batch in batches:
+        seen: dict[int, int] = {}
+        for b, row in enumerate(batch.rows.tolist()):
+            seen[row] = seen.get(row, 0) + 1
+            ids, segments = batch.input_ids[row], batch.segments[row]
+            prompt, answer = ids[segments == 0], ids[segments == seen[row]]
+            assert answer.tolist() == batch.targets[b][batch.mask[b]].tolist()
+            found.append(
+                (tuple(prompt.tolist()), tuple(answer.tolist()), float(batch.advantages[b]), float(batch.weights[b]))
+            )
+    return found
+
+
+def contents(samples: list[Sample]) -> list[tuple[tuple[int, ...], tuple[int, ...], float, float]]:
+    return [(s.prompt_ids, s.token_ids, s.advantage, s.weight) for s in samples]
+
+
+def flat(groups: Groups) -> list[Sample]:
+    return [sample for group in groups for sample in group]
+
+
+def test_pack_by_hand() -> None:
+    row = [
+        Sample("p", (5, 6), (7,), (-0.5,), advantage=1.5, weight=0.25),
+        Sample("p", (5, 6), (7, 1), (-0.5, -4.0), advantage=2.0, weight=0.5),
+    ]
+    other = [Sample("p", (8,), (9, 10, 1), (-1.0, -2.0, -3.0), advantage=-1.0, weight=0.25)]
+    batch = pack([row, other], pad_id=3)
+    assert batch.input_ids.tolist() == [[5, 6, 7, 7, 1], [8, 9, 10, 1, 3]]
+    assert batch.positions.tolist() == [[0, 1, 2, 2, 3], [0, 1, 2, 3, 0]]
+    assert batch.segments.tolist() == [[0, 0, 1, 2, 2], [0, 1, 1, 1, -1]]
+    assert batch.rows.tolist() == [0, 0, 1]
+    assert batch.targets.tolist() == [[7, 0, 0], [7, 1, 0], [9, 10, 1]]
+    assert batch.mask.tolist() == [[True, False, False], [True, True, False], [True, True, True]]
+    # A completion's first token comes after the prompt's last, whatever stands between them.
+    assert batch.sources[batch.mask].tolist() == [1, 1, 3, 0, 1, 2]
+    assert batch.behaviour_logprobs.tolist() == [[-0.5, 0, 0], [-0.5, -4, 0], [-1, -2, -3]]
+    assert batch.advantages.tolist() == [1.5, 2.0, -1.0]
+    assert batch.weights.tolist() == [0.25, 0.5, 0.25]
+
+
+def test_rows_share_a_prompt_while_their_completions_are_short() -> None:
+    def spoken(prompt: tuple[int, ...], length: int) -> Sample:
+        return Sample("p", prompt, (4,) * length, (-1.0,) * length, 1.0, 0.1)
+
+    first, second = (5, 6), (7, 8)
+    found = rows_of([spoken(first, 3), spoken(second, 9), spoken(first, 1), spoken(first, 1)])
+    # 3 + 1 tokens are twice the prompt's 2; one more is too many.  A long completion has its row to itself.
+    assert [[len(s.token_ids) for s in row] for row in found] == [[3, 1], [1], [9]]
+    assert all(len({s.prompt_ids for s in row}) == 1 for row in found)
+
+
+@pytest.mark.parametrize("max_tokens", [1, 12, 40, 10_000])
+def test_micro_batches_hold_every_sample_that_matters_once(groups: Callable[..., Groups], max_tokens: int) -> None:
+    samples = flat(groups(count=8))
+    batches = micro_batches(samples, max_tokens, pad_id=0)
+    assert sorted(read_back(batches)) == sorted(contents([s for s in samples if s.advantage != 0]))
+    assert len(read_back(batches)) < len(samples)  # some have advantage 0
+    for batch in batches:
+        assert batch.input_ids.numel() <= max_tokens or len(batch.input_ids) == 1
+
+
+def test_micro_batches_are_filled(groups: Callable[..., Groups]) -> None:
+    samples = flat(groups(count=8))
+    assert len(micro_batches(samples, 10_000, pad_id=0)) == 1
+    # Of like length: with the longest rows 9 + 18 tokens, 108 tokens must hold at least 4 rows, the last batch aside.
+    batches = micro_batches(samples, 108, pad_id=0)
+    assert len(batches) > 1
+    assert all(len(batch.input_ids) >= 4 for batch in batches[:-1])
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_mini_batches_are_whole_groups_with_weights_that_sum_to_1(groups: Callable[..., Groups], count: int) -> None:
+    given = groups(count=7, k=3)
+    parts = mini_batches(given, count, Random(0))
+    assert len(parts) == count
+    of_group = {id(group): {s.token_ids for s in group} for group in given}
+    homes = []
+    for part in parts:
+        assert sum(s.weight for s in part) == pytest.approx(1, abs=1e-12)
+        answers = [s.token_ids for s in part]
+        inside = [members for members in of_group.values() if members & set(answers)]
+        assert all(members <= set(answers) for members in inside)
+        homes += answers
+        assert abs(len(part) - 21 / count) < 3  # nearly equal: they differ by at most a group
+    assert sorted(homes) == sorted(s.token_ids for s in flat(given))
+
+
+def test_mini_batches_keep_the_proportions_of_weights() -> None:
+    group = [Sample("p", (4,), (5,), (-1.0,), 1.0, weight=0.1), Sample("p", (4,), (6,), (-1.0,), 1.0, weight=0.3)]
+    ((one, other),) = mini_batches([group], 1, Random(0))
+    assert (one.weight, other.weight) == (pytest.approx(0.25), pytest.approx(0.75))
+
+
+def test_mini_batches_are_drawn_from_the_given_source(groups: Callable[..., Groups]) -> None:
+    given = groups(count=16, k=2)
+    first = mini_batches(given, 4, Random(1))
+    assert first == mini_batches(given, 4, Random(1))
+    assert first != mini_batches(given, 4, Random(2))
+
+
+def test_no_more_mini_batches_than_groups(groups: Callable[..., Groups]) -> None:
+    assert len(mini_batches(groups(count=2), 5, Random(0))) == 2
+    assert mini_batches([], 5, Random(0)) == []

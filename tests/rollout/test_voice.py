@@ -1,0 +1,51 @@
+"""How an agent speaks: its prompt, and what it cannot be asked."""
+
+from dataclasses import replace
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from troupe.experience import Request, Sampling
+from troupe.rollout.scripted import ScriptedEngine
+from troupe.rollout.voice import PromptError, Voice
+
+MESSAGES = [{"role": "system", "content": "tool sokoban"}, {"role": "user", "content": "at 1,1 goal 2,2"}]
+
+
+@pytest.fixture
+def voice(words: PreTrainedTokenizerFast) -> Voice:
+    return Voice("scout", ScriptedEngine({}, words), words, context=20, sampling=Sampling(max_tokens=13))
+
+
+def test_the_prompt_is_the_chat_and_ends_where_the_answer_begins(voice: Voice) -> None:
+    ids = voice.encode("tool", "board-1", MESSAGES)
+    tokens = voice.tokenizer.convert_ids_to_tokens(list(ids))
+    assert tokens == ["tool", "sokoban", "at", "1,1", "goal", "2,2", "<answer>"]
+    assert isinstance(ids, tuple)
+
+
+def test_a_prompt_that_just_fits_and_one_that_does_not(voice: Voice) -> None:
+    voice.encode("tool", "board-1", MESSAGES)  # 7 + 13 tokens in a context of 20
+    longer = replace(voice, sampling=Sampling(max_tokens=14))
+    with pytest.raises(PromptError) as error:
+        longer.encode("tool", "board-1", MESSAGES)
+    for part in ("agent 'tool'", "task board-1", "policy 'scout'", "prompt of 7 tokens", "14", "20 tokens"):
+        assert part in str(error.value)
+
+
+def test_a_word_without_a_token_is_named(voice: Voice) -> None:
+    messages = [MESSAGES[0], {"role": "user", "content": "at 1,1 goal 11,10"}]
+    with pytest.raises(PromptError) as error:
+        voice.encode("plan", "board-2", messages)
+    for part in ("agent 'plan'", "task board-2", "policy 'scout'", "'11,10'"):
+        assert part in str(error.value)
+
+
+async def test_speaking_asks_the_engine_once_for_all(words: PreTrainedTokenizerFast) -> None:
+    engine = ScriptedEngine(lambda prompt, row, seed: "UDLR"[row], words)
+    sampling = Sampling(temperature=0.5, max_tokens=3)
+    voice = Voice("scout", engine, words, context=20, sampling=sampling)
+    prompt = voice.encode("tool", "board-1", MESSAGES)
+    completions = await voice.speak(prompt, 4, 11, ("board-1", 0, "tool", 0))
+    assert [c.text for c in completions] == ["U", "D", "L", "R"]
+    assert engine.requests == [Request("scout", prompt, 4, sampling, 11, ("board-1", 0, "tool", 0))]

@@ -1,0 +1,114 @@
+"""Which candidates go to which policy, with which weight, and teams that do not fit."""
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from troupe.experience import Candidate, Completion, Episode, Node, Sample, Task
+from troupe.routing import Router, TeamMapError
+
+AGENTS = ("tool", "plan")
+
+
+def node(task: str, agent: str, turn: int, k: int = 2) -> Node:
+    """Token ids tell where a candidate comes from: (task, agent, turn, candidate)."""
+    origin = (ord(task), AGENTS.index(agent), turn)
+    candidates = [
+        Candidate(
+            Completion((*origin, c), (-0.25 * c, -1.0, -2.0, -3.0), "", "stop", agent, 0),
+            local=0.0,
+            team=1.0,
+            reward=1.0,
+            advantage=c + 0.5,
+        )
+        for c in range(k)
+    ]
+    return Node(task, agent, turn, (7, *origin), candidates)
+
+
+def played() -> list[Episode]:
+    """Task t lasts two turns, task u one; the planner of u has four candidates."""
+    nodes = {
+        "t": [node("t", agent, turn) for turn in (0, 1) for agent in AGENTS],
+        "u": [node("u", "tool", 0), node("u", "plan", 0, k=4)],
+    }
+    return [Episode(Task(task, "train", {}), mine, []) for task, mine in nodes.items()]
+
+
+def origins(groups: Sequence[Sequence[Sample]]) -> list[list[tuple[int, ...]]]:
+    return [[sample.token_ids for sample in group] for group in groups]
+
+
+def test_each_agent_feeds_its_own_policy() -> None:
+    routed = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route(played())
+    t, u = ord("t"), ord("u")
+    assert origins(routed["scout"]) == [
+        [(t, 0, 0, 0), (t, 0, 0, 1)],
+        [(t, 0, 1, 0), (t, 0, 1, 1)],
+        [(u, 0, 0, 0), (u, 0, 0, 1)],
+    ]
+    assert origins(routed["worker"]) == [
+        [(t, 1, 0, 0), (t, 1, 0, 1)],
+        [(t, 1, 1, 0), (t, 1, 1, 1)],
+        [(u, 1, 0, c) for c in range(4)],
+    ]
+
+
+def test_a_sample_is_its_candidate() -> None:
+    routed = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route(played())
+    # Three groups of the policy; two candidates in this one.
+    assert routed["scout"][1][1] == Sample(
+        policy="scout",
+        prompt_ids=(7, ord("t"), 0, 1),
+        token_ids=(ord("t"), 0, 1, 1),
+        behaviour_logprobs=(-0.25, -1.0, -2.0, -3.0),
+        advantage=1.5,
+        weight=1 / 6,
+    )
+    assert {sample.weight for sample in routed["worker"][2]} == {1 / 12}
+
+
+def test_a_shared_policy_gets_everybodys() -> None:
+    routed = Router({"tool": "shared", "plan": "shared"}, AGENTS, ("shared",)).route(played())
+    assert list(routed) == ["shared"]
+    apart = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route(played())
+    assert sorted(origins(routed["shared"])) == sorted(origins(apart["scout"]) + origins(apart["worker"]))
+
+
+@pytest.mark.parametrize(
+    "team", [{"tool": "a", "plan": "a"}, {"tool": "a", "plan": "b"}], ids=["shared", "specialised"]
+)
+def test_the_weights_of_a_policy_sum_to_1(team: Mapping[str, str]) -> None:
+    routed = Router(team, AGENTS, sorted(set(team.values()))).route(played())
+    for groups in routed.values():
+        assert sum(sample.weight for group in groups for sample in group) == pytest.approx(1, abs=1e-12)
+        for group in groups:
+            assert sum(sample.weight for sample in group) == pytest.approx(1 / len(groups), abs=1e-12)
+
+
+def test_a_policy_whose_agents_were_silent_gets_nothing() -> None:
+    episode = Episode(Task("t", "train", {}), [node("t", "tool", 0)], [])
+    routed = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route([episode])
+    assert routed["worker"] == []
+
+
+def test_credit_must_come_first() -> None:
+    episodes = played()
+    episodes[1].nodes[0].candidates[1].advantage = None
+    with pytest.raises(ValueError, match="task u has no advantage"):
+        Router({"tool": "a", "plan": "a"}, AGENTS, ("a",)).route(episodes)
+
+
+@pytest.mark.parametrize(
+    ("team", "policies", "message"),
+    [
+        ({"tool": "a"}, ["a"], "agent 'plan' has no policy: team maps only tool"),
+        ({}, ["a"], "agent 'tool' has no policy: team maps only nobody"),
+        ({"tool": "a", "plan": "a", "cook": "a"}, ["a"], "agent 'cook', but the world's agents are tool, plan"),
+        ({"tool": "a", "plan": "b"}, ["a"], "agent 'plan' wants policy 'b', but policies has a"),
+        ({"tool": "a", "plan": "a"}, ["a", "b"], "policy 'b' is used by no agent"),
+    ],
+)
+def test_teams_that_do_not_fit(team: Mapping[str, str], policies: Sequence[str], message: str) -> None:
+    with pytest.raises(TeamMapError, match=message):
+        Router(team, AGENTS, policies)
