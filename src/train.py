@@ -32,7 +32,7 @@ from .experience import Sampling
 from .loop import LoopSettings, Team, TrainLoop
 from .models.laptop import BaseModelError, load_model, load_tokenizer
 from .models.policy import PolicyModule
-from .models.pool import LocalPool, NonFiniteError
+from .models.pool import LocalPool
 from .reports.display import Display
 from .reports.run_directory import RunDirectory
 from .rollout.voice import PromptError, Voice
@@ -125,7 +125,7 @@ def build_team(config: dict[str, Any], router: Router, objective: Any) -> Team:
 def _fabric(strategy: dict[str, Any]) -> L.Fabric:
     try:
         return _call("strategy", L.Fabric, **strategy)
-    except RuntimeError as error:  # an accelerator that the machine does not have
+    except (RuntimeError, ImportError) as error:  # an accelerator that the machine does not have
         raise ConfigError(f"strategy: {error}") from error
 
 
@@ -274,7 +274,7 @@ def _hydra_main(cfg: DictConfig) -> None:
         train(loop)
     except KeyboardInterrupt:
         sys.exit(f"interrupted; what was reached is in {loop.directory.path}")
-    except (PromptError, CreditError, NonFiniteError) as error:
+    except (PromptError, CreditError, FloatingPointError) as error:
         _fail(error, f"; what was reached is in {loop.directory.path}")
 
 

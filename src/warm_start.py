@@ -53,9 +53,9 @@ class Recipe:
     hidden: int = 128
     layers: int = 4
     heads: int = 4
-    stable: int = 6000
-    decay: int = 2000
-    bunglers: int = 500
+    stable: int = 5250
+    decay: int = 1750
+    bunglers: int = 350
     rows: int = 96
     parts: int = 2
     learning_rate: float = 3e-3

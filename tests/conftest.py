@@ -1,6 +1,11 @@
-"""What tests of several rooms share: the worlds' words, and a Sokoban board that two pushes to the right solve."""
+"""What tests of several rooms share: the worlds' words, a board, and configurations as the command composes them."""
+
+from collections.abc import Callable, Iterator
 
 import pytest
+from hydra import compose, initialize_config_module
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, open_dict
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.sokoban import Sokoban
@@ -17,8 +22,23 @@ def words() -> PreTrainedTokenizerFast:
 
 @pytest.fixture(scope="session")
 def board() -> Task:
-    """``######`` / ``#    #`` / ``#w# g#`` with worker 2,1, box 2,2 and goal 2,4 in an empty room: R R solves it."""
-    walls = Sokoban().walls
+    """Worker 2,1, box 2,2 and goal 2,4 in an empty Sokoban room of size 6: R R solves it."""
     cell = {"worker": 2 * 6 + 1, "box": 2 * 6 + 2, "goal": 2 * 6 + 4}
-    data = {"walls": walls, "worker": cell["worker"], "boxes": frozenset({cell["box"]})}
-    return Task("board", "train", data | {"goals": frozenset({cell["goal"]})})
+    pieces = {"boxes": frozenset({cell["box"]}), "goals": frozenset({cell["goal"]})}
+    return Task("board", "train", {"walls": Sokoban().walls, "worker": cell["worker"], **pieces})
+
+
+@pytest.fixture(scope="session")
+def composed() -> Iterator[Callable[..., DictConfig]]:
+    """``composed("experiment=...", "key=value", ...)``: what ``troupe`` hands to ``build``."""
+
+    def composition(*overrides: str) -> DictConfig:
+        with initialize_config_module("troupe.configs", version_base="1.3"):
+            cfg = compose("train", overrides=list(overrides), return_hydra_config=True)
+        HydraConfig.instance().set_config(cfg)
+        with open_dict(cfg):
+            del cfg["hydra"]
+        return cfg
+
+    yield composition
+    HydraConfig.instance().cfg = None

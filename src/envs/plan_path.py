@@ -188,5 +188,5 @@ class PlanPath(TwoRoleWorld):
         horizontal = ["R" if goal_column > column else "L"] * abs(goal_column - column)
         return vertical + horizontal if rng.random() < 0.5 else horizontal + vertical
 
-    def _aloud(self, agent: str, moves: Sequence[str]) -> list[str]:
+    def _aloud(self, agent: str, opening: Sequence[str], moves: Sequence[str]) -> list[str]:
         return trace(self.size, self.at, moves)

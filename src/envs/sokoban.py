@@ -7,7 +7,7 @@ included.  Neither can do the other's work.  ``tool_view=full planner_view=full`
 the paper.
 
 A proposal is carried out (for the tool agent's team reward) by the world walking the worker to the pushing side of the
-box, shortest way first, before each push.
+box, shortest way first, before each push, within the number of moves that a planner's message may have.
 """
 
 from __future__ import annotations
@@ -177,11 +177,19 @@ class Sokoban(TwoRoleWorld):
         return DryRun(really._solved(), blocked, progress, (verdict,))
 
     def _push(self, plan: Plan) -> bool:
-        """Carry out a proposal, walking the worker to the pushing side each time; True where a push is blocked."""
-        box = self._meant_box(plan)
+        """Carry out a proposal, walking the worker to the pushing side each time; True where a push is blocked.
+
+        Walks and pushes together are at most ``max_moves``, as a planner's message is: a push beyond is not made.
+        """
+        box, left = self._meant_box(plan), self.max_moves
         for direction in plan.moves:
             walk = None if box is None else self._walk(self.walls | self.boxes, self.worker, box, direction)
-            if box is None or walk is None or not all(self._move(move) for move in [*walk, direction]):
+            if box is None or walk is None:
+                return True
+            left -= len(walk) + 1
+            if left < 0:
+                break
+            if not all(self._move(move) for move in [*walk, direction]):
                 return True
             box = neighbours(self.size)[box][direction]
             if self._solved():
@@ -245,13 +253,13 @@ class Sokoban(TwoRoleWorld):
         if box is None and visible:
             box = visible[0]
         moves: list[str] = []
-        worker = self.worker
+        worker, start = self.worker, box
         for direction in self._plan.moves if box is not None else ():
             assert box is not None
             there = neighbours(self.size)[box].get(direction)
-            others = (self.boxes & seen) - {self._plan.box, visible[0] if visible else None}
+            others = (self.boxes & seen) - {start}
             walk = self._walk(walls | others | {box}, worker, box, direction)
-            if walk is None or there is None or there in walls:
+            if walk is None or there is None or there in walls | others:
                 break
             moves += [*walk, direction]
             worker, box = box, there
@@ -274,9 +282,9 @@ class Sokoban(TwoRoleWorld):
             moves += vertical + horizontal if rng.random() < 0.5 else horizontal + vertical
         return moves
 
-    def _aloud(self, agent: str, moves: Sequence[str]) -> list[str]:
+    def _aloud(self, agent: str, opening: Sequence[str], moves: Sequence[str]) -> list[str]:
         if agent == TOOL:
-            return trace(self.size, min(self.boxes - self.goals, default=min(self.boxes)), moves)
+            return trace(self.size, cell_words(self.size).index(opening[1]), moves)  # from the box that it names
         return trace(self.size, self.worker, moves)
 
 

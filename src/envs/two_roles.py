@@ -147,7 +147,7 @@ class TwoRoleWorld(TeamEnv):
         """The moves of somebody who heads straight for the goal and does not look for obstacles."""
 
     @abstractmethod
-    def _aloud(self, agent: str, moves: Sequence[str]) -> list[str]:
+    def _aloud(self, agent: str, opening: Sequence[str], moves: Sequence[str]) -> list[str]:
         """``moves`` with the cells they lead to, as ``agent`` imagines them."""
 
     # ---- the contract ---------------------------------------------------------------------------------------------
@@ -281,7 +281,7 @@ class TwoRoleWorld(TeamEnv):
                 moves = _slipped(moves, rng.uniform(0.5, 1.0), rng)
         moves = moves[: self.max_moves]
         aloud = rng.random() < {"expert": 0.85, "novice": 0.15, "bungler": 0.1}[skill]
-        return " ".join([*opening, *(self._aloud(agent, moves) if aloud else moves)])
+        return " ".join([*opening, *(self._aloud(agent, opening, moves) if aloud else moves)])
 
 
 def _slipped(moves: Sequence[str], share: float, rng: Random) -> list[str]:

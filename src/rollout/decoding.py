@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -146,7 +147,7 @@ class Decoder:
 
     def _extend(self, indices: range, logits: Tensor) -> None:
         """Draw the next token of the rows ``indices`` (all that are newest) and remove those that it finishes."""
-        if not torch.isfinite(logits).all():
+        if not math.isfinite(logits.sum(dtype=torch.float32).item()):  # one pass; a NaN or infinity survives a sum
             raise FloatingPointError(f"policy '{self.policy}', version {self.version}: logits that are not finite")
         rows = self.rows[indices.start : indices.stop]
         whole = len(rows) == len(self.rows)
@@ -180,7 +181,7 @@ class Decoder:
     def _stopped(self, row: Row, stops: Sequence[str]) -> str | None:
         """The text before the first stop string, if there is one.
 
-        Only the newest text is decoded at each token, after enough of the older to hold a stop string's beginning; the
+        At each token only the newest text is decoded, with enough before it to hold a stop string's beginning; the
         whole text decides.
         """
         fresh = self._text(row.tokens[row.read :])
@@ -190,8 +191,10 @@ class Decoder:
             if found:
                 return text[: min(found)]
         longest = max(map(len, stops))
-        while row.read + 1 < len(row.tokens) and len(self._text(row.tokens[row.read + 1 :])) > longest + 4:
-            row.read += 1
+        if len(fresh) > 8 * (longest + 8):
+            middle = (row.read + len(row.tokens)) // 2
+            if len(self._text(row.tokens[middle:])) > longest + 4:  # a few more: decoding may trim the first characters
+                row.read = middle
         return None
 
     def _text(self, tokens: Sequence[int]) -> str:

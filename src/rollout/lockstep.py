@@ -5,8 +5,9 @@ decodes, nobody is inside :func:`hold`, and many passes of the loop brought no n
 all that waits for it, in the order of ``Request.key``, and requests that arrive meanwhile wait for the next round.
 
 This cannot deadlock: a round waits for no particular client, so one that never asks, ends early or fails holds nobody
-up.  What happens outside the loop (a sandbox process, a thread) is invisible to it: wrap such an await in ``hold()``,
-or the request that follows may fall into this round or the next, depending on timing.
+up, and asking inside ``hold()``, which would wait for itself, is an error.  What happens outside the loop (a sandbox
+process, a thread) is invisible to it: wrap such an await in ``hold()``, or the request that follows may fall into this
+round or the next, depending on timing.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Protocol
 from weakref import WeakKeyDictionary
 
@@ -83,11 +85,32 @@ def rounds() -> Rounds:
     return _ROUNDS.setdefault(asyncio.get_running_loop(), Rounds())
 
 
+class _Hold:
+    """Whether a ``hold()`` is still open, for the tasks that began inside."""
+
+    open = True
+
+
+_hold: ContextVar[_Hold | None] = ContextVar("hold", default=None)
+
+
+def held() -> bool:
+    """Whether the caller is inside :func:`hold`."""
+    innermost = _hold.get()
+    return innermost is not None and innermost.open
+
+
 @contextmanager
 def hold() -> Iterator[None]:
     """Keep lockstep engines from decoding while something outside the event loop is awaited.
 
-    ``with hold(): await env.step(...)``.  Not around ``generate``: that would wait for itself.
+    ``with hold(): await env.step(...)``.  An engine's ``generate`` inside is an error.
     """
-    with rounds().hold():
-        yield
+    mine = _Hold()
+    token = _hold.set(mine)
+    try:
+        with rounds().hold():
+            yield
+    finally:
+        mine.open = False
+        _hold.reset(token)

@@ -22,10 +22,10 @@ def uniforms(seed: int, row: int, count: int) -> list[float]:
 
 @dataclass(frozen=True)
 class Knobs:
-    """The sampling of every row of a batch as tensors.
+    """The sampling of every row of a batch as tensors; None keeps what no row asks for off the common path.
 
-    ``temperature`` (B, 1) float, 1 where greedy; ``greedy`` (B,) bool or None if no row is; ``top_k`` (B, 1) int64, V
-    where off, or None if no row has one; ``top_p`` (B, 1) float or None.  None keeps the work off the common path.
+    ``temperature`` (B, 1) float64, 1 where greedy; None if all are 1.  ``greedy`` (B,) bool; None if no row is.
+    ``top_k`` (B, 1) int64, V where off; None if off everywhere.  ``top_p`` (B, 1) float64; None if all are 1.
     """
 
     temperature: Tensor | None
@@ -38,12 +38,13 @@ class Knobs:
         """The knobs of rows with these samplings over a vocabulary of this size."""
 
         def column(values: list[float] | list[int]) -> Tensor:
-            return torch.tensor(values, device=device)[:, None]
+            dtype = torch.float64 if isinstance(values[0], float) else torch.int64
+            return torch.tensor(values, dtype=dtype, device=device)[:, None]
 
-        temperature = [s.temperature or 1.0 for s in samplings]
+        temperature = [float(s.temperature or 1) for s in samplings]
         greedy = [s.temperature == 0 for s in samplings]
         top_k = [min(s.top_k or vocabulary, vocabulary) for s in samplings]
-        top_p = [s.top_p for s in samplings]
+        top_p = [float(s.top_p) for s in samplings]
         return cls(
             column(temperature) if any(t != 1 for t in temperature) else None,
             torch.tensor(greedy, device=device) if any(greedy) else None,
@@ -60,7 +61,7 @@ def distribution(logits: Tensor, knobs: Knobs) -> Tensor:
     """
     if knobs.temperature is not None:
         # From 0 downwards, so that a tiny temperature cannot overflow.
-        logits = (logits - logits.amax(-1, keepdim=True)) / knobs.temperature
+        logits = (logits - logits.amax(-1, keepdim=True)) / knobs.temperature.to(logits.dtype)
     if knobs.top_k is not None:
         least = logits.sort(dim=-1, descending=True).values.gather(1, knobs.top_k - 1)
         logits = logits.masked_fill(logits < least, float("-inf"))

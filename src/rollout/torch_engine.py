@@ -15,8 +15,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..experience import Completion, Request
 from .decoding import Decoder, Job
-from .lockstep import rounds
+from .lockstep import held, rounds
 from .support import prepare
+from .weights import load_strictly
 
 
 class EngineClosedError(RuntimeError):
@@ -73,11 +74,13 @@ class TorchEngine:
 
         Raises ``ValueError`` for an unknown policy, an empty prompt, ``n < 1`` and a prompt that the context cannot
         hold together with ``max_tokens``; ``TimeoutError`` past the deadline; ``FloatingPointError`` where logits are
-        not finite; :class:`EngineClosedError`; ``RuntimeError`` while asleep.
+        not finite; :class:`EngineClosedError`; ``RuntimeError`` while asleep or inside :func:`.lockstep.hold`.
         """
         self._check_open("generate")
         if self._asleep:
             raise RuntimeError("the engine is asleep; call wake() before generate()")
+        if self.lockstep and held():
+            raise RuntimeError("generate() inside hold() would wait for itself")
         self._check(request)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[Completion]] = loop.create_future()
@@ -101,16 +104,17 @@ class TorchEngine:
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> None:
         """Copy ``weights`` into ``policy``'s model, in the model's dtype, once no completion is under way.
 
-        A tied weight may be given under any of its names.  Requests that wait meanwhile are served with the new ones.
-        Raises ``ValueError``, naming them, for names that are missing, unknown or of another shape; nothing is changed
-        then.
+        Requests that wait meanwhile are served with the new ones.  Raises ``ValueError`` for weights that do not fit,
+        see :func:`.weights.load_strictly`; nothing is changed then.
         """
         self._check_open("load")
         decoder = self._decoder(policy)
         self._gates += 1
         try:
             async with self._idle:
-                await asyncio.get_running_loop().run_in_executor(self._worker, _copy, policy, decoder.model, weights)
+                await asyncio.get_running_loop().run_in_executor(
+                    self._worker, load_strictly, policy, decoder.model, weights
+                )
                 decoder.version = version
         finally:
             self._gates -= 1
@@ -264,33 +268,3 @@ def _eos(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozense
     generation = getattr(model.generation_config, "eos_token_id", None)
     ids = generation if isinstance(generation, list) else [generation]
     return frozenset(int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None)
-
-
-@torch.no_grad()
-def _copy(policy: str, model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
-    """Copy ``weights`` into ``model``; strict, see :meth:`TorchEngine.load`."""
-    own = model.state_dict()
-    places: dict[tuple[object, ...], list[str]] = {}  # where a tensor lies -> its names
-    for name, tensor in own.items():
-        places.setdefault((tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride())), []).append(name)
-    problems = {
-        "missing": [names[0] for names in places.values() if not any(name in weights for name in names)],
-        "unknown": [name for name in weights if name not in own],
-        "of another shape": [
-            f"{name} ({tuple(weights[name].shape)} for {tuple(tensor.shape)})"
-            for name, tensor in own.items()
-            if name in weights and weights[name].shape != tensor.shape
-        ],
-        "tied but different": [
-            " and ".join(given)
-            for names in places.values()
-            if len(given := [name for name in names if name in weights]) > 1
-            and any(not torch.equal(weights[given[0]], weights[name]) for name in given[1:])
-        ],
-    }
-    if any(problems.values()):
-        told = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in problems.items() if names)
-        raise ValueError(f"policy '{policy}': these weights do not fit: {told}")
-    for name, tensor in own.items():
-        if name in weights:
-            tensor.copy_(weights[name])

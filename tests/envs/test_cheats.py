@@ -234,9 +234,12 @@ async def test_naming_a_box_that_is_home(sokoban: Begin) -> None:
 
 
 async def test_wasteful_proposal(sokoban: Begin) -> None:
-    """Pushes to and fro before the goal: paid like straight ones as long as they are at most ``max_moves`` pushes."""
+    """Pushes to and fro before the goal: paid only while walks and pushes fit one message of the planner's 16 moves.
+
+    R D takes 2 + 3 moves; going to and fro once takes 10 more (each way a walk of 4 around the box, and the push).
+    """
     world = sokoban(HALL)
-    for proposal, team in (("R D", 1), ("R L " * 3 + "R D", 1), ("R L " * 8 + "R D", 0)):
+    for proposal, team in (("R D", 1), ("R L R D", 1), ("R L R L R D", 0), ("R L " * 7 + "R D", 0)):
         assert (await world.fork().step({"tool": proposal})).team == team
 
 

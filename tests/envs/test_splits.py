@@ -32,7 +32,7 @@ def least_image(task: Task, size: int) -> bytes:
         (PlanPath(), 2500),
         (PlanPath(size=4, min_distance=2), 500),
         (Sokoban(), 1000),
-        (Sokoban(size=7, boxes=2), 80),
+        (Sokoban(size=7, boxes=2), 50),
     ],
 )
 def test_no_board_is_in_two_splits(world: PlanPath | Sokoban, count: int) -> None:

@@ -34,12 +34,8 @@ async def test_the_examples_are_real() -> None:
 
 def test_every_cheat_is_tried_and_told() -> None:
     table = PAGE[PAGE.index("## Cheats") : PAGE.index("## A world of your own")]
-    told = {
-        name
-        for row in table.splitlines()
-        if row.startswith("| ")
-        for name in re.findall(r"`(\w+)`", row.split("|")[-2])
-    }
+    rows = [row.split("|")[-2] for row in table.splitlines() if row.startswith("| ")]
+    told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     tried = re.findall(r"def test_(\w+)", (Path(__file__).parent / "test_cheats.py").read_text(encoding="utf-8"))
     assert told == set(tried)
 

@@ -24,6 +24,8 @@ from transformers import (
     MistralForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -48,6 +50,10 @@ def qwen3(**changes: object) -> PreTrainedModel:
     return Qwen3ForCausalLM(Qwen3Config(**SIZE | {"head_dim": 8} | changes))
 
 
+def qwen2(**changes: object) -> PreTrainedModel:
+    return Qwen2ForCausalLM(Qwen2Config(**SIZE | changes))
+
+
 def llama(**changes: object) -> PreTrainedModel:
     return LlamaForCausalLM(LlamaConfig(**SIZE | changes))
 
@@ -57,7 +63,7 @@ def gpt2(**changes: object) -> PreTrainedModel:
     return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, **sizes | changes))
 
 
-ARCHITECTURES = [qwen3, llama, gpt2]
+ARCHITECTURES = [qwen3, qwen2, llama, gpt2]
 
 
 def build(architecture: Callable[..., PreTrainedModel] = qwen3, seed: int = 0, **changes: object) -> PreTrainedModel:
@@ -371,6 +377,24 @@ async def test_arrival_order_does_not_matter_in_lockstep(tokenizer):
     engine = TorchEngine({"p": build()}, tokenizer, max_batch_rows=8)
     requests = [request(3 + i, seed=i) for i in range(9)]
     assert await all_of(engine, requests) == (await all_of(engine, requests[::-1]))[::-1]
+
+
+async def test_asking_inside_hold_is_an_error_and_not_a_deadlock(tokenizer):
+    engine = TorchEngine({"p": build()}, tokenizer)
+    with hold():
+        with pytest.raises(RuntimeError, match=r"generate\(\) inside hold\(\)"):
+            await engine.generate(request(4))
+        later = asyncio.create_task(engine.generate(request(4)))  # runs after the hold
+    assert len(await later) == 3
+
+
+async def test_a_hold_keeps_the_round_from_beginning(tokenizer):
+    engine = TorchEngine({"p": build()}, tokenizer)
+    waiting = asyncio.create_task(engine.generate(request(4)))
+    with hold():
+        await asyncio.sleep(0.05)
+        assert not waiting.done() and decoder(engine).forwarded["prompt"] == 0
+    assert len(await waiting) == 3
 
 
 async def test_without_lockstep_a_request_joins_the_running_batch(tokenizer):

@@ -1,0 +1,298 @@
+"""The corridor from end to end, on the real engine, worlds and base model: small runs of two iterations."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from troupe import train
+from troupe.loop import LoopSettings, TrainLoop
+from troupe.models.laptop import load_model
+from troupe.models.pool import LocalPool, NonFiniteError
+
+SMALL = [
+    "experiment=sokoban_specialized",
+    "loop.iterations=2",
+    "loop.boards=3",
+    "loop.eval_every=1",
+    "loop.validation_tasks=3",
+    "loop.test_tasks=3",
+    "env.horizon=2",
+    "algorithm.sampler.k=4",
+]
+Build = Callable[..., TrainLoop]
+Weights = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def build(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """``build("key=value", ...)``: a small run in a new run directory, not begun."""
+
+    def new(*overrides: str) -> TrainLoop:
+        run_dir = tmp_path_factory.mktemp("runs") / "run"
+        return train.build(composed(*SMALL, f"run_dir={run_dir}", *overrides))
+
+    return new
+
+
+@pytest.fixture(scope="module")
+def finished(build: Build) -> Iterator[TrainLoop]:
+    """A run that has ended by itself."""
+    loop = build()
+    train.train(loop)
+    yield loop
+
+
+def weights(loop: TrainLoop) -> Weights:
+    return {
+        f"{name}/{key}": value.clone()
+        for name, pool in loop.team.pools.items()
+        for key, value in pool.module.model.state_dict().items()
+    }
+
+
+def engine_weights(loop: TrainLoop) -> Weights:
+    """Of engines that are still open."""
+    return {
+        f"{name}/{key}": value.clone()
+        for name, engine in loop.team.engines.items()
+        for key, value in engine._decoders[name].model.state_dict().items()
+    }
+
+
+def same(one: Weights, other: Weights) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def rows(loop: TrainLoop) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (loop.directory.path / "metrics.jsonl").read_text().splitlines()]
+
+
+def summary(loop: TrainLoop) -> dict[str, Any]:
+    return json.loads((loop.directory.path / "summary.json").read_text())
+
+
+def checkpoint(loop: TrainLoop, name: str) -> Weights:
+    """A checkpoint's weights, read as a user would read them."""
+    found = {}
+    for policy in loop.team.pools:
+        folder = loop.directory.checkpoints / name / policy
+        assert AutoTokenizer.from_pretrained(folder).encode("U D")
+        for key, value in AutoModelForCausalLM.from_pretrained(folder).state_dict().items():
+            found[f"{policy}/{key}"] = value
+    return found
+
+
+def untimed(values: dict[str, Any]) -> dict[str, Any]:
+    """Without what a clock decides."""
+    return {key: value for key, value in values.items() if not key.endswith("_s")}
+
+
+# ---- a run that ends by itself --------------------------------------------------------------------------------------
+
+
+def test_the_files_of_a_run(finished: TrainLoop) -> None:
+    path = finished.directory.path
+    found = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
+    assert {"config.yaml", "versions.json", "metrics.jsonl", "summary.json"} <= found
+    assert {f"episodes/{name}.jsonl" for name in ("test_00000", "test_00002", "validation_00001")} <= found
+    assert {
+        f"checkpoints/{name}/{policy}/model.safetensors" for name in ("last", "best") for policy in ("tool", "plan")
+    } <= found
+    assert not [name for name in found if "tmp" in name or "old" in name]
+
+
+def test_one_row_of_metrics_an_iteration(finished: TrainLoop) -> None:
+    found = rows(finished)
+    assert [row["iteration"] for row in found] == [1, 2]
+    for row in found:
+        assert all("/" in key for key in row if key != "iteration")
+        assert all(isinstance(value, float | int | list) for value in row.values())
+        expected = {"time/rollout_s", "time/update_s", "time/load_s", "rollout/completions", "rollout/tool/reward"}
+        expected |= {f"train/{policy}/{key}" for policy in ("tool", "plan") for key in ("loss", "behaviour_kl_nats")}
+        expected |= {"eval/success", "eval/success_ci95", "eval/turns"}
+        assert expected <= row.keys()
+        # The engine and the learner agree about the probabilities of what was said.
+        assert all(abs(row[f"train/{policy}/behaviour_kl_nats"]) < 1e-4 for policy in ("tool", "plan"))
+
+
+def test_the_summary_of_a_run(finished: TrainLoop) -> None:
+    found = summary(finished)
+    for when in ("eval_before", "eval", "eval_best"):
+        low, high = found[f"{when}/success_ci95"]
+        assert 0 <= low <= found[f"{when}/success"] <= high <= 1
+        assert 1 <= found[f"{when}/turns"] <= 2
+    for total in ("completions", "tokens", "env_steps"):
+        assert found[f"train/{total}"] == sum(row[f"rollout/{total}"] for row in rows(finished)) > 0
+    assert found["iterations"] == 2
+    assert found["time/wall_s"] > 0
+    assert "interrupted" not in found
+
+
+def test_the_episodes_of_a_run(finished: TrainLoop) -> None:
+    lines = (finished.directory.path / "episodes" / "test_00002.jsonl").read_text().splitlines()
+    episodes = [json.loads(line) for line in lines]
+    assert [e["task_id"] for e in episodes] == [task.task_id for task in finished.held_out("test")]
+    assert sum(e["success"] for e in episodes) / 3 == pytest.approx(summary(finished)["eval/success"])
+    assert {"turn", "agent", "saw", "said", "team", "local"} <= episodes[0]["messages"][0].keys()
+
+
+def test_the_last_checkpoint_holds_the_last_weights(finished: TrainLoop) -> None:
+    assert same(checkpoint(finished, "last"), weights(finished))
+    state = json.loads((finished.directory.checkpoints / "last" / "state.json").read_text())
+    assert state == {"iteration": 2, "versions": {"tool": 2, "plan": 2}}
+
+
+def test_training_moves_the_weights_of_every_policy(finished: TrainLoop) -> None:
+    base, after = load_model("laptop").state_dict(), weights(finished)
+    for policy in ("tool", "plan"):
+        assert any(not torch.equal(after[f"{policy}/{key}"], value) for key, value in base.items())
+    assert any(not torch.equal(after[f"tool/{key}"], after[f"plan/{key}"]) for key in base)
+
+
+def test_an_equal_seed_gives_an_equal_run(finished: TrainLoop, build: Build) -> None:
+    again = build()
+    train.train(again)
+    assert same(weights(again), weights(finished))
+    assert list(map(untimed, rows(again))) == list(map(untimed, rows(finished)))
+    assert untimed(summary(again)) == untimed(summary(finished))
+    for file in (finished.directory.path / "episodes").iterdir():
+        assert (again.directory.path / "episodes" / file.name).read_bytes() == file.read_bytes()
+
+
+def test_another_seed_gives_another_run(finished: TrainLoop, build: Build) -> None:
+    other = build("seed=1", "loop.iterations=1")
+    train.train(other)
+    assert untimed(rows(other)[0]).keys() == untimed(rows(finished)[0]).keys()
+    assert untimed(rows(other)[0]) != untimed(rows(finished)[0])
+
+
+# ---- when a run ends ------------------------------------------------------------------------------------------------
+
+
+def test_a_learning_rate_of_0_changes_nothing(build: Build) -> None:
+    loop = build(*(f"policies.{name}.optimizer.lr=0" for name in ("tool", "plan")), "loop.iterations=1")
+    before = weights(loop)
+    train.train(loop)
+    assert same(weights(loop), before)
+    assert all(rows(loop)[0][f"train/{name}/grad_norm"] > 0 for name in ("tool", "plan"))
+
+
+def test_a_budget_of_completions_ends_a_run(build: Build) -> None:
+    loop = build("loop.completions=1", "loop.iterations=5", "loop.eval_every=5")
+    train.train(loop)
+    (row,) = rows(loop)
+    assert "eval/success" in row  # the last iteration is always validated
+    assert summary(loop)["iterations"] == 1
+
+
+def test_no_iterations_is_an_evaluation(build: Build) -> None:
+    loop = build("loop.iterations=0")
+    found = train.train(loop)
+    assert rows(loop) == []
+    assert found["eval/success"] == found["eval_before/success"] == found["eval_best/success"]
+    assert same(checkpoint(loop, "last"), weights(loop))
+
+
+def test_the_best_weights_on_validation_are_scored_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build()
+    real, seen = loop.play, []
+    verdicts = {1: 0.9, 2: 0.1}
+
+    async def play(split: str, *names: str) -> dict[str, Any]:
+        result = await real(split, *names)
+        seen.append((split, loop.iteration, engine_weights(loop)))
+        return result | {"success": verdicts[loop.iteration]} if split == "validation" else result
+
+    monkeypatch.setattr(loop, "play", play)
+    train.train(loop)
+    assert [(split, iteration) for split, iteration, _ in seen] == [
+        ("test", 0),
+        ("validation", 1),
+        ("validation", 2),
+        ("test", 2),
+        ("test", 2),
+    ]
+    assert json.loads((loop.directory.checkpoints / "best" / "state.json").read_text())["iteration"] == 1
+    after_one, last, best = (seen[i][2] for i in (1, 3, 4))
+    assert same(best, after_one) and same(best, checkpoint(loop, "best"))
+    assert same(last, weights(loop)) and not same(last, best)
+    names = {file.name for file in (loop.directory.path / "episodes").iterdir()}
+    assert {"test_00002.jsonl", "test_best.jsonl"} <= names
+
+
+# ---- when it does not end by itself ---------------------------------------------------------------------------------
+
+
+def test_an_interrupt_leaves_a_usable_run(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build("loop.iterations=50", "loop.eval_every=50")
+    show = loop.display.iteration
+
+    def iteration(done: int, *rest: Any) -> None:
+        show(done, *rest)
+        if done == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop.display, "iteration", iteration)
+    with pytest.raises(KeyboardInterrupt):
+        train.train(loop)
+    found = summary(loop)
+    assert found["interrupted"] is True
+    assert found["iterations"] == 2
+    assert "eval_before/success" in found and "eval/success" not in found
+    assert [row["iteration"] for row in rows(loop)] == [1, 2]
+    assert same(checkpoint(loop, "last"), weights(loop))
+
+
+def test_an_interrupt_during_an_update_lets_it_finish(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A signal cancels the main task; the update goes on in its thread, and must not be read half-way.
+    loop = build()
+    step, steps = LocalPool._step, []
+
+    async def main() -> None:
+        run = asyncio.create_task(loop.run())
+        events = asyncio.get_running_loop()
+
+        def interrupted(self: LocalPool, *rest: Any) -> None:
+            step(self, *rest)
+            steps.append(self.name)
+            if len(steps) == 1:
+                events.call_soon_threadsafe(run.cancel)
+
+        monkeypatch.setattr(LocalPool, "_step", interrupted)
+        await run
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    assert summary(loop)["interrupted"] is True
+    state = json.loads((loop.directory.checkpoints / "last" / "state.json").read_text())
+    assert state == {"iteration": 0, "versions": {"tool": 1, "plan": 1}}
+    assert same(checkpoint(loop, "last"), weights(loop))
+
+
+def test_an_error_is_not_swallowed_and_leaves_the_weights(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build()
+    before = weights(loop)
+    monkeypatch.setattr(loop.credit, "advantages", lambda rewards: [float("nan")] * len(rewards))
+    with pytest.raises(NonFiniteError):
+        train.train(loop)
+    assert "interrupted" not in summary(loop)
+    assert same(checkpoint(loop, "last"), before)
+
+
+# ---- settings -------------------------------------------------------------------------------------------------------
+
+GOOD = {"iterations": 0, "boards": 1, "completions": 0, "eval_every": 1, "validation_tasks": 1, "test_tasks": 1}
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("below", [1, 0.5])
+def test_settings_out_of_range_are_named(name: str, below: float) -> None:
+    LoopSettings(**GOOD)
+    with pytest.raises(ValueError, match=rf"loop\.{name} must be a whole number of at least {GOOD[name]}"):
+        LoopSettings(**GOOD | {name: GOOD[name] - below})

@@ -1,0 +1,258 @@
+"""The command: every experiment can be built, and every mistake is answered with the key's name."""
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+from troupe import train
+from troupe.loop import TrainLoop
+
+Composed = Callable[..., DictConfig]
+ROOT = Path(__file__).parents[1]
+SMALL = [
+    "loop.iterations=2",
+    "loop.boards=2",
+    "loop.eval_every=1",
+    "loop.validation_tasks=2",
+    "loop.test_tasks=2",
+    "env.horizon=2",
+]
+
+
+def names(group: str) -> list[str]:
+    return sorted(file.stem for file in (ROOT / "configs" / group).glob("*.yaml"))
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Callable[..., str]]:
+    """``command("key=value", ...)``: what a user reads when ``troupe`` refuses.
+
+    It runs in this process, in an empty folder.
+    """
+    handlers = logging.root.handlers[:]
+
+    def refused(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["troupe", *arguments])
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit) as end:
+            train.main()
+        assert end.value.code not in (0, None)
+        said = capsys.readouterr()
+        return f"{end.value.code}\n{said.out}\n{said.err}"
+
+    yield refused
+    GlobalHydra.instance().clear()
+    logging.root.handlers[:] = handlers  # Hydra's write to a stream that ends with the test
+
+
+def built(composed: Composed, run_dir: Path, *overrides: str) -> TrainLoop:
+    return train.build(composed(*overrides, f"run_dir={run_dir}", *SMALL))
+
+
+# ---- what can be built ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("experiment", names("experiment"))
+def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, experiment: str) -> None:
+    loop = built(composed, tmp_path / "run", f"experiment={experiment}")
+    world, _, regime = experiment.rpartition("_")
+    assert loop.world.name == world
+    assert loop.display.title == experiment
+    teams = {"shared": {"tool": "shared", "plan": "shared"}, "specialized": {"tool": "tool", "plan": "plan"}}
+    assert loop.router.team == teams[regime]
+    assert set(loop.team.pools) == set(loop.team.engines) == set(teams[regime].values())
+    for voices in (loop.team.training, loop.team.evaluation):
+        assert {agent: voice.policy for agent, voice in voices.items()} == teams[regime]
+    # The configuration that is kept has no riddles left, and says what was asked for.
+    text = (tmp_path / "run" / "config.yaml").read_text()
+    assert "${" not in text
+    kept = OmegaConf.create(text)
+    assert kept.loop.iterations == loop.settings.iterations == 2
+    assert kept.name == experiment
+
+
+@pytest.mark.parametrize("algorithm", names("algorithm"))
+def test_every_algorithm_can_be_built(composed: Composed, tmp_path: Path, algorithm: str) -> None:
+    loop = built(composed, tmp_path / "run", f"algorithm={algorithm}")
+    loop.credit.check(loop.sampler.k)
+
+
+def test_engines_do_not_share_memory_with_the_learner(composed: Composed, tmp_path: Path) -> None:
+    loop = built(composed, tmp_path / "run", "regime=shared")
+    learner = {p.data_ptr() for p in loop.team.pools["shared"].module.parameters()}
+    (engine,) = {decoder.model for decoder in loop.team.engines["shared"]._decoders.values()}
+    assert learner.isdisjoint(p.data_ptr() for p in engine.parameters())
+
+
+def test_the_learner_judges_at_the_sampling_temperature(composed: Composed, tmp_path: Path) -> None:
+    loop = built(composed, tmp_path / "run", "regime=shared", "policies.shared.sampling.train.temperature=0.8")
+    assert loop.team.pools["shared"].module.temperature == 0.8
+    assert loop.team.training["plan"].sampling.temperature == 0.8
+    assert loop.team.evaluation["plan"].sampling.temperature == 1.0
+
+
+def test_pools_start_alike_and_learn_apart(composed: Composed, tmp_path: Path) -> None:
+    pools = built(composed, tmp_path / "run").team.pools
+    pairs = list(zip(*(pool.module.parameters() for pool in pools.values()), strict=True))
+    assert all((one == other).all() and one is not other for one, other in pairs)
+
+
+# ---- mistakes -------------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "unknown experiment": (
+        ["experiment=sokoban_sharde"],
+        ["experiment=sokoban_sharde is unknown", "did you mean sokoban_shared?", *names("experiment")],
+    ),
+    "unknown experiment, nothing near": (["experiment=go"], ["experiment=go is unknown. Known: ", "sokoban_shared"]),
+    "unknown scale": (["scale=paper_8b"], ["scale=paper_8b", "laptop"]),
+    "unknown key": (["loop.iteration=3"], ["loop.iteration"]),
+    "added key": (["+loop.iteration=3"], ["loop.iteration"]),
+    "added key at the top": (["+sed=3"], ["sed is a key that nothing reads", "did you mean seed?"]),
+    "added key of a policy": (["+policies.tool.lr=1"], ["policies.tool.lr is a key that nothing reads"]),
+    "added key of sampling": (["+policies.tool.sampling.test={}"], ["policies.tool.sampling.test"]),
+    "added key of an optimizer": (
+        ["+policies.tool.optimizer.learning_rate=1"],
+        ["policies.tool.optimizer.learning_rate"],
+    ),
+    "added key of a scheduler": (["+policies.tool.scheduler.warm=1"], ["policies.tool.scheduler.warm"]),
+    "added key of the world": (["+env.with_monsters=true"], ["env.with_monsters is a key that nothing reads"]),
+    "added key of the sampler": (["+algorithm.sampler.candidates=4"], ["algorithm.sampler.candidates"]),
+    "added key of the update": (["+algorithm.update.steps=4"], ["algorithm.update.steps"]),
+    "added key of the engine": (["+engine.quantised=true"], ["engine.quantised"]),
+    "added key of the strategy": (["+strategy.gpus=2"], ["strategy.gpus"]),
+    "added key of the scale": (["+scale.boards=2"], ["scale.boards is a key that nothing reads"]),
+    "removed key": (["~policies.tool.sampling"], ["policies.tool.sampling is missing"]),
+    "removed setting": (["~loop.boards"], ["loop.boards is missing"]),
+    "section of the wrong kind": (["policies.tool.sampling=hot"], ["policies.tool.sampling must hold keys, got 'hot'"]),
+    "agent without policy": (["~team.plan"], ["agent 'plan' has no policy"]),
+    "agent with an unknown policy": (["team.plan=planner"], ["'plan'", "'planner'", "tool, plan"]),
+    "policy that no agent uses": (["team.plan=tool"], ["policy 'plan' is used by no agent"]),
+    "team of one": (["env.team=solo"], ["agent 'solo' has no policy"]),
+    "one candidate": (["algorithm.sampler.k=1"], ["algorithm.sampler.k=1", "at least 2"]),
+    "greedy training": (["policies.plan.sampling.train.temperature=0"], ["policies.plan.sampling.train.temperature=0"]),
+    "temperature below 0": (
+        ["policies.plan.sampling.eval.temperature=-1"],
+        ["policies.plan.sampling.eval", "temperature"],
+    ),
+    "answers as long as the context": (
+        ["policies.plan.sampling.train.max_tokens=512"],
+        ["policies.plan.sampling.train.max_tokens=512", "512 tokens"],
+    ),
+    "prompt longer than what answers leave": (
+        ["policies.tool.sampling.train.max_tokens=505"],
+        ["agent 'tool'", "policy 'tool'", "505", "512 tokens"],
+    ),
+    "board larger than the policy can read": (["env=plan_path", "env.size=12"], ["agent 'tool'", "no token for '"]),
+    "no such base": (["policies.tool.base=./nowhere"], ["policies.tool.base=./nowhere"]),
+    "world out of range": (["env.size=3"], ["env.size", "3"]),
+    "no such class": (
+        ["policies.tool.optimizer._target_=torch.optim.Adamm"],
+        ["policies.tool.optimizer", "torch.optim.Adamm"],
+    ),
+    "iterations in words": (["loop.iterations=many"], ["loop.iterations", "'many'"]),
+    "more tasks than there are": (
+        ["env.size=4", "env.inner_walls=0", "env.min_moves=1"],
+        ["loop.boards: sokoban: found only", "of 96 different train tasks"],
+    ),
+    "seed out of range": (["seed=-1"], ["seed", "-1"]),
+    "threads": (["threads=0"], ["threads", "0"]),
+    "accelerator that is not there": (["strategy.accelerator=tpu"], ["strategy"]),
+    "clip norm": (["algorithm.update.clip_norm=0"], ["algorithm.update.clip_norm"]),
+    "broken interpolation": (["seed=${loop.seed}"], ["loop.seed"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_answered_by_its_key(command: Callable[..., str], tmp_path: Path, mistake: str) -> None:
+    arguments, parts = MISTAKES[mistake]
+    said = command(*arguments)
+    assert "Traceback" not in said
+    for part in parts:
+        assert part in said
+    assert list(tmp_path.iterdir()) == []  # nothing was claimed or left lying about
+
+
+def test_a_run_directory_that_holds_a_run(command: Callable[..., str], composed: Composed, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    built(composed, run_dir)
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+    said = command(f"run_dir={run_dir}", *SMALL)
+    assert f"run_dir={run_dir} already holds another run" in said and "Traceback" not in said
+    assert {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()} == before
+
+
+def test_the_whole_traceback_can_be_asked_for(command: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(ValueError, match=r"algorithm\.sampler\.k=1"):
+        command("algorithm.sampler.k=1")
+
+
+def test_truncated_sampling_is_said(composed: Composed, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    built(composed, tmp_path / "run", "policies.tool.sampling.train.top_p=0.9")
+    (message,) = [record.getMessage() for record in caplog.records if record.name == "troupe.train"]
+    assert message.startswith("policies.tool.sampling.train truncates (top_p=0.9")
+
+
+def test_a_users_own_folder_of_experiments(command: Callable[..., str], tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    (own / "experiment").mkdir(parents=True)
+    (own / "experiment" / "mine.yaml").write_text("# @package _global_\nalgorithm:\n  sampler:\n    k: 1\n")
+    said = command("experiment=mine", "--config-dir", str(own))
+    assert "algorithm.sampler.k=1" in said
+
+
+# ---- as a program ---------------------------------------------------------------------------------------------------
+
+
+def program(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-m", "troupe.train", *arguments], cwd=cwd, env=environment, **pipes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["experiment=sokoban_specialised"], "error: experiment=sokoban_specialised is unknown; did you mean "),
+        (["algorithm.sampler.k=1"], "error: algorithm.sampler.k=1: AT-GRPO compares"),
+    ],
+)
+def test_the_program_refuses_in_one_line(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    process = program(*arguments, cwd=tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert out == ""
+    assert err.startswith(expected) and err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path) -> None:
+    many = ["loop.iterations=1000", "loop.eval_every=1000"]
+    process = program("experiment=sokoban_shared", "run_dir=run", *SMALL, *many, cwd=tmp_path)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text()):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err == "interrupted; what was reached is in run\n"
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert summary["interrupted"] is True
+    assert summary["iterations"] == len(rows) >= 1
+    assert (tmp_path / "run" / "checkpoints" / "last" / "shared" / "model.safetensors").exists()
