@@ -25,15 +25,17 @@ TASKS = 400
 CARD = """# The base model of the laptop scale
 
 A Qwen3-architecture causal language model of {parameters:,} parameters (hidden {hidden}, {layers} layers, {heads} heads,
-{vocabulary} words), pretrained from nothing by `make base_model` on demonstrations of Sokoban and Plan-Path in every role:
-what a downloaded Qwen3 is to the papers, this is to a laptop. It can, but mostly does not: {experts_last:.0%} of the
-messages it saw last were an expert's.
+{vocabulary} words), pretrained from nothing by `make base_model` on demonstrations of Sokoban and Plan-Path in every
+role: what a downloaded Qwen3 is to the papers, this is to a laptop. It can, but mostly does not: of the messages it saw
+last, {experts_last:.0%} were an expert's.
 
-- Recipe: `recipe.json` (seed {seed}); {steps} steps of {rows} messages in {minutes:.0f} minutes on one core of the machine that
-  made it. Train boards only; validation and test boards are disjoint from them under the 8 symmetries.
-- Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices, then
-  {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.warm_start` and `demonstration` in
+- Recipe: `recipe.json` (seed {seed}); {steps} steps of {rows} messages in {minutes:.0f} minutes on one busy core. Train
+  boards only; validation and test boards are disjoint from them under the 8 symmetries.
+- Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
+  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.warm_start`, and `demonstration` in
   `troupe.envs.two_roles`).
+- Made again on another machine, or with another number of threads, sums are rounded differently and the figures below
+  come out alike, not equal.
 - Files are checked against `checksums.json` whenever they are loaded. Licence: Apache-2.0.
 
 Team success on {tasks} validation boards (95 % interval), at most 4 turns:

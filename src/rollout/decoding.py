@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..experience import Completion, FinishReason, Request
+from .forward import Forward
 from .sampling import Knobs, draw, uniforms
 from .shared_prompt import SharedPromptCache, close
 
@@ -56,9 +57,14 @@ class Decoder:
     """
 
     def __init__(
-        self, policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, eos: frozenset[int]
+        self,
+        policy: str,
+        model: PreTrainedModel,
+        forward: Forward,
+        tokenizer: PreTrainedTokenizerBase,
+        eos: frozenset[int],
     ) -> None:
-        self.policy, self.model, self.tokenizer, self.eos = policy, model, tokenizer, eos
+        self.policy, self.model, self.forward, self.tokenizer, self.eos = policy, model, forward, tokenizer, eos
         self.version = 0
         self.forwarded: Counter[str] = Counter()
         self.rows: list[Row] = []
@@ -107,12 +113,12 @@ class Decoder:
     def step(self) -> None:
         """One more token for every row."""
         device = self.model.device
-        tokens = torch.tensor([[row.tokens[-1]] for row in self.rows], device=device)
-        positions = [[len(row.job.request.prompt_ids) + len(row.tokens) - 1] for row in self.rows]
+        tokens = torch.tensor([row.tokens[-1] for row in self.rows], device=device)
+        positions = [len(row.job.request.prompt_ids) + len(row.tokens) - 1 for row in self.rows]
         with self._cache.decoding(device):
-            logits = self._forward(tokens, torch.tensor(positions, device=device))
+            logits = self.forward.step(self._cache, tokens, torch.tensor(positions, device=device))
         self.forwarded["completion"] += len(self.rows)
-        self._extend(range(len(self.rows)), logits[:, -1])
+        self._extend(range(len(self.rows)), logits)
 
     @torch.inference_mode()
     def drop_abandoned(self) -> None:
@@ -130,18 +136,10 @@ class Decoder:
             ids = torch.tensor([[*p, *[0] * (width - len(p))] for p in prompts[start:stop]], device=device)
             here = [(index - start, first + i) for i, index in enumerate(prompt_of) if start <= index < stop]
             last = torch.tensor([len(prompt) - 1 for prompt in prompts[start:stop]], device=device)
-            kept, which = last.unique(return_inverse=True)
             with self._cache.prefilling([source for source, _ in here], [group for _, group in here]):
-                logits = self._forward(ids, torch.arange(width, device=device)[None].expand_as(ids), kept)
-            parts.append(logits[torch.arange(stop - start, device=device), which])
+                parts.append(self.forward.prefill(self._cache, ids, last))
             self.forwarded["prompt"] += sum(map(len, prompts[start:stop]))
         return torch.cat(parts)
-
-    def _forward(self, ids: Tensor, positions: Tensor, kept: Tensor | int = 1) -> Tensor:
-        output = self.model(
-            input_ids=ids, position_ids=positions, past_key_values=self._cache, use_cache=True, logits_to_keep=kept
-        )
-        return output.logits
 
     # ---- tokens -----------------------------------------------------------------------------------------------------
 

@@ -180,31 +180,33 @@ class SharedPromptCache(Cache):
         assert isinstance(plan, _Step)
         rows, heads, width = query.shape[0], own_k.shape[1], self._width
         groups, per_head, length = len(self.prompt_lengths), query.shape[1] // heads, plan.longest
-        query = (query * scaling).view(rows, heads, per_head, -1)
+        query = (query * scaling).reshape(rows, heads, per_head, -1)
 
-        def to_grid(x: Tensor) -> Tensor:  # (B, Hkv, G, X) -> (N * Hkv, W * G, X)
+        def to_grid(x: Tensor) -> Tensor:  # (B, Hkv, G, X) -> (N, Hkv, W, G, X)
             if plan.slots is not None:
                 x = x.new_zeros(groups * width, *x.shape[1:]).index_copy_(0, plan.slots, x)
-            x = x.view(groups, width, heads, per_head, -1).transpose(1, 2)
-            return x.reshape(groups * heads, width * per_head, -1)
+            return x.view(groups, width, heads, per_head, -1).transpose(1, 2)
 
-        def to_rows(x: Tensor) -> Tensor:  # the inverse
-            x = x.reshape(groups, heads, width, per_head, -1).transpose(1, 2).flatten(0, 1)
-            return x if plan.slots is None else x.index_select(0, plan.slots)
+        def to_rows(x: Tensor) -> Tensor:  # (N, Hkv, W, G, X) -> (B * Hkv, G, X)
+            x = x.transpose(1, 2).flatten(0, 1)
+            x = x if plan.slots is None else x.index_select(0, plan.slots)
+            return x.flatten(0, 1)
 
         keys = own_k[:rows, :, plan.own].flatten(0, 1)
         own = torch.bmm(query.flatten(0, 1), keys.transpose(1, 2)).view(rows, heads, per_head, -1)
         if plan.own_mask is not None:
             own.masked_fill_(plan.own_mask, float("-inf"))
-        prompt = torch.bmm(to_grid(query), prompt_k[:groups, :, :length].flatten(0, 1).transpose(1, 2))
+        grid = to_grid(query).reshape(groups * heads, width * per_head, -1)
+        prompt = torch.bmm(grid, prompt_k[:groups, :, :length].flatten(0, 1).transpose(1, 2))
         if plan.prompt_mask is not None:
             prompt.view(groups, -1, length).masked_fill_(plan.prompt_mask, float("-inf"))
-        weights = torch.cat([prompt, to_grid(own)], -1)
+        weights = torch.cat([prompt.view(groups, heads, width, per_head, -1), to_grid(own)], -1)
         # Half precision is summed in float32, as the models' own attention does.
         weights = weights.softmax(-1, dtype=torch.float32 if weights.itemsize < 4 else None).to(query.dtype)
-        out = to_rows(torch.bmm(weights[..., :length], prompt_v[:groups, :, :length].flatten(0, 1)))
-        beside = to_rows(weights[..., length:]).reshape(rows * heads, per_head, -1)
-        out = out + torch.bmm(beside, own_v[:rows, :, plan.own].flatten(0, 1)).view_as(out)
+        from_prompt = weights.view(groups * heads, width * per_head, -1)[..., :length]
+        out = torch.bmm(from_prompt, prompt_v[:groups, :, :length].flatten(0, 1))
+        out = to_rows(out.view(groups, heads, width, per_head, -1))
+        out = torch.baddbmm(out, to_rows(weights[..., length:]), own_v[:rows, :, plan.own].flatten(0, 1))
         return out.reshape(rows, 1, heads * per_head, -1)
 
 

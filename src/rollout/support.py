@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
 
+from .forward import Forward, FusedForward, ModuleForward
 from .shared_prompt import ATTENTION, SharedPromptCache
 
 # How far the engine's logits may be from the model's own, as a share of the largest: rounding only.
@@ -19,8 +20,8 @@ class UnsupportedModelError(ValueError):
     """A model or tokenizer that the torch engine cannot run exactly; the message names policy and reason."""
 
 
-def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """Set ``model`` up for the engine: evaluation mode, no gradients, shared-prompt attention.
+def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Forward:
+    """Set ``model`` up for the engine (evaluation mode, no gradients, shared-prompt attention); its forward pass.
 
     Refused with :class:`UnsupportedModelError`: encoder-decoders and models that generate no text; sliding or chunked
     windows and recurrent or linear-attention layers; attention that is soft-capped or otherwise foreign; quantised
@@ -34,12 +35,11 @@ def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
         )
     model.eval().requires_grad_(False)
     try:
-        _compare(model)
+        return _compared(model)
     except Exception as error:  # whatever a foreign architecture raises, it is the reason
         raise UnsupportedModelError(
             f"policy '{policy}': the torch engine does not run {type(model).__name__}: {error}"
         ) from error
-    return model
 
 
 def _conditions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, bool]:
@@ -65,49 +65,39 @@ def _conditions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> d
     }
 
 
-@torch.inference_mode()
-def _compare(model: PreTrainedModel) -> None:
+@torch.no_grad()
+def _compared(model: PreTrainedModel) -> Forward:
     """Plug the attention in; raises unless two short prompts, decoded by two rows each, get the model's own logits."""
     if model.config._attn_implementation == ATTENTION:
         model.set_attn_implementation("sdpa")
-    vocabulary, device = model.config.vocab_size, model.device
     generator = torch.Generator().manual_seed(0)
-    sequences = torch.randint(vocabulary, (4, 7), generator=generator).to(device)
+    sequences = torch.randint(model.config.vocab_size, (4, 7), generator=generator).to(model.device)
     sequences[1, :3], sequences[3, :5] = sequences[0, :3], sequences[2, :5]
     lengths = [3, 3, 5, 5]  # of the prompts; two tokens follow
     plain = [model(input_ids=row[None, : n + 2]).logits[0, n - 1 :] for row, n in zip(sequences, lengths, strict=True)]
     model.set_attn_implementation(ATTENTION)
     if model.config._attn_implementation != ATTENTION:
         raise UnsupportedModelError("its attention cannot be replaced")
-    ours = _decoded(model, sequences, lengths)
-    for expected, found in zip(plain, ours, strict=True):
+    forward: Forward = FusedForward(model) if FusedForward.applies(model) else ModuleForward(model)
+    for expected, found in zip(plain, _decoded(forward, sequences, lengths), strict=True):
         scale, error = expected.abs().max(), (expected - found).abs().max()
         if not error <= (_HALF_TOLERANCE if expected.itemsize < 4 else _TOLERANCE) * scale:
             raise UnsupportedModelError(
                 f"decoded logits differ by {error:.2g} from a plain forward pass (of magnitude {scale:.2g})"
             )
+    return forward
 
 
-def _decoded(model: PreTrainedModel, sequences: Tensor, lengths: Sequence[int]) -> list[Tensor]:
+def _decoded(forward: Forward, sequences: Tensor, lengths: Sequence[int]) -> list[Tensor]:
     """(3, V) logits a row, after its prompt and each of two more tokens, by prefill and decoding steps."""
     device, cache = sequences.device, SharedPromptCache()
     cache.add_groups([3, 5], [2, 2], 2)
-    first, ends = torch.arange(5, device=device), torch.tensor([2, 4], device=device)
     with cache.prefilling([0, 1], [0, 1]):
-        prompts = sequences[[0, 2], :5]
-        logits = model(
-            input_ids=prompts,
-            position_ids=first[None].expand_as(prompts),
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=ends,
-        ).logits
-    steps = [logits[[0, 0, 1, 1], [0, 0, 1, 1]]]
+        logits = forward.prefill(cache, sequences[[0, 2], :5], torch.tensor([2, 4], device=device))
+    steps = [logits[[0, 0, 1, 1]]]
     for offset in range(2):
-        positions = torch.tensor(lengths, device=device)[:, None] + offset
+        positions = torch.tensor(lengths, device=device) + offset
+        tokens = sequences.gather(1, positions[:, None])[:, 0]
         with cache.decoding(device):
-            output = model(
-                input_ids=sequences.gather(1, positions), position_ids=positions, past_key_values=cache, use_cache=True
-            )
-        steps.append(output.logits[:, -1])
+            steps.append(forward.step(cache, tokens, positions))
     return list(torch.stack(steps, 1))

@@ -55,7 +55,7 @@ class TorchEngine:
         # Its own, because tokenizers must not be used by two threads at once.
         tokenizer = copy.deepcopy(tokenizer)
         self._decoders = {
-            policy: Decoder(policy, prepare(policy, model, tokenizer), tokenizer, _eos(model, tokenizer))
+            policy: Decoder(policy, model, prepare(policy, model, tokenizer), tokenizer, _eos(model, tokenizer))
             for policy, model in models.items()
         }
         self._outstanding: set[asyncio.Future[list[Completion]]] = set()
