@@ -24,10 +24,10 @@ TASKS = 400
 
 CARD = """# The base model of the laptop scale
 
-A Qwen3-architecture causal language model of {parameters:,} parameters (hidden {hidden}, {layers} layers, {heads} heads,
-{vocabulary} words), pretrained from nothing by `make base_model` on demonstrations of Sokoban and Plan-Path in every
-role: what a downloaded Qwen3 is to the papers, this is to a laptop. It can, but mostly does not: of the messages it saw
-last, {experts_last:.0%} were an expert's.
+A Qwen3-architecture causal language model of {parameters:,} parameters (hidden {hidden}, {layers} layers, {heads}
+heads, {vocabulary} words), pretrained from nothing by `make base_model` on demonstrations of both worlds in every role:
+what a downloaded Qwen3 is to the papers, this is to a laptop. It can, but mostly does not: of the messages it saw last,
+{experts_last:.0%} were an expert's.
 
 - Recipe: `recipe.json` (seed {seed}); {steps} steps of {rows} messages in {minutes:.0f} minutes on one busy core. Train
   boards only; validation and test boards are disjoint from them under the 8 symmetries.

@@ -11,9 +11,13 @@ from omegaconf import DictConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from troupe import train
+from troupe.envs.base import TeamEnv
+from troupe.experience import Episode, Task
 from troupe.loop import LoopSettings, TrainLoop
 from troupe.models.laptop import load_model
 from troupe.models.pool import LocalPool, NonFiniteError
+from troupe.rollout.tree import TreeSampler
+from troupe.rollout.voice import Voice
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -40,10 +44,23 @@ def build(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPath
     return new
 
 
+class Recorder:
+    """A sampler that remembers the tasks and the seed of each iteration."""
+
+    def __init__(self, sampler: TreeSampler) -> None:
+        self.sampler = sampler
+        self.calls: list[tuple[list[Task], int]] = []
+
+    async def collect(self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int) -> list[Episode]:
+        self.calls.append((tasks, seed))
+        return await self.sampler.collect(world, tasks, voices, seed)
+
+
 @pytest.fixture(scope="module")
 def finished(build: Build) -> Iterator[TrainLoop]:
-    """A run that has ended by itself."""
+    """A run that has ended by itself; its sampler has recorded what it was asked for."""
     loop = build()
+    loop.sampler = Recorder(loop.sampler)
     train.train(loop)
     yield loop
 
@@ -148,6 +165,15 @@ def test_the_last_checkpoint_holds_the_last_weights(finished: TrainLoop) -> None
     assert state == {"iteration": 2, "versions": {"tool": 2, "plan": 2}}
 
 
+def test_every_iteration_has_its_own_tasks_and_draws(finished: TrainLoop) -> None:
+    (first, one), (second, other) = finished.sampler.calls
+    assert one != other
+    assert {task.task_id for task in first} != {task.task_id for task in second}
+    assert [task.split for task in first + second] == ["train"] * 6
+    assert {task.split for task in finished.held_out("validation")} == {"validation"}
+    assert {task.split for task in finished.held_out("test")} == {"test"}
+
+
 def test_training_moves_the_weights_of_every_policy(finished: TrainLoop) -> None:
     base, after = load_model("laptop").state_dict(), weights(finished)
     for policy in ("tool", "plan"):
@@ -168,8 +194,9 @@ def test_an_equal_seed_gives_an_equal_run(finished: TrainLoop, build: Build) -> 
 def test_another_seed_gives_another_run(finished: TrainLoop, build: Build) -> None:
     other = build("seed=1", "loop.iterations=1")
     train.train(other)
-    assert untimed(rows(other)[0]).keys() == untimed(rows(finished)[0]).keys()
-    assert untimed(rows(other)[0]) != untimed(rows(finished)[0])
+    mine, others = ({k: v for k, v in untimed(rows(loop)[0]).items() if "rollout/" in k} for loop in (finished, other))
+    assert mine.keys() == others.keys()
+    assert mine != others
 
 
 # ---- when a run ends ------------------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@ for the Llama family in float32 with a third of the operations: on small models 
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import embedding, linear, rms_norm, scaled_dot_product_attention, silu
 from transformers import PreTrainedModel
 
@@ -116,7 +117,7 @@ class FusedForward:
 class _Layer:
     """One decoder layer."""
 
-    def __init__(self, layer: nn.Module, eps: float) -> None:
+    def __init__(self, layer: Any, eps: float) -> None:
         attention, mlp = layer.self_attn, layer.mlp
         self.eps, self.scaling, self.width = eps, attention.scaling, attention.head_dim
         self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
@@ -152,22 +153,22 @@ class _Layer:
         return _plus(x, silu(gate) * up, self.down)
 
 
-def _joined(*projections: nn.Linear) -> tuple[Tensor, Tensor | None]:
+def _joined(*projections: Any) -> tuple[Tensor, Tensor | None]:
     """The projections' weights and biases one below the other; the projections keep views."""
-    joined = []
-    for name in ("weight", "bias"):
-        parts = [getattr(projection, name) for projection in projections]
-        if parts[0] is None:
-            joined.append(None)
-            continue
-        whole = torch.cat([part.data for part in parts])
-        for part, view in zip(parts, whole.split([len(part) for part in parts]), strict=True):
-            part.data = view
-        joined.append(whole)
-    return joined[0], joined[1]
+    weight = _one([projection.weight for projection in projections])
+    biases = [projection.bias for projection in projections if projection.bias is not None]
+    return weight, _one(biases) if biases else None
 
 
-def _plus(x: Tensor, y: Tensor, projection: nn.Linear) -> Tensor:
+def _one(parameters: Sequence[Tensor]) -> Tensor:
+    """The parameters' values one below the other, of which they become views."""
+    whole = torch.cat([parameter.data for parameter in parameters])
+    for parameter, view in zip(parameters, whole.split([len(p) for p in parameters]), strict=True):
+        parameter.data = view
+    return whole
+
+
+def _plus(x: Tensor, y: Tensor, projection: Any) -> Tensor:
     """``x`` plus the projection of ``y``, in one operation where there is no bias."""
     if projection.bias is not None:
         return x + linear(y, projection.weight, projection.bias)

@@ -24,9 +24,10 @@ def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
     """Set ``model`` up for the engine (evaluation mode, no gradients, shared-prompt attention); its forward pass.
 
     Refused with :class:`UnsupportedModelError`: encoder-decoders and models that generate no text; sliding or chunked
-    windows and recurrent or linear-attention layers; attention that is soft-capped or otherwise foreign; quantised
-    weights; weights on several devices; a tokenizer larger than the vocabulary; models whose code does not go through
-    ``transformers``' attention interface; and whatever else makes a short decoding differ from a plain forward pass.
+    windows and recurrent or linear-attention layers; rotary embeddings that change with the length; attention that is
+    soft-capped or otherwise foreign; quantised weights; weights on several devices; a tokenizer larger than the
+    vocabulary; models whose code does not go through ``transformers``' attention interface; and whatever else makes a
+    short decoding differ from a plain forward pass.
     """
     reasons = [reason for reason, holds in _conditions(model, tokenizer).items() if holds]
     if reasons:
@@ -49,12 +50,14 @@ def _conditions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> d
     window = None if getattr(config, "layer_types", None) else getattr(config, "sliding_window", None)
     devices = sorted({str(parameter.device) for parameter in model.parameters()})
     softcap = getattr(config, "attn_logit_softcapping", None)
+    rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
     return {
         "it is an encoder-decoder": bool(config.is_encoder_decoder),
         "it is no causal language model": not isinstance(model, GenerationMixin) or not model.can_generate(),
         f"it has layers of type {', '.join(layers)}, not full_attention only": layers != ["full_attention"],
         f"its attention has a sliding window of {window} tokens": window is not None,
         f"its attention is soft-capped at {softcap}": softcap is not None,
+        f"its rotary embedding ({rope}) changes with the length": rope in ("dynamic", "longrope"),
         "it keeps a recurrent state, not keys and values": bool(getattr(model, "_is_stateful", False)),
         "its weights are quantised": getattr(model, "hf_quantizer", None) is not None,
         f"its weights lie on several devices ({', '.join(devices)})": len(devices) > 1,

@@ -34,6 +34,7 @@ from troupe.experience import Completion, Request, Sampling
 from troupe.rollout import decoding
 from troupe.rollout.base import Engine
 from troupe.rollout.decoding import _chunks, _group_width
+from troupe.rollout.forward import FusedForward, ModuleForward
 from troupe.rollout.lockstep import hold
 from troupe.rollout.sampling import Knobs, distribution, draw, uniforms
 from troupe.rollout.shared_prompt import moves
@@ -136,10 +137,20 @@ def worst(model: PreTrainedModel, requests: Sequence[Request], nodes: Sequence[S
 SAMPLINGS = [{}, {"temperature": 0.7}, {"top_k": 5}, {"top_p": 0.8}, {"temperature": 1.5, "top_k": 12, "top_p": 0.9}]
 
 
+@pytest.fixture(params=["own code", "fused"])
+def forward(request, monkeypatch) -> type:
+    """The forward pass of the Llama family: the models' own code or the fused one."""
+    if request.param == "fused":
+        return FusedForward
+    monkeypatch.setattr(FusedForward, "applies", staticmethod(lambda model: False))
+    return ModuleForward
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-async def test_logprobs_are_those_of_a_plain_forward_pass(architecture, tokenizer):
+async def test_logprobs_are_those_of_a_plain_forward_pass(architecture, forward, tokenizer):
     model = build(architecture)
     engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+    assert type(decoder(engine).forward) is (forward if architecture is not gpt2 else ModuleForward)
     requests = [request(length, **SAMPLINGS[i % 5]) for i, length in enumerate([1, 2, 30, 7, 7, 19, 3, 45, 12, 30])]
     assert worst(model, requests, await all_of(engine, requests)) < 1e-4
     other = build(architecture, seed=1)
@@ -148,6 +159,33 @@ async def test_logprobs_are_those_of_a_plain_forward_pass(architecture, tokenize
     assert worst(other, requests, nodes) < 1e-4
     assert {c.version for node in nodes for c in node} == {5}
     await engine.close()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        (qwen3, {"num_key_value_heads": 4, "head_dim": 16, "attention_bias": True, "tie_word_embeddings": True}),
+        (qwen2, {"num_key_value_heads": 1}),
+        (llama, {"mlp_bias": True, "attention_bias": True}),
+        (llama, {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}),
+    ],
+)
+async def test_variants_of_the_fused_architectures(architecture, changes, tokenizer):
+    model = build(architecture, **changes)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:  # as trained: neither zeros nor ones
+                parameter.add_(torch.rand_like(parameter))
+    engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+    assert type(decoder(engine).forward) is FusedForward
+    requests = [request(4), request(17)]
+    assert worst(model, requests, await all_of(engine, requests)) < 1e-4
+
+
+def test_what_is_not_fused_runs_the_models_own_code():
+    assert not FusedForward.applies(build(gpt2))
+    assert not FusedForward.applies(build().bfloat16())
+    assert not FusedForward.applies(build(hidden_act="gelu"))
 
 
 async def test_float64_models_agree_to_nine_digits(tokenizer):
@@ -167,7 +205,7 @@ async def test_bfloat16_models_decode(tokenizer):
 
 
 @pytest.mark.parametrize("lockstep", [True, False])
-async def test_rows_that_join_late_and_leave_early_get_exact_logprobs(lockstep, tokenizer):
+async def test_rows_that_join_late_and_leave_early_get_exact_logprobs(lockstep, forward, tokenizer):
     """More requests than rows, of many lengths: the ring of own columns wraps and widens, groups come and go."""
     model = build()
     engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer, max_batch_rows=8, lockstep=lockstep)
@@ -576,6 +614,8 @@ def test_unsupported_models_are_refused_by_name(tokenizer):
     refused(build(vocab_size=30), tokenizer, r"vocabulary \(30\) is smaller than the tokenizer's \(40\)")
     sliding = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
     refused(build(**sliding), tokenizer, "sliding_attention")
+    dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4, "original_max_position_embeddings": 96}
+    refused(build(llama, rope_parameters=dynamic), tokenizer, "changes with the length")
     small = {name: SIZE[name] for name in ("vocab_size", "hidden_size", "num_hidden_layers")}
     mistral = MistralConfig(**SIZE | {"sliding_window": 8})
     refused(MistralForCausalLM(mistral), tokenizer, "sliding")
