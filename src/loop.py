@@ -38,7 +38,8 @@ class LoopSettings:
 
     ``iterations`` in total; ``boards`` training tasks an iteration; the run ends early once ``completions`` (0: no
     bound) were generated for training.  ``eval_every`` iterations, ``validation_tasks`` are played; before and after
-    training, ``test_tasks``.
+    training, ``test_tasks``.  ``lockstep`` is for the engines: they decode in common rounds, so that a seed
+    fixes the run.
     """
 
     iterations: int
@@ -47,9 +48,12 @@ class LoopSettings:
     eval_every: int
     validation_tasks: int
     test_tasks: int
+    lockstep: bool = True
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
+            if name == "lockstep":
+                continue
             least = 0 if name in ("iterations", "completions") else 1
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"loop.{name} must be a whole number of at least {least}, got {value!r}")
