@@ -69,7 +69,6 @@ def distribution(logits: Tensor, knobs: Knobs) -> Tensor:
         ordered, order = logits.sort(dim=-1, descending=True, stable=True)
         mass = ordered.softmax(-1)
         outside = mass.cumsum(-1) - mass >= knobs.top_p
-        outside[:, 0] = False  # rounding must not remove the most likely token
         logits = logits.masked_fill(torch.zeros_like(outside).scatter_(1, order, outside), float("-inf"))
     return logits.log_softmax(-1)
 

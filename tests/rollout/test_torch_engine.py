@@ -307,7 +307,9 @@ async def test_the_generation_config_may_name_several_ends(tokenizer):
     model = build()
     model.generation_config.eos_token_id = [5, 6, 7, 8]
     nodes = await all_of(TorchEngine({"p": model}, tokenizer), [request(5, seed=i, max_tokens=40) for i in range(8)])
-    assert {c.token_ids[-1] for node in nodes for c in node if c.finish_reason == "stop"} > {EOS}
+    stopped = [c for node in nodes for c in node if c.finish_reason == "stop"]
+    assert {c.token_ids[-1] for c in stopped} > {EOS}
+    assert all(c.text == tokenizer.decode(c.token_ids[:-1], skip_special_tokens=True) for c in stopped)
 
 
 @pytest.mark.parametrize("stop", ["w7", "7 w", "w12 w"])
@@ -325,6 +327,13 @@ async def test_stop_strings_end_the_completion_and_are_cut_off(stop, tokenizer):
                 assert c.finish_reason == "stop"
                 assert stop in tokenizer.decode(c.token_ids) and stop not in tokenizer.decode(c.token_ids[:-1])
     assert stopped
+
+
+async def test_of_several_stop_strings_the_first_in_the_text_cuts(tokenizer):
+    engine = TorchEngine({"p": build(eos_token_id=None)}, tokenizer)
+    (node,) = await all_of(engine, [request(5, n=12, max_tokens=40, stop=("3", "w3"))])
+    cut = [c for c in node if c.finish_reason == "stop" and tokenizer.decode(c.token_ids[-1:]).startswith("w3")]
+    assert cut and all(c.text == tokenizer.decode(c.token_ids[:-1]) + " " * (len(c.token_ids) > 1) for c in cut)
 
 
 # ---- work -----------------------------------------------------------------------------------------------------------
@@ -554,16 +563,18 @@ async def test_a_tied_weight_may_be_given_once_and_in_another_dtype(tokenizer):
 
 @pytest.mark.parametrize("lockstep", [True, False])
 async def test_a_completion_is_of_one_version(lockstep, tokenizer):
-    """Weights that are loaded while requests run and wait."""
+    """Weights that are loaded while requests run and wait: those that wait get the new ones."""
     model, other = build(), build(seed=1)
     engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer, max_batch_rows=8, lockstep=lockstep)
+    step = decoder(engine).step
+    decoder(engine).step = lambda: (time.sleep(0.002), step())
     requests = [request(3 + i, seed=i, max_tokens=20) for i in range(12)]
     tasks = [asyncio.create_task(engine.generate(r)) for r in requests]
     await asyncio.wait(tasks[:1])
     await engine.load("p", other.state_dict(), 1)
     nodes = await asyncio.gather(*tasks)
     versions = [{c.version for c in node} for node in nodes]
-    assert {0} in versions and all(len(v) == 1 for v in versions)
+    assert versions[0] == {0} and versions[-1] == {1} and all(len(v) == 1 for v in versions)
     for asked, node, version in zip(requests, nodes, versions, strict=True):
         assert worst(other if version == {1} else model, [asked], [node]) < 1e-4
 
