@@ -1,7 +1,7 @@
 """The picture of learning: `python bench/plot_learning.py OUT.png NAME=RUN_DIR,RUN_DIR ...` (needs `.[bench]`).
 
-One panel a name; a thin line a run (sampled success on validation tasks over minutes of training), dots for the test
-success before and after with 95 % intervals.
+One panel a name; a line a run (sampled success on validation tasks over iterations), dots for the test success before
+and after with 95 % intervals.
 """
 
 from __future__ import annotations
@@ -15,18 +15,14 @@ import matplotlib.pyplot as plt
 COLOURS = plt.get_cmap("tab10").colors  # type: ignore[attr-defined]
 
 
-def curve(run: Path) -> tuple[list[float], list[float]]:
-    """Minutes of rollouts and updates, and validation success."""
-    minutes, xs, ys = 0.0, [0.0], []
-    summary = json.loads((run / "summary.json").read_text())
-    ys.append(summary["eval_before/success"])
+def curve(run: Path) -> tuple[list[int], list[float]]:
+    """Iterations and success: on test tasks at 0, on validation tasks later."""
+    xs, ys = [0], [json.loads((run / "summary.json").read_text())["eval_before/success"]]
     for line in (run / "metrics.jsonl").read_text().splitlines():
         row = json.loads(line)
         if "eval/success" in row:
-            xs.append(minutes)
+            xs.append(row["iteration"])
             ys.append(row["eval/success"])
-        else:
-            minutes += (row["time/rollout_s"] + row["time/update_s"] + row["time/load_s"]) / 60
     return xs, ys
 
 
@@ -39,10 +35,10 @@ def main() -> None:
             xs, ys = curve(run)
             axis.plot(xs, ys, color=COLOURS[index], alpha=0.8, label=f"seed {index}")
             summary = json.loads((run / "summary.json").read_text())
-            for x, key in ((0.0, "eval_before"), (xs[-1], "eval")):
+            for x, key in ((0, "eval_before"), (xs[-1], "eval")):
                 y, (low, high) = summary[f"{key}/success"], summary[f"{key}/success_ci95"]
                 axis.errorbar(x, y, [[y - low], [high - y]], fmt="o", color=COLOURS[index], ms=4, capsize=2)
-        axis.set(title=name, xlabel="minutes of training, two CPU cores", ylim=(0, 1))
+        axis.set(title=name, xlabel="iterations", ylim=(0, 1))
         axis.grid(alpha=0.3)
         axis.spines[["top", "right"]].set_visible(False)
     axes[0][0].set_ylabel("success, held-out boards, sampled")
