@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from .algorithms.base import CreditRule
 from .envs.base import TeamEnv
-from .evaluation import PolicySpeaker, Result, evaluate, summarise
+from .evaluation import PolicySpeaker, evaluate, summarise
 from .experience import Episode, Split, Task
 from .models.laptop import checkpoint_weights
 from .models.pool import LocalPool
@@ -181,7 +181,7 @@ class TrainLoop:
         speakers = {agent: PolicySpeaker(voice) for agent, voice in self.team.evaluation.items()}
         results = await evaluate(self.world, self.held_out(split), speakers, derive(self.seed, "eval", split))
         summary = summarise(results)
-        self.directory.episodes(file or f"{split}_{self.iteration:05d}", map(_row, results))
+        self.directory.episodes(file or f"{split}_{self.iteration:05d}", map(asdict, results))
         self.display.evaluation(title, summary)
         return summary
 
@@ -231,7 +231,3 @@ class TrainLoop:
 
 def _prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{prefix}/{key}": value for key, value in values.items()}
-
-
-def _row(result: Result) -> dict[str, Any]:
-    return asdict(result)
