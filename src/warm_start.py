@@ -53,8 +53,8 @@ class Recipe:
     hidden: int = 128
     layers: int = 4
     heads: int = 4
-    stable: int = 5250
-    decay: int = 1750
+    stable: int = 6000
+    decay: int = 2250
     bunglers: int = 350
     rows: int = 96
     parts: int = 2
@@ -88,9 +88,9 @@ def variant(step: int, rng: Random) -> TeamEnv:
     """The world of a step: mostly with the default views, sometimes full ones or a team of one."""
     world: Any = WORLDS[step % len(WORLDS)]
     kind = rng.random()
-    if kind < 0.7:
+    if kind < 0.6:
         return world()
-    if kind < 0.85:
+    if kind < 0.72:
         return world(tool_view="full", planner_view="full")
     return world(team="solo")
 

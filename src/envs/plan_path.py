@@ -13,7 +13,7 @@ from random import Random
 from typing import Literal
 
 from ..experience import Task
-from .grid import Plan, canonical, cell_words, digest, distances, neighbours, shortest_path, trace, window
+from .grid import Plan, canonical, cell_words, digest, distances, neighbours, shortest_path, split_of, trace, window
 from .two_roles import PLAN, TOOL, DryRun, PlannerView, ToolView, TwoRoleWorld, make_task
 
 
@@ -79,8 +79,8 @@ class PlanPath(TwoRoleWorld):
         if distances(self.size, walls, [goal]).get(start, -1) < self.min_distance:
             return None
         # The map is left out of the identity: boards that differ in it alone share a split.
-        form = canonical(self.size, [walls, [start], [goal]])
-        return make_task(self.name, digest(self.size, form), walls=walls, mapped=mapped, start=start, goal=goal)
+        form = digest(self.size, canonical(self.size, [walls, [start], [goal]]))
+        return make_task(self.name, form, split_of(form), walls=walls, mapped=mapped, start=start, goal=goal)
 
     def _start(self, task: Task) -> None:
         self.walls, self.mapped = task.data["walls"], task.data["mapped"]

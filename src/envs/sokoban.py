@@ -30,6 +30,7 @@ from .grid import (
     distances,
     neighbours,
     shortest_path,
+    split_of,
     trace,
     window,
 )
@@ -55,7 +56,7 @@ class Sokoban(TwoRoleWorld):
         *,
         size: int = 6,
         boxes: int = 1,
-        inner_walls: int = 2,
+        inner_walls: int = 4,
         min_moves: int = 4,
         max_solution: int = 16,
         horizon: int = 4,
@@ -113,9 +114,11 @@ class Sokoban(TwoRoleWorld):
             return None
         if distance is None or not self.min_moves <= distance <= self.max_solution:
             return None
-        form = canonical(self.size, [walls, [worker], boxes, goals])
+        form = digest(self.size, canonical(self.size, [walls, [worker], boxes, goals]))
+        # The tool agent does not see the worker, so boards that differ in the worker alone share a split.
+        split = split_of(digest(self.size, canonical(self.size, [walls, boxes, goals])))
         return make_task(
-            self.name, digest(self.size, form), walls=walls, worker=worker, boxes=boxes, goals=goals, distance=distance
+            self.name, form, split, walls=walls, worker=worker, boxes=boxes, goals=goals, distance=distance
         )
 
     def _pull(self, rng: Random, walls: frozenset[int], worker: int, boxes: frozenset[int]) -> Position:

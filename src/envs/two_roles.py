@@ -23,7 +23,7 @@ from typing import Any, Literal, Self, get_args
 
 from ..experience import Message, Split, Task
 from .base import Skill, StepResult, TeamEnv
-from .grid import MOVES, OPPOSITE, Plan, parse_plan, split_of
+from .grid import MOVES, OPPOSITE, Plan, parse_plan
 
 TOOL, PLAN, SOLO = "tool", "plan", "solo"
 PlannerView = Literal["full", "local"]
@@ -289,9 +289,9 @@ def _slipped(moves: Sequence[str], share: float, rng: Random) -> list[str]:
     return [rng.choice("UDLR") if rng.random() < share else move for move in moves]
 
 
-def make_task(name: str, form_digest: str, **data: Any) -> Task:
-    """A task whose id and split derive from the canonical form of its board."""
-    return Task(f"{name}-{form_digest}", split_of(form_digest), data)
+def make_task(name: str, form_digest: str, split: Split, **data: Any) -> Task:
+    """A task whose id derives from the canonical form of its board; a split is decided by content too."""
+    return Task(f"{name}-{form_digest}", split, data)
 
 
 def vocabulary(size: int) -> list[str]:
