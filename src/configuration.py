@@ -1,0 +1,133 @@
+"""What stands in the configuration: strict keys and choices, and objects made from it with the key in every error."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+from hydra.errors import InstantiationException
+from hydra.utils import instantiate
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+
+READ = {
+    "": "env algorithm policies team engine strategy scale loop name seed run_dir threads".split(),
+    "algorithm.": "sampler credit objective update".split(),
+    "policies.*.": "base optimizer scheduler sampling".split(),
+    "policies.*.sampling.": "train eval".split(),
+}
+"""The keys that :func:`build` reads itself; others are arguments of what they configure, which refuses strangers."""
+
+
+class ConfigError(ValueError):
+    """A configuration that cannot run; the message names the key."""
+
+
+def check_keys(config: dict[str, Any], unresolved: str) -> None:
+    """Refuse keys that nothing reads and keys that are not there.  ``unresolved`` is the yaml with interpolations.
+
+    Raises :class:`ConfigError`.
+    """
+    for prefix, section, known in _sections(config):
+        if not isinstance(section, dict):
+            raise ConfigError(f"{prefix.rstrip('.')} must hold keys, got {section!r}")
+        for key in section:
+            if known and key not in known:
+                raise ConfigError(f"{prefix}{key} is a key that nothing reads{nearest(key, known)}")
+        for key in known:
+            if key not in section:
+                raise ConfigError(f"{prefix}{key} is missing")
+    texts = unresolved + "".join(file.read_text() for file in _yamls(files("troupe.configs")))
+    for key in config["scale"]:
+        if f"${{scale.{key}}}" not in texts:
+            raise ConfigError(f"scale.{key} is a key that nothing reads")
+
+
+def _sections(config: dict[str, Any]) -> Iterator[tuple[str, Any, list[str]]]:
+    """(Prefix, section, known keys or none); each is to be checked before the next is asked for."""
+    yield "", config, READ[""]
+    for name in ("env", "algorithm", "policies", "team", "engine", "strategy", "scale", "loop"):
+        yield f"{name}.", config[name], READ.get(f"{name}.", [])
+    for name, part in config["algorithm"].items():
+        yield f"algorithm.{name}.", part, []
+    for name, policy in config["policies"].items():
+        yield f"policies.{name}.", policy, READ["policies.*."]
+        for part in ("optimizer", "scheduler"):
+            yield f"policies.{name}.{part}.", policy[part], []
+        yield f"policies.{name}.sampling.", policy["sampling"], READ["policies.*.sampling."]
+        for way, values in policy["sampling"].items():
+            yield f"policies.{name}.sampling.{way}.", values, []
+
+
+def instantiated(key: str, node: dict[str, Any]) -> Any:
+    """Hydra's ``instantiate``.  Raises :class:`ConfigError` naming ``key``."""
+    if "_target_" not in node:
+        raise ConfigError(f"{key}._target_ is missing: the name of a class")
+    try:
+        return instantiate(node)
+    except InstantiationException as error:
+        raise ConfigError(_explain(key, error.__cause__ or error)) from error
+
+
+def partially(key: str, node: dict[str, Any]) -> Callable[..., Any]:
+    """``node``, to be called with what configuration does not hold; errors name ``key``."""
+    return partial(call, key, instantiated(key, node | {"_partial_": True}))
+
+
+def call(key: str, target: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
+    """``target(*arguments, **keywords)``.  Raises :class:`ConfigError` naming ``key`` where it refuses them."""
+    try:
+        return target(*arguments, **keywords)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError, MisconfigurationException) as error:
+        raise ConfigError(_explain(key, error)) from error
+
+
+def _explain(key: str, error: BaseException) -> str:
+    text = str(error)
+    if stranger := re.search(r"unexpected keyword argument '(\w+)'", text):
+        return f"{key}.{stranger[1]} is a key that nothing reads"
+    if absent := re.search(r"missing \d+ required .* argument.*: '(\w+)'", text):
+        return f"{key}.{absent[1]} is missing"
+    return text if re.match(rf"{re.escape(key)}\b", text) else f"{key}: {text}"
+
+
+def choices(group: str) -> list[str]:
+    """The names that ``group=`` knows: the files of a folder of ``configs``; none where there is no such folder."""
+    folder = files("troupe.configs") / group
+    if not folder.is_dir():
+        return []
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def check_choices(arguments: Sequence[str]) -> None:
+    """Refuse an unknown choice of a group with the list of the known ones and the nearest.
+
+    A user's own folders (``--config-dir``, ``hydra.searchpath``) may hold others: then Hydra alone judges.  Raises
+    :class:`ConfigError`.
+    """
+    if any(re.match(r"--config-dir|-cd|\+?hydra\.searchpath", argument) for argument in arguments):
+        return
+    for argument in arguments:
+        group, _, choice = argument.lstrip("+").partition("=")
+        known = choices(group) if re.fullmatch(r"\w+", group) else []
+        if known and choice not in ("", "null", *known) and "," not in choice:
+            raise ConfigError(f"{group}={choice} is unknown{nearest(choice, known)}")
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, 1, 0.4)
+    return (f"; did you mean {near[0]}?" if near else ".") + f" Known: {', '.join(known)}"
+
+
+def _yamls(folder: Traversable) -> Iterator[Traversable]:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            yield from _yamls(entry)
+        elif entry.name.endswith(".yaml"):
+            yield entry
