@@ -40,7 +40,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str) -> TrainLoo
     sampler, credit, objective = (
         instantiated(f"algorithm.{key}", config["algorithm"][key]) for key in ("sampler", "credit", "objective")
     )
-    credit.check(sampler.k)
+    credit.check(sampler.k, sampler.topology)
     call("seed", L.seed_everything, config["seed"], verbose=False)
     team = build_team(config, router, objective)
     check_tasks(world, settings, team)

@@ -131,11 +131,17 @@ class Node:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an episode, or one leaf of it, ended.  ``turns`` counts turns used; ``team_return`` sums team rewards."""
+    """How an episode, or one leaf of it, ended.
+
+    ``turns`` counts turns used; ``team_return`` sums the team rewards of the messages that ended a turn.
+    ``mixed_return`` is what episode-wise credit compares, see :mod:`troupe.rollout.chain`; None in a tree, whose
+    branches were chosen.
+    """
 
     success: bool
     turns: int
     team_return: float
+    mixed_return: float | None = None
 
 
 @dataclass(frozen=True)
@@ -157,12 +163,16 @@ class JointAction:
 
 @dataclass
 class Episode:
-    """The tree of nodes and joint actions of one task, with an outcome per leaf."""
+    """The tree of nodes and joint actions of one task, with an outcome per leaf.
+
+    ``sample`` counts the episodes of one task where a sampler plays several.
+    """
 
     task: Task
     nodes: list[Node]
     edges: list[JointAction]
     env_steps: int = 0
+    sample: int = 0
     asides: list[tuple[int, Completion]] = field(default_factory=list)
     """(Tokens of the prompt, completion) of what was sampled to judge a candidate: not learnt from, but it costs."""
 

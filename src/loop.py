@@ -23,9 +23,8 @@ from .models.pool import LocalPool
 from .reports.display import Display
 from .reports.metrics import rollout_metrics
 from .reports.run_directory import RunDirectory
-from .rollout.base import Engine
+from .rollout.base import Engine, Sampler
 from .rollout.seeds import derive
-from .rollout.tree import TreeSampler
 from .rollout.voice import Voice
 from .routing import Router
 
@@ -36,10 +35,10 @@ log = logging.getLogger(__name__)
 class LoopSettings:
     """How long and how often.
 
-    ``iterations`` in total; ``boards`` training tasks an iteration; the run ends early once ``completions`` (0: no
-    bound) were generated for training.  ``eval_every`` iterations, ``validation_tasks`` are played; before and after
-    training, ``test_tasks``.  ``lockstep`` is for the engines: they decode in common rounds, so that a seed
-    fixes the run.
+    ``iterations`` in total; ``boards`` training tasks an iteration; the run ends early once about ``completions`` (0:
+    no bound) were generated for training: its last iteration plays only as many tasks as are left to pay for.
+    ``eval_every`` iterations, ``validation_tasks`` are played; before and after training, ``test_tasks``.
+    ``lockstep`` is for the engines: they decode in common rounds, so that a seed fixes the run.
     """
 
     iterations: int
@@ -78,7 +77,7 @@ class TrainLoop:
         *,
         world: TeamEnv,
         team: Team,
-        sampler: TreeSampler,
+        sampler: Sampler,
         credit: CreditRule,
         router: Router,
         settings: LoopSettings,
@@ -89,6 +88,7 @@ class TrainLoop:
         self.world, self.team, self.sampler, self.credit, self.router = world, team, sampler, credit, router
         self.settings, self.directory, self.display, self.seed = settings, directory, display, seed
         self.iteration = self.completions = self.tokens = self.env_steps = 0
+        self._cost = 0.0  # completions a board, in the last iteration
         self.best = -1.0
         self.summary: dict[str, Any] = {}
 
@@ -131,7 +131,7 @@ class TrainLoop:
         episodes = await self._collect()
         t1 = time.perf_counter()
         self.credit(episodes)
-        batches = self.router.route(episodes)
+        batches = self.router.route(episodes, self.credit.key)
         stats = await self._update(batches)
         t2 = time.perf_counter()
         await self._load()
@@ -139,8 +139,15 @@ class TrainLoop:
 
     async def _collect(self) -> list[Episode]:
         seed = derive(self.seed, "train", self.iteration)
-        tasks = self.world.tasks("train", self.settings.boards, seed)
+        tasks = self.world.tasks("train", self._boards(), seed)
         return await self.sampler.collect(self.world, tasks, self.team.training, seed)
+
+    def _boards(self) -> int:
+        """``settings.boards``; fewer where the bound on completions leaves less, judged by what a board has cost."""
+        boards = self.settings.boards
+        if not self.settings.completions or not self._cost:
+            return boards
+        return max(1, min(boards, round((self.settings.completions - self.completions) / self._cost)))
 
     async def _update(self, batches: Mapping[str, list]) -> dict[str, dict[str, float]]:
         names = [name for name, groups in batches.items() if groups]
@@ -166,6 +173,7 @@ class TrainLoop:
             row |= _prefixed(f"train/{policy}", values)
         row |= {"time/rollout_s": rollout, "time/update_s": update, "time/load_s": load}
         self.completions += int(row["rollout/completions"])
+        self._cost = row["rollout/completions"] / len({episode.task.task_id for episode in episodes})
         self.tokens += int(row["rollout/tokens"])
         self.env_steps += int(row["rollout/env_steps"])
         return row

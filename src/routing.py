@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 
-from .experience import Episode, Sample
+from .experience import Candidate, Episode, Node, Sample
 
 log = logging.getLogger(__name__)
 
@@ -31,16 +31,16 @@ class Router:
                 raise TeamMapError(f"policy '{policy}' is used by no agent; team is {dict(team)}")
         self.team, self.policies = dict(team), tuple(policies)
 
-    def route(self, episodes: Sequence[Episode]) -> dict[str, list[list[Sample]]]:
-        """For each policy its samples, one list a node.
+    def route(self, episodes: Sequence[Episode], key: Callable[[Node], Hashable]) -> dict[str, list[list[Sample]]]:
+        """For each policy its samples, one list a group; ``key`` (the credit rule's) names a node's group.
 
-        A candidate's weight is 1 / (nodes of the policy * K): the loss is a mean over candidates, then over the
-        policy's groups.  Groups without any advantage are kept: they count in the mean.
+        A candidate's weight is 1 / (groups of the policy * the policy's candidates in the group): the loss is a mean
+        over candidates, then over groups.  Groups without any advantage are kept: they count in the mean.
         """
-        nodes = {policy: [] for policy in self.policies}  # type: dict[str, list]
+        groups: dict[str, dict[Hashable, list[tuple[Node, Candidate]]]] = {policy: {} for policy in self.policies}
         for episode in episodes:
-            for node in episode.nodes:
-                nodes[self.team[node.agent]].append(node)
+            for node, candidate in episode.candidates():
+                groups[self.team[node.agent]].setdefault(key(node), []).append((node, candidate))
         return {
             policy: [
                 [
@@ -50,13 +50,13 @@ class Router:
                         token_ids=candidate.completion.token_ids,
                         behaviour_logprobs=candidate.completion.logprobs,
                         advantage=_advantage(node.task_id, candidate.advantage),
-                        weight=1 / (len(mine) * len(node.candidates)),
+                        weight=1 / (len(mine) * len(members)),
                     )
-                    for candidate in node.candidates
+                    for node, candidate in members
                 ]
-                for node in mine
+                for members in mine.values()
             ]
-            for policy, mine in nodes.items()
+            for policy, mine in groups.items()
         }
 
 

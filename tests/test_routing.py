@@ -1,6 +1,6 @@
 """Which candidates go to which policy, with which weight, and teams that do not fit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 import pytest
 
@@ -26,6 +26,10 @@ def node(task: str, agent: str, turn: int, k: int = 2) -> Node:
     return Node(task, agent, turn, (7, *origin), candidates)
 
 
+def by_node(node: Node) -> Hashable:
+    return (node.task_id, node.agent, node.turn)
+
+
 def played() -> list[Episode]:
     """Task t lasts two turns, task u one; the planner of u has four candidates."""
     nodes = {
@@ -40,7 +44,7 @@ def origins(groups: Sequence[Sequence[Sample]]) -> list[list[tuple[int, ...]]]:
 
 
 def test_each_agent_feeds_its_own_policy() -> None:
-    routed = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route(played())
+    routed = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route(played(), by_node)
     t, u = ord("t"), ord("u")
     assert origins(routed["scout"]) == [
         [(t, 0, 0, 0), (t, 0, 0, 1)],
@@ -55,7 +59,7 @@ def test_each_agent_feeds_its_own_policy() -> None:
 
 
 def test_a_sample_is_its_candidate() -> None:
-    routed = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route(played())
+    routed = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route(played(), by_node)
     # Three groups of the policy; two candidates in this one.
     assert routed["scout"][1][1] == Sample(
         policy="scout",
@@ -69,9 +73,9 @@ def test_a_sample_is_its_candidate() -> None:
 
 
 def test_a_shared_policy_gets_everybodys() -> None:
-    routed = Router({"tool": "shared", "plan": "shared"}, AGENTS, ("shared",)).route(played())
+    routed = Router({"tool": "shared", "plan": "shared"}, AGENTS, ("shared",)).route(played(), by_node)
     assert list(routed) == ["shared"]
-    apart = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route(played())
+    apart = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route(played(), by_node)
     assert sorted(origins(routed["shared"])) == sorted(origins(apart["scout"]) + origins(apart["worker"]))
 
 
@@ -79,7 +83,7 @@ def test_a_shared_policy_gets_everybodys() -> None:
     "team", [{"tool": "a", "plan": "a"}, {"tool": "a", "plan": "b"}], ids=["shared", "specialised"]
 )
 def test_the_weights_of_a_policy_sum_to_1(team: Mapping[str, str]) -> None:
-    routed = Router(team, AGENTS, sorted(set(team.values()))).route(played())
+    routed = Router(team, AGENTS, sorted(set(team.values()))).route(played(), by_node)
     for groups in routed.values():
         assert sum(sample.weight for group in groups for sample in group) == pytest.approx(1, abs=1e-12)
         for group in groups:
@@ -88,7 +92,7 @@ def test_the_weights_of_a_policy_sum_to_1(team: Mapping[str, str]) -> None:
 
 def test_a_policy_whose_agents_were_silent_gets_nothing() -> None:
     episode = Episode(Task("t", "train", {}), [node("t", "tool", 0)], [])
-    routed = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route([episode])
+    routed = Router({"tool": "scout", "plan": "worker"}, AGENTS, ("scout", "worker")).route([episode], by_node)
     assert routed["worker"] == []
 
 
@@ -96,7 +100,7 @@ def test_credit_must_come_first() -> None:
     episodes = played()
     episodes[1].nodes[0].candidates[1].advantage = None
     with pytest.raises(ValueError, match="task u has no advantage"):
-        Router({"tool": "a", "plan": "a"}, AGENTS, ("a",)).route(episodes)
+        Router({"tool": "a", "plan": "a"}, AGENTS, ("a",)).route(episodes, by_node)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +116,11 @@ def test_credit_must_come_first() -> None:
 def test_teams_that_do_not_fit(team: Mapping[str, str], policies: Sequence[str], message: str) -> None:
     with pytest.raises(TeamMapError, match=message):
         Router(team, AGENTS, policies)
+
+
+def test_a_group_may_hold_nodes_of_several_turns_and_agents() -> None:
+    routed = Router({"tool": "a", "plan": "a"}, AGENTS, ("a",)).route(played(), lambda node: node.task_id)
+    assert [len(group) for group in routed["a"]] == [8, 6]
+    # Two groups of the policy, with eight and six candidates.
+    assert {sample.weight for sample in routed["a"][0]} == {1 / 16}
+    assert {sample.weight for sample in routed["a"][1]} == {1 / 12}

@@ -71,6 +71,7 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
     assert loop.world.name == world
     assert loop.display.title == experiment
     teams = {"shared": {"tool": "shared", "plan": "shared"}, "specialized": {"tool": "tool", "plan": "plan"}}
+    teams["single"] = {"solo": "solo"}
     assert loop.router.team == teams[regime]
     assert set(loop.team.pools) == set(loop.team.engines) == set(teams[regime].values())
     for voices in (loop.team.training, loop.team.evaluation):
@@ -86,7 +87,7 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
 @pytest.mark.parametrize("algorithm", names("algorithm"))
 def test_every_algorithm_can_be_built(composed: Composed, tmp_path: Path, algorithm: str) -> None:
     loop = built(composed, tmp_path / "run", f"algorithm={algorithm}")
-    loop.credit.check(loop.sampler.k)
+    loop.credit.check(loop.sampler.k, loop.sampler.topology)
 
 
 def test_engines_do_not_share_memory_with_the_learner(composed: Composed, tmp_path: Path) -> None:
@@ -227,7 +228,7 @@ def program(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     ("arguments", "expected"),
     [
         (["experiment=sokoban_specialised"], "error: experiment=sokoban_specialised is unknown; did you mean "),
-        (["algorithm.sampler.k=1"], "error: algorithm.sampler.k=1: AT-GRPO compares"),
+        (["algorithm.sampler.k=1"], "error: algorithm.sampler.k=1: AtGrpo compares"),
     ],
 )
 def test_the_program_refuses_in_one_line(tmp_path: Path, arguments: list[str], expected: str) -> None:

@@ -38,6 +38,7 @@ class Display:
         self.title, self.iterations = title, iterations
         self._success: list[float] = []
         self._train: list[float] = []
+        self._chosen = True
         self._rows: list[tuple[str, str]] = []
         self._progress = Progress(
             TextColumn("iteration {task.completed:.0f}/{task.total:.0f}"),
@@ -66,7 +67,10 @@ class Display:
         if self._success:
             table.add_row("success (held out)", f"{self._success[-1]:6.1%} {sparkline(self._success)}")
         if self._train:
-            table.add_row("best of K (training)", f"{self._train[-1]:6.1%} {sparkline(self._train)}")
+            table.add_row(
+                "best of K (training)" if self._chosen else "success (training)",
+                f"{self._train[-1]:6.1%} {sparkline(self._train)}",
+            )
         for name, value in self._rows:
             table.add_row(name, value)
         return Panel(Group(table, self._progress), title=self.title)
@@ -81,7 +85,8 @@ class Display:
 
     def iteration(self, done: int, row: Mapping[str, Any], agents: tuple[str, ...]) -> None:
         """Show one iteration's metrics; ``done`` iterations are complete."""
-        self._train.append(row["rollout/best_of_k_success"])
+        self._chosen = "rollout/best_of_k_success" in row
+        self._train.append(row["rollout/best_of_k_success" if self._chosen else "rollout/success"])
         rewards = "  ".join(f"{agent} {row[f'rollout/{agent}/reward']:.3f}" for agent in agents)
         self._rows = [
             ("reward a message", rewards),

@@ -11,8 +11,9 @@ from ..experience import Episode
 def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, float]:
     """Flat ``rollout/...`` metrics.
 
-    ``best_of_k_success`` is the success of the trees' continued branches, chosen among K at every turn: far above the
-    policies' own success, and never to be reported as such.  Completions and tokens count whatever was generated; the
+    ``success`` is that of independently sampled episodes.  Trees have ``best_of_k_success`` instead, the success of
+    their continued branches, chosen among K at every turn: far above the policies' own, and never to be reported as
+    such.  Completions and tokens count whatever was generated; the
     other averages are over candidates.
     """
     outcomes = [outcome for episode in episodes for outcome in episode.outcomes]
@@ -21,8 +22,9 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     tokens = sum(len(candidate.completion.token_ids) for _, candidate in spoken)
     tokens += sum(len(completion.token_ids) for _, completion in asides)
     prompt_tokens = sum(len(node.prompt_ids) for episode in episodes for node in episode.nodes)
+    chosen = any(len(node.candidates) > 1 for node, _ in spoken)
     row = {
-        "rollout/best_of_k_success": fmean(outcome.success for outcome in outcomes),
+        f"rollout/{'best_of_k_success' if chosen else 'success'}": fmean(outcome.success for outcome in outcomes),
         "rollout/turns": fmean(outcome.turns for outcome in outcomes),
         "rollout/completions": len(spoken) + len(asides),
         "rollout/tokens": tokens,

@@ -1,13 +1,33 @@
-"""The engine's interface: token ids in, token ids out."""
+"""The interfaces of the room: engines (token ids in, token ids out) and samplers (tasks in, episodes out)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from torch import Tensor
 
-from ..experience import Completion, Request
+from ..envs.base import TeamEnv
+from ..experience import Completion, Episode, Request, Task
+
+if TYPE_CHECKING:
+    from .voice import Voice
+
+Topology = Literal["tree", "chain", "joint"]
+"""The shape of the episodes that a sampler gives; credit rules declare which ones they can judge."""
+
+
+class Sampler(Protocol):
+    """The topology of a rollout.  ``k``: candidates a node (tree) or episodes a task (chain)."""
+
+    topology: Topology
+    k: int
+
+    async def collect(
+        self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
+    ) -> list[Episode]:
+        """Play ``tasks``; ``seed`` fixes every draw."""
+        ...
 
 
 @runtime_checkable

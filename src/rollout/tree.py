@@ -8,6 +8,7 @@ from random import Random
 
 from ..envs.base import StepResult, TeamEnv
 from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
+from .base import Topology
 from .seeds import derive
 from .voice import Voice
 
@@ -19,6 +20,8 @@ class TreeSampler:
     ``lookahead=1``: where an agent does not act on the world, the team reward of its candidate is the outcome of one
     sampled answer of the next agent, instead of the world's own judgement of the message.
     """
+
+    topology: Topology = "tree"
 
     def __init__(self, *, k: int = 4, alpha: float = 1.0, lookahead: int = 0) -> None:
         if k < 1:

@@ -133,8 +133,13 @@ def test_two_prompts_in_one_group_are_refused() -> None:
 @pytest.mark.parametrize("normalise", [True, False])
 def test_one_candidate_is_refused(normalise: bool) -> None:
     with pytest.raises(ValueError, match=r"algorithm\.sampler\.k=1"):
-        AtGrpo(normalise=normalise).check(1)
-    AtGrpo(normalise=normalise).check(2)
+        AtGrpo(normalise=normalise).check(1, "tree")
+    AtGrpo(normalise=normalise).check(2, "tree")
+
+
+def test_chains_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"algorithm\.credit: AtGrpo .* tree sampler, .* gives chains"):
+        AtGrpo().check(4, "chain")
 
 
 def test_a_negative_floor_is_refused() -> None:

@@ -45,6 +45,13 @@ def test_a_rollout_by_hand() -> None:
     }
 
 
+def test_chains_have_a_success_of_their_own() -> None:
+    row = rollout_metrics(
+        [episode(i < 3, 1, Node("t", "tool", 0, (1,), [candidate(2, 1, 0, 0)])) for i in range(4)], 1.0
+    )
+    assert row["rollout/success"] == 0.75 and "rollout/best_of_k_success" not in row
+
+
 def test_what_was_asked_only_to_judge_counts_as_generated() -> None:
     node = Node("t", "tool", 0, (1, 2, 3), [candidate(4, 1, 0, 0), candidate(2, 0, 0, 1)])
     plain, looking = episode(True, 1, node), episode(True, 1, node)
