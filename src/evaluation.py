@@ -33,7 +33,7 @@ class PolicySpeaker:
 
     async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> str:
         prompt = self.voice.encode(agent, task.task_id, env.observe(agent))
-        place = (task.task_id, agent, env.turn)
+        place = (task.task_id, env.turn, agent)
         (completion,) = await self.voice.speak(prompt, 1, derive(seed, *place), place)
         return completion.text
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
 
@@ -52,27 +52,29 @@ def window(size: int, centre: int, radius: int) -> frozenset[int]:
 class Plan:
     """A parsed message: its moves, the cell it starts from where it names one (``box r,c``), and whether it parsed.
 
-    A malformed message has no moves.
+    ``words`` are the message's words up to its last move that counts.  A malformed message has no moves and no words.
     """
 
     moves: tuple[str, ...] = ()
     box: int | None = None
+    words: tuple[str, ...] = field(default=(), compare=False)
     malformed: bool = False
 
 
-def parse_plan(text: str, size: int, max_moves: int) -> Plan:
+def parse_plan(text: str, size: int, max_moves: int, *, may_name_box: bool = False) -> Plan:
     """Read the compact notation: ``[box CELL] (MOVE [CELL])*``, words apart by blanks.
 
     A cell after a move is thinking aloud; it is not checked and changes nothing.  Moves beyond ``max_moves`` are
-    dropped.  Anything else makes the whole message malformed.
+    dropped.  Anything else makes the whole message malformed, and so does ``box`` where ``may_name_box`` is False.
     """
     index = _cell_index(size)
     words = text.split()
+    kept: list[str] = []
     box: int | None = None
-    if words[:1] == ["box"]:
+    if may_name_box and words[:1] == ["box"]:
         if len(words) < 2 or words[1] not in index:
             return Plan(malformed=True)
-        box, words = index[words[1]], words[2:]
+        kept, box, words = words[:2], index[words[1]], words[2:]
     moves: list[str] = []
     may_annotate = False
     for word in words:
@@ -83,7 +85,9 @@ def parse_plan(text: str, size: int, max_moves: int) -> Plan:
             may_annotate = False
         else:
             return Plan(malformed=True)
-    return Plan(tuple(moves[:max_moves]), box)
+        if len(moves) <= max_moves:
+            kept.append(word)
+    return Plan(tuple(moves[:max_moves]), box, tuple(kept))
 
 
 @cache

@@ -50,6 +50,7 @@ class Sokoban(TwoRoleWorld):
     """
 
     name = "sokoban"
+    boxes_have_names = True
 
     def __init__(
         self,

@@ -57,6 +57,8 @@ class TwoRoleWorld(TeamEnv):
     """
 
     name: str
+    boxes_have_names = False
+    """Whether a proposal may begin with ``box CELL``."""
 
     def __init__(
         self,
@@ -176,7 +178,8 @@ class TwoRoleWorld(TeamEnv):
         self._plan = Plan()
         distance = self._distance()
         if not distance:
-            raise ValueError(f"task {task.task_id} of {self.name} is {'solved' if distance == 0 else 'unsolvable'}")
+            what = "solved" if distance == 0 else "unsolvable, or too large to judge"
+            raise ValueError(f"task {task.task_id} of {self.name} is {what}")
         self._first_distance = self._best_distance = distance
 
     def next_agents(self) -> tuple[str, ...]:
@@ -196,8 +199,8 @@ class TwoRoleWorld(TeamEnv):
             expected = f"a message of {acting[0]}" if acting else "no message: the episode is over or not begun"
             raise ValueError(f"{self.name} expects {expected}, got one of {', '.join(actions) or 'nobody'}")
         ((agent, text),) = actions.items()
-        plan = parse_plan(text, self.size, self.max_moves)
-        return self._propose(text, plan) if agent == TOOL else self._execute(agent, plan)
+        plan = parse_plan(text, self.size, self.max_moves, may_name_box=agent == TOOL and self.boxes_have_names)
+        return self._propose(plan) if agent == TOOL else self._execute(agent, plan)
 
     def fork(self) -> Self:
         # No field is ever changed in place, and the worlds draw no noise.
@@ -209,10 +212,10 @@ class TwoRoleWorld(TeamEnv):
 
     # ---- rewards --------------------------------------------------------------------------------------------------
 
-    def _propose(self, text: str, plan: Plan) -> StepResult:
+    def _propose(self, plan: Plan) -> StepResult:
         run = self._dry_run(plan)
-        # A malformed proposal is not passed on: its words could be anything.
-        self._proposal = "" if plan.malformed else " ".join(text.split()[: 3 * self.max_moves + 2])
+        # Only what counts is passed on: of a malformed proposal, whose words could be anything, nothing.
+        self._proposal = " ".join(plan.words)
         self._plan, self._check = plan, ("malformed",) if plan.malformed else run.check
         self._acting = 1
         return StepResult(

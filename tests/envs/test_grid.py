@@ -31,7 +31,7 @@ from troupe.envs.grid import OPPOSITE, Plan, canonical, digest, neighbours, pars
     ],
 )
 def test_well_formed(text: str, plan: Plan) -> None:
-    assert parse_plan(text, size=4, max_moves=5) == plan
+    assert parse_plan(text, size=4, max_moves=5, may_name_box=True) == plan
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,25 @@ def test_well_formed(text: str, plan: Plan) -> None:
     ],
 )
 def test_malformed_messages_have_no_moves(text: str) -> None:
-    assert parse_plan(text, size=4, max_moves=5) == Plan(malformed=True)
+    assert parse_plan(text, size=4, max_moves=5, may_name_box=True) == Plan(malformed=True)
+
+
+def test_who_may_not_name_a_box_is_malformed() -> None:
+    assert parse_plan("box 2,2 D", size=4, max_moves=5) == Plan(malformed=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (" box 2,2  D 3,2 R ", "box 2,2 D 3,2 R"),
+        ("R 0,1 " * 3, "R 0,1 R 0,1"),
+        ("R R R 0,1 R", "R R"),
+        ("R R 0,1 D 1,1 D", "R R 0,1"),
+        ("R R R X", ""),
+    ],
+)
+def test_words_end_with_the_last_move_that_counts(text: str, kept: str) -> None:
+    assert " ".join(parse_plan(text, size=4, max_moves=2, may_name_box=True).words) == kept
 
 
 WORDS = st.one_of(st.sampled_from([*"UDLR", "box", "0,0", "1,2", "3,3", "9,9", "check", ""]), st.text(max_size=4))
@@ -52,7 +70,7 @@ WORDS = st.one_of(st.sampled_from([*"UDLR", "box", "0,0", "1,2", "3,3", "9,9", "
 
 @given(st.one_of(st.text(), st.lists(WORDS, max_size=12).map(" ".join)))
 def test_any_text_can_be_read(text: str) -> None:
-    plan = parse_plan(text, size=4, max_moves=5)
+    plan = parse_plan(text, size=4, max_moves=5, may_name_box=True)
     assert len(plan.moves) <= 5 and set(plan.moves) <= set("UDLR")
     assert plan.box is None or 0 <= plan.box < 16
     assert not plan.malformed or (plan.moves, plan.box) == ((), None)

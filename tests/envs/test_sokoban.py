@@ -290,7 +290,7 @@ async def test_demonstrators_know_only_what_is_seen(
     there = placed(dressed(data, other, window_of(data["worker"], 1)))
     assert seen(here, "plan") == seen(there, "plan")
     for world in (here, there):
-        world._propose(proposal, parse_plan(proposal, world.size, world.max_moves))
+        world._propose(parse_plan(proposal, world.size, world.max_moves, may_name_box=True))
     assert len({world.demonstration("plan", Random(seed), skill=skill) for world in (here, there)}) == 1
 
 
