@@ -14,7 +14,7 @@ PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constrai
 jobs ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train experiment-given base_model bench test lint fmt clean
+.PHONY: help setup docs train experiment-given base_model bench test lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ lint: $(DEV) ## Check style, types and which room imports which
 fmt: $(DEV) ## Format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
+
+docs: $(CORE) ## Write the pages that come from the code
+	@$(BIN)/python docs/make_configuration.py
 
 clean: ## Remove caches and build leftovers (.venv and runs/ stay)
 	@rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -1,0 +1,89 @@
+"""Write ``configuration.md``, the page of every group and key, from ``configs/`` and the docstrings that it names.
+
+``python docs/make_configuration.py`` writes it; ``tests/test_documentation.py`` checks that it was written.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from abc import ABC
+from pathlib import Path
+from typing import Any
+
+from hydra.utils import get_object
+
+HERE = Path(__file__).parent
+CONFIGS = HERE.parent / "configs"
+GROUPS = {
+    "experiment": "Named runs, `make train exp=NAME`. They only override.",
+    "env": "The world.",
+    "regime": "Which agent speaks with which policy.",
+    "algorithm": "Sampler, credit rule, objective and update; `parts/` holds what several share.",
+    "scale": "Which models, and how much of everything.",
+    "policy": "What a policy is at a scale: base model, optimizer, scheduler, sampling.",
+    "engine": "What generates.",
+    "strategy": "How each pool runs on its devices.",
+    "logger": "Where metrics go besides `metrics.jsonl`.",
+    "sweep": "Named sweeps, `make sweep sweep=NAME`.",
+}
+HEAD = """# Configuration
+
+Written by `make docs` from `configs/` and the classes that it names; edit those.
+
+A run is composed by Hydra from one file a group, and `make train exp=NAME args="key=value ..."` overrides any key:
+`args="algorithm.sampler.k=8 regime=shared"`. A key that nothing reads, a choice that does not exist or a combination
+that cannot run is an error at start that names it. `args="--cfg job"` prints the composition and ends;
+`args="dry_run=true"` prints what it would do.
+"""
+
+
+def page() -> str:
+    """The page's text."""
+    unknown = {f.name for f in CONFIGS.iterdir() if f.is_dir() and not f.name.startswith("__")} - set(GROUPS)
+    if unknown:
+        raise ValueError(f"configs/{sorted(unknown)[0]} is a group that docs/make_configuration.py does not describe")
+    parts = [HEAD]
+    for name in ("train.yaml", "evaluate.yaml"):
+        if (CONFIGS / name).exists():
+            parts += [f"## {name}\n", _yaml(CONFIGS / name)]
+    targets: set[str] = set()
+    for group, about in GROUPS.items():
+        files = sorted((CONFIGS / group).rglob("*.yaml"))
+        if not files:
+            continue
+        parts.append(f"## {group}\n\n{about}\n")
+        for file in files:
+            parts += [f"### {group}={file.relative_to(CONFIGS / group).with_suffix('')}\n", _yaml(file)]
+            targets |= set(re.findall(r"_target_: (troupe\.\S+)", file.read_text(encoding="utf-8")))
+    objects = {found for target in targets for found in _family(get_object(target))}
+    parts.append("## What the keys mean\n")
+    parts += [_describe(found) for found in sorted(objects, key=_name)]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _yaml(file: Path) -> str:
+    return f"```yaml\n{file.read_text(encoding='utf-8').strip()}\n```\n"
+
+
+def _family(found: Any) -> list[Any]:
+    """What ``_target_`` names, and the classes that it inherits arguments from; not the abstract ones at the root."""
+    if not inspect.isclass(found):
+        return [found]
+    return [c for c in found.__mro__ if c.__module__.startswith("troupe.") and ABC not in c.__bases__]
+
+
+def _name(found: Any) -> str:
+    return f"{found.__module__}.{found.__qualname__}".removeprefix("troupe.")
+
+
+def _describe(found: Any) -> str:
+    """Heading, docstring, and where inherited arguments are described."""
+    bases = [f"`{_name(base)}`" for base in _family(found)[1:]]
+    text = re.sub(r"``(.+?)``", r"`\1`", re.sub(r":\w+:`[~.!]?(.+?)`", r"`\1`", inspect.cleandoc(found.__doc__ or "")))
+    more = f"\n\nSee also {', '.join(bases)}." if bases else ""
+    return f"### {_name(found)}\n\n{text}{more}\n"
+
+
+if __name__ == "__main__":
+    (HERE / "configuration.md").write_text(page(), encoding="utf-8")
