@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import lightning as L
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from .algorithms.base import CreditRule
 from .configuration import ConfigError, call, check_keys, instantiated, partially
 from .envs.base import TeamEnv
 from .experience import Sampling
@@ -20,20 +22,31 @@ from .models.policy import PolicyModule
 from .models.pool import LocalPool
 from .reports.display import Display
 from .reports.run_directory import RunDirectory
+from .rollout.base import Sampler
 from .rollout.voice import Voice
 from .routing import Router
 
 log = logging.getLogger(__name__)
 
 
-def assemble(config: dict[str, Any], resolved: str, unresolved: str) -> TrainLoop:
-    """Everything that ``config`` names; ``resolved`` and ``unresolved`` are its yaml with and without interpolation.
+@dataclass(frozen=True)
+class Parts:
+    """What a run is made of, before any model is loaded."""
 
-    Raises ``ValueError`` (or a subclass) naming the key that is wrong; the run directory is claimed last.
+    settings: LoopSettings
+    world: TeamEnv
+    router: Router
+    sampler: Sampler
+    credit: CreditRule
+    objective: Any
+
+
+def parts_of(config: dict[str, Any], unresolved: str) -> Parts:
+    """The parts that ``config`` names; ``unresolved`` is its yaml with interpolations.
+
+    Raises ``ValueError`` (or a subclass) naming the key that is wrong.
     """
     check_keys(config, unresolved)
-    if config["threads"] is not None:
-        call("threads", _set_threads, config["threads"])
     settings = call("loop", LoopSettings, **config["loop"])
     world = instantiated("env", config["env"])
     router = Router(config["team"], world.agents, tuple(config["policies"]))
@@ -41,18 +54,32 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str) -> TrainLoo
         instantiated(f"algorithm.{key}", config["algorithm"][key]) for key in ("sampler", "credit", "objective")
     )
     credit.check(sampler.k, sampler.topology)
+    rows = config["engine"].get("max_batch_rows")
+    if rows is not None and sampler.k > rows:
+        raise ConfigError(f"algorithm.sampler.k={sampler.k} is more than engine.max_batch_rows={rows} decode together")
+    return Parts(settings, world, router, sampler, credit, objective)
+
+
+def assemble(config: dict[str, Any], resolved: str, unresolved: str) -> TrainLoop:
+    """Everything that ``config`` names; ``resolved`` and ``unresolved`` are its yaml without and with interpolations.
+
+    Raises ``ValueError`` (or a subclass) naming the key that is wrong; the run directory is claimed last.
+    """
+    parts = parts_of(config, unresolved)
+    if config["threads"] is not None:
+        call("threads", _set_threads, config["threads"])
     call("seed", L.seed_everything, config["seed"], verbose=False)
-    team = build_team(config, router, objective)
-    check_tasks(world, settings, team)
+    team = build_team(config, parts.router, parts.objective)
+    check_tasks(parts.world, parts.settings, team)
     return TrainLoop(
-        world=world,
+        world=parts.world,
         team=team,
-        sampler=sampler,
-        credit=credit,
-        router=router,
-        settings=settings,
+        sampler=parts.sampler,
+        credit=parts.credit,
+        router=parts.router,
+        settings=parts.settings,
         directory=RunDirectory(Path(config["run_dir"]), resolved),
-        display=Display(config["name"], settings.iterations),
+        display=Display(config["name"], parts.settings.iterations),
         seed=config["seed"],
     )
 

@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 READ = {
-    "": "env algorithm policies team engine strategy scale loop name seed run_dir threads".split(),
+    "": "env algorithm policies team engine strategy scale loop name seed run_dir dry_run threads".split(),
     "algorithm.": "sampler credit objective update".split(),
     "policies.*.": "base optimizer scheduler sampling".split(),
     "policies.*.sampling.": "train eval".split(),

@@ -10,10 +10,12 @@ from typing import Any, NoReturn
 import hydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
 
 from .algorithms.base import CreditError
-from .assembly import assemble
+from .assembly import assemble, parts_of
 from .configuration import ConfigError, check_choices
+from .dry_run import plan, tables
 from .loop import TrainLoop
 from .models.laptop import BaseModelError
 from .rollout.voice import PromptError
@@ -26,6 +28,16 @@ def build(cfg: DictConfig) -> TrainLoop:
     """
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
     return assemble(config, OmegaConf.to_yaml(cfg, resolve=True), OmegaConf.to_yaml(cfg, resolve=False))
+
+
+def show_plan(cfg: DictConfig) -> None:
+    """Check ``cfg`` and print what the run would do; nothing is written.  Raises as :func:`build` does."""
+    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
+    parts = parts_of(config, OmegaConf.to_yaml(cfg, resolve=False))
+    console = Console()
+    console.print(f"{config['name']}: a dry run; no weights are loaded and nothing is written", highlight=False)
+    for part in tables(plan(config, parts)):
+        console.print(part, highlight=False, soft_wrap=isinstance(part, str))
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:
@@ -43,6 +55,8 @@ def train(loop: TrainLoop) -> dict[str, Any]:
 @hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="train")
 def _hydra_main(cfg: DictConfig) -> None:
     try:
+        if cfg.dry_run:
+            return show_plan(cfg)
         loop = build(cfg)
     except (ValueError, BaseModelError, OmegaConfBaseException) as error:
         _fail(error)

@@ -1,0 +1,148 @@
+"""``dry_run=true``: what a run would do and need, without loading weights, training or writing anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from rich.table import Table
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+
+from .assembly import Parts
+from .configuration import ConfigError
+from .models.laptop import resolve
+
+ADAM_STATES = 2
+"""Numbers an optimizer of Adam's family keeps a parameter."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device, estimated: ``weights`` (float32 masters), ``gradients``, ``optimizer`` (two numbers a
+    parameter), ``activations`` (of one micro-batch without gradient checkpointing, scores over the vocabulary included)
+    and ``engine`` (its copy of the weights and its cache at ``max_batch_rows`` completions of full length, each K after
+    one prompt as long as the context allows).
+    """
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    engine: float
+
+    @property
+    def total(self) -> float:
+        return self.weights + self.gradients + self.optimizer + self.activations + self.engine
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """One pool: its policy, the agents that speak with it, its base, parameters and memory a device."""
+
+    policy: str
+    agents: tuple[str, ...]
+    base: str
+    parameters: int
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do; ``completions`` and ``tokens`` are the most that an iteration can generate."""
+
+    pools: tuple[PoolPlan, ...]
+    boards: int
+    k: int
+    completions: int
+    tokens: int
+    optimizer_steps: int
+    iterations: int
+
+
+def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
+    """The plan of a checked configuration.  Raises :class:`ConfigError` where a base model cannot be found."""
+    agents, k = parts.world.agents, parts.sampler.k
+    longest = {
+        agent: config["policies"][parts.router.team[agent]]["sampling"]["train"]["max_tokens"] for agent in agents
+    }
+    messages = parts.settings.boards * k * parts.world.horizon
+    looking = 2 if getattr(parts.sampler, "lookahead", 0) and len(agents) > 1 else 1
+    update = config["algorithm"]["update"]
+    return Plan(
+        pools=tuple(_pool(name, config, parts) for name in config["policies"]),
+        boards=parts.settings.boards,
+        k=k,
+        completions=messages * len(agents) * looking,
+        tokens=messages * sum(longest.values()) * looking,
+        optimizer_steps=update["mini_batches"] * update["epochs"],
+        iterations=parts.settings.iterations,
+    )
+
+
+def _pool(name: str, config: Mapping[str, Any], parts: Parts) -> PoolPlan:
+    base = config["policies"][name]["base"]
+    shape = _shape(f"policies.{name}.base", base)
+    with torch.device("meta"):
+        parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())
+    agents = tuple(agent for agent, policy in parts.router.team.items() if policy == name)
+    said = config["policies"][name]["sampling"]["train"]["max_tokens"]
+    rows = config["engine"].get("max_batch_rows", parts.sampler.k)
+    cached = rows * said + math.ceil(rows / parts.sampler.k) * (shape.max_position_embeddings - said)
+    tokens = config["algorithm"]["update"]["max_tokens"]
+    memory = Memory(
+        weights=4 * parameters,
+        gradients=4 * parameters,
+        optimizer=4 * ADAM_STATES * parameters,
+        activations=tokens * _activations(shape),
+        engine=4 * parameters + cached * _cache(shape),
+    )
+    return PoolPlan(name, agents, base, parameters, memory)
+
+
+def _shape(key: str, base: str) -> PretrainedConfig:
+    try:
+        return AutoConfig.from_pretrained(resolve(base))
+    except OSError as error:
+        raise ConfigError(f"{key}={base} cannot be found: {error}") from error
+
+
+def _cache(shape: PretrainedConfig) -> int:
+    """Bytes of keys and values a token, float32."""
+    heads = getattr(shape, "num_key_value_heads", shape.num_attention_heads)
+    width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    return 4 * 2 * shape.num_hidden_layers * heads * width
+
+
+def _activations(shape: PretrainedConfig) -> int:
+    """Bytes a token that a backward pass keeps, float32: about 10 hidden and 3 intermediate vectors a layer, and scores
+    over the vocabulary with their softmax (as in Korthikanti et al., arXiv 2205.05198, section 4; attention's own
+    scores are left out).
+    """
+    return 4 * (shape.num_hidden_layers * (10 * shape.hidden_size + 3 * shape.intermediate_size) + 2 * shape.vocab_size)
+
+
+def tables(found: Plan) -> Sequence[Table | str]:
+    """The plan for people."""
+    pools = Table("pool", *(pool.policy for pool in found.pools))
+    pools.add_row("agents", *(", ".join(pool.agents) for pool in found.pools))
+    pools.add_row("base", *(pool.base for pool in found.pools))
+    pools.add_row("parameters", *(f"{pool.parameters:,}" for pool in found.pools), end_section=True)
+    for field in fields(Memory):
+        pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in found.pools))
+    pools.add_row("memory a device", *(_bytes(pool.memory.total) for pool in found.pools))
+    return (
+        pools,
+        f"all pools: about {_bytes(sum(pool.memory.total for pool in found.pools))} (estimated; an engine's cache "
+        "grows with what it really decodes)",
+        f"an iteration: {found.boards} tasks, K = {found.k}, at most {found.completions:,} completions of "
+        f"{found.tokens:,} tokens; {found.optimizer_steps} optimizer steps a policy",
+        f"{found.iterations} iterations: at most {found.iterations * found.completions:,} completions",
+    )
+
+
+def _bytes(count: float) -> str:
+    power = min(4, int(math.log(max(count, 1), 1024)))
+    return f"{count / 1024**power:.3g} {['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}"

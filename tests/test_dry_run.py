@@ -1,0 +1,72 @@
+"""What a run would do: figures by hand, and nothing written."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from troupe import train
+from troupe.assembly import parts_of
+from troupe.dry_run import Plan, plan
+from troupe.models.laptop import load_model
+
+
+def planned(*overrides: str) -> Plan:
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        cfg = compose("train", overrides=["run_dir=nowhere", "name=test", *overrides])
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
+    return plan(config, parts_of(config, OmegaConf.to_yaml(cfg)))
+
+
+def test_the_default_by_hand() -> None:
+    found = planned("loop.boards=10", "loop.iterations=7", "engine.max_batch_rows=100")
+    # 10 tasks, 4 candidates, 2 agents, 4 turns; messages of at most 40 tokens.
+    assert (found.completions, found.tokens, found.optimizer_steps, found.iterations) == (320, 12_800, 4, 7)
+    assert [(pool.policy, pool.agents) for pool in found.pools] == [("tool", ("tool",)), ("plan", ("plan",))]
+    parameters = sum(p.numel() for p in load_model("laptop").parameters())
+    for pool in found.pools:
+        assert pool.parameters == parameters
+        assert (pool.memory.weights, pool.memory.gradients, pool.memory.optimizer) == (
+            4 * parameters,
+            4 * parameters,
+            8 * parameters,
+        )
+        # 4 layers, 2 key-value heads of 32: 4 * 2 * 2 * 32 numbers a token; 25 prompts of 472 and 100 answers of 40.
+        assert pool.memory.engine == 4 * parameters + (25 * 472 + 100 * 40) * 512 * 4
+
+
+def test_a_shared_policy_has_one_pool_and_both_agents() -> None:
+    (pool,) = planned("regime=shared").pools
+    assert pool.agents == ("tool", "plan")
+
+
+def test_looking_ahead_costs() -> None:
+    assert planned("algorithm.sampler.lookahead=1").completions == 2 * planned().completions
+
+
+def test_it_is_printed_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        train.show_plan(compose("train", overrides=["run_dir=here", "name=test", "experiment=plan_path_specialized"]))
+    printed = capsys.readouterr().out
+    assert "at most 3,072 completions of 122,880 tokens" in printed and "803,968" in printed
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("algorithm.sampler.k=2000", r"algorithm\.sampler\.k=2000 is more than engine\.max_batch_rows=1024"),
+        ("algorithm.sampler.k=1", r"algorithm\.sampler\.k=1"),
+        ("policies.tool.base=nowhere/at_all", r"policies\.tool\.base=nowhere/at_all cannot be found"),
+        ("+env.colour=red", r"env\.colour is a key that nothing reads"),
+    ],
+)
+def test_what_cannot_run_is_refused(override: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError, match=message):
+        planned(override)
