@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.measure import Measurement
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -17,10 +17,9 @@ def show(console: Console, table: Table) -> None:
         console.print(table)
         return
     table.box, table.pad_edge = None, False
-    wide = Console(width=10_000, no_color=True)
-    width = Measurement.get(wide, wide.options, table).maximum
-    with console.capture() as captured:
-        console.print(table, width=width, crop=False, no_wrap=True, overflow="ignore")
+    wide = Console(file=io.StringIO(), width=10_000)
+    with wide.capture() as captured:
+        wide.print(table)
     for line in captured.get().splitlines():
         console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
 
