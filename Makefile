@@ -14,7 +14,7 @@ PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constrai
 jobs ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs train experiment-given base_model bench test lint fmt clean
+.PHONY: help setup docs train eval compare experiment-given evaluation-given pair-given base_model bench test lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,20 @@ setup: $(DEV) ## Set up .venv with everything to run and develop (PYTHON=python3
 
 train: experiment-given $(CORE) ## Train a team: exp=NAME [scale=laptop] [args="key=value ..."]
 	@$(BIN)/troupe experiment=$(exp) $(if $(scale),scale=$(scale)) $(args)
+
+eval: evaluation-given $(CORE) ## Evaluate a team: run=DIR, or exp=NAME untrained: [args="key=value ..."]
+	@$(BIN)/python -m troupe.evaluate $(if $(run),run=$(run)) $(if $(exp),exp=$(exp)) $(args)
+
+compare: pair-given $(CORE) ## Compare two evaluations task by task: a=DIR b=DIR
+	@$(BIN)/python -m troupe.reports.compare $(a) $(b)
+
+evaluation-given:
+	@[ -n "$(run)$(exp)" ] || { \
+	  echo 'Which team?  make eval run=DIR, a run directory, or make eval exp=NAME, untrained' >&2; exit 2; }
+
+pair-given:
+	@[ -n "$(a)" ] && [ -n "$(b)" ] || { \
+	  echo 'Which evaluations?  make compare a=DIR b=DIR' >&2; exit 2; }
 
 experiment-given:
 	@[ -n "$(exp)" ] || { \

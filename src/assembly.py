@@ -10,6 +10,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .algorithms.base import CreditRule
@@ -22,7 +23,7 @@ from .models.policy import PolicyModule
 from .models.pool import LocalPool
 from .reports.display import Display
 from .reports.run_directory import RunDirectory
-from .rollout.base import Sampler
+from .rollout.base import Engine, Sampler
 from .rollout.voice import Voice
 from .routing import Router
 
@@ -67,7 +68,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str) -> TrainLoo
     """
     parts = parts_of(config, unresolved)
     if config["threads"] is not None:
-        call("threads", _set_threads, config["threads"])
+        call("threads", set_threads, config["threads"])
     call("seed", L.seed_everything, config["seed"], verbose=False)
     team = build_team(config, parts.router, parts.objective)
     check_tasks(parts.world, parts.settings, team)
@@ -89,16 +90,12 @@ def build_team(config: dict[str, Any], router: Router, objective: Any) -> Team:
     pools, engines, tokenizers, training, evaluation = {}, {}, {}, {}, {}
     for name, policy in config["policies"].items():
         key = f"policies.{name}"
-        ways = {way: _sampling(f"{key}.sampling.{way}", policy["sampling"][way]) for way in ("train", "eval")}
+        ways = {way: read_sampling(f"{key}.sampling.{way}", policy["sampling"][way]) for way in ("train", "eval")}
         _check_training(f"{key}.sampling.train", ways["train"])
-        model, tokenizer = _load(f"{key}.base", policy["base"])
+        model, tokenizer = load_base(f"{key}.base", policy["base"])
         context = model.config.max_position_embeddings
         for way, sampling in ways.items():
-            if sampling.max_tokens >= context:
-                raise ConfigError(
-                    f"{key}.sampling.{way}.max_tokens={sampling.max_tokens} leaves no room for a prompt: the context "
-                    f"of {policy['base']} is {context} tokens"
-                )
+            check_room(f"{key}.sampling.{way}", sampling, policy["base"], context)
         module = PolicyModule(
             model,
             objective,
@@ -111,8 +108,7 @@ def build_team(config: dict[str, Any], router: Router, objective: Any) -> Team:
         pools[name] = call(
             "algorithm.update", LocalPool, name, module, fabric, **given, **config["algorithm"]["update"]
         )
-        engine_model = copy.deepcopy(model).eval().requires_grad_(False)
-        engines[name] = partially("engine", config["engine"])(models={name: engine_model}, tokenizer=tokenizer)
+        engines[name] = build_engine(config["engine"], name, copy.deepcopy(model), tokenizer)
         tokenizers[name] = tokenizer
         for agent, its_policy in router.team.items():
             if its_policy == name:
@@ -128,7 +124,17 @@ def _fabric(strategy: dict[str, Any]) -> L.Fabric:
         raise ConfigError(f"strategy: {error}") from error
 
 
-def _sampling(key: str, values: dict[str, Any]) -> Sampling:
+def build_engine(
+    node: dict[str, Any], policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> Engine:
+    """The engine that ``node`` names, for one policy.  It owns ``model`` from here on."""
+    models = {policy: model.eval().requires_grad_(False)}
+    engine: Engine = partially("engine", node)(models=models, tokenizer=tokenizer)
+    return engine
+
+
+def read_sampling(key: str, values: dict[str, Any]) -> Sampling:
+    """Raises :class:`ConfigError` naming ``key``."""
     return call(key, Sampling, **values | {"stop": tuple(values.get("stop", ()))})
 
 
@@ -147,10 +153,20 @@ def _check_training(key: str, sampling: Sampling) -> None:
         )
 
 
-def _load(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def check_room(key: str, sampling: Sampling, base: str, context: int) -> None:
+    """Raise :class:`ConfigError` where answers may fill the whole ``context``, in tokens."""
+    if sampling.max_tokens >= context:
+        raise ConfigError(
+            f"{key}.max_tokens={sampling.max_tokens} leaves no room for a prompt: the context of {base} is "
+            f"{context} tokens"
+        )
+
+
+def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal LM and its tokenizer.  Raises :class:`ConfigError` naming ``key`` where they cannot be loaded."""
     try:
         return load_model(base), load_tokenizer(base)
-    except OSError as error:
+    except (OSError, ValueError, SafetensorError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 
 
@@ -169,7 +185,8 @@ def check_tasks(world: TeamEnv, settings: LoopSettings, team: Team) -> None:
                 voice.encode(agent, task.task_id, env.observe(agent))
 
 
-def _set_threads(count: int) -> None:
+def set_threads(count: int) -> None:
+    """How many threads torch uses.  Raises ``ValueError``."""
     if not isinstance(count, int) or count < 1:
         raise ValueError(f"threads must be a whole number of at least 1, or null, got {count!r}")
     torch.set_num_threads(count)

@@ -1,4 +1,4 @@
-"""Episodes with given policies: success, turns, rewards per role, with 95 % intervals.
+"""Episodes with given policies: success, avg@k and pass@k with 95 % intervals, turns, rewards per role, cost.
 
 Success is one episode from the start state, at most T turns, on held-out tasks.  ``Silence`` and ``Echo`` stand in
 for an agent to ask what it contributes.
@@ -7,22 +7,31 @@ for an agent to ask what it contributes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any, Protocol
 
 from .envs.base import TeamEnv
 from .experience import Task
-from .reports.statistics import wilson
+from .reports.statistics import bootstrap_interval, pass_at_k, wilson
 from .rollout.seeds import derive
 from .rollout.voice import Voice
+
+
+@dataclass(frozen=True)
+class Utterance:
+    """What was said, and what it cost: ``tokens`` generated and ``prompt_tokens`` read."""
+
+    text: str
+    tokens: int = 0
+    prompt_tokens: int = 0
 
 
 class Speaker(Protocol):
     """Whatever can say something in an agent's place."""
 
-    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> str: ...
+    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Utterance: ...
 
 
 @dataclass(frozen=True)
@@ -31,18 +40,18 @@ class PolicySpeaker:
 
     voice: Voice
 
-    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> str:
+    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Utterance:
         prompt = self.voice.encode(agent, task.task_id, env.observe(agent))
         place = (task.task_id, env.turn, agent)
         (completion,) = await self.voice.speak(prompt, 1, derive(seed, *place), place)
-        return completion.text
+        return Utterance(completion.text, len(completion.token_ids), len(prompt))
 
 
 class Silence:
     """Says nothing: what remains of the team without this agent's messages."""
 
-    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> str:
-        return ""
+    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Utterance:
+        return Utterance("")
 
 
 @dataclass(frozen=True)
@@ -51,18 +60,21 @@ class Echo:
 
     of: str
 
-    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> str:
-        return heard.get(self.of, "")
+    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Utterance:
+        return Utterance(heard.get(self.of, ""))
 
 
 @dataclass
 class Result:
-    """One episode as played."""
+    """One episode as played; ``tokens`` were generated and ``prompt_tokens`` read for it, in ``env_steps`` steps."""
 
     task_id: str
     success: bool
     turns: int
     messages: list[dict[str, Any]] = field(default_factory=list)
+    tokens: int = 0
+    prompt_tokens: int = 0
+    env_steps: int = 0
 
 
 async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: int) -> Result:
@@ -73,36 +85,74 @@ async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: 
     result = Result(task.task_id, False, 0)
     while acting := world.next_agents():
         turn = world.turn
-        texts = {agent: await speakers[agent].say(world, agent, task, heard, seed) for agent in acting}
+        said = {agent: await speakers[agent].say(world, agent, task, heard, seed) for agent in acting}
+        texts = {agent: utterance.text for agent, utterance in said.items()}
         seen = {agent: world.observe(agent)[-1]["content"] for agent in acting}
         step = await world.step(texts)
         heard.update(texts)
-        for agent, text in texts.items():
+        for agent, utterance in said.items():
             result.messages.append(
-                {"turn": turn, "agent": agent, "saw": seen[agent], "said": text, "team": step.team}
+                {"turn": turn, "agent": agent, "saw": seen[agent], "said": utterance.text, "team": step.team}
                 | {"local": step.local[agent], **step.info}
             )
+            result.tokens += utterance.tokens
+            result.prompt_tokens += utterance.prompt_tokens
+        result.env_steps += 1
         result.success = step.success
     result.turns = world.turn
     return result
 
 
-async def evaluate(env: TeamEnv, tasks: Sequence[Task], speakers: Mapping[str, Speaker], seed: int) -> list[Result]:
-    """One episode a task, side by side."""
-    return list(await asyncio.gather(*(play(env, task, speakers, seed) for task in tasks)))
+async def evaluate(
+    env: TeamEnv,
+    tasks: Sequence[Task],
+    speakers: Mapping[str, Speaker],
+    seed: int,
+    played: Callable[[Result], None] = lambda result: None,
+) -> list[Result]:
+    """One episode a task, side by side, in the order of ``tasks``; ``played`` hears of each as it ends."""
+
+    async def one(task: Task) -> Result:
+        result = await play(env, task, speakers, seed)
+        played(result)
+        return result
+
+    return list(await asyncio.gather(*(one(task) for task in tasks)))
 
 
 def summarise(results: Sequence[Result]) -> dict[str, Any]:
-    """Flat metrics: success with its 95 % Wilson interval, average turns, and per role the mean reward a message and
-    the shares of malformed and blocked messages.
+    """Flat metrics of one episode a task: success with its 95 % Wilson interval, average turns, what was generated,
+    read and stepped in all, and per role the mean reward a message and the shares of malformed and blocked messages.
     """
+    return _success(results) | _averages(results)
+
+
+def summarise_samples(samples: Sequence[Sequence[Result]]) -> dict[str, Any]:
+    """Flat metrics of several samples, each one episode a task, of the same tasks in the same order.
+
+    ``success`` is that of the first sample alone; the averages are over all episodes.  With n > 1 samples also
+    ``avg@n``, the mean success of all, and ``pass@k`` for the powers of two from 2 to n and n itself
+    (:func:`.reports.statistics.pass_at_k`), each a mean over tasks with its 95 % bootstrap interval over tasks.
+    """
+    summary = _success(samples[0]) | {"tasks": len(samples[0]), "samples": len(samples)}
+    if (n := len(samples)) > 1:
+        wins = [sum(result.success for result in task) for task in zip(*samples, strict=True)]
+        ks = sorted({2**i for i in range(1, n.bit_length())} | {n})
+        shares = {f"avg@{n}": [c / n for c in wins]} | {f"pass@{k}": [pass_at_k(n, c, k) for c in wins] for k in ks}
+        for name, values in shares.items():
+            summary |= {name: fmean(values), f"{name}_ci95": list(bootstrap_interval(values))}
+    return summary | _averages([result for sample in samples for result in sample])
+
+
+def _success(results: Sequence[Result]) -> dict[str, Any]:
     successes = sum(result.success for result in results)
-    summary: dict[str, Any] = {
-        "success": successes / len(results),
-        "success_ci95": list(wilson(successes, len(results))),
-        "turns": fmean(result.turns for result in results),
-        "episodes": len(results),
-    }
+    return {"success": successes / len(results), "success_ci95": list(wilson(successes, len(results)))}
+
+
+def _averages(results: Sequence[Result]) -> dict[str, Any]:
+    summary: dict[str, Any] = {"turns": fmean(result.turns for result in results), "episodes": len(results)}
+    for cost in ("tokens", "prompt_tokens", "env_steps"):
+        summary[cost] = sum(getattr(result, cost) for result in results)
     spoken = [message for result in results for message in result.messages]
     for agent in sorted({message["agent"] for message in spoken}):
         mine = [message for message in spoken if message["agent"] == agent]

@@ -90,6 +90,7 @@ class TrainLoop:
         self.iteration = self.completions = self.tokens = self.env_steps = 0
         self._cost = 0.0  # completions a board, in the last iteration
         self.best = -1.0
+        self._held_out: dict[Split, list[Task]] = {}
         self.summary: dict[str, Any] = {}
 
     async def run(self) -> dict[str, Any]:
@@ -181,8 +182,11 @@ class TrainLoop:
     # ---- evaluation and checkpoints ---------------------------------------------------------------------------------
 
     def held_out(self, split: Split) -> list[Task]:
-        count = self.settings.test_tasks if split == "test" else self.settings.validation_tasks
-        return self.world.tasks(split, count, 0)
+        """The tasks of an evaluation, the same at each; drawn once."""
+        if split not in self._held_out:
+            count = self.settings.test_tasks if split == "test" else self.settings.validation_tasks
+            self._held_out[split] = self.world.tasks(split, count, 0)
+        return self._held_out[split]
 
     async def play(self, split: Split, title: str, file: str | None = None) -> dict[str, Any]:
         """Evaluate the engines' present weights on ``split``; shows the result and writes the episodes to ``file``."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-INTERNAL = {"experiment-given"}
+INTERNAL = {"experiment-given", "evaluation-given", "pair-given"}
 PHONY = {*re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()} - INTERNAL
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 def make(*arguments: str, venv: str) -> subprocess.CompletedProcess[str]:
     """Run make apart from a make that may run this test, on a ``.venv`` that is not there and cannot be made."""
-    apart = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "exp", "scale", "args", "jobs"}
+    apart = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "exp", "scale", "args", "jobs", "run", "a", "b"}
     environment = {name: value for name, value in os.environ.items() if name not in apart}
     command = ["make", *arguments, f"VENV={venv}", "PYTHON=false"]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
@@ -49,6 +49,25 @@ def test_train_hands_its_words_to_troupe(venv: str) -> None:
     assert done.returncode == 0
     last = done.stdout.splitlines()[-1]
     assert last.split() == f"{venv}/bin/troupe experiment=some_experiment scale=laptop seed=3 loop.iterations=2".split()
+
+
+def test_eval_and_compare_hand_their_words_on(venv: str) -> None:
+    words = {
+        ("eval", "run=runs/x", "args=samples=4 swap=true"): "troupe.evaluate run=runs/x samples=4 swap=true",
+        ("eval", "exp=sokoban_shared"): "troupe.evaluate exp=sokoban_shared",
+        ("compare", "a=runs/x", "b=runs/y@greedy"): "troupe.reports.compare runs/x runs/y@greedy",
+    }
+    for arguments, expected in words.items():
+        last = make("-n", *arguments, venv=venv).stdout.splitlines()[-1]
+        assert last.split() == [f"{venv}/bin/python", "-m", *expected.split()]
+
+
+@pytest.mark.parametrize("arguments", [["eval"], ["compare"], ["compare", "a=runs/x"]], ids=" ".join)
+def test_eval_and_compare_ask_for_what_is_missing(arguments: list[str], venv: str) -> None:
+    done = make(*arguments, venv=venv)
+    assert done.returncode == 2
+    assert f"make {arguments[0]} " in done.stderr
+    assert "Installing" not in done.stdout
 
 
 def test_train_sets_up_the_core_only_and_tests_the_tools_too(venv: str) -> None:

@@ -164,10 +164,11 @@ class TwoRoleWorld(TeamEnv):
             task = self._draw(rng)
             if task is None or task.split != split or task.task_id in found:
                 fruitless += 1
-                if fruitless > 20_000 + 200 * count:
+                if fruitless > 20_000:  # in a row
                     raise ValueError(f"{self.name}: found only {len(found)} of {count} different {split} tasks")
                 continue
             found[task.task_id] = task
+            fruitless = 0
         return list(found.values())
 
     def reset(self, task: Task) -> None:

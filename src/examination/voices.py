@@ -1,0 +1,72 @@
+"""From what stands behind an agent to what speaks: engines without pools or optimizers, and identity by content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ..assembly import build_engine, check_room, load_base
+from ..evaluation import Echo, PolicySpeaker, Silence, Speaker
+from ..experience import Sampling
+from ..models.laptop import resolve
+from ..rollout.voice import Voice
+from .lineup import Part, Weights
+from .questions import Temperature
+
+
+class Voices:
+    """Speakers for parts: one engine for each set of weights, loaded once."""
+
+    def __init__(self, engine: Mapping[str, Any]) -> None:
+        self._engine = dict(engine)
+        self._open: dict[str, Voice] = {}
+
+    def speaker(self, part: Part, temperature: Temperature) -> Speaker:
+        """``part`` at ``temperature``.  Raises :class:`ConfigError` naming the key that asked for weights that cannot
+        be loaded.
+        """
+        if not isinstance(part, Weights):
+            return part
+        if part.base not in self._open:
+            model, tokenizer = load_base(part.key, part.base)
+            context = model.config.max_position_embeddings
+            engine = build_engine(self._engine, part.policy, model, tokenizer)
+            self._open[part.base] = Voice(part.policy, engine, tokenizer, context, part.sampling)
+        voice = replace(self._open[part.base], sampling=sampled(part.sampling, temperature))
+        check_room(f"policies.{part.policy}.sampling.eval", voice.sampling, part.base, voice.context)
+        return PolicySpeaker(voice)
+
+    async def close(self) -> None:
+        """Close every engine."""
+        for voice in self._open.values():
+            await voice.engine.close()
+
+
+def sampled(own: Sampling, temperature: Temperature) -> Sampling:
+    """``own`` at another temperature."""
+    return own if temperature == "own" else replace(own, temperature=float(temperature))
+
+
+def identity(part: Part, temperature: Temperature, digests: Mapping[str, str]) -> dict[str, Any]:
+    """What decides the words of ``part``, for an evaluation's fingerprint: weights by content, not by place."""
+    if isinstance(part, Silence):
+        return {"silence": True}
+    if isinstance(part, Echo):
+        return {"echo": part.of}
+    return {"weights": digests[part.base], "sampling": asdict(sampled(part.sampling, temperature))}
+
+
+def digest(base: str) -> str:
+    """The SHA-256 over the files of ``base``, a folder of weights; a hub name stands for itself."""
+    folder = Path(resolve(base))
+    if not folder.is_dir():
+        return base
+    sums = sha256()
+    for file in sorted(file for file in folder.iterdir() if file.suffix in {".safetensors", ".json", ".jinja"}):
+        with file.open("rb") as opened:
+            while chunk := opened.read(1 << 20):
+                sums.update(chunk)
+    return sums.hexdigest()

@@ -1,0 +1,50 @@
+"""Tables and progress on a terminal, plain text elsewhere."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+
+def show(console: Console, table: Table) -> None:
+    """Framed on a terminal; elsewhere columns apart by blanks, as wide as they need."""
+    if console.is_terminal:
+        console.print(table)
+        return
+    table.box, table.pad_edge = None, False
+    wide = Console(file=io.StringIO(), width=10_000)
+    with wide.capture() as captured:
+        wide.print(table)
+    for line in captured.get().splitlines():
+        console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
+
+
+def progress_bar(console: Console) -> Progress:
+    """Episodes done, with the time that is left; nothing where there is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("ETA"))
+    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
+
+
+def evaluation_table(conditions: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Metrics by condition: a row a metric, a column a condition."""
+    table = Table("")
+    for name in conditions:
+        table.add_column(name, justify="right")
+    metrics = dict.fromkeys(key for row in conditions.values() for key in row if not key.endswith("_ci95"))
+    for metric in metrics:
+        table.add_row(metric, *(_cell(row, metric) for row in conditions.values()))
+    return table
+
+
+def _cell(row: Mapping[str, Any], metric: str) -> str:
+    if metric not in row:
+        return ""
+    value = row[metric]
+    if interval := row.get(f"{metric}_ci95"):
+        return f"{value:.3f} ({interval[0]:.3f}-{interval[1]:.3f})"
+    return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
