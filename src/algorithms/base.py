@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 from ..experience import Candidate, Episode, Node
 
@@ -28,6 +29,15 @@ class CreditRule(ABC):
     @abstractmethod
     def check(self, k: int) -> None:
         """Raise ``ValueError`` where K candidates a node make no sense under this rule."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next call depends on besides its episodes, fit for JSON; nothing for most rules."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Undo whatever happened since :meth:`state_dict`.  Raises ``ValueError`` for the state of another rule."""
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, got {', '.join(state)}")
 
     def __call__(self, episodes: Sequence[Episode]) -> None:
         """Annotate every candidate of ``episodes``.
