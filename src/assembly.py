@@ -14,14 +14,17 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .algorithms.base import CreditRule
-from .configuration import ConfigError, call, check_keys, instantiated, partially
+from .configuration import ConfigError, binding, call, check_equal, check_keys, instantiated, partially
 from .envs.base import TeamEnv
 from .experience import Sampling
 from .loop import LoopSettings, Team, TrainLoop
+from .models.checkpoint import restore
+from .models.checkpoint_folder import CheckpointFolder
 from .models.laptop import load_model, load_tokenizer
 from .models.policy import PolicyModule
 from .models.pool import LocalPool
 from .reports.display import Display
+from .reports.progress import Progress
 from .reports.run_directory import RunDirectory
 from .rollout.base import Engine, Sampler
 from .rollout.voice import Voice
@@ -42,13 +45,13 @@ class Parts:
     objective: Any
 
 
-def parts_of(config: dict[str, Any], unresolved: str) -> Parts:
+def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     """The parts that ``config`` names; ``unresolved`` is its yaml with interpolations.
 
     Raises ``ValueError`` (or a subclass) naming the key that is wrong.
     """
     check_keys(config, unresolved)
-    settings = call("loop", LoopSettings, **config["loop"])
+    settings = call("loop", LoopSettings, **{k: v for k, v in config["loop"].items() if k != "checkpoint"})
     world = instantiated("env", config["env"])
     router = Router(config["team"], world.agents, tuple(config["policies"]))
     sampler, credit, objective = (
@@ -61,28 +64,61 @@ def parts_of(config: dict[str, Any], unresolved: str) -> Parts:
     return Parts(settings, world, router, sampler, credit, objective)
 
 
-def assemble(config: dict[str, Any], resolved: str, unresolved: str) -> TrainLoop:
-    """Everything that ``config`` names; ``resolved`` and ``unresolved`` are its yaml without and with interpolations.
+def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, checkpoint: str | None = None) -> TrainLoop:
+    """Everything that ``config`` names; ``resolved`` and ``unresolved`` are its yaml without and with interpolation.
 
-    Raises ``ValueError`` (or a subclass) naming the key that is wrong; the run directory is claimed last.
+    With ``checkpoint``, one of those in the run directory, the run there is continued, and ``unresolved`` is None.
+    Raises ``ValueError`` (or a subclass) naming the key that is wrong, ``CheckpointError`` naming the file; the run
+    directory is claimed, or changed, last.
     """
     parts = parts_of(config, unresolved)
     if config["threads"] is not None:
         call("threads", set_threads, config["threads"])
+    checkpoints = _checkpoints(config)
+    state = checkpoints.state(checkpoint) if checkpoint else None
     call("seed", L.seed_everything, config["seed"], verbose=False)
     team = build_team(config, parts.router, parts.objective)
     check_tasks(parts.world, parts.settings, team)
-    return TrainLoop(
+    path = Path(config["run_dir"])
+    loop = TrainLoop(
         world=parts.world,
         team=team,
         sampler=parts.sampler,
         credit=parts.credit,
         router=parts.router,
         settings=parts.settings,
-        directory=RunDirectory(Path(config["run_dir"]), resolved),
+        directory=RunDirectory.reopen(path) if state else RunDirectory(path, resolved),
+        checkpoints=checkpoints,
         display=Display(config["name"], parts.settings.iterations),
         seed=config["seed"],
     )
+    if state:
+        _go_on(loop, state, resolved)
+    return loop
+
+
+def _checkpoints(config: dict[str, Any]) -> CheckpointFolder:
+    path = Path(config["run_dir"]) / "checkpoints"
+    return call("loop.checkpoint", CheckpointFolder, path, binding(config), **config["loop"]["checkpoint"])
+
+
+def _go_on(loop: TrainLoop, state: dict[str, Any], resolved: str) -> None:
+    """Bring ``loop``, and the files of its run, to where ``state`` was written."""
+    path, checkpoints, progress = loop.directory.path, loop.checkpoints, Progress.of(state)
+    folder = checkpoints.at(progress.iteration)
+    check_equal(state["config"], dict(checkpoints.config), f"{path / 'config.yaml'} was changed since {folder}")
+    loop.progress = progress
+    if loop.over() and loop.directory.finished():
+        raise ConfigError(
+            f"resume={path}: the run has finished, after {progress.iteration} iterations; to go on, give a larger "
+            "loop.iterations (it is the total), or loop.completions"
+        )
+    restore(folder, loop.team.pools)
+    loop.credit.load_state_dict(state["credit"])
+    loop.directory.rewind(progress.iteration - bool(progress.row), resolved, progress.summary)
+    checkpoints.point(state)
+    checkpoints.forget_after(progress.iteration)
+    loop.display.goes_on(progress.iteration)
 
 
 def build_team(config: dict[str, Any], router: Router, objective: Any) -> Team:

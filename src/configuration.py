@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 READ = {
-    "": "env algorithm policies team engine strategy scale loop name seed run_dir dry_run threads".split(),
+    "": "env algorithm policies team engine strategy scale loop name seed run_dir resume dry_run threads".split(),
     "algorithm.": "sampler credit objective update".split(),
     "policies.*.": "base optimizer scheduler sampling".split(),
     "policies.*.sampling.": "train eval".split(),
@@ -23,12 +23,46 @@ READ = {
 """The keys that :func:`build` reads itself; others are arguments of what they configure, which refuses strangers."""
 
 
+FREE = "loop.iterations loop.completions loop.checkpoint logger run_dir resume".split()
+"""What may differ when a run is continued, with whatever lies below these keys."""
+
+
 class ConfigError(ValueError):
     """A configuration that cannot run; the message names the key."""
 
 
-def check_keys(config: dict[str, Any], unresolved: str) -> None:
-    """Refuse keys that nothing reads and keys that are not there.  ``unresolved`` is the yaml with interpolations.
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested keys as dotted ones."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
+    return found
+
+
+def binding(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The dotted keys that a continued run must have in common with the run before."""
+    return {
+        key: value
+        for key, value in flat(config).items()
+        if not any(key == free or key.startswith(f"{free}.") for free in FREE)
+    }
+
+
+def check_equal(before: Mapping[str, Any], asked: Mapping[str, Any], remedy: str) -> None:
+    """Raises :class:`ConfigError` naming the keys whose values differ, if any, and the ``remedy``."""
+    nothing = object()
+    differing = [
+        f"{key} ({before.get(key, 'nothing')!r} in the run, {asked.get(key, 'nothing')!r} here)"
+        for key in sorted(before.keys() | asked.keys())
+        if before.get(key, nothing) != asked.get(key, nothing)
+    ]
+    if differing:
+        raise ConfigError(f"a continued run cannot change {'; '.join(differing)}. {remedy}")
+
+
+def check_keys(config: dict[str, Any], unresolved: str | None) -> None:
+    """Refuse keys that nothing reads and keys that are not there.  ``unresolved`` is the yaml with interpolations;
+    where there is none (a continued run), the keys of ``scale`` were checked before.
 
     Raises :class:`ConfigError`.
     """
@@ -41,6 +75,8 @@ def check_keys(config: dict[str, Any], unresolved: str) -> None:
         for key in known:
             if key not in section:
                 raise ConfigError(f"{prefix}{key} is missing")
+    if unresolved is None:
+        return
     texts = unresolved + "".join(file.read_text() for file in _yamls(files("troupe.configs")))
     for key in config["scale"]:
         if f"${{scale.{key}}}" not in texts:
@@ -52,6 +88,7 @@ def _sections(config: dict[str, Any]) -> Iterator[tuple[str, Any, list[str]]]:
     yield "", config, READ[""]
     for name in ("env", "algorithm", "policies", "team", "engine", "strategy", "scale", "loop"):
         yield f"{name}.", config[name], READ.get(f"{name}.", [])
+    yield "loop.checkpoint.", config["loop"].get("checkpoint"), []
     for name, part in config["algorithm"].items():
         yield f"algorithm.{name}.", part, []
     for name, policy in config["policies"].items():

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
-import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
@@ -18,16 +15,19 @@ from .algorithms.base import CreditRule
 from .envs.base import TeamEnv
 from .evaluation import PolicySpeaker, evaluate, summarise
 from .experience import Episode, Split, Task
+from .models.checkpoint_folder import CheckpointFolder
 from .models.laptop import checkpoint_weights
 from .models.pool import LocalPool
 from .reports.display import Display
 from .reports.metrics import rollout_metrics
+from .reports.progress import Progress
 from .reports.run_directory import RunDirectory
 from .rollout.base import Engine, Sampler
 from .rollout.seeds import derive
 from .rollout.voice import Voice
 from .routing import Router
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -70,7 +70,7 @@ class Team:
 
 
 class TrainLoop:
-    """Rollout, credit, routing, update, new weights to the engines; evaluation and reports in between."""
+    """Rollout, credit, routing, update, new weights to the engines; evaluation, checkpoints and reports in between."""
 
     def __init__(
         self,
@@ -82,73 +82,81 @@ class TrainLoop:
         router: Router,
         settings: LoopSettings,
         directory: RunDirectory,
+        checkpoints: CheckpointFolder,
         display: Display,
         seed: int,
+        progress: Progress | None = None,
     ) -> None:
         self.world, self.team, self.sampler, self.credit, self.router = world, team, sampler, credit, router
-        self.settings, self.directory, self.display, self.seed = settings, directory, display, seed
-        self.iteration = self.completions = self.tokens = self.env_steps = 0
-        self._cost = 0.0  # completions a board, in the last iteration
-        self.best = -1.0
+        self.settings, self.directory, self.checkpoints = settings, directory, checkpoints
+        self.display, self.seed = display, seed
+        self.progress = progress or Progress()
+        self.whole = True  # False while some policies have learnt from an iteration and others have not
+        self.interrupted = False
         self._held_out: dict[Split, list[Task]] = {}
-        self.summary: dict[str, Any] = {}
 
     async def run(self) -> dict[str, Any]:
-        """Train; returns the summary.  An interrupt leaves a usable run directory and is raised again."""
-        started = time.perf_counter()
+        """Train; returns the summary.  An interrupt leaves a run that can be continued, and is raised again."""
+        at, started = self.progress, time.perf_counter() - self.progress.wall_s
         try:
-            self.summary |= _prefixed("eval_before", await self.play("test", "before training"))
-            self.directory.summary(self.summary)
-            while self.iteration < self.settings.iterations and not self._spent():
-                row = await self.advance()
-                try:
-                    self.display.iteration(self.iteration, row, self.world.agents)
-                    last = self.iteration == self.settings.iterations or self._spent()
-                    if self.iteration % self.settings.eval_every == 0 or last:
-                        row |= await self.validate()
-                finally:
-                    self.directory.metrics(row)
+            if "eval_before/success" not in at.summary:
+                at.summary |= _prefixed("eval_before", await self.play("test", "before training"))
+                self.directory.summary(at.summary)
+            await self._load()
+            while at.row or not self.over():
+                if not at.row:
+                    row = await self.advance()
+                    self.display.iteration(at.iteration, row, self.world.agents)
+                self.directory.metrics(at.row | await self.validate())
+                at.row, at.wall_s = {}, time.perf_counter() - started
+                if self.checkpoints.due(at.iteration) or at.best_iteration == at.iteration or self.over():
+                    self._checkpoint()
             await self._finish()
         except (KeyboardInterrupt, asyncio.CancelledError):
-            self.summary["interrupted"] = True
+            self.interrupted = True
             raise
         finally:
-            self.summary |= {
-                "iterations": self.iteration,
-                "train/completions": self.completions,
-                "train/tokens": self.tokens,
-                "train/env_steps": self.env_steps,
-                "time/wall_s": time.perf_counter() - started,
-            }
-            self._checkpoint("last")
-            self.directory.summary(self.summary)
-            for engine in set(self.team.engines.values()):
-                await engine.close()
-        return self.summary
+            at.wall_s = time.perf_counter() - started
+            try:
+                self._leave()
+            finally:
+                for engine in set(self.team.engines.values()):
+                    await engine.close()
+        return at.totals()
 
     async def advance(self) -> dict[str, Any]:
-        """One iteration; returns its metrics."""
+        """One iteration; returns its metrics.  Once the policies begin to learn from it, no interrupt stops it."""
         t0 = time.perf_counter()
         episodes = await self._collect()
+        return await uninterrupted(self._learn(episodes, time.perf_counter() - t0))
+
+    async def _collect(self) -> list[Episode]:
+        seed = derive(self.seed, "train", self.progress.iteration)
+        tasks = self.world.tasks("train", self._boards(), seed)
+        return await self.sampler.collect(self.world, tasks, self.team.training, seed)
+
+    async def _learn(self, episodes: Sequence[Episode], rollout_s: float) -> dict[str, Any]:
+        self.whole = False
         t1 = time.perf_counter()
         self.credit(episodes)
         batches = self.router.route(episodes, self.credit.key)
         stats = await self._update(batches)
         t2 = time.perf_counter()
         await self._load()
-        return self._report(episodes, stats, t1 - t0, t2 - t1, time.perf_counter() - t2)
-
-    async def _collect(self) -> list[Episode]:
-        seed = derive(self.seed, "train", self.iteration)
-        tasks = self.world.tasks("train", self._boards(), seed)
-        return await self.sampler.collect(self.world, tasks, self.team.training, seed)
+        times = {"rollout_s": rollout_s, "update_s": t2 - t1, "load_s": time.perf_counter() - t2}
+        row = self.progress.count(rollout_metrics(episodes, rollout_s))
+        for policy, values in stats.items():
+            row |= _prefixed(f"train/{policy}", values)
+        self.progress.row = row | _prefixed("time", times)
+        self.whole = True
+        return self.progress.row
 
     def _boards(self) -> int:
         """``settings.boards``; fewer where the bound on completions leaves less, judged by what a board has cost."""
-        boards = self.settings.boards
-        if not self.settings.completions or not self._cost:
+        boards, at = self.settings.boards, self.progress
+        if not self.settings.completions or not at.task_cost:
             return boards
-        return max(1, min(boards, round((self.settings.completions - self.completions) / self._cost)))
+        return max(1, min(boards, round((self.settings.completions - at.completions) / at.task_cost)))
 
     async def _update(self, batches: Mapping[str, list]) -> dict[str, dict[str, float]]:
         names = [name for name, groups in batches.items() if groups]
@@ -160,24 +168,10 @@ class TrainLoop:
         for name, pool in self.team.pools.items():
             await self.team.engines[name].load(name, await pool.weights(), pool.version)
 
-    def _report(
-        self,
-        episodes: Sequence[Episode],
-        stats: dict[str, dict[str, float]],
-        rollout: float,
-        update: float,
-        load: float,
-    ) -> dict[str, Any]:
-        self.iteration += 1
-        row = {"iteration": self.iteration, **rollout_metrics(episodes, rollout)}
-        for policy, values in stats.items():
-            row |= _prefixed(f"train/{policy}", values)
-        row |= {"time/rollout_s": rollout, "time/update_s": update, "time/load_s": load}
-        self.completions += int(row["rollout/completions"])
-        self._cost = row["rollout/completions"] / len({episode.task.task_id for episode in episodes})
-        self.tokens += int(row["rollout/tokens"])
-        self.env_steps += int(row["rollout/env_steps"])
-        return row
+    def over(self) -> bool:
+        """Whether all iterations are done, or all completions spent."""
+        spent = 0 < self.settings.completions <= self.progress.completions
+        return self.progress.iteration >= self.settings.iterations or spent
 
     # ---- evaluation and checkpoints ---------------------------------------------------------------------------------
 
@@ -193,52 +187,58 @@ class TrainLoop:
         speakers = {agent: PolicySpeaker(voice) for agent, voice in self.team.evaluation.items()}
         results = await evaluate(self.world, self.held_out(split), speakers, derive(self.seed, "eval", split))
         summary = summarise(results)
-        self.directory.episodes(file or f"{split}_{self.iteration:05d}", map(asdict, results))
+        self.directory.episodes(file or f"{split}_{self.progress.iteration:05d}", map(asdict, results))
         self.display.evaluation(title, summary)
         return summary
 
     async def validate(self) -> dict[str, Any]:
-        """Play the validation tasks; keep the weights where they are the best so far.  Returns flat metrics."""
-        result = await self.play("validation", f"validation after {self.iteration} iterations")
-        self._checkpoint("last")
-        if result["success"] > self.best:
-            self.best = result["success"]
-            self._checkpoint("best")
+        """Where it is due, play the validation tasks and note whether these weights are the best.  Returns metrics."""
+        at = self.progress
+        if at.iteration % self.settings.eval_every and not self.over():
+            return {}
+        result = await self.play("validation", f"validation after {at.iteration} iterations")
+        if result["success"] > at.best:
+            at.best, at.best_iteration = result["success"], at.iteration
         return _prefixed("eval", result)
 
     async def _finish(self) -> None:
         """Score the last and the best weights once on the test tasks."""
-        self.summary |= _prefixed("eval", await self.play("test", "after training"))
-        best = self.directory.checkpoints / "best"
-        if best.exists() and json.loads((best / "state.json").read_text())["iteration"] != self.iteration:
+        at = self.progress
+        self._checkpoint()
+        last = await self.play("test", "after training")
+        best = last
+        if at.best_iteration not in (None, at.iteration):
             for name, pool in self.team.pools.items():
-                await self.team.engines[name].load(name, checkpoint_weights(best / name), pool.version)
-            self.summary |= _prefixed("eval_best", await self.play("test", "best on validation", "test_best"))
-        else:
-            self.summary |= {
-                key.replace("eval/", "eval_best/", 1): value
-                for key, value in self.summary.items()
-                if key.startswith("eval/")
-            }
+                weights = checkpoint_weights(self.checkpoints.path / "best" / name)
+                await self.team.engines[name].load(name, weights, pool.version)
+            best = await self.play("test", "best on validation", "test_best")
+        at.summary |= _prefixed("eval", last) | _prefixed("eval_best", best)
 
-    def _checkpoint(self, name: str) -> None:
-        """Write every policy as ``from_pretrained`` reads it, through a temporary folder."""
-        folder = self.directory.checkpoints / name
-        temporary, old = folder.with_name(name + ".tmp"), folder.with_name(name + ".old")
-        shutil.rmtree(temporary, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
-        for policy, pool in self.team.pools.items():
-            pool.export(temporary / policy)
-            self.team.tokenizers[policy].save_pretrained(temporary / policy)
-        state = {"iteration": self.iteration, "versions": {name: p.version for name, p in self.team.pools.items()}}
-        (temporary / "state.json").write_text(json.dumps(state) + "\n")
-        if folder.exists():
-            os.replace(folder, old)
-        os.replace(temporary, folder)
-        shutil.rmtree(old, ignore_errors=True)
+    def _checkpoint(self) -> None:
+        state = {**self.progress.state_dict(), "credit": self.credit.state_dict()}
+        self.checkpoints.write(self.team.pools, self.team.tokenizers, state)
 
-    def _spent(self) -> bool:
-        return 0 < self.settings.completions <= self.completions
+    def _leave(self) -> None:
+        """Write down what was reached; a checkpoint too, where the weights are those of a whole iteration."""
+        if self.progress.row:
+            self.directory.metrics(self.progress.row)
+        self.directory.summary(self.progress.totals() | ({"interrupted": True} if self.interrupted else {}))
+        if self.whole:
+            self._checkpoint()
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Await ``work`` to its end; a cancellation that arrives meanwhile is raised after it."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None and task.exception() is None:
+        raise cancelled
+    return task.result()
 
 
 def _prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from typing import Any, NoReturn
 
@@ -17,17 +18,27 @@ from .assembly import assemble, parts_of
 from .configuration import ConfigError, check_choices
 from .dry_run import plan, tables
 from .loop import TrainLoop
+from .models.checkpoint import CheckpointError
 from .models.laptop import BaseModelError
+from .resume import continued, locate
 from .rollout.voice import PromptError
 
 
 def build(cfg: DictConfig) -> TrainLoop:
     """Everything that ``cfg`` names, put together.
 
-    Raises ``ValueError`` (or a subclass) naming the key that is wrong; the run directory is claimed last.
+    With ``resume``, as the run in that directory was, and at the checkpoint that it left.  Raises ``ValueError`` (or a
+    subclass) naming the key that is wrong, ``CheckpointError`` the file; the run directory is claimed last.
     """
-    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
-    return assemble(config, OmegaConf.to_yaml(cfg, resolve=True), OmegaConf.to_yaml(cfg, resolve=False))
+    if cfg.resume is None:
+        return assemble(_plain(cfg), OmegaConf.to_yaml(cfg, resolve=True), OmegaConf.to_yaml(cfg, resolve=False))
+    run_dir, checkpoint = locate(cfg.resume)
+    cfg = continued(cfg, run_dir)
+    return assemble(_plain(cfg), OmegaConf.to_yaml(cfg), None, checkpoint)
+
+
+def _plain(cfg: DictConfig) -> dict[str, Any]:
+    return OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
 
 
 def show_plan(cfg: DictConfig) -> None:
@@ -46,10 +57,21 @@ def run(cfg: DictConfig) -> dict[str, Any]:
 
 
 def train(loop: TrainLoop) -> dict[str, Any]:
-    """Train and show it; returns the summary."""
-    loop.display.say(f"{loop.display.title}, seed {loop.seed}: {loop.directory.path}")
+    """Train and show it; returns the summary.  SIGTERM interrupts as Ctrl-C does: ``KeyboardInterrupt``."""
+    done = f", after {loop.progress.iteration} iterations" if loop.progress.iteration else ""
+    loop.display.say(f"{loop.display.title}, seed {loop.seed}: {loop.directory.path}{done}")
     with loop.display:
-        return asyncio.run(loop.run())
+        try:
+            return asyncio.run(_until_told(loop))
+        except asyncio.CancelledError as error:
+            raise KeyboardInterrupt from error
+
+
+async def _until_told(loop: TrainLoop) -> dict[str, Any]:
+    task = asyncio.current_task()
+    assert task is not None  # a coroutine runs in one
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await loop.run()
 
 
 @hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="train")
@@ -58,13 +80,14 @@ def _hydra_main(cfg: DictConfig) -> None:
         if cfg.dry_run:
             return show_plan(cfg)
         loop = build(cfg)
-    except (ValueError, BaseModelError, OmegaConfBaseException) as error:
+    except (ValueError, BaseModelError, CheckpointError, OmegaConfBaseException) as error:
         _fail(error)
     try:
         train(loop)
     except KeyboardInterrupt:
-        sys.exit(f"interrupted; what was reached is in {loop.directory.path}")
-    except (PromptError, CreditError, FloatingPointError) as error:
+        path = loop.directory.path
+        sys.exit(f"interrupted; what was reached is in {path}, and resume={path} goes on from there")
+    except (PromptError, CreditError, FloatingPointError, CheckpointError, OSError) as error:
         _fail(error, f"; what was reached is in {loop.directory.path}")
 
 

@@ -240,7 +240,8 @@ def test_the_program_refuses_in_one_line(tmp_path: Path, arguments: list[str], e
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path, number: signal.Signals) -> None:
     many = ["loop.iterations=1000", "loop.eval_every=1000"]
     process = program("experiment=sokoban_shared", "run_dir=run", *SMALL, *many, cwd=tmp_path)
     metrics = tmp_path / "run" / "metrics.jsonl"
@@ -248,10 +249,10 @@ def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path) -> None:
     while not (metrics.exists() and metrics.read_text()):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert err == "interrupted; what was reached is in run\n"
+    assert err == "interrupted; what was reached is in run, and resume=run goes on from there\n"
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert summary["interrupted"] is True

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
+from typing import Any
 
 from ..experience import Candidate, Episode, Node
 
@@ -57,6 +58,15 @@ class CreditRule(ABC):
                 f"algorithm.sampler.k={k}: {name} compares the {k} samples of a group with each other, so K must be at "
                 "least 2 (the standard deviation of one reward is undefined)"
             )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the next call depends on besides its episodes, fit for JSON; nothing for most rules."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Undo whatever happened since :meth:`state_dict`.  Raises ``ValueError`` for the state of another rule."""
+        if state:
+            raise ValueError(f"{type(self).__name__} keeps no state, got {', '.join(state)}")
 
     def __call__(self, episodes: Sequence[Episode]) -> None:
         """Annotate every candidate of ``episodes``.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
+from typing import Any
 
 from ..experience import Episode
 from .at_grpo import AtGrpo
@@ -19,6 +20,14 @@ class ShuffledAtGrpo(AtGrpo):
     def __init__(self, *, normalise: bool = True, std_floor: float = 1e-6, seed: int = 0) -> None:
         super().__init__(normalise=normalise, std_floor=std_floor)
         self._rng = Random(f"shuffled/{seed}")
+
+    def state_dict(self) -> dict[str, Any]:
+        version, internal, gauss = self._rng.getstate()
+        return {"rng": [version, list(internal), gauss]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        version, internal, gauss = state["rng"]
+        self._rng.setstate((version, tuple(internal), gauss))
 
     def __call__(self, episodes: Sequence[Episode]) -> None:
         super().__call__(episodes)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..experience import Sample, TokenBatch
+from ..rollout.weights import load_strictly
 from .packing import micro_batches, mini_batches
 from .policy import PolicyModule
 
@@ -166,9 +167,10 @@ class LocalPool:
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Undo whatever happened since :meth:`state_dict`.  Raises ``ValueError`` for a state that does not fit."""
         with self._at_rest:
             self.version = state["version"]
-            self.module.model.load_state_dict(state["model"])
+            load_strictly(self.name, self.module.model, state["model"])
             self.optimizer.load_state_dict(state["optimizer"])
             self.scheduler.load_state_dict(state["scheduler"])
 

@@ -47,6 +47,7 @@ class Display:
             TextColumn("ETA"),
             TimeRemainingColumn(),
         )
+        self._first = 0
         self._bar = self._progress.add_task("train", total=max(iterations, 1))
         self._live = Live(self, console=self.console, refresh_per_second=4) if self.console.is_terminal else None
         self._started = time.perf_counter()
@@ -75,6 +76,11 @@ class Display:
             table.add_row(name, value)
         return Panel(Group(table, self._progress), title=self.title)
 
+    def goes_on(self, done: int) -> None:
+        """``done`` iterations were complete before this session."""
+        self._first = done
+        self._progress.update(self._bar, completed=done)
+
     def say(self, line: str) -> None:
         """A line that stays."""
         self.console.print(line, highlight=False, soft_wrap=True)
@@ -95,7 +101,7 @@ class Display:
         ]
         self._progress.update(self._bar, completed=done)
         if not self._live:
-            left = (time.perf_counter() - self._started) / done * (self.iterations - done)
+            left = (time.perf_counter() - self._started) / (done - self._first) * (self.iterations - done)
             self.say(
                 f"iteration {done}/{self.iterations}  reward {rewards}  turns {row['rollout/turns']:.2f}  "
                 f"{row['rollout/tokens_per_s']:,.0f} tokens/s  ETA {left:.0f} s"

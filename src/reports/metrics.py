@@ -26,6 +26,7 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     row = {
         f"rollout/{'best_of_k_success' if chosen else 'success'}": fmean(outcome.success for outcome in outcomes),
         "rollout/turns": fmean(outcome.turns for outcome in outcomes),
+        "rollout/tasks": len({episode.task.task_id for episode in episodes}),
         "rollout/completions": len(spoken) + len(asides),
         "rollout/tokens": tokens,
         "rollout/prompt_tokens": prompt_tokens + sum(length for length, _ in asides),

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import platform
 import subprocess
 from collections.abc import Iterable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+
+log = logging.getLogger(__name__)
 
 PACKAGES = ("troupe", "torch", "transformers", "tokenizers", "lightning", "hydra-core", "numpy")
 
@@ -36,6 +39,35 @@ class RunDirectory:
         write_atomic(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
         (path / "metrics.jsonl").touch()
 
+    @classmethod
+    def reopen(cls, path: Path) -> Self:
+        """The directory of a run that is to be continued.  Changes nothing; :meth:`rewind` does."""
+        directory = cls.__new__(cls)
+        directory.path, directory.checkpoints = path, path / "checkpoints"
+        return directory
+
+    def rewind(self, iterations: int, config_yaml: str, summary: Mapping[str, Any]) -> None:
+        """Go back to the end of iteration ``iterations``: later rows of metrics go, the configuration is replaced.
+
+        Where packages differ from those that the run began with, ``versions_NNNNN.json`` says what it goes on with.
+        Raises :class:`RunDirectoryError` where ``metrics.jsonl`` lacks an earlier row; nothing is changed then.
+        """
+        rows = _rows(self.path / "metrics.jsonl", iterations)
+        write_atomic(self.path / "metrics.jsonl", "".join(line + "\n" for line in rows))
+        write_atomic(self.path / "config.yaml", config_yaml)
+        self.summary(summary)
+        text = json.dumps(versions(), indent=2) + "\n"
+        began = self.path / "versions.json"
+        if not began.exists() or began.read_text() != text:
+            write_atomic(self.path / f"versions_{iterations:05d}.json", text)
+            log.warning("versions differ from those that the run began with: see versions_%05d.json", iterations)
+
+    def finished(self) -> bool:
+        """Whether the run that lies here came to its end."""
+        path = self.path / "summary.json"
+        summary = json.loads(path.read_text()) if path.exists() else {}
+        return "eval/success" in summary and "interrupted" not in summary
+
     def metrics(self, row: Mapping[str, Any]) -> None:
         """Append one iteration's metrics."""
         append_line(self.path / "metrics.jsonl", row)
@@ -49,14 +81,33 @@ class RunDirectory:
         write_atomic(self.path / "episodes" / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
 
+def _rows(path: Path, count: int) -> list[str]:
+    """The lines of iterations 1 to ``count``."""
+    lines = path.read_text(encoding="utf-8").split("\n")[:count] if path.exists() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            iteration = json.loads(line)["iteration"]
+        except (ValueError, KeyError, TypeError):
+            iteration = "nothing that can be read"
+        if iteration != number:
+            raise RunDirectoryError(f"{path}, line {number}: expected iteration {number}, found {iteration}")
+    if len(lines) < count:
+        raise RunDirectoryError(f"{path} ends after iteration {len(lines)}, the checkpoint is of iteration {count}")
+    return lines
+
+
 def write_atomic(path: Path, text: str) -> None:
     """Write through a temporary neighbour, so that a reader or a crash never meets half a file."""
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:  # a full disk is not reported with the file's name
+        temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def append_line(path: Path, row: Mapping[str, Any]) -> None:

@@ -26,6 +26,7 @@ def test_a_rollout_by_hand() -> None:
     assert rollout_metrics([episode(True, 1, tool, plan), episode(False, 4, later)], seconds=4.0) == {
         "rollout/best_of_k_success": 0.5,
         "rollout/turns": 2.5,
+        "rollout/tasks": 1,
         "rollout/completions": 6,
         "rollout/tokens": 20,
         "rollout/prompt_tokens": 8,

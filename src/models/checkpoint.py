@@ -1,0 +1,161 @@
+"""One checkpoint: a folder that is whole or not there, and that a training can be continued from to the bit.
+
+::
+
+    iteration_00010/
+      POLICY/             the weights and the tokenizer as ``from_pretrained`` reads them
+      POLICY/training.pt  optimizer, scheduler, version
+      rng.pt              torch's random states
+      state.json          what the loop counts, and the configuration that matters
+      checksums.json      the sha256 of every other file
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from transformers import PreTrainedTokenizerBase
+
+from .laptop import checkpoint_weights
+from .pool import LocalPool
+
+CHECKSUMS, STATE, TRAINING, RNG = "checksums.json", "state.json", "training.pt", "rng.pt"
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint that cannot be written, or that cannot be continued from; the message names the file."""
+
+
+def write_checkpoint(
+    folder: Path,
+    pools: Mapping[str, LocalPool],
+    tokenizers: Mapping[str, PreTrainedTokenizerBase],
+    state: Mapping[str, Any],
+) -> None:
+    """Write ``folder`` through a temporary neighbour: whatever happens, it is there as a whole or not at all.
+
+    ``state`` must be fit for JSON.  Raises :class:`CheckpointError` where the files cannot be written; the neighbour
+    is removed then.
+    """
+    temporary = folder.with_name(folder.name + ".tmp")
+    shutil.rmtree(temporary, ignore_errors=True)  # what a killed run left
+    try:
+        temporary.mkdir(parents=True)
+        for policy, pool in pools.items():
+            pool.export(temporary / policy)
+            tokenizers[policy].save_pretrained(temporary / policy)
+            training = {key: value for key, value in pool.state_dict().items() if key != "model"}
+            _save(training, temporary / policy / TRAINING)
+        _save(_rng_states(), temporary / RNG)
+        versions = {"versions": {policy: pool.version for policy, pool in pools.items()}}
+        (temporary / STATE).write_text(json.dumps({**state, **versions}) + "\n")
+        (temporary / CHECKSUMS).write_text(json.dumps(_checksums(temporary), indent=1) + "\n")
+        _sync(temporary)
+        os.replace(temporary, folder)
+        sync_folder(folder.parent)
+    # safetensors and torch report a full disk by exceptions of their own
+    except (OSError, SafetensorError, RuntimeError) as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise CheckpointError(f"{folder} could not be written: {error}") from error
+
+
+def read_state(folder: Path) -> dict[str, Any]:
+    """The state of a checkpoint, after every file was checked against its checksum.
+
+    Raises :class:`CheckpointError` naming the file that is missing or damaged.
+    """
+    listed = _json(folder / CHECKSUMS)
+    for name, expected in listed.items():
+        path = folder / name
+        if not path.is_file():
+            raise CheckpointError(f"{path} is missing")
+        if (found := _sha256(path)) != expected:
+            raise CheckpointError(f"{path} is damaged: sha256 {found}, expected {expected}")
+    if STATE not in listed:
+        raise CheckpointError(f"{folder / CHECKSUMS} does not list {STATE}")
+    return _json(folder / STATE)
+
+
+def restore(folder: Path, pools: Mapping[str, LocalPool]) -> None:
+    """Bring ``pools`` and torch's random states to where they were.  ``folder`` has passed :func:`read_state`.
+
+    Raises :class:`CheckpointError` for a checkpoint of other policies, or of policies of other shapes.
+    """
+    held = {path.parent.name for path in folder.glob(f"*/{TRAINING}")}
+    if held != set(pools):
+        raise CheckpointError(
+            f"{folder} holds the policies {', '.join(sorted(held)) or 'of nobody'}, the configuration has "
+            f"{', '.join(sorted(pools))}"
+        )
+    for name, pool in pools.items():
+        try:
+            training = torch.load(folder / name / TRAINING, map_location="cpu", weights_only=True)
+            pool.load_state_dict({**training, "model": checkpoint_weights(folder / name)})
+        except (ValueError, KeyError, OSError, pickle.UnpicklingError) as error:
+            raise CheckpointError(f"{folder / name} does not fit policy '{name}': {error}") from error
+    states = torch.load(folder / RNG, map_location="cpu", weights_only=True)
+    torch.set_rng_state(states["torch"])
+    if len(states["cuda"]) == torch.cuda.device_count():
+        torch.cuda.set_rng_state_all(states["cuda"])
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames within ``folder`` outlast a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _rng_states() -> dict[str, Any]:
+    """Only dropout draws from torch's own generators; everything else has seeds of its own."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return {"torch": torch.get_rng_state(), "cuda": cuda}
+
+
+def _save(value: Any, path: Path) -> None:
+    with path.open("wb") as file:
+        torch.save(value, file)
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise CheckpointError(f"{path} is missing") from error
+    except ValueError as error:  # not JSON, or not text
+        raise CheckpointError(f"{path} is damaged: {error}") from error
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{path} is damaged: it holds no keys")
+    return found
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _checksums(folder: Path) -> dict[str, str]:
+    return {path.relative_to(folder).as_posix(): _sha256(path) for path in _files(folder)}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(folder: Path) -> None:
+    for path in _files(folder):
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+    for path in [*(p for p in folder.rglob("*") if p.is_dir()), folder]:
+        sync_folder(path)

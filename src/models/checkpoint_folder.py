@@ -1,0 +1,135 @@
+"""The checkpoints of a run: which are kept, which is the last, which is the best."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from .checkpoint import STATE, CheckpointError, read_state, sync_folder, write_checkpoint
+from .pool import LocalPool
+
+FORMAT = 1
+"""Of ``state.json``."""
+
+
+class CheckpointFolder:
+    """``checkpoints/`` of a run: ``iteration_NNNNN`` folders, and the links ``last`` and ``best``.
+
+    A checkpoint is due ``every`` so many iterations (and where the loop has a reason of its own).  The newest ``keep``
+    stay, and of each of these the one that was best by then, so that a run can be continued from any of them.
+    ``config`` is what a continued run must have in common with this one; it is kept in every checkpoint.
+    """
+
+    def __init__(self, path: Path, config: Mapping[str, Any], *, every: int = 10, keep: int = 2) -> None:
+        for name, value in (("every", every), ("keep", keep)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"loop.checkpoint.{name} must be a whole number of at least 1, got {value!r}")
+        self.path, self.config, self.every, self.keep = path, config, every, keep
+
+    def due(self, iteration: int) -> bool:
+        return iteration % self.every == 0
+
+    def write(
+        self,
+        pools: Mapping[str, LocalPool],
+        tokenizers: Mapping[str, PreTrainedTokenizerBase],
+        state: Mapping[str, Any],
+    ) -> None:
+        """Write the checkpoint of ``state["iteration"]``, unless it is there, and make it the last.
+
+        ``state["best_iteration"]`` (or None) names the best.  Raises :class:`.checkpoint.CheckpointError`, naming
+        the checkpoint that is still there.
+        """
+        folder = self.at(state["iteration"])
+        try:
+            if not folder.exists():
+                write_checkpoint(folder, pools, tokenizers, {"format": FORMAT, **state, "config": self.config})
+            self.point(state)
+            self._prune()
+        except (CheckpointError, OSError) as error:
+            last = self.path / "last"
+            left = f"{last.resolve()} is whole" if last.exists() else "there is none yet"
+            raise CheckpointError(f"{error}; of the checkpoints before, {left}") from error
+
+    def point(self, state: Mapping[str, Any]) -> None:
+        """Let ``last`` and ``best`` be those of ``state``."""
+        self._link("last", state["iteration"])
+        if state["best_iteration"] is not None:
+            self._link("best", state["best_iteration"])
+        sync_folder(self.path)
+
+    def at(self, iteration: int) -> Path:
+        return self.path / f"iteration_{iteration:05d}"
+
+    def iterations(self) -> list[int]:
+        """Of the checkpoints that are there, ascending."""
+        found = (re.fullmatch(r"iteration_(\d{5,})", path.name) for path in self.path.glob("iteration_*"))
+        return sorted(int(match[1]) for match in found if match)
+
+    def state(self, name: str) -> dict[str, Any]:
+        """The state of ``last`` or of ``iteration_NNNNN``, after it and the one best by then were checked.
+
+        Raises :class:`.checkpoint.CheckpointError` with the file that is wrong, and with the newest other checkpoint
+        that can be continued from.
+        """
+        try:
+            return self._checked(self.path / name)
+        except CheckpointError as error:
+            named = (self.path / name).resolve().name
+            for iteration in reversed(self.iterations()):
+                folder = self.at(iteration)
+                if folder.name != named and self._sound(folder):
+                    raise CheckpointError(f"{error}. Another one is whole: resume={folder}") from error
+            raise CheckpointError(f"{error}. No other checkpoint is whole") from error
+
+    def forget_after(self, iteration: int) -> None:
+        """Remove later checkpoints: a run that goes on from an earlier one will write them again."""
+        for later in self.iterations():
+            if later > iteration:
+                shutil.rmtree(self.at(later))
+
+    def _checked(self, folder: Path) -> dict[str, Any]:
+        if not folder.exists():
+            raise CheckpointError(f"{folder} does not exist: the run ended before its first checkpoint, or lost it")
+        state = read_state(folder)
+        if state.get("format") != FORMAT:
+            raise CheckpointError(f"{folder / STATE} has format {state.get('format')}, this Troupe reads {FORMAT}")
+        if state["best_iteration"] not in (None, state["iteration"]):
+            read_state(self.at(state["best_iteration"]))
+        return state
+
+    def _sound(self, folder: Path) -> bool:
+        try:
+            self._checked(folder)
+        except CheckpointError:
+            return False
+        return True
+
+    def _link(self, name: str, iteration: int) -> None:
+        link, temporary = self.path / name, self.path / f"{name}.tmp"
+        if link.is_dir() and not link.is_symlink():  # a run that was copied without its links
+            shutil.rmtree(link)
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(self.at(iteration).name, target_is_directory=True)
+        os.replace(temporary, link)
+
+    def _prune(self) -> None:
+        there = self.iterations()
+        kept = set(there[-self.keep :])
+        kept |= {_best(self.at(iteration)) for iteration in kept}
+        for iteration in there:
+            if iteration not in kept:
+                shutil.rmtree(self.at(iteration))
+
+
+def _best(folder: Path) -> int:
+    """The iteration that was best when ``folder`` was written; its own where none was."""
+    state = json.loads((folder / STATE).read_text())
+    return int(state["iteration"] if state["best_iteration"] is None else state["best_iteration"])

@@ -1,0 +1,57 @@
+"""How far a run has come: what a checkpoint must remember besides weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+
+@dataclass
+class Progress:
+    """What the loop counts.
+
+    ``completions``, ``tokens`` and ``env_steps`` were spent on training; ``task_cost`` completions a task in the last
+    iteration.  ``best`` is the highest success on
+    validation, reached after ``best_iteration``.  ``row`` holds the metrics of an iteration whose validation is not
+    over; ``summary`` what the evaluations before have shown; ``wall_s`` seconds over all sessions.
+    """
+
+    iteration: int = 0
+    completions: int = 0
+    tokens: int = 0
+    env_steps: int = 0
+    task_cost: float = 0.0
+    best: float = -1.0
+    best_iteration: int | None = None
+    wall_s: float = 0.0
+    summary: dict[str, Any] = field(default_factory=dict)
+    row: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Self:
+        """From a checkpoint's state."""
+        return cls(**{each.name: state[each.name] for each in fields(cls)})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Fit for JSON."""
+        return asdict(self)
+
+    def count(self, metrics: Mapping[str, Any]) -> dict[str, Any]:
+        """One more iteration, with the rollout's ``metrics``; returns its row."""
+        self.iteration += 1
+        self.completions += int(metrics["rollout/completions"])
+        self.tokens += int(metrics["rollout/tokens"])
+        self.env_steps += int(metrics["rollout/env_steps"])
+        self.task_cost = metrics["rollout/completions"] / metrics["rollout/tasks"]
+        return {"iteration": self.iteration, **metrics}
+
+    def totals(self) -> dict[str, Any]:
+        """The summary of the run as it stands."""
+        return self.summary | {
+            "iterations": self.iteration,
+            "train/completions": self.completions,
+            "train/tokens": self.tokens,
+            "train/env_steps": self.env_steps,
+            "time/wall_s": self.wall_s,
+        }

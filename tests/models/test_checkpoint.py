@@ -1,0 +1,229 @@
+"""A checkpoint is whole or not there, says what is wrong with it, and continues to the bit."""
+
+import asyncio
+import json
+import os
+import resource
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from troupe.algorithms.objectives import ClippedObjective
+from troupe.experience import Sample
+from troupe.models import checkpoint
+from troupe.models.checkpoint import CheckpointError, read_state, restore, write_checkpoint
+from troupe.models.laptop import build_model
+from troupe.models.policy import PolicyModule
+from troupe.models.pool import LocalPool
+
+Groups = list[list[Sample]]
+Make = Callable[..., dict[str, LocalPool]]
+Write = Callable[..., None]
+FILES = [
+    "b/config.json",
+    "a/model.safetensors",
+    "b/training.pt",
+    "a/tokenizer.json",
+    "rng.pt",
+    "state.json",
+    "checksums.json",
+]
+
+
+@pytest.fixture
+def make(tiny: Callable[..., Qwen3ForCausalLM]) -> Make:
+    """Pools named as asked, each a tiny Qwen3 under AdamW and a falling rate."""
+
+    def build(*names: str, model: Qwen3ForCausalLM | None = None) -> dict[str, LocalPool]:
+        pools = {}
+        for seed, name in enumerate(names):
+            module = PolicyModule(
+                model or tiny(seed=seed),
+                ClippedObjective(),
+                partial(torch.optim.AdamW, lr=1e-2),
+                partial(torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.1, total_iters=5),
+            )
+            pools[name] = LocalPool(name, module, L.Fabric(accelerator="cpu", devices=1), pad_id=0, mini_batches=2)
+        return pools
+
+    return build
+
+
+@pytest.fixture
+def write(tokenizer: PreTrainedTokenizerFast) -> Write:
+    def write(folder: Path, pools: Mapping[str, LocalPool], **state: Any) -> None:
+        write_checkpoint(folder, pools, dict.fromkeys(pools, tokenizer), state)
+
+    return write
+
+
+@pytest.fixture
+def written(make: Make, write: Write, groups: Callable[..., Groups], tmp_path: Path) -> Path:
+    """A checkpoint of the policies a and b after one update."""
+    pools = make("a", "b")
+    learn(pools, groups())
+    write(tmp_path / "iteration_00001", pools, iteration=1)
+    return tmp_path / "iteration_00001"
+
+
+def learn(pools: Mapping[str, LocalPool], samples: Groups) -> None:
+    for pool in pools.values():
+        asyncio.run(pool.update(samples))
+
+
+def weights(pools: Mapping[str, LocalPool]) -> dict[str, torch.Tensor]:
+    return {
+        f"{name}/{key}": value.clone()
+        for name, pool in pools.items()
+        for key, value in pool.module.model.state_dict().items()
+    }
+
+
+def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_what_is_restored_learns_on_as_if_nothing_had_happened(
+    make: Make, write: Write, groups: Callable[..., Groups], tmp_path: Path
+) -> None:
+    straight = make("a", "b")
+    learn(straight, groups(seed=1))
+    write(tmp_path / "c", straight, iteration=1, note="x")
+    middle = weights(straight)
+    torch.manual_seed(7)
+    for seed in (2, 3):
+        learn(straight, groups(seed=seed))
+
+    again = make("a", "b")
+    assert read_state(tmp_path / "c") == {"iteration": 1, "note": "x", "versions": {"a": 1, "b": 1}}
+    restore(tmp_path / "c", again)
+    assert same(weights(again), middle) and {pool.version for pool in again.values()} == {1}
+    for seed in (2, 3):
+        learn(again, groups(seed=seed))
+    assert same(weights(again), weights(straight)) and not same(middle, weights(straight))
+    assert [p.scheduler.get_last_lr() for p in again.values()] == [p.scheduler.get_last_lr() for p in straight.values()]
+
+
+def test_torchs_random_state_is_restored(make: Make, write: Write, tmp_path: Path) -> None:
+    pools = make("a")
+    torch.manual_seed(3)
+    write(tmp_path / "c", pools)
+    drawn = torch.rand(3)
+    restore(tmp_path / "c", pools)
+    assert torch.equal(torch.rand(3), drawn)
+
+
+def test_a_policy_is_read_as_any_other_model(written: Path) -> None:
+    assert isinstance(AutoModelForCausalLM.from_pretrained(written / "a"), Qwen3ForCausalLM)
+    assert AutoTokenizer.from_pretrained(written / "a").encode("w3")
+
+
+# ---- damage ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("damage", ["flip", "truncate", "remove"])
+def test_a_damaged_file_is_named(written: Path, file: str, damage: str) -> None:
+    path = written / file
+    content = bytearray(path.read_bytes())
+    if damage == "flip":
+        content[len(content) // 2] ^= 0x04
+        path.write_bytes(content)
+    elif damage == "truncate":
+        path.write_bytes(content[: len(content) // 2])
+    else:
+        path.unlink()
+    with pytest.raises(CheckpointError) as error:
+        read_state(written)
+    if file != "checksums.json" or damage != "flip":  # a false checksum accuses the file that it is of
+        assert f"{path} is {'missing' if damage == 'remove' else 'damaged'}" in str(error.value)
+
+
+def test_other_policies_are_refused(written: Path, make: Make) -> None:
+    with pytest.raises(CheckpointError, match=r"iteration_00001 holds the policies a, b, the configuration has a, c"):
+        restore(written, make("a", "c"))
+
+
+def test_other_shapes_are_refused(written: Path, make: Make, tokenizer: PreTrainedTokenizerFast) -> None:
+    pools = make("a", "b", model=build_model(tokenizer, hidden=32, layers=2, heads=2, seed=0))
+    with pytest.raises(CheckpointError, match=r"does not fit policy 'a': .*of another shape: .*\(24, 16\) for"):
+        restore(written, pools)
+
+
+def test_another_optimizer_is_refused(written: Path, make: Make) -> None:
+    path = written / "b" / "training.pt"
+    training = torch.load(path, weights_only=True)
+    training["optimizer"]["param_groups"][0]["params"].pop()
+    torch.save(training, path)
+    with pytest.raises(CheckpointError, match=r"does not fit policy 'b'"):
+        restore(written, make("a", "b"))
+
+
+# ---- crashes --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def small_disk() -> Iterator[Callable[[int], None]]:
+    """``small_disk(bytes)``: no file may grow beyond that; the kernel refuses as it does on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("size", [100, 3000, 20_000])  # met by the configuration, the tokenizer or weights, optimizer
+def test_a_disk_that_is_full_leaves_what_was_there(
+    make: Make, write: Write, written: Path, small_disk: Callable[[int], None], size: int
+) -> None:
+    with pytest.raises(CheckpointError, match=r"iteration_00002 could not be written: .*(too large|failed)"):
+        small_disk(size)
+        write(written.with_name("iteration_00002"), make("a", "b"), iteration=2)
+    assert [path.name for path in written.parent.iterdir()] == ["iteration_00001"]
+    assert read_state(written)["iteration"] == 1
+
+
+def test_a_run_killed_at_any_point_leaves_a_whole_checkpoint_or_none(
+    make: Make, write: Write, written: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools, new = make("a"), written.with_name("iteration_00002")
+    steps: list[str] = []
+    real = {name: getattr(checkpoint.os, name) for name in ("fsync", "replace")}
+    stop = -1
+
+    def counted(name: str) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            if len(steps) == stop:
+                os._exit(9)  # as a kill: nothing is cleaned up
+            steps.append(name)
+            return real[name](*arguments)
+
+        return call
+
+    for name in real:
+        monkeypatch.setattr(checkpoint.os, name, counted(name))
+    write(new, pools, iteration=2)
+    points, order = len(steps), list(steps)
+    assert order[-2:] == ["replace", "fsync"] and order.count("replace") == 1
+    for stop in (0, points // 2, points - 2, points - 1):
+        shutil.rmtree(new, ignore_errors=True)
+        steps.clear()
+        child = os.fork()
+        if child == 0:
+            write(new, pools, iteration=2)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+        assert read_state(written)["iteration"] == 1
+        assert new.exists() == (stop == points - 1)
+        if new.exists():
+            assert read_state(new)["iteration"] == 2
+    stop = -1
+    shutil.rmtree(new)
+    write(new, pools, iteration=2)  # what was left half-written is no obstacle
+    assert json.loads((new / "state.json").read_text())["iteration"] == 2
+    assert not new.with_name("iteration_00002.tmp").exists()
