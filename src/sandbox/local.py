@@ -32,10 +32,10 @@ class LocalSandbox:
 
     ``workers`` is how many run at a time; further runs wait.  ``imports`` are loaded by the workers in advance and, of
     the installed packages, are the only ones that programs can import ("numpy" for instance).  ``limits`` hold for a
-    run that brings none.  ``isolation`` is ``auto``: bubblewrap where it works, else Landlock and seccomp alone; a named
-    one is required.  A worker that cannot be isolated, or fails its self-test, is :class:`SandboxUnavailable`, unless
-    ``allow_unsafe_execution`` is true: then programs run with the layers that are left, a warning is logged, and
-    :meth:`describe` says ``unsafe``.  Where isolation works, that flag changes nothing.
+    run that brings none.  ``isolation`` is ``auto``: bubblewrap where it works, else Landlock and seccomp alone; a
+    named one is required.  A worker that cannot be isolated, or fails its self-test, is :class:`SandboxUnavailable`,
+    unless ``allow_unsafe_execution`` is true: then programs run with the layers that are left, a warning is logged,
+    and :meth:`describe` says ``unsafe``.  Where isolation works, that flag changes nothing.
 
     A copy of a sandbox is the sandbox itself, so that copies of a world share its workers.  It may be used by several
     event loops, one after the other.

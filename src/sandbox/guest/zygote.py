@@ -44,10 +44,15 @@ def main() -> None:
 
 def _prepare(config: dict[str, Any]) -> Worker:
     die_with_parent()
-    os.environ.clear()
     sys.path += config["site"]
     for name in config["imports"]:
         importlib.import_module(name)
+    if "numpy" in sys.modules:
+        importlib.import_module("numpy.random")  # NumPy loads it late, but a run seeds what is loaded
+    for folder in config["site"]:  # what was not imported does not exist; packages still find their own modules
+        sys.path.remove(folder)
+        sys.path_importer_cache.pop(folder, None)
+    os.environ.clear()
     _add_exit()
     lock_down()
     if len(os.listdir("/proc/self/task")) > 1:
