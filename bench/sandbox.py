@@ -1,7 +1,7 @@
 """The sandbox: runs a second, latency, hostile load, and what is left behind after many runs.
 
 python bench/sandbox.py                          # speed, on one core
-python bench/sandbox.py --leftovers 10000        # processes, descriptors, files, shared memory, memory of the trainer
+python bench/sandbox.py --leftovers 10000        # what 10,000 runs leave behind, and the trainer's memory
 python bench/sandbox.py --repeat 20              # do verdicts ever differ between runs of the same program?
 """
 

@@ -89,6 +89,13 @@ CRASH = {
     "overwrite itself": "open(__file__, 'w')",
     "a cached import": "import py_compile, json\nopen(json.__cached__, 'wb').write(b'x')",
     "memory file": "import os\nos.memfd_create('x')",
+    "write to a library by mapping it": (
+        "import json, mmap\nmmap.mmap(open(json.__file__, 'rb').fileno(), 0, access=mmap.ACCESS_WRITE)[0] = 0"
+    ),
+    "let itself be traced": LIBC + "result = libc.prctl(4, 1, 0, 0, 0)" + CHECK,
+    "outlive its parent's end": LIBC + "result = libc.prctl(1, 0, 0, 0, 0)" + CHECK,
+    "adopt a thread's priority": "import os\nos.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))",
+    "pass a descriptor on": "import socket\na, b = socket.socketpair()\nsocket.send_fds(a, [b'x'], [1])",
     "grow its input": "import os\nos.write(0, b'x')",
     "terminal injection": "import fcntl\nfcntl.ioctl(0, 0x5412, b'x')",
     "disk": "import os\nos.posix_fallocate(os.open('/dev/sda', os.O_WRONLY), 0, 1 << 30)",

@@ -23,6 +23,10 @@ SLOW = {
     "at exit": "import atexit\n@atexit.register\ndef g():\n    while True: pass",
     "while compiling": "x = " + " + ".join(["1"] * 200_000),
     "in a finaliser": "class A:\n    def __del__(self):\n        while True: pass\nA()",
+    "its first thread ended": (
+        "import ctypes, threading\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()\n"
+        "ctypes.CDLL(None).syscall(60, 0)"
+    ),
     "a thread that outlives it": "import threading, time\nthreading.Thread(target=time.sleep, args=(99,)).start()",
 }
 

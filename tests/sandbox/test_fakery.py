@@ -150,6 +150,25 @@ async def test_a_program_reads_and_prints(sandbox: LocalSandbox) -> None:
     assert (result.verdict, result.text, result.value) == ("ok", "4242\n", NO_VALUE)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import sys\nprint(42)\nsys.stdout.close()",
+        "import sys, io\nprint(42)\nsys.stdout = io.StringIO()\nprint(43)",
+        "import sys\nprint(42)\nsys.stdout = None",
+        "import contextlib, io\nwith contextlib.redirect_stdout(io.StringIO()) as s: print(43)\nprint(42)",
+        "import os\nos.write(1, b'42\\n')\nos.close(1)",
+        "import threading\nthreading.Timer(0.01, print, (42,)).start()",
+        "import atexit\natexit.register(print, 42)\nquit()",
+        "import sys\nfor line in sys.stdin: print(int(line) * 21)",
+        "print(int(open(0).read()) * 21)",
+    ],
+)
+async def test_output_is_complete_as_in_python_itself(sandbox: LocalSandbox, source: str) -> None:
+    result = await sandbox.run(Job(source, stdin="2\n"))
+    assert (result.verdict, result.text) == ("ok", "42\n"), result.errors
+
+
 async def test_a_traceback_shows_the_program_only(sandbox: LocalSandbox) -> None:
     result = await sandbox.run(Job("def g():\n    return 1 / 0\ng()"))
     assert result.errors.startswith('Traceback (most recent call last):\n  File "<program>", line 3, in <module>\n')

@@ -62,8 +62,15 @@ def _run(job: dict[str, Any]) -> int:
         code = _status(stop.code)
     if entry is None:
         atexit._run_exitfuncs()
-    sys.stdout.flush()
+    _flush()
     return code
+
+
+def _flush() -> None:
+    """Write out what is printed and not yet written, also by the first stream where a program put another in place."""
+    for stream in (sys.stdout, sys.__stdout__):
+        if stream is not None and not stream.closed:
+            stream.flush()
 
 
 def _streams() -> None:
@@ -116,7 +123,7 @@ def _status(code: object) -> int:
 def _report(error: BaseException) -> int:
     """Write the traceback, from the program's first frame on, to stderr; the exit status."""
     try:
-        sys.stdout.flush()
+        _flush()
         trace = error.__traceback__
         while trace is not None and not trace.tb_frame.f_code.co_filename.startswith("<"):
             trace = trace.tb_next
