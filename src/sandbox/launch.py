@@ -100,6 +100,7 @@ def start(plan: Plan) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a worker; its process and the trainer's end of its socket.  The worker is not yet ready."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
+        ours.send(plan.config())  # it waits there, and cannot fail, however soon the process ends
         process = subprocess.Popen(
             plan.command(),
             stdin=theirs.fileno(),
@@ -112,7 +113,6 @@ def start(plan: Plan) -> tuple[subprocess.Popen[bytes], socket.socket]:
             extra_groups=None if plan.user is None else [],
             start_new_session=True,
         )
-    ours.send(plan.config())
     ours.setblocking(False)
     return process, ours
 

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Final
 
@@ -116,7 +116,8 @@ class Worker:
     def _stopper(self, run: int) -> Callable[[], None]:
         def stop() -> None:
             if self.alive and run == self._run:
-                self._control.send(pack_stop(run))
+                with suppress(ConnectionError):  # the worker is dead, and waiting for its reply will tell
+                    self._control.send(pack_stop(run))
 
         return stop
 
