@@ -1,0 +1,69 @@
+"""Reading a pipe that an untrusted process writes: bounded memory, whatever comes."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+_CHUNK = 1 << 16
+
+
+class Drain:
+    """Keeps the first ``keep`` bytes, counts the rest, and calls ``overflow`` once when more than ``limit`` came."""
+
+    def __init__(self, keep: int, limit: int, overflow: Callable[[], None]) -> None:
+        self.total = 0
+        self._keep, self._limit, self._overflow = keep, limit, overflow
+        self._data = bytearray()
+        self._loop = asyncio.get_running_loop()
+        self.ended = self._loop.create_future()
+        self._fd, self._write_end = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._fd, False)
+        self._loop.add_reader(self._fd, self._read)
+
+    @property
+    def write_end(self) -> int:
+        """The descriptor to hand to the process that writes."""
+        return self._write_end
+
+    @property
+    def data(self) -> bytes:
+        """What was kept."""
+        return bytes(self._data)
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether more than the limit came."""
+        return self.total > self._limit
+
+    @property
+    def truncated(self) -> bool:
+        """Whether more came than was kept."""
+        return self.total > self._keep
+
+    def close_write_end(self) -> None:
+        """Close our copy of the write end, so that the pipe ends with its writer."""
+        if self._write_end >= 0:
+            os.close(self._write_end)
+            self._write_end = -1
+
+    def close(self) -> None:
+        """Stop reading and close both ends."""
+        self.close_write_end()
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+
+    def _read(self) -> None:
+        chunk = os.read(self._fd, _CHUNK)
+        if not chunk:
+            self._loop.remove_reader(self._fd)
+            if not self.ended.done():
+                self.ended.set_result(None)
+            return
+        before, self.total = self.overflowed, self.total + len(chunk)
+        self._data += chunk[: max(self._keep - len(self._data), 0)]
+        if self.overflowed and not before:
+            self._overflow()

@@ -1,0 +1,66 @@
+"""How a forked process gives up its rights before it touches a program."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+from collections.abc import Sequence
+from typing import Final
+
+from .kernel import Landlock, Seccomp, landlock_restrict
+from .wire import Request
+
+STDIN, STDOUT, STDERR, VALUE, PAYLOAD, READY, RULES = range(7)
+_STACK: Final = 8 << 20
+_CPU_BACKSTOP_S: Final = 2  # whole seconds above the judged limit, which the worker keeps to the millisecond
+
+
+class Confinement:
+    """The layers that every run is put under; what is ``None`` is left out (unsafe execution only)."""
+
+    def __init__(self, landlock: Landlock | None, seccomp: Seccomp | None) -> None:
+        self._landlock, self._seccomp = landlock, seccomp
+
+    def apply(self, request: Request, files: Sequence[int], ready: int, mapped: int) -> None:
+        """Take the five ``files`` of a request as 0 to 4, close all others, and restrict this process.
+
+        ``mapped`` is the address space of the worker, in bytes, which the program's memory comes on top of.  Writes one
+        byte to ``ready`` at the end.  Raises ``OSError`` when a layer cannot be applied.
+        """
+        os.setsid()
+        self._take(files, ready)
+        _limit(request, mapped)
+        if self._landlock is not None:
+            landlock_restrict(RULES)
+            os.close(RULES)
+        if self._seccomp is not None:
+            self._seccomp.install()
+        os.write(READY, b"1")
+        os.close(READY)
+
+    def _take(self, files: Sequence[int], ready: int) -> None:
+        wanted = [*files, ready] + ([self._landlock.fd] if self._landlock is not None else [])
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 64) for fd in wanted]  # out of the way of 0 to 6
+        for target, fd in enumerate(high):
+            os.dup2(fd, target)
+        os.closerange(len(high), 1 << 16)
+
+
+def _limit(request: Request, mapped: int) -> None:
+    cpu = int(request.cpu_s) + _CPU_BACKSTOP_S
+    limits = {
+        resource.RLIMIT_AS: mapped + request.memory,
+        resource.RLIMIT_CPU: cpu,
+        resource.RLIMIT_STACK: _STACK,
+        resource.RLIMIT_FSIZE: 0,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: 64,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_RTPRIO: 0,
+    }
+    for kind, value in limits.items():
+        hard = resource.getrlimit(kind)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))

@@ -1,0 +1,127 @@
+"""The kernel's own restrictions, by ctypes: Landlock, seccomp, capabilities, prctl."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import stat
+from collections.abc import Iterable
+from typing import Any, Final
+
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
+_SECCOMP_MODE_FILTER = 2
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # Landlock; the same numbers on every architecture
+_RULESET_VERSION, _PATH_BENEATH = 1, 1
+_CAPABILITY_VERSION_3 = 0x20080522
+
+_WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 14
+_RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
+"""Landlock version -> how many of the rights over files it knows."""
+
+
+@functools.cache
+def _libc() -> Any:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+class _RulesetAttr(ctypes.Structure):
+    _fields_ = (("fs", ctypes.c_uint64), ("net", ctypes.c_uint64), ("scoped", ctypes.c_uint64))
+
+
+class _PathBeneath(ctypes.Structure):
+    _pack_ = 1
+    _layout_ = "ms"  # what a packed structure is named from Python 3.14 on
+    _fields_ = (("access", ctypes.c_uint64), ("parent", ctypes.c_int32))
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"{what}: {os.strerror(code)}")
+    return result
+
+
+def _prctl(option: int, value: int, what: str) -> None:
+    zero = ctypes.c_ulong(0)
+    _checked(_libc().prctl(ctypes.c_int(option), ctypes.c_ulong(value), zero, zero, zero), what)
+
+
+def die_with_parent() -> None:
+    """Ask the kernel to kill this process when its parent ends."""
+    _prctl(_PR_SET_PDEATHSIG, 9, "PR_SET_PDEATHSIG")
+
+
+def lock_down() -> None:
+    """No new privileges by any exec, no capabilities, and nobody of the same user may look into this process."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    _checked(_libc().capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    _prctl(_PR_SET_DUMPABLE, 0, "PR_SET_DUMPABLE")
+
+
+def landlock_abi() -> int:
+    """The version of Landlock that this kernel has; 0 where it has none."""
+    version: int = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_RULESET_VERSION))
+    return max(version, 0)
+
+
+class Landlock:
+    """Rules that a process can put on itself: read what is listed, write to ``/dev/null``, and no other file at all.
+
+    From version 4 also no TCP, from version 6 no abstract Unix socket and no signal to a process outside.
+    """
+
+    def __init__(self) -> None:
+        self.abi = landlock_abi()
+        if not self.abi:
+            raise OSError("the kernel has no Landlock")
+        self._handled = (1 << _RIGHTS[min(self.abi, 5)]) - 1
+        rules = _RulesetAttr(self._handled, 3 if self.abi >= 4 else 0, 3 if self.abi >= 6 else 0)
+        size = 8 if self.abi < 4 else 16 if self.abi < 6 else 24
+        create = _libc().syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), ctypes.c_uint32(0))
+        self.fd = _checked(create, "landlock_create_ruleset")
+
+    def allow(self, readable: Iterable[str], listable: Iterable[str]) -> None:
+        """Allow reading files and folders with all below, listing folders, and ``/dev/null``; missing ones are left."""
+        for path in readable:
+            self._rule(path, _READ_FILE | _READ_DIR)
+        for path in listable:
+            self._rule(path, _READ_DIR)
+        self._rule("/dev/null", _READ_FILE | _WRITE_FILE | _TRUNCATE)
+
+    def _rule(self, path: str, access: int) -> None:
+        try:
+            fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return
+        try:
+            if not stat.S_ISDIR(os.fstat(fd).st_mode):
+                access &= ~_READ_DIR
+            rule = _PathBeneath(access & self._handled, fd)
+            add = _libc().syscall(_ADD_RULE, self.fd, _PATH_BENEATH, ctypes.byref(rule), ctypes.c_uint32(0))
+            _checked(add, f"landlock_add_rule({path})")
+        finally:
+            os.close(fd)
+
+
+def landlock_restrict(fd: int) -> None:
+    """Put the rules behind ``fd`` on this process, for good."""
+    _checked(_libc().syscall(_RESTRICT_SELF, fd, ctypes.c_uint32(0)), "landlock_restrict_self")
+
+
+class Seccomp:
+    """A filter of system calls; ``bpf`` as libseccomp exports it."""
+
+    def __init__(self, bpf: bytes) -> None:
+        self._code = ctypes.create_string_buffer(bpf, len(bpf))
+        self._program = _Program(len(bpf) // 8, ctypes.addressof(self._code))
+
+    def install(self) -> None:
+        """Put the filter on this process, for good."""
+        program = ctypes.byref(self._program)
+        _checked(_libc().prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), program), "PR_SET_SECCOMP")

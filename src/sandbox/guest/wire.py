@@ -1,0 +1,82 @@
+"""What trainer and worker say to each other: datagrams of fixed layout over a Unix socket."""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple, Self
+
+FILES: Final = 5
+"""A request carries five file descriptors: payload, stdin, stdout, stderr, value."""
+
+MEMORY_EXIT: Final = 86
+"""The exit status after an uncaught ``MemoryError``.  A program may forge it: it gains nothing by that."""
+
+MESSAGE_BYTES: Final = 1 << 17
+
+
+class Cause(IntEnum):
+    """Why a run ended, as the worker saw it."""
+
+    ENDED = 0  # by itself, or by a signal of the kernel
+    CPU = 1  # killed: its CPU time was used up
+    IDLE = 2  # killed: it waited too long
+    STOPPED = 3  # killed: the trainer asked for it
+    STARVED = 4  # killed: the machine gave it no time
+    UNPREPARED = 5  # a restriction could not be applied: the program was never started
+
+
+class Request(NamedTuple):
+    """Times in seconds, memory in bytes above what the worker itself has mapped."""
+
+    run: int
+    cpu_s: float
+    idle_s: float
+    backstop_s: float
+    memory: int
+
+    def pack(self) -> bytes:
+        return _REQUEST.pack(*self)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Self:
+        return cls(*_REQUEST.unpack(data))
+
+
+class Reply(NamedTuple):
+    """``status`` as ``waitpid`` gives it; times in seconds; ``peak`` in bytes above the worker's own memory."""
+
+    run: int
+    cause: Cause
+    status: int
+    cpu_s: float
+    wall_s: float
+    peak: int
+
+    def pack(self) -> bytes:
+        return _REPLY.pack(*self)
+
+    @classmethod
+    def unpack(cls, data: bytes) -> Self:
+        run, cause, status, cpu_s, wall_s, peak = _REPLY.unpack(data)
+        return cls(run, Cause(cause), status, cpu_s, wall_s, peak)
+
+
+_REQUEST = struct.Struct("<QdddQ")
+_REPLY = struct.Struct("<QIiddQ")
+_STOP = struct.Struct("<Q")
+
+
+def pack_stop(run: int) -> bytes:
+    """Tell the worker to kill ``run``; ignored when it has ended."""
+    return _STOP.pack(run)
+
+
+def is_stop(data: bytes, run: int) -> bool:
+    """Whether ``data`` asks to kill ``run``."""
+    return len(data) == _STOP.size and _STOP.unpack(data)[0] == run
+
+
+def is_request(data: bytes) -> bool:
+    """Whether ``data`` is a request (a stop that came late is not)."""
+    return len(data) == _REQUEST.size

@@ -1,0 +1,178 @@
+"""The worker: a small interpreter that has imported what programs need, and forks once for every run.
+
+It is started by exec with an empty environment, never reads a program, its input or its answer (the descriptors go
+through unread), runs one program at a time, and ends when the trainer's end of its socket closes.
+"""
+
+from __future__ import annotations
+
+import base64
+import gc
+import importlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any, NoReturn
+
+from . import wire
+from .confine import Confinement
+from .kernel import Landlock, Seccomp, die_with_parent, lock_down
+from .paths import package_folders, standard_library
+from .program import run_payload
+from .wire import Cause, Reply, Request
+
+_PAGE = resource.getpagesize()
+
+
+def main() -> None:
+    """Serve runs over the socket that is this process's standard input."""
+    control = socket.socket(fileno=0)
+    config = json.loads(control.recv(wire.MESSAGE_BYTES))
+    try:
+        worker = _prepare(config)
+    except (OSError, ImportError, ValueError) as error:
+        control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+        return
+    control.send(json.dumps({"landlock_abi": worker.landlock_abi}).encode())
+    worker.serve(control)
+
+
+def _prepare(config: dict[str, Any]) -> Worker:
+    die_with_parent()
+    sys.path += config["site"]
+    for name in config["imports"]:
+        importlib.import_module(name)
+    if "numpy" in sys.modules:
+        importlib.import_module("numpy.random")  # NumPy loads it late, but a run seeds what is loaded
+    for folder in config["site"]:  # what was not imported does not exist; packages still find their own modules
+        sys.path.remove(folder)
+        sys.path_importer_cache.pop(folder, None)
+    os.environ.clear()
+    _add_exit()
+    lock_down()
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise ValueError(f"one of the imports {', '.join(config['imports'])} starts threads, so runs cannot be forked")
+    landlock = Landlock() if config["landlock"] else None
+    if landlock is not None:
+        readable, listable = standard_library()
+        landlock.allow([*readable, *package_folders(config["site"])], listable)
+    seccomp = Seccomp(base64.b64decode(config["seccomp"])) if config["seccomp"] else None
+    for fd in (1, 2):
+        os.set_inheritable(fd, False)
+    gc.collect()
+    gc.freeze()
+    return Worker(Confinement(landlock, seccomp), landlock.abi if landlock is not None else 0)
+
+
+def _add_exit() -> None:
+    """``exit`` and ``quit``, which the ``site`` module would have added."""
+    import _sitebuiltins
+    import builtins
+
+    for name in ("exit", "quit"):
+        setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
+
+
+class Worker:
+    """One run at a time, each in a process of its own."""
+
+    def __init__(self, confinement: Confinement, landlock_abi: int) -> None:
+        self.landlock_abi = landlock_abi
+        self._confinement = confinement
+        mapped, resident = (int(pages) * _PAGE for pages in _read("/proc/self/statm").split()[:2])
+        self._mapped, self._resident = mapped, resident
+
+    def serve(self, control: socket.socket) -> None:
+        """Until the trainer closes its end."""
+        while True:
+            data, files, _, _ = socket.recv_fds(control, wire.MESSAGE_BYTES, wire.FILES)
+            if not data:
+                return
+            if wire.is_request(data):
+                control.send(self._run(Request.unpack(data), files, control).pack())
+
+    def _run(self, request: Request, files: list[int], control: socket.socket) -> Reply:
+        begin = time.monotonic()
+        ready, ready_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            self._become(request, files, ready_end)
+        for fd in (*files, ready_end):
+            os.close(fd)
+        cause = _supervise(pid, request, control, begin)
+        _, status, usage = os.wait4(pid, 0)
+        prepared = os.read(ready, 1)
+        os.close(ready)
+        cpu_s, wall_s = usage.ru_utime + usage.ru_stime, time.monotonic() - begin
+        peak = max(usage.ru_maxrss * 1024 - self._resident, 0)
+        return Reply(request.run, cause if prepared else Cause.UNPREPARED, status, cpu_s, wall_s, peak)
+
+    def _become(self, request: Request, files: list[int], ready: int) -> NoReturn:
+        """In the forked process: give up all rights, then run the program."""
+        try:
+            self._confinement.apply(request, files, ready, self._mapped)
+            gc.enable()
+        except BaseException:  # nothing may return into the worker's loop; no byte was written to `ready`
+            os._exit(1)
+        run_payload()
+
+
+def _supervise(pid: int, request: Request, control: socket.socket, begin: float) -> Cause:
+    """Wait for ``pid`` to end and kill it when a limit is reached; what ended it."""
+    clock = (~pid << 3) | 2  # the CPU clock of a process, as clock_getcpuclockid(3) makes it
+    pidfd = os.pidfd_open(pid)
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    poll.register(control, select.POLLIN)
+    cause, wait_s = Cause.ENDED, min(request.cpu_s, request.idle_s)
+    while True:
+        events = dict(poll.poll(wait_s * 1000 + 1))
+        if pidfd in events:
+            break
+        if control.fileno() in events:
+            data = control.recv(wire.MESSAGE_BYTES)
+            if data and not wire.is_stop(data, request.run):
+                continue
+            cause = Cause.STOPPED
+        else:
+            cpu_s, wall_s = time.clock_gettime(clock), time.monotonic() - begin
+            idle_s = wall_s - cpu_s - _delay(pid)
+            if cpu_s >= request.cpu_s:
+                cause = Cause.CPU
+            elif idle_s >= request.idle_s:
+                cause = Cause.IDLE
+            elif wall_s >= request.backstop_s:
+                cause = Cause.STARVED
+            wait_s = min(request.cpu_s - cpu_s, request.idle_s - max(idle_s, 0), request.backstop_s - wall_s)
+        if cause is not Cause.ENDED:
+            _kill(pid, pidfd)
+            break
+    os.close(pidfd)
+    return cause
+
+
+def _kill(pid: int, pidfd: int) -> None:
+    """Kill the run and whatever it left in its process group (without seccomp it may have forked)."""
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+def _delay(pid: int) -> float:
+    """Seconds that ``pid`` was ready to run and had no core, where the kernel tells."""
+    try:
+        return int(_read(f"/proc/{pid}/schedstat").split()[1]) * 1e-9
+    except (OSError, IndexError):
+        return 0.0
+
+
+def _read(path: str) -> str:
+    with open(path, encoding="ascii") as file:
+        return file.read()

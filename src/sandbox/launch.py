@@ -1,0 +1,138 @@
+"""Starting a worker process: which isolation this machine has, and the command line that gives it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from .base import SandboxUnavailable
+from .guest.kernel import landlock_abi
+from .policy import compiled, unavailable
+
+Isolation = Literal["bubblewrap", "landlock", "unsafe"]
+"""``bubblewrap``: namespaces around Landlock and seccomp.  ``landlock``: Landlock and seccomp.  ``unsafe``: less."""
+
+NOBODY: Final = 65534
+_FOLDER: Final = Path(__file__).parent
+_START: Final = "import sys; sys.path.append({folder!r}); from guest.zygote import main; sys.path.pop(); main()"
+_ENVIRONMENT: Final = {
+    "PYTHONHASHSEED": "0",
+    "MALLOC_ARENA_MAX": "1",  # address space, which memory limits count, does not depend on the number of threads
+    **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")},
+}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How workers of one sandbox are started."""
+
+    isolation: Isolation
+    imports: tuple[str, ...]
+    landlock: bool = True
+    seccomp: bytes = b""
+
+    @property
+    def interpreter(self) -> str:
+        """The interpreter behind a virtual environment, whose packages come in by ``site`` alone."""
+        return os.path.realpath(sys.executable)
+
+    @property
+    def site(self) -> list[str]:
+        """Where installed packages lie."""
+        return sorted({os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")})
+
+    @property
+    def user(self) -> int | None:
+        """Root starts workers as nobody, where nobody can reach the interpreter; else as itself, less all rights."""
+        if os.geteuid() != 0:
+            return None
+        needed = [self.interpreter, sys.base_prefix, str(_FOLDER), *(self.site if self.imports else ())]
+        return NOBODY if all(_open_to_all(Path(path)) for path in needed) else None
+
+    def command(self) -> list[str]:
+        """The worker's command line."""
+        start = _START.format(folder=str(_FOLDER))
+        python = [self.interpreter, "-P", "-s", "-S", "-B", "-X", "utf8", "-c", start]
+        return [*_bubblewrap(self), *python] if self.isolation == "bubblewrap" else python
+
+    def config(self) -> bytes:
+        """The worker's first message."""
+        seccomp = base64.b64encode(self.seccomp).decode()
+        settings = {"imports": self.imports, "site": self.site, "landlock": self.landlock, "seccomp": seccomp}
+        return json.dumps(settings).encode()
+
+
+def unsafe_reason() -> str | None:
+    """Why untrusted programs cannot be run safely here; ``None`` where they can."""
+    if not landlock_abi():
+        return "the kernel has no Landlock (it takes Linux 5.13 or newer, and a container profile that permits it)"
+    return unavailable()
+
+
+def plan(isolation: Isolation, imports: Sequence[str]) -> Plan:
+    """The plan for ``isolation``; ``unsafe`` keeps the layers that there are.
+
+    Raises :class:`SandboxUnavailable` where a layer of the others is missing.
+    """
+    abi, no_seccomp = landlock_abi(), unavailable()
+    if isolation == "unsafe":
+        return Plan(isolation, tuple(imports), landlock=abi > 0, seccomp=b"" if no_seccomp else compiled(abi or 1))
+    reason = unsafe_reason()
+    if reason:
+        raise SandboxUnavailable(reason)
+    if isolation == "bubblewrap" and shutil.which("bwrap") is None:
+        raise SandboxUnavailable("bubblewrap is not installed (no `bwrap` on the path)")
+    return Plan(isolation, tuple(imports), seccomp=compiled(abi))
+
+
+def start(plan: Plan) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a worker; its process and the trainer's end of its socket.  The worker is not yet ready."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        ours.send(plan.config())  # it waits there, and cannot fail, however soon the process ends
+        process = subprocess.Popen(
+            plan.command(),
+            stdin=theirs.fileno(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=_ENVIRONMENT,
+            cwd="/",
+            user=plan.user,
+            group=plan.user,
+            extra_groups=None if plan.user is None else [],
+            start_new_session=True,
+        )
+    ours.setblocking(False)
+    return process, ours
+
+
+def _bubblewrap(plan: Plan) -> list[str]:
+    """Own namespaces, no network, a read-only view of the interpreter and what it needs, nothing else."""
+    arguments = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    arguments += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox", "--chdir", "/"]
+    for path in ("/usr", "/lib", "/lib64", "/etc/ld.so.cache"):
+        if os.path.islink(path):
+            arguments += ["--symlink", os.readlink(path), path]
+        elif os.path.exists(path):
+            arguments += ["--ro-bind", path, path]
+    for path in (os.path.realpath(sys.base_prefix), os.path.dirname(plan.interpreter), str(_FOLDER), *plan.site):
+        if not path.startswith("/usr/"):
+            arguments += ["--ro-bind", path, path]
+    return [*arguments, "--dev", "/dev", "--proc", "/proc", "--remount-ro", "/", "--"]
+
+
+def _open_to_all(path: Path) -> bool:
+    """Whether every user may pass through the folders above ``path`` and read it."""
+    parents = all(parent.stat().st_mode & stat.S_IXOTH for parent in path.resolve().parents)
+    return parents and bool(path.stat().st_mode & stat.S_IROTH)

@@ -1,0 +1,208 @@
+"""A pool of worker processes on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Final, Literal, Self
+
+from . import selftest
+from .base import Job, Limits, Result, SandboxUnavailable, Verdict
+from .guest.kernel import landlock_abi
+from .launch import Isolation, Plan, plan
+from .worker import Worker, WorkerDied
+
+_log = logging.getLogger(__name__)
+_ATTEMPTS: Final = 3
+
+STANDARD_IMPORTS: Final = tuple(
+    """abc array ast asyncio base64 bisect calendar cmath collections contextlib copy csv dataclasses datetime decimal
+    enum fractions functools hashlib heapq io itertools json keyword math numbers operator os pprint queue random re
+    statistics string struct sys textwrap threading time traceback types typing unicodedata uuid""".split()
+)
+"""What programs import most: loaded once by the worker, not by every run."""
+
+
+class LocalSandbox:
+    """Workers on this machine, each a fork server that runs one program at a time, started when first needed.
+
+    ``workers`` is how many run at a time; further runs wait.  ``imports`` are loaded by the workers in advance and, of
+    the installed packages, are the only ones that programs can import ("numpy" for instance).  ``limits`` hold for a
+    run that brings none.  ``isolation`` is ``auto``: bubblewrap where it works, else Landlock and seccomp alone; a
+    named one is required.  A worker that cannot be isolated, or fails its self-test, is :class:`SandboxUnavailable`,
+    unless ``allow_unsafe_execution`` is true: then programs run with the layers that are left, a warning is logged,
+    and :meth:`describe` says ``unsafe``.  Where isolation works, that flag changes nothing.
+
+    A copy of a sandbox is the sandbox itself, so that copies of a world share its workers.  It may be used by several
+    event loops, one after the other.
+    """
+
+    def __init__(
+        self,
+        workers: int = 2,
+        *,
+        imports: Sequence[str] = (),
+        limits: Limits | None = None,
+        isolation: Literal["auto", "bubblewrap", "landlock"] = "auto",
+        allow_unsafe_execution: bool = False,
+    ) -> None:
+        if sys.platform != "linux":
+            raise SandboxUnavailable(f"the sandbox needs Linux (Landlock, seccomp), this is {sys.platform}")
+        if workers < 1:
+            raise ValueError(f"sandbox workers must be at least 1, got {workers}")
+        if isolation not in ("auto", "bubblewrap", "landlock"):
+            raise ValueError(f"sandbox isolation must be auto, bubblewrap or landlock, got {isolation!r}")
+        self.workers = workers
+        self.limits = limits or Limits()
+        self.verdicts: Counter[Verdict] = Counter()
+        """How runs ended, ``INFRA`` after the last attempt only."""
+        self.restarts = 0
+        """How many workers died and were replaced."""
+        self._imports = (*STANDARD_IMPORTS, *imports)
+        self._isolations: tuple[Isolation, ...] = ("bubblewrap", "landlock") if isolation == "auto" else (isolation,)
+        self._allow_unsafe = allow_unsafe_execution
+        self._plan: Plan | None = None
+        self._idle: list[Worker] = []
+        self._busy: set[Worker] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    async def start(self) -> None:
+        """Find the isolation that works and start the first worker; the first run does so by itself.
+
+        Raises :class:`SandboxUnavailable`.
+        """
+        async with self._turn():
+            if self._plan is None:
+                worker = await self._first()
+                self._idle.append(worker)
+
+    async def run(self, job: Job, limits: Limits | None = None) -> Result:
+        """Run ``job`` in a process of its own; waits for a free worker.
+
+        A worker that dies is replaced and the run repeated; after three attempts its verdict is ``INFRA``.  Raises
+        :class:`SandboxUnavailable` where no worker can be started, ``TypeError`` where arguments are not JSON.
+        """
+        await self.start()
+        limits = limits or self.limits
+        result = Result(Verdict.INFRA)
+        for _ in range(_ATTEMPTS):
+            async with self._worker() as worker:
+                try:
+                    result = await worker.run(job, limits)
+                except WorkerDied as error:
+                    self.restarts += 1
+                    result = Result(Verdict.INFRA, detail=str(error))
+                    _log.warning("a sandbox worker died and is replaced: %s", error)
+            if result.verdict is not Verdict.INFRA:
+                break
+        self.verdicts[result.verdict] += 1
+        return result
+
+    def describe(self) -> dict[str, object]:
+        """What protects the trainer: JSON for a run's metadata.  Raises ``RuntimeError`` before the first start."""
+        if self._plan is None:
+            raise RuntimeError("the sandbox is not started: await its start() first")
+        layers: Mapping[str, bool] = {
+            "bubblewrap": self._plan.isolation == "bubblewrap",
+            "landlock": self._plan.landlock,
+            "seccomp": bool(self._plan.seccomp),
+        }
+        return {
+            "isolation": self._plan.isolation,
+            "unsafe": self._plan.isolation == "unsafe",
+            "layers": [name for name, applies in layers.items() if applies],
+            "landlock_abi": landlock_abi(),
+            "runs_as_nobody": self._plan.user is not None,
+            "workers": self.workers,
+        }
+
+    async def close(self) -> None:
+        """End all workers; runs that are still going on raise."""
+        self._closed = True
+        for worker in (*self._idle, *self._busy):
+            worker.close()
+        self._idle.clear()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """One at a time, in the running event loop."""
+        if self._closed:
+            raise RuntimeError("the sandbox is closed")
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            self._loop, self._starting = loop, asyncio.Lock()
+            self._free = asyncio.Semaphore(self.workers)
+        async with self._starting:
+            yield
+
+    @asynccontextmanager
+    async def _worker(self) -> AsyncIterator[Worker]:
+        """A worker that nobody else uses, fresh where none is idle; back to the idle ones if it lives."""
+        async with self._free:
+            worker = self._idle.pop() if self._idle else await self._fresh(self._settled)
+            self._busy.add(worker)
+            try:
+                yield worker
+            finally:
+                self._busy.discard(worker)
+                if worker.alive and not self._closed:
+                    self._idle.append(worker)
+                else:
+                    worker.close()
+
+    @property
+    def _settled(self) -> Plan:
+        assert self._plan is not None, "start() comes before the first worker"
+        return self._plan
+
+    async def _first(self) -> Worker:
+        """The first worker, by the strongest isolation that works; settles the plan."""
+        reasons = []
+        for isolation in self._isolations:
+            try:
+                candidate = plan(isolation, self._imports)
+                worker = await self._fresh(candidate)
+            except SandboxUnavailable as error:
+                reasons.append(str(error))
+                continue
+            if reasons:
+                _log.warning("the sandbox runs with %s: %s", isolation, "; ".join(reasons))
+            self._plan = candidate
+            return worker
+        if not self._allow_unsafe:
+            raise SandboxUnavailable(f"{'; '.join(reasons)}. Nothing untrusted is run without isolation")
+        candidate = plan("unsafe", self._imports)
+        worker = await self._fresh(candidate)
+        _log.warning("UNSAFE: untrusted programs run without full isolation (%s)", "; ".join(reasons))
+        self._plan = candidate
+        return worker
+
+    async def _fresh(self, plan: Plan) -> Worker:
+        worker = Worker(plan)
+        try:
+            await worker.ready()
+            await (selftest.check_function if plan.isolation == "unsafe" else selftest.check)(worker)
+        except BaseException as error:
+            worker.close()
+            if isinstance(error, WorkerDied):
+                raise SandboxUnavailable(str(error)) from error
+            raise
+        return worker

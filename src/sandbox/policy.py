@@ -1,0 +1,147 @@
+"""Which system calls a program may make: an allow-list, compiled by libseccomp to what the kernel loads.
+
+A program is one process that computes.  It may read what Landlock allows, write to the descriptors it was given, and
+use memory, threads, clocks and signals to itself by way of exceptions.  Calls that make processes, reach a network or
+look into other processes kill it, so that the attempt is a kernel fact; calls that only change the world around it fail
+with EPERM; whatever is not named does not exist (ENOSYS), as on an older kernel.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import platform
+from typing import Any, Final
+
+from .base import SandboxUnavailable
+
+MACHINES: Final = ("x86_64", "aarch64")
+
+ALLOWED: Final = """
+read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 close close_range lseek
+mmap mprotect munmap mremap madvise brk msync mincore membarrier
+fstat stat lstat newfstatat statx fstatfs access faccessat faccessat2 readlink readlinkat getcwd getdents getdents64
+dup dup2 dup3 futex futex_waitv set_robust_list get_robust_list rseq set_tid_address
+exit exit_group restart_syscall gettid getpid getppid getuid geteuid getgid getegid getresuid getresgid getgroups
+getpgid getpgrp getsid sched_yield sched_getaffinity sched_getparam sched_getscheduler sched_get_priority_max
+sched_get_priority_min getpriority getrlimit getrusage sysinfo getcpu uname times time gettimeofday clock_gettime
+clock_getres clock_nanosleep nanosleep getrandom umask
+sigaltstack rt_sigaction rt_sigprocmask rt_sigreturn rt_sigpending rt_sigtimedwait rt_sigsuspend pause alarm
+setitimer getitimer poll ppoll select pselect6 epoll_create epoll_create1 epoll_ctl epoll_wait epoll_pwait epoll_pwait2
+eventfd2 pipe pipe2 shutdown getsockopt getsockname recvfrom recvmsg
+""".split()
+
+REFUSED: Final = """
+kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo setsid setpgid setpriority
+setuid setgid setreuid setregid setresuid setresgid setfsuid setfsgid setgroups capset setrlimit seccomp personality
+chmod fchmod fchmodat fchmodat2 chown fchown lchown fchownat utime utimes utimensat futimesat
+setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr
+symlink symlinkat link linkat mkdir mkdirat mknod mknodat unlink unlinkat rmdir rename renameat renameat2
+truncate ftruncate fallocate chdir fchdir memfd_create memfd_secret sched_setaffinity sched_setscheduler sched_setparam
+mlock mlock2 mlockall sendmsg sendmmsg setsockopt
+""".split()
+
+FATAL: Final = """
+fork vfork execve execveat socket connect bind listen accept accept4
+ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp pidfd_open pidfd_getfd pidfd_send_signal
+io_uring_setup io_uring_enter io_uring_register io_setup io_submit bpf perf_event_open userfaultfd
+add_key request_key keyctl mount umount2 move_mount open_tree fsopen fsconfig fsmount fspick mount_setattr pivot_root
+chroot unshare setns init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff
+acct settimeofday clock_settime clock_adjtime adjtimex sethostname setdomainname quotactl syslog iopl ioperm
+open_by_handle_at name_to_handle_at fanotify_init landlock_create_ruleset landlock_add_rule landlock_restrict_self
+shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl semtimedop mq_open mq_unlink
+""".split()
+
+_FCNTL: Final = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034)  # descriptors, flags, locks, sizes, seals; no signals
+_IOCTL: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # terminal? its size, FIONREAD, FIONBIO, cloexec
+_PRCTL: Final = (3, 15, 16, 0x53564D41)  # dumpable?, a thread's name, names of mappings (malloc)
+_CLONE_THREAD, _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 0x10000, 1, 1, 0xF
+
+
+def unavailable() -> str | None:
+    """Why no filter can be compiled here; ``None`` where it can."""
+    if platform.machine() not in MACHINES:
+        return f"the seccomp policy is written for {' and '.join(MACHINES)}, not for {platform.machine()}"
+    try:
+        import pyseccomp  # noqa: F401
+    except (ImportError, RuntimeError, OSError) as error:
+        return f"pyseccomp with the system library libseccomp2 is needed: {error}"
+    return None
+
+
+@functools.cache
+def compiled(landlock_abi: int) -> bytes:
+    """The filter as BPF; where Landlock is older than version 3, opening with O_TRUNC is refused too.
+
+    Raises :class:`SandboxUnavailable` where it cannot be compiled.
+    """
+    reason = unavailable()
+    if reason:
+        raise SandboxUnavailable(reason)
+    import pyseccomp
+
+    rules = _Rules(pyseccomp)
+    for name in ALLOWED:
+        rules.add(pyseccomp.ALLOW, name)
+    for name in REFUSED:
+        rules.add(pyseccomp.ERRNO(errno.EPERM), name)
+    for name in FATAL:
+        rules.add(pyseccomp.KILL_PROCESS, name)
+    # clone3, whose flags a filter cannot see, is left at ENOSYS: libc falls back to clone.
+    rules.by_flag(pyseccomp.KILL_PROCESS, pyseccomp.ALLOW, "clone", 0, _CLONE_THREAD)
+    rules.only("fcntl", 1, _FCNTL)
+    rules.only("ioctl", 1, _IOCTL)
+    rules.only("prctl", 0, _PRCTL)
+    rules.opening(landlock_abi)
+    rules.sockets()
+    return rules.export()
+
+
+class _Rules:
+    """libseccomp's rules under construction."""
+
+    def __init__(self, seccomp: Any) -> None:
+        self._seccomp = seccomp
+        self._filter = seccomp.SyscallFilter(seccomp.ERRNO(errno.ENOSYS))
+        self._filter.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.KILL_PROCESS)  # 32-bit and x32 calls
+
+    def add(self, action: int, name: str, *conditions: Any) -> None:
+        """A call that the architecture or this libseccomp does not know stays at ENOSYS."""
+        number = self._seccomp.resolve_syscall(self._seccomp.Arch.NATIVE, name)
+        if number >= 0:
+            self._filter.add_rule(action, number, *conditions)
+
+    def only(self, name: str, argument: int, values: tuple[int, ...]) -> None:
+        """Allow ``name`` where the argument's 32 bits are one of ``values``."""
+        for value in values:
+            self.add(self._seccomp.ALLOW, name, self._seccomp.Arg(argument, self._seccomp.MASKED_EQ, 0xFFFFFFFF, value))
+
+    def by_flag(self, absent: int, present: int, name: str, argument: int, flag: int) -> None:
+        """One action where ``flag`` is set in the argument, another where it is not."""
+        for action, value in ((absent, 0), (present, flag)):
+            self.add(action, name, self._seccomp.Arg(argument, self._seccomp.MASKED_EQ, flag, value))
+
+    def opening(self, landlock_abi: int) -> None:
+        """Landlock judges what is opened; before version 3 it does not see that opening may truncate."""
+        for name, argument in (("open", 1), ("openat", 2)):
+            if landlock_abi >= 3:
+                self.add(self._seccomp.ALLOW, name)
+            else:
+                self.by_flag(self._seccomp.ALLOW, self._seccomp.ERRNO(errno.EACCES), name, argument, os.O_TRUNC)
+
+    def sockets(self) -> None:
+        """Pairs of stream sockets, which asyncio needs: they lead nowhere.  Their own limits can be asked for."""
+        seccomp, arg = self._seccomp, self._seccomp.Arg
+        kind = arg(1, seccomp.MASKED_EQ, _SOCK_TYPE, _SOCK_STREAM)
+        self.add(seccomp.ALLOW, "socketpair", arg(0, seccomp.EQ, _AF_UNIX), kind)
+        self.add(seccomp.ALLOW, "sendto", arg(4, seccomp.EQ, 0))  # no address
+        self.add(seccomp.ALLOW, "prlimit64", arg(0, seccomp.EQ, 0), arg(2, seccomp.EQ, 0))  # read one's own
+        self.add(seccomp.ERRNO(errno.EPERM), "prlimit64", arg(2, seccomp.NE, 0))
+
+    def export(self) -> bytes:
+        fd = os.memfd_create("seccomp", os.MFD_CLOEXEC)
+        with open(fd, "w+b") as file:
+            self._filter.export_bpf(file)
+            file.seek(0)
+            return file.read()

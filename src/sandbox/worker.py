@@ -1,0 +1,180 @@
+"""One worker process, from the trainer's side."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import asdict
+from typing import Final
+
+from .base import NO_VALUE, Job, Limits, Result, SandboxUnavailable, Verdict
+from .drain import Drain
+from .guest.wire import MESSAGE_BYTES, Reply, Request, pack_stop
+from .judge import judge
+from .launch import Plan, start
+from .values import parse_value
+
+_START_S: Final = 60.0
+_GRACE_S: Final = 10.0
+_STDERR_FACTOR: Final = 16
+_SEALS: Final = 0x1 | 0x2 | 0x4 | 0x8  # F_SEAL_SEAL, _SHRINK, _GROW, _WRITE
+_ADD_SEALS: Final = 1033
+
+
+class WorkerDied(RuntimeError):
+    """The worker process ended or stopped answering in the middle of a run."""
+
+
+class Worker:
+    """A fork server that runs one job at a time."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._process, self._control = start(plan)
+        self._run = 0
+        self.alive = True
+
+    @property
+    def pid(self) -> int:
+        """Of the process that was started: bubblewrap's, or the interpreter's."""
+        return self._process.pid
+
+    async def ready(self) -> None:
+        """Wait for the worker's imports.  Raises :class:`SandboxUnavailable` with the reason where it cannot start."""
+        loop = asyncio.get_running_loop()
+        try:
+            hello = await asyncio.wait_for(loop.sock_recv(self._control, MESSAGE_BYTES), _START_S)
+        except (TimeoutError, ConnectionError):
+            hello = b""
+        answer = json.loads(hello) if hello else {"error": "the worker ended before it was ready"}
+        if "error" in answer:
+            self.kill()
+            raise SandboxUnavailable(f"{self._plan.isolation} sandbox: {answer['error']}{self._complaint()}")
+
+    async def run(self, job: Job, limits: Limits) -> Result:
+        """Run ``job``.  Raises :class:`WorkerDied`; whenever it does not end regularly, the worker is killed."""
+        self._run += 1
+        finished = False
+        try:
+            with ExitStack() as stack:
+                result = await self._exchange(job, limits, stack)
+            finished = True
+        finally:
+            if not finished:
+                self.kill()
+        return result
+
+    def kill(self) -> None:
+        """End the worker and whatever runs in it."""
+        if self.alive:
+            self.alive = False
+            self._process.kill()
+            self._process.wait()
+            self._control.close()
+
+    def close(self) -> None:
+        """End the worker; for the last time."""
+        self.kill()
+        if self._process.stderr is not None:
+            self._process.stderr.close()
+
+    async def _exchange(self, job: Job, limits: Limits, stack: ExitStack) -> Result:
+        drains = self._drains(job, limits, stack)
+        stdin = _sealed(job.stdin.encode("utf-8", "surrogatepass"), stack)
+        payload = _sealed(json.dumps({"source": job.source, "seed": job.seed, "entry": _entry(job)}).encode(), stack)
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        stack.callback(os.close, nowhere)
+        ends = [drains[name].write_end if name in drains else nowhere for name in ("stdout", "stderr", "value")]
+        request = Request(self._run, limits.cpu_s, limits.idle_s, limits.backstop_s, limits.memory_mib << 20)
+        try:
+            socket.send_fds(self._control, [request.pack()], [stdin, *ends, payload])
+            for drain in drains.values():
+                drain.close_write_end()
+            reply = await self._reply(limits)
+            await asyncio.wait_for(asyncio.gather(*(drain.ended for drain in drains.values())), _GRACE_S)
+        except (TimeoutError, OSError) as error:
+            raise WorkerDied(f"worker {self.pid}: {type(error).__name__} {error}{self._complaint()}") from error
+        return _result(reply, drains, limits)
+
+    def _drains(self, job: Job, limits: Limits, stack: ExitStack) -> dict[str, Drain]:
+        keep_and_limit = {
+            "stdout": (limits.stdout_bytes, limits.stdout_bytes),
+            "stderr": (limits.stderr_bytes, limits.stderr_bytes * _STDERR_FACTOR),
+        }
+        if job.entry is not None:
+            keep_and_limit["value"] = (limits.value_bytes, limits.value_bytes)
+        drains = {}
+        for name, (keep, limit) in keep_and_limit.items():
+            drains[name] = Drain(keep, limit, self._stopper(self._run))
+            stack.callback(drains[name].close)
+        return drains
+
+    def _stopper(self, run: int) -> Callable[[], None]:
+        def stop() -> None:
+            if self.alive and run == self._run:
+                with suppress(ConnectionError):  # the worker is dead, and waiting for its reply will tell
+                    self._control.send(pack_stop(run))
+
+        return stop
+
+    async def _reply(self, limits: Limits) -> Reply:
+        loop = asyncio.get_running_loop()
+        received = loop.sock_recv(self._control, MESSAGE_BYTES)
+        data = await asyncio.wait_for(received, limits.backstop_s + _GRACE_S)
+        if not data:
+            raise ConnectionError("its socket closed")
+        return Reply.unpack(data)
+
+    def _complaint(self) -> str:
+        """What the worker itself wrote to stderr, if anything; programs cannot write there."""
+        if self._process.stderr is None or self._process.stderr.closed:
+            return ""
+        os.set_blocking(self._process.stderr.fileno(), False)
+        text = (self._process.stderr.read() or b"").decode("utf-8", "replace").strip()
+        return f" ({text[-2000:]})" if text else ""
+
+
+def _entry(job: Job) -> dict[str, object] | None:
+    """The entry as JSON: a call has ``function``, an expression ``expression``."""
+    if job.entry is None:
+        return None
+    fields = asdict(job.entry)
+    return {"expression" if name == "text" else name: value for name, value in fields.items()}
+
+
+def _sealed(data: bytes, stack: ExitStack) -> int:
+    """A descriptor to read ``data`` from, which nobody can change."""
+    import fcntl  # missing on Windows, where this package can be imported and says that it is unavailable
+
+    fd = os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    stack.callback(os.close, fd)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.lseek(fd, 0, os.SEEK_SET)
+    fcntl.fcntl(fd, _ADD_SEALS, _SEALS)
+    return fd
+
+
+def _result(reply: Reply, drains: dict[str, Drain], limits: Limits) -> Result:
+    flooded = next((name for name, drain in drains.items() if drain.overflowed), None)
+    verdict, detail = judge(reply, limits, flooded)
+    signalled = os.WIFSIGNALED(reply.status)
+    value = parse_value(drains["value"].data) if "value" in drains and verdict is Verdict.OK else NO_VALUE
+    return Result(
+        verdict=verdict,
+        stdout=drains["stdout"].data,
+        stderr=drains["stderr"].data,
+        value=value,
+        exit_code=None if signalled else os.waitstatus_to_exitcode(reply.status),
+        signal=os.WTERMSIG(reply.status) if signalled else None,
+        cpu_s=reply.cpu_s,
+        wall_s=reply.wall_s,
+        peak_bytes=reply.peak,
+        stderr_truncated=drains["stderr"].truncated,
+        detail=detail,
+    )
