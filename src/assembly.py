@@ -19,6 +19,7 @@ from .models.laptop import load_model, load_tokenizer
 from .models.policy import PolicyModule
 from .models.pool import LocalPool
 from .reports.display import Display
+from .reports.loggers import Loggers
 from .reports.run_directory import RunDirectory
 from .rollout.voice import Voice
 from .routing import Router
@@ -44,6 +45,9 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str) -> TrainLoo
     call("seed", L.seed_everything, config["seed"], verbose=False)
     team = build_team(config, router, objective)
     check_tasks(world, settings, team)
+    loggers = Loggers({name: instantiated(f"logger.{name}", node) for name, node in config["logger"].items()})
+    directory = RunDirectory(Path(config["run_dir"]), resolved)
+    call("logger", loggers.config, directory.path, config)
     return TrainLoop(
         world=world,
         team=team,
@@ -51,7 +55,8 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str) -> TrainLoo
         credit=credit,
         router=router,
         settings=settings,
-        directory=RunDirectory(Path(config["run_dir"]), resolved),
+        directory=directory,
+        loggers=loggers,
         display=Display(config["name"], settings.iterations),
         seed=config["seed"],
     )

@@ -15,7 +15,7 @@ from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
 READ = {
-    "": "env algorithm policies team engine strategy scale loop name seed run_dir threads".split(),
+    "": "env algorithm policies team engine strategy scale loop logger name seed run_dir threads".split(),
     "algorithm.": "sampler credit objective update".split(),
     "policies.*.": "base optimizer scheduler sampling".split(),
     "policies.*.sampling.": "train eval".split(),
@@ -50,7 +50,7 @@ def check_keys(config: dict[str, Any], unresolved: str) -> None:
 def _sections(config: dict[str, Any]) -> Iterator[tuple[str, Any, list[str]]]:
     """(Prefix, section, known keys or none); each is to be checked before the next is asked for."""
     yield "", config, READ[""]
-    for name in ("env", "algorithm", "policies", "team", "engine", "strategy", "scale", "loop"):
+    for name in ("env", "algorithm", "policies", "team", "engine", "strategy", "scale", "loop", "logger"):
         yield f"{name}.", config[name], READ.get(f"{name}.", [])
     for name, part in config["algorithm"].items():
         yield f"algorithm.{name}.", part, []
@@ -116,8 +116,10 @@ def check_choices(arguments: Sequence[str]) -> None:
     for argument in arguments:
         group, _, choice = argument.lstrip("+").partition("=")
         known = choices(group) if re.fullmatch(r"\w+", group) else []
-        if known and choice not in ("", "null", *known) and "," not in choice:
-            raise ConfigError(f"{group}={choice} is unknown{nearest(choice, known)}")
+        several = choice[1:-1].split(",") if choice.startswith("[") and choice.endswith("]") else [choice]
+        for name in map(str.strip, several):
+            if known and name not in ("", "null", *known) and "," not in name:
+                raise ConfigError(f"{group}={name} is unknown{nearest(name, known)}")
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

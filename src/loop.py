@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,6 +22,7 @@ from .experience import Episode, Split, Task
 from .models.laptop import checkpoint_weights
 from .models.pool import LocalPool
 from .reports.display import Display
+from .reports.loggers import Loggers
 from .reports.metrics import rollout_metrics
 from .reports.run_directory import RunDirectory
 from .rollout.base import Engine
@@ -83,21 +85,27 @@ class TrainLoop:
         router: Router,
         settings: LoopSettings,
         directory: RunDirectory,
+        loggers: Loggers,
         display: Display,
         seed: int,
     ) -> None:
         self.world, self.team, self.sampler, self.credit, self.router = world, team, sampler, credit, router
-        self.settings, self.directory, self.display, self.seed = settings, directory, display, seed
+        self.settings, self.directory, self.loggers = settings, directory, loggers
+        self.display, self.seed = display, seed
         self.iteration = self.completions = self.tokens = self.env_steps = 0
         self.best = -1.0
         self.summary: dict[str, Any] = {}
 
     async def run(self) -> dict[str, Any]:
-        """Train; returns the summary.  An interrupt leaves a usable run directory and is raised again."""
-        started = time.perf_counter()
+        """Train; returns the summary.  An interrupt leaves a usable run directory and is raised again.
+
+        The summary's ``status`` is ``finished``, ``interrupted`` or ``failed`` (then ``error`` says why).
+        """
+        started, status = time.perf_counter(), "failed"
         try:
             self.summary |= _prefixed("eval_before", await self.play("test", "before training"))
             self.directory.summary(self.summary)
+            self.loggers.metrics(self.summary, self.iteration)
             while self.iteration < self.settings.iterations and not self._spent():
                 row = await self.advance()
                 try:
@@ -107,11 +115,14 @@ class TrainLoop:
                         row |= await self.validate()
                 finally:
                     self.directory.metrics(row)
+                    self.loggers.metrics(row, self.iteration)
             await self._finish()
+            status = "finished"
         except (KeyboardInterrupt, asyncio.CancelledError):
-            self.summary["interrupted"] = True
+            status = "interrupted"
             raise
         finally:
+            self.summary |= {"status": status} | ({"error": _described(sys.exception())} if status == "failed" else {})
             self.summary |= {
                 "iterations": self.iteration,
                 "train/completions": self.completions,
@@ -121,6 +132,8 @@ class TrainLoop:
             }
             self._checkpoint("last")
             self.directory.summary(self.summary)
+            self.loggers.metrics(_prefixed("summary", self.summary), self.iteration)
+            self.loggers.close()
             for engine in set(self.team.engines.values()):
                 await engine.close()
         return self.summary
@@ -227,6 +240,10 @@ class TrainLoop:
 
     def _spent(self) -> bool:
         return 0 < self.settings.completions <= self.completions
+
+
+def _described(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
