@@ -57,12 +57,13 @@ class Echo:
 
 @dataclass
 class Result:
-    """One episode as played."""
+    """One episode as played.  ``pictures`` of the world: at the start and after each turn, where it offers any."""
 
     task_id: str
     success: bool
     turns: int
     messages: list[dict[str, Any]] = field(default_factory=list)
+    pictures: list[tuple[str, ...]] = field(default_factory=list)
 
 
 async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: int) -> Result:
@@ -71,6 +72,8 @@ async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: 
     world.reset(task)
     heard: dict[str, str] = {}
     result = Result(task.task_id, False, 0)
+    if picture := world.picture():
+        result.pictures.append(picture)
     while acting := world.next_agents():
         turn = world.turn
         texts = {agent: await speakers[agent].say(world, agent, task, heard, seed) for agent in acting}
@@ -83,6 +86,8 @@ async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: 
                 | {"local": step.local[agent], **step.info}
             )
         result.success = step.success
+        if world.turn > turn and (picture := world.picture()):
+            result.pictures.append(picture)
     result.turns = world.turn
     return result
 

@@ -8,6 +8,7 @@ import sys
 from typing import Any, NoReturn
 
 import hydra
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -16,6 +17,7 @@ from .assembly import assemble
 from .configuration import ConfigError, check_choices
 from .loop import TrainLoop
 from .models.laptop import BaseModelError
+from .reports.report import write_report
 from .rollout.voice import PromptError
 
 
@@ -34,10 +36,13 @@ def run(cfg: DictConfig) -> dict[str, Any]:
 
 
 def train(loop: TrainLoop) -> dict[str, Any]:
-    """Train and show it; returns the summary."""
+    """Train and show it; returns the summary.  The run's report is written however it ends."""
     loop.display.say(f"{loop.display.title}, seed {loop.seed}: {loop.directory.path}")
     with loop.display:
-        return asyncio.run(loop.run())
+        try:
+            return asyncio.run(loop.run())
+        finally:
+            rank_zero_only(write_report)(loop.directory.path)
 
 
 @hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="train")
