@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import html
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -118,7 +119,7 @@ def untimed(values: dict[str, Any]) -> dict[str, Any]:
 def test_the_files_of_a_run(finished: TrainLoop) -> None:
     path = finished.directory.path
     found = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
-    assert {"config.yaml", "versions.json", "metrics.jsonl", "summary.json"} <= found
+    assert {"config.yaml", "versions.json", "metrics.jsonl", "summary.json", "report.html"} <= found
     assert {f"episodes/{name}.jsonl" for name in ("test_00000", "test_00002", "validation_00001")} <= found
     assert {
         f"checkpoints/{name}/{policy}/model.safetensors" for name in ("last", "best") for policy in ("tool", "plan")
@@ -326,6 +327,7 @@ def test_an_error_is_not_swallowed_and_leaves_the_weights(build: Build, monkeypa
     found = summary(loop)
     assert found["status"] == "failed"
     assert found["error"].startswith("NonFiniteError: policy '") and "loss is nan" in found["error"]
+    assert found["error"] in html.unescape((loop.directory.path / "report.html").read_text())
     assert same(checkpoint(loop, "last"), before)
 
 

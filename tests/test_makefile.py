@@ -51,6 +51,11 @@ def test_train_hands_its_words_to_troupe(venv: str) -> None:
     assert last.split() == f"{venv}/bin/troupe experiment=some_experiment scale=laptop seed=3 loop.iterations=2".split()
 
 
+def test_report_hands_the_run_on(venv: str) -> None:
+    done = make("-n", "report", "run=runs/mine", venv=venv)
+    assert done.stdout.splitlines()[-1] == f"{venv}/bin/python -m troupe.reports runs/mine"
+
+
 def test_train_sets_up_the_core_only_and_tests_the_tools_too(venv: str) -> None:
     train = make("-n", "train", "exp=some_experiment", venv=venv).stdout
     assert "install -c constraints.txt -e ." in train and "[dev]" not in train

@@ -31,12 +31,16 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """What to draw.  ``share`` draws the y axis from 0 to 100 %; ``note`` is a sentence below the title."""
+    """What to draw.  ``share``: values are shares, told in per cent; ``whole``: the y axis goes from 0 to 1.
+
+    ``note`` is a sentence below the chart; the x axis starts at 0 and reaches at least ``x_end``.
+    """
 
     title: str
     series: Sequence[Series]
     note: str = ""
     share: bool = False
+    whole: bool = False
     x_name: str = "iteration"
     x_end: float = 0
 
@@ -87,7 +91,7 @@ def draw(chart: Chart) -> Drawing | None:
     ys = [y for one in series for _, y in one.points] + [y for one in series for _, *b in one.band for y in b]
     x_ticks = [t for t in ticks(0, max([*xs, chart.x_end, 1]), 6) if t == int(t)]
     x_high = max([*xs, chart.x_end, 1])
-    y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.share else ticks(min([*ys, 0]), max([*ys, 0]), 4)
+    y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.whole else ticks(min([*ys, 0]), max([*ys, 0]), 4)
     low, high = y_ticks[0], y_ticks[-1]
 
     def at(x: float, y: float) -> str:
@@ -95,7 +99,7 @@ def draw(chart: Chart) -> Drawing | None:
 
     drawing = Drawing(chart.title, chart.note)
     drawing.x_labels = [(tick / x_high * 100, number(tick)) for tick in x_ticks if tick <= x_high]
-    drawing.y_labels = [((high - t) / (high - low) * 100, percent(t) if chart.share else number(t)) for t in y_ticks]
+    drawing.y_labels = [((high - t) / (high - low) * 100, _axis(t, chart.share)) for t in y_ticks]
     for one in series:
         mark = Mark(one.name, one.colour, one.style)
         places = [at(x, y) for x, y in one.points]
@@ -141,6 +145,10 @@ def _ends(one: Series, share: bool) -> str:
     return f"{one.name} from {_value(one.points[0][1], share)} to {_value(one.points[-1][1], share)}"
 
 
+def _axis(value: float, share: bool) -> str:
+    return percent(value).replace(".0 %", " %") if share else number(value)
+
+
 def _value(value: float, share: bool) -> str:
     return percent(value) if share else number(value)
 
@@ -157,9 +165,8 @@ def ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def percent(share: float) -> str:
-    """0.915 -> ``91.5 %``; whole numbers without a decimal."""
-    value = f"{share * 100:.1f}"
-    return f"{value.removesuffix('.0')} %"
+    """0.915 -> ``91.5 %``."""
+    return f"{share * 100:.1f} %"
 
 
 def number(value: float) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from .charts import Chart, Drawing, Point, Series, draw
-from .run_files import RunFiles, interval
+from .run_files import RunFiles, interval, numeric
 
 PALETTE = 6  # colours that the page's style has for agents and policies, besides 0, success
 REWARD = re.compile(r"rollout/(.+)/reward")
@@ -14,8 +14,8 @@ PER_POLICY = {
     "loss": "Loss",
     "grad_norm": "Gradient norm, before clipping",
     "clipped_share": "Clipped tokens",
-    "step_kl_nats": "KL from the update's start, nats a token",
-    "behaviour_kl_nats": "KL from the behaviour policy, nats a token",
+    "step_kl_nats": "KL to the update's start, nats",
+    "behaviour_kl_nats": "KL to the behaviour policy, nats",
     "live_groups": "Groups with an advantage",
     "learning_rate": "Learning rate",
 }
@@ -24,8 +24,8 @@ BEST_OF_K = "Best of K (faint) is chosen among candidates at every turn in train
 
 
 def colours(run: RunFiles, speaking: Iterable[str]) -> dict[str, int]:
-    """A colour from 1 to ``PALETTE`` for every agent and policy; an agent and its namesake share one."""
-    names = dict.fromkeys(_agents(run)) | dict.fromkeys(speaking) | dict.fromkeys(_policies(run))
+    """A colour from 1 to ``PALETTE`` for every agent and policy, in order of speaking; namesakes share one."""
+    names = dict.fromkeys(speaking) | dict.fromkeys(_agents(run)) | dict.fromkeys(_policies(run))
     return {name: 1 + index % PALETTE for index, name in enumerate(names)}
 
 
@@ -36,34 +36,45 @@ def learning_curve(run: RunFiles) -> Drawing | None:
     best = _points(run, "rollout/best_of_k_success")
     series = [Series("best of K, training", best, style="faint")] if best else []
     series.append(Series("validation", validation, band=bands))
-    end = run.summary.get("iterations", len(run.rows))
+    done = run.summary.get("iterations")
+    end = done if numeric(done) else len(run.rows)
     for name, key, x in (("test, before", "eval_before", 0), ("test, after", "eval", end)):
         value, span = run.summary.get(f"{key}/success"), interval(run.summary.get(f"{key}/success_ci95"))
-        if isinstance(value, int | float) and span:
+        if numeric(value) and span:
             series.append(Series(name, [(x, value)], style="dots", band=[(x, *span)]))
-    return draw(Chart("Success on held-out tasks", series, BEST_OF_K if best else "", share=True, x_end=end))
+    return draw(
+        Chart("Success on held-out tasks", series, BEST_OF_K if best else "", share=True, whole=True, x_end=end)
+    )
 
 
 def per_agent_and_policy(run: RunFiles, palette: Mapping[str, int]) -> list[Drawing]:
     """Turns, rewards, speed and time, then the update's statistics of every policy."""
+    agents = [name for name in palette if name in _agents(run)]
     series = [Series("training", _points(run, "rollout/turns"), style="faint")]
     series.append(Series("validation", _points(run, "eval/turns")))
     charts = [Chart("Turns an episode", series)]
-    rewards = [Series(a, _points(run, f"rollout/{a}/reward"), palette[a]) for a in _agents(run)]
+    rewards = [Series(a, _points(run, f"rollout/{a}/reward"), palette[a]) for a in agents]
     charts.append(Chart("Reward a message, in training", rewards))
-    played = [Series(a, _points(run, f"eval/{a}/reward"), palette[a]) for a in _agents(run)]
+    played = [Series(a, _points(run, f"eval/{a}/reward"), palette[a]) for a in agents]
     charts.append(Chart("Reward a message, on validation tasks", played))
     charts.append(Chart("Tokens a second, generated", [Series("rollout", _points(run, "rollout/tokens_per_s"))]))
-    times = [key for key in _keys(run) if key.startswith("time/")]
-    names = [key.removeprefix("time/").removesuffix("_s") for key in times]
-    spent = [
-        Series(name, _points(run, key), 1 + i % PALETTE) for i, (name, key) in enumerate(zip(names, times, strict=True))
-    ]
-    charts.append(Chart("Seconds an iteration", spent))
+    times = [Series(name, _points(run, key), time_colour(index)) for index, (key, name) in enumerate(time_keys(run))]
+    charts.append(Chart("Seconds an iteration", times))
     for key, title in PER_POLICY.items():
         found = [Series(policy, _points(run, f"train/{policy}/{key}"), palette[policy]) for policy in _policies(run)]
         charts.append(Chart(title, found, share=key in SHARES))
     return [drawing for drawing in map(draw, charts) if drawing]
+
+
+def time_keys(run: RunFiles) -> list[tuple[str, str]]:
+    """(Key, name) of every time that rows hold: ``("time/rollout_s", "rollout")``."""
+    keys = [key for key in _keys(run) if key.startswith("time/")]
+    return [(key, key.removeprefix("time/").removesuffix("_s")) for key in keys]
+
+
+def time_colour(index: int) -> int:
+    """Counted from the palette's end, away from the agents'."""
+    return PALETTE - index % PALETTE
 
 
 def all_other(run: RunFiles) -> list[Drawing]:
@@ -101,4 +112,4 @@ def _values(run: RunFiles, key: str) -> Sequence[tuple[int, object]]:
 
 
 def _points(run: RunFiles, key: str) -> list[Point]:
-    return [(x, value) for x, value in _values(run, key) if isinstance(value, int | float)]
+    return [(x, value) for x, value in _values(run, key) if numeric(value)]

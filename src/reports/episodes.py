@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from .run_files import Evaluation
+from .run_files import Evaluation, numeric
 
 SHOWN = 12
+KINDS = ("learnt", "lost", "kept", "never", "solved", "failed")
 LONGEST = 8000  # characters of one text on the page
 BASICS = {"turn", "agent", "saw", "said", "team", "local"}
 CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
@@ -63,7 +64,7 @@ class Pair:
 
 
 def choose(first: Evaluation | None, last: Evaluation | None, count: int = SHOWN) -> list[Pair]:
-    """``count`` tasks, of each kind alike as far as there are any, in the order of the file.
+    """``count`` tasks, of each kind alike as far as there are any, by kind; of a kind the first of the file.
 
     Rare kinds are thus shown more often than they occurred.
     """
@@ -80,8 +81,7 @@ def choose(first: Evaluation | None, last: Evaluation | None, count: int = SHOWN
     for pair in pairs:
         kinds.setdefault((pair.kind, pair.first is None), []).append(pair)
     dealt = [pair for round_ in zip_longest(*kinds.values()) for pair in round_ if pair is not None]
-    chosen = {id(pair) for pair in dealt[:count]}
-    return [pair for pair in pairs if id(pair) in chosen]
+    return sorted(dealt[:count], key=lambda pair: KINDS.index(pair.kind))
 
 
 def _played(episode: Mapping[str, Any]) -> Played:
@@ -100,7 +100,7 @@ def _picture(rows: Any) -> list[str]:
 
 
 def _line(message: Mapping[str, Any]) -> Line:
-    rewards = [(name, float(message[name])) for name in ("team", "local") if isinstance(message.get(name), int | float)]
+    rewards = [(name, float(message[name])) for name in ("team", "local") if numeric(message.get(name))]
     flags = [str(key) for key, value in message.items() if key not in BASICS and value is True]
     return Line(plain(message["agent"]), plain(message["saw"]), plain(message["said"]), rewards, flags)
 

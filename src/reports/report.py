@@ -17,9 +17,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from . import episodes
 from .charts import number, percent
-from .curves import all_other, colours, learning_curve, per_agent_and_policy
+from .curves import all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
 from .run_directory import write_atomic
-from .run_files import Evaluation, RunFiles, interval, read_run
+from .run_files import Evaluation, RunFiles, interval, numeric, read_run
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATES = {
@@ -100,7 +100,7 @@ SCORES = {"eval_before": "before training", "eval": "after training", "eval_best
 
 def _score(summary: Mapping[str, Any], key: str) -> Score | None:
     success, span = summary.get(f"{key}/success"), interval(summary.get(f"{key}/success_ci95"))
-    if not isinstance(success, int | float) or span is None:
+    if not numeric(success) or span is None:
         return None
     count = summary.get(f"{key}/episodes")
     return Score(SCORES[key], success, *span, count if isinstance(count, int) else None)
@@ -137,25 +137,25 @@ def _tiles(run: RunFiles) -> list[tuple[str, str]]:
         ("env_steps", "environment steps"),
     ):
         total = run.summary.get(f"train/{key}")
-        if isinstance(total, int | float):
+        if numeric(total):
             tiles.append((name, number(total)))
     wall = run.summary.get("time/wall_s")
-    return [*tiles, ("wall time", duration(wall))] if isinstance(wall, int | float) else tiles
+    return [*tiles, ("wall time", duration(wall))] if numeric(wall) else tiles
 
 
-def _times(run: RunFiles) -> list[tuple[str, float, float]]:
-    """Where the time went, as (name, seconds, share of the whole)."""
+def _times(run: RunFiles) -> list[tuple[str, float, float, int]]:
+    """Where the time went, as (name, seconds, share of the whole, colour)."""
     spent: dict[str, float] = {}
-    for row in run.rows:
-        for key, value in row.items():
-            if key.startswith("time/") and isinstance(value, int | float):
-                name = key.removeprefix("time/").removesuffix("_s")
-                spent[name] = spent.get(name, 0) + value
+    for key, name in time_keys(run):
+        values = [row[key] for row in run.rows if numeric(row.get(key))]
+        spent[name] = sum(values)
     whole = run.summary.get("time/wall_s", 0)
-    if spent and isinstance(whole, int | float) and whole > sum(spent.values()):
+    if spent and numeric(whole) and whole > sum(spent.values()):
         spent["evaluation and the rest"] = whole - sum(spent.values())
     total = sum(spent.values())
-    return [(name, seconds, seconds / total) for name, seconds in spent.items()] if total > 0 else []
+    if not total > 0:
+        return []
+    return [(name, seconds, seconds / total, time_colour(i)) for i, (name, seconds) in enumerate(spent.items())]
 
 
 def _when(evaluation: Evaluation | None) -> str:

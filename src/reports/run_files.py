@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -108,9 +109,14 @@ def is_episode(value: Mapping[str, Any]) -> bool:
     )
 
 
+def numeric(value: object) -> TypeGuard[float]:
+    """Whether ``value`` is a finite number."""
+    return isinstance(value, int | float) and math.isfinite(value)
+
+
 def interval(value: object) -> tuple[float, float] | None:
-    """(Low, high) where ``value`` is a pair of numbers."""
-    if isinstance(value, list) and len(value) == 2 and all(isinstance(edge, int | float) for edge in value):
+    """(Low, high) where ``value`` is a pair of finite numbers."""
+    if isinstance(value, list) and len(value) == 2 and all(map(numeric, value)):
         return value[0], value[1]
     return None
 
