@@ -24,6 +24,7 @@ from .models.laptop import load_model, load_tokenizer
 from .models.policy import PolicyModule
 from .models.pool import LocalPool
 from .reports.display import Display
+from .reports.loggers import Loggers
 from .reports.progress import Progress
 from .reports.run_directory import RunDirectory
 from .rollout.base import Engine, Sampler
@@ -80,6 +81,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     team = build_team(config, parts.router, parts.objective)
     check_tasks(parts.world, parts.settings, team)
     path = Path(config["run_dir"])
+    loggers = Loggers({name: instantiated(f"logger.{name}", node) for name, node in config["logger"].items()})
     loop = TrainLoop(
         world=parts.world,
         team=team,
@@ -89,11 +91,13 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         settings=parts.settings,
         directory=RunDirectory.reopen(path) if state else RunDirectory(path, resolved),
         checkpoints=checkpoints,
+        loggers=loggers,
         display=Display(config["name"], parts.settings.iterations),
         seed=config["seed"],
     )
     if state:
         _go_on(loop, state, resolved)
+    call("logger", loggers.config, path, config)
     return loop
 
 

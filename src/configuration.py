@@ -14,16 +14,17 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+RUN = "env algorithm policies team engine strategy scale loop logger name seed run_dir resume dry_run threads"
+
 READ = {
-    "": "env algorithm policies team engine strategy scale loop name seed run_dir resume dry_run threads".split(),
+    "": RUN.split(),
     "algorithm.": "sampler credit objective update".split(),
     "policies.*.": "base optimizer scheduler sampling".split(),
     "policies.*.sampling.": "train eval".split(),
 }
 """The keys that :func:`build` reads itself; others are arguments of what they configure, which refuses strangers."""
 
-
-FREE = "loop.iterations loop.completions loop.checkpoint logger run_dir resume".split()
+FREE = "loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run".split()
 """What may differ when a run is continued, with whatever lies below these keys."""
 
 
@@ -86,7 +87,7 @@ def check_keys(config: dict[str, Any], unresolved: str | None) -> None:
 def _sections(config: dict[str, Any]) -> Iterator[tuple[str, Any, list[str]]]:
     """(Prefix, section, known keys or none); each is to be checked before the next is asked for."""
     yield "", config, READ[""]
-    for name in ("env", "algorithm", "policies", "team", "engine", "strategy", "scale", "loop"):
+    for name in ("env", "algorithm", "policies", "team", "engine", "strategy", "scale", "loop", "logger"):
         yield f"{name}.", config[name], READ.get(f"{name}.", [])
     yield "loop.checkpoint.", config["loop"].get("checkpoint"), []
     for name, part in config["algorithm"].items():
@@ -153,8 +154,10 @@ def check_choices(arguments: Sequence[str]) -> None:
     for argument in arguments:
         group, _, choice = argument.lstrip("+").partition("=")
         known = choices(group) if re.fullmatch(r"\w+", group) else []
-        if known and choice not in ("", "null", *known) and "," not in choice:
-            raise ConfigError(f"{group}={choice} is unknown{nearest(choice, known)}")
+        several = choice[1:-1].split(",") if choice.startswith("[") and choice.endswith("]") else [choice]
+        for name in map(str.strip, several):
+            if known and name not in ("", "null", *known) and "," not in name:
+                raise ConfigError(f"{group}={name} is unknown{nearest(name, known)}")
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -66,7 +66,10 @@ class Echo:
 
 @dataclass
 class Result:
-    """One episode as played; ``tokens`` were generated and ``prompt_tokens`` read for it, in ``env_steps`` steps."""
+    """One episode as played; ``tokens`` were generated and ``prompt_tokens`` read for it, in ``env_steps`` steps.
+
+    ``pictures`` of the world: at the start and after each turn, where it offers any.
+    """
 
     task_id: str
     success: bool
@@ -75,6 +78,7 @@ class Result:
     tokens: int = 0
     prompt_tokens: int = 0
     env_steps: int = 0
+    pictures: list[tuple[str, ...]] = field(default_factory=list)
 
 
 async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: int) -> Result:
@@ -83,6 +87,8 @@ async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: 
     world.reset(task)
     heard: dict[str, str] = {}
     result = Result(task.task_id, False, 0)
+    if picture := world.picture():
+        result.pictures.append(picture)
     while acting := world.next_agents():
         turn = world.turn
         said = {agent: await speakers[agent].say(world, agent, task, heard, seed) for agent in acting}
@@ -99,6 +105,8 @@ async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: 
             result.prompt_tokens += utterance.prompt_tokens
         result.env_steps += 1
         result.success = step.success
+        if world.turn > turn and (picture := world.picture()):
+            result.pictures.append(picture)
     result.turns = world.turn
     return result
 

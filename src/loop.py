@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -19,6 +20,7 @@ from .models.checkpoint_folder import CheckpointFolder
 from .models.laptop import checkpoint_weights
 from .models.pool import LocalPool
 from .reports.display import Display
+from .reports.loggers import Loggers
 from .reports.metrics import rollout_metrics
 from .reports.progress import Progress
 from .reports.run_directory import RunDirectory
@@ -83,46 +85,56 @@ class TrainLoop:
         settings: LoopSettings,
         directory: RunDirectory,
         checkpoints: CheckpointFolder,
+        loggers: Loggers,
         display: Display,
         seed: int,
         progress: Progress | None = None,
     ) -> None:
         self.world, self.team, self.sampler, self.credit, self.router = world, team, sampler, credit, router
         self.settings, self.directory, self.checkpoints = settings, directory, checkpoints
-        self.display, self.seed = display, seed
+        self.loggers, self.display, self.seed = loggers, display, seed
         self.progress = progress or Progress()
         self.whole = True  # False while some policies have learnt from an iteration and others have not
-        self.interrupted = False
         self._held_out: dict[Split, list[Task]] = {}
 
     async def run(self) -> dict[str, Any]:
-        """Train; returns the summary.  An interrupt leaves a run that can be continued, and is raised again."""
+        """Train; returns the summary.  An interrupt leaves a run that can be continued, and is raised again.
+
+        The summary's ``status`` is ``finished``, ``interrupted`` or ``failed`` (then ``error`` says why).
+        """
         at, started = self.progress, time.perf_counter() - self.progress.wall_s
+        status = "failed"
         try:
             if "eval_before/success" not in at.summary:
                 at.summary |= _prefixed("eval_before", await self.play("test", "before training"))
                 self.directory.summary(at.summary)
+                self.loggers.metrics(at.summary, at.iteration)
             await self._load()
             while at.row or not self.over():
                 if not at.row:
                     row = await self.advance()
                     self.display.iteration(at.iteration, row, self.world.agents)
-                self.directory.metrics(at.row | await self.validate())
+                self._write(at.row | await self.validate())
                 at.row, at.wall_s = {}, time.perf_counter() - started
                 if self.checkpoints.due(at.iteration) or at.best_iteration == at.iteration or self.over():
                     self._checkpoint()
             await self._finish()
+            status = "finished"
         except (KeyboardInterrupt, asyncio.CancelledError):
-            self.interrupted = True
+            status = "interrupted"
             raise
         finally:
             at.wall_s = time.perf_counter() - started
+            summary = at.totals() | {"status": status}
+            if status == "failed":
+                summary["error"] = _described(sys.exception())
             try:
-                self._leave()
+                self._leave(summary)
             finally:
+                self.loggers.close()
                 for engine in set(self.team.engines.values()):
                     await engine.close()
-        return at.totals()
+        return summary
 
     async def advance(self) -> dict[str, Any]:
         """One iteration; returns its metrics.  Once the policies begin to learn from it, no interrupt stops it."""
@@ -218,11 +230,16 @@ class TrainLoop:
         state = {**self.progress.state_dict(), "credit": self.credit.state_dict()}
         self.checkpoints.write(self.team.pools, self.team.tokenizers, state)
 
-    def _leave(self) -> None:
+    def _write(self, row: Mapping[str, Any]) -> None:
+        self.directory.metrics(row)
+        self.loggers.metrics(row, self.progress.iteration)
+
+    def _leave(self, summary: Mapping[str, Any]) -> None:
         """Write down what was reached; a checkpoint too, where the weights are those of a whole iteration."""
         if self.progress.row:
-            self.directory.metrics(self.progress.row)
-        self.directory.summary(self.progress.totals() | ({"interrupted": True} if self.interrupted else {}))
+            self._write(self.progress.row)
+        self.directory.summary(summary)
+        self.loggers.metrics(_prefixed("summary", summary), self.progress.iteration)
         if self.whole:
             self._checkpoint()
 
@@ -239,6 +256,10 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
     if cancelled is not None and task.exception() is None:
         raise cancelled
     return task.result()
+
+
+def _described(error: BaseException | None) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import sys
 from typing import Any, NoReturn
 
 import hydra
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -20,6 +21,7 @@ from .dry_run import plan, tables
 from .loop import TrainLoop
 from .models.checkpoint import CheckpointError
 from .models.laptop import BaseModelError
+from .reports.report import write_report
 from .resume import continued, locate
 from .rollout.voice import PromptError
 
@@ -57,7 +59,10 @@ def run(cfg: DictConfig) -> dict[str, Any]:
 
 
 def train(loop: TrainLoop) -> dict[str, Any]:
-    """Train and show it; returns the summary.  SIGTERM interrupts as Ctrl-C does: ``KeyboardInterrupt``."""
+    """Train and show it; returns the summary.  The run's report is written however it ends.
+
+    SIGTERM interrupts as Ctrl-C does: ``KeyboardInterrupt``.
+    """
     done = f", after {loop.progress.iteration} iterations" if loop.progress.iteration else ""
     loop.display.say(f"{loop.display.title}, seed {loop.seed}: {loop.directory.path}{done}")
     with loop.display:
@@ -65,6 +70,8 @@ def train(loop: TrainLoop) -> dict[str, Any]:
             return asyncio.run(_until_told(loop))
         except asyncio.CancelledError as error:
             raise KeyboardInterrupt from error
+        finally:
+            rank_zero_only(write_report)(loop.directory.path)
 
 
 async def _until_told(loop: TrainLoop) -> dict[str, Any]:

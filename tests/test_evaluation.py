@@ -39,6 +39,7 @@ async def test_an_episode_by_hand(words: PreTrainedTokenizerFast, board: Task) -
     ]
     assert result.messages[0]["saw"] == "walls box 2,2 goal 2,4 last start"
     assert result.messages[1]["saw"].endswith(f"proposal {SOLVED} check goal")
+    assert [picture[2] for picture in result.pictures] == ["#@$ .#", "# @$.#", "#  @*#"]
     assert [m["team"] for m in result.messages] == [1, 0, 0, 1]
     assert [m["local"] for m in result.messages] == pytest.approx([0.1, 0.05, 0, 0.05])
     # Every message carries the world's numbers.  The second proposal names a box that has moved on.

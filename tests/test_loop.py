@@ -1,6 +1,8 @@
 """The corridor from end to end, on the real engine, worlds and base model: small runs of two iterations."""
 
 import asyncio
+import csv
+import html
 import json
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +18,7 @@ from troupe.experience import Episode, Task
 from troupe.loop import LoopSettings, TrainLoop
 from troupe.models.laptop import load_model
 from troupe.models.pool import LocalPool, NonFiniteError
+from troupe.reports.loggers import scalars
 from troupe.rollout.tree import TreeSampler
 from troupe.rollout.voice import Voice
 
@@ -116,7 +119,7 @@ def untimed(values: dict[str, Any]) -> dict[str, Any]:
 def test_the_files_of_a_run(finished: TrainLoop) -> None:
     path = finished.directory.path
     found = {str(file.relative_to(path)) for file in path.rglob("*") if file.is_file()}
-    assert {"config.yaml", "versions.json", "metrics.jsonl", "summary.json"} <= found
+    assert {"config.yaml", "versions.json", "metrics.jsonl", "summary.json", "report.html"} <= found
     assert {f"episodes/{name}.jsonl" for name in ("test_00000", "test_00002", "validation_00001")} <= found
     for name in ("last", "best"):
         for policy in ("tool", "plan"):
@@ -148,7 +151,7 @@ def test_the_summary_of_a_run(finished: TrainLoop) -> None:
         assert found[f"train/{total}"] == sum(row[f"rollout/{total}"] for row in rows(finished)) > 0
     assert found["iterations"] == 2
     assert found["time/wall_s"] > 0
-    assert "interrupted" not in found
+    assert found["status"] == "finished" and "error" not in found
 
 
 def test_the_episodes_of_a_run(finished: TrainLoop) -> None:
@@ -197,6 +200,19 @@ def test_another_seed_gives_another_run(finished: TrainLoop, build: Build) -> No
     mine, others = ({k: v for k, v in untimed(rows(loop)[0]).items() if "rollout/" in k} for loop in (finished, other))
     assert mine.keys() == others.keys()
     assert mine != others
+
+
+def test_loggers_get_every_row_and_change_nothing(finished: TrainLoop, build: Build) -> None:
+    loop = build("logger=[jsonl,csv]")
+    train.train(loop)
+    assert list(map(untimed, rows(loop))) == list(map(untimed, rows(finished)))
+    with (loop.directory.path / "csv" / "version_0" / "metrics.csv").open() as file:
+        before, *written, after = csv.DictReader(file)
+    assert [row["step"] for row in (before, *written, after)] == ["0", "1", "2", "2"]
+    assert float(before["eval_before/success"]) == summary(loop)["eval_before/success"]
+    for row, line in zip(written, rows(loop), strict=True):
+        assert {key: float(value) for key, value in row.items() if value} == scalars(line) | {"step": line["iteration"]}
+    assert float(after["summary/eval/success"]) == summary(loop)["eval/success"]
 
 
 # ---- when a run ends ------------------------------------------------------------------------------------------------
@@ -269,7 +285,7 @@ def test_an_interrupt_leaves_a_usable_run(build: Build, monkeypatch: pytest.Monk
     with pytest.raises(KeyboardInterrupt):
         train.train(loop)
     found = summary(loop)
-    assert found["interrupted"] is True
+    assert found["status"] == "interrupted" and "error" not in found
     assert found["iterations"] == 2
     assert "eval_before/success" in found and "eval/success" not in found
     assert [row["iteration"] for row in rows(loop)] == [1, 2]
@@ -296,7 +312,7 @@ def test_an_interrupt_during_an_update_lets_it_finish(build: Build, monkeypatch:
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(main())
-    assert summary(loop)["interrupted"] is True
+    assert summary(loop)["status"] == "interrupted"
     state = json.loads((loop.directory.checkpoints / "last" / "state.json").read_text())
     assert state["iteration"] == 1 and state["versions"] == {"tool": 1, "plan": 1}
     assert [row["iteration"] for row in rows(loop)] == [1]
@@ -315,8 +331,11 @@ def test_an_error_is_not_swallowed_and_leaves_the_checkpoint_before(
     monkeypatch.setattr(loop.credit, "advantages", advantages)
     with pytest.raises(NonFiniteError):
         train.train(loop)
-    assert "interrupted" not in summary(loop)
-    assert summary(loop)["iterations"] == len(rows(loop)) == 1
+    found = summary(loop)
+    assert found["status"] == "failed"
+    assert found["error"].startswith("NonFiniteError: policy '") and "loss is nan" in found["error"]
+    assert found["error"] in html.unescape((loop.directory.path / "report.html").read_text())
+    assert found["iterations"] == len(rows(loop)) == 1
     state = json.loads((loop.directory.checkpoints / "last" / "state.json").read_text())
     assert state["versions"] == {"tool": 1, "plan": 1}
     assert [path.name for path in loop.directory.checkpoints.glob("iteration_*")] == ["iteration_00001"]

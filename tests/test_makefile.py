@@ -70,6 +70,11 @@ def test_eval_and_compare_ask_for_what_is_missing(arguments: list[str], venv: st
     assert "Installing" not in done.stdout
 
 
+def test_report_hands_the_run_on(venv: str) -> None:
+    done = make("-n", "report", "run=runs/mine", venv=venv)
+    assert done.stdout.splitlines()[-1] == f"{venv}/bin/python -m troupe.reports runs/mine"
+
+
 def test_train_sets_up_the_core_only_and_tests_the_tools_too(venv: str) -> None:
     train = make("-n", "train", "exp=some_experiment", venv=venv).stdout
     assert "install -c constraints.txt -e ." in train and "[dev]" not in train

@@ -105,7 +105,7 @@ def test_an_interrupted_run_goes_on_to_the_bit(
     loop = begin()
     stop(loop, where, at, monkeypatch)
     path = loop.directory.path
-    assert json.loads((path / "summary.json").read_text())["interrupted"] is True
+    assert json.loads((path / "summary.json").read_text())["status"] == "interrupted"
     assert len(rows(path)) == at
     again = resume(path)
     assert again.progress.iteration == at

@@ -135,6 +135,9 @@ MISTAKES = {
     "added key of the engine": (["+engine.quantised=true"], ["engine.quantised"]),
     "added key of the strategy": (["+strategy.gpus=2"], ["strategy.gpus"]),
     "added key of the scale": (["+scale.boards=2"], ["scale.boards is a key that nothing reads"]),
+    "unknown logger": (["logger=tensorbord"], ["logger=tensorbord is unknown; did you mean tensorboard?", "wandb"]),
+    "unknown logger in a list": (["logger=[csv, jsnol]"], ["logger=jsnol is unknown; did you mean jsonl?"]),
+    "added key of a logger": (["logger=csv", "+logger.csv.sep=x"], ["logger.csv.sep is a key that nothing reads"]),
     "removed key": (["~policies.tool.sampling"], ["policies.tool.sampling is missing"]),
     "removed setting": (["~loop.boards"], ["loop.boards is missing"]),
     "section of the wrong kind": (["policies.tool.sampling=hot"], ["policies.tool.sampling must hold keys, got 'hot'"]),
@@ -255,6 +258,6 @@ def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path, number: sign
     assert err == "interrupted; what was reached is in run, and resume=run goes on from there\n"
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
-    assert summary["interrupted"] is True
+    assert summary["status"] == "interrupted"
     assert summary["iterations"] == len(rows) >= 1
     assert (tmp_path / "run" / "checkpoints" / "last" / "shared" / "model.safetensors").exists()

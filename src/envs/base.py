@@ -74,6 +74,13 @@ class TeamEnv(ABC):
     def state_key(self) -> Hashable:
         """Equal for two episodes that cannot be told apart from here on."""
 
+    def picture(self) -> tuple[str, ...]:
+        """The world as it is, drawn for people as rows of characters; nothing where there is no board.
+
+        ``#`` wall, ``@`` who walks, ``$`` box, ``.`` goal, ``*`` box on a goal, ``+`` who walks on a goal.
+        """
+        return ()
+
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
         """What a demonstrator of this skill in ``agent``'s place, seeing what it sees, would say."""
         raise TypeError(f"{type(self).__name__} has no demonstrations")

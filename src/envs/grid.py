@@ -48,6 +48,15 @@ def window(size: int, centre: int, radius: int) -> frozenset[int]:
     )
 
 
+def drawn(
+    size: int, walls: Collection[int], worker: int, boxes: Collection[int], goals: Collection[int]
+) -> tuple[str, ...]:
+    """Rows of characters, in Sokoban's usual signs; see :meth:`TeamEnv.picture`."""
+    signs = {(False, False): " .", (True, False): "$*", (False, True): "@+"}
+    cells = ["#" if cell in walls else signs[cell in boxes, cell == worker][cell in goals] for cell in range(size**2)]
+    return tuple("".join(cells[row * size : (row + 1) * size]) for row in range(size))
+
+
 @dataclass(frozen=True)
 class Plan:
     """A parsed message: its moves, the cell it starts from where it names one (``box r,c``), and whether it parsed.

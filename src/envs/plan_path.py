@@ -13,7 +13,19 @@ from random import Random
 from typing import Literal
 
 from ..experience import Task
-from .grid import Plan, canonical, cell_words, digest, distances, neighbours, shortest_path, split_of, trace, window
+from .grid import (
+    Plan,
+    canonical,
+    cell_words,
+    digest,
+    distances,
+    drawn,
+    neighbours,
+    shortest_path,
+    split_of,
+    trace,
+    window,
+)
 from .two_roles import PLAN, TOOL, DryRun, PlannerView, ToolView, TwoRoleWorld, make_task
 
 
@@ -144,6 +156,9 @@ class PlanPath(TwoRoleWorld):
 
     def _pieces(self) -> Hashable:
         return (self.walls, self.mapped, self.goal, self.at)
+
+    def picture(self) -> tuple[str, ...]:
+        return drawn(self.size, self.walls, self.at, (), (self.goal,))
 
     # ---- demonstrators --------------------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from .grid import (
     cell_words,
     digest,
     distances,
+    drawn,
     neighbours,
     shortest_path,
     split_of,
@@ -214,6 +215,9 @@ class Sokoban(TwoRoleWorld):
 
     def _pieces(self) -> Hashable:
         return (self.walls, self.goals, self.boxes, self.worker)
+
+    def picture(self) -> tuple[str, ...]:
+        return drawn(self.size, self.walls, self.worker, self.boxes, self.goals)
 
     # ---- demonstrators --------------------------------------------------------------------------------------------
 

@@ -65,8 +65,7 @@ class RunDirectory:
     def finished(self) -> bool:
         """Whether the run that lies here came to its end."""
         path = self.path / "summary.json"
-        summary = json.loads(path.read_text()) if path.exists() else {}
-        return "eval/success" in summary and "interrupted" not in summary
+        return path.exists() and json.loads(path.read_text()).get("status") == "finished"
 
     def metrics(self, row: Mapping[str, Any]) -> None:
         """Append one iteration's metrics."""

@@ -62,6 +62,10 @@ GRID = """
 """
 
 
+def test_the_picture_is_the_world_as_it_is(plan_path: Begin) -> None:
+    assert plan_path(GRID).picture() == ("@#  #", " #   ", "   # ", " #  #", "    .")
+
+
 def test_every_view_by_hand(plan_path: Begin) -> None:
     pair = plan_path(GRID, view_radius=1)
     assert pair.observe("plan")[0] == {"role": "system", "content": "plan plan_path"}

@@ -191,6 +191,10 @@ ROOM = """
 """
 
 
+def test_the_picture_is_the_world_as_it_is(sokoban: Begin) -> None:
+    assert sokoban(ROOM).picture() == ("######", "#  # #", "# $  #", "#  # #", "#@  .#", "######")
+
+
 def test_every_view_by_hand(sokoban: Begin) -> None:
     pair = sokoban(ROOM)
     assert pair.observe("tool")[0] == {"role": "system", "content": "tool sokoban"}

@@ -1,0 +1,182 @@
+"""Line charts as geometry: data in, paths in a unit box and labels in per cent out; a template draws them.
+
+The box of a chart is 1000 wide and 1000 high and is stretched to whatever place there is, so that a page's text keeps
+its size at every width.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+BOX = 1000
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line, (x, y) with x ascending; ``band`` is (x, low, high).  ``style``: ``line``, ``faint`` or ``dots``.
+
+    Values that are not finite are gaps.  ``colour`` is a number of the page's palette.
+    """
+
+    name: str
+    points: Sequence[Point]
+    colour: int = 0
+    style: str = "line"
+    band: Sequence[tuple[float, float, float]] = ()
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What to draw.  ``share``: values are shares, told in per cent; ``whole``: the y axis goes from 0 to 1.
+
+    ``note`` is a sentence below the chart; the x axis starts at 0 and reaches at least ``x_end``.
+    """
+
+    title: str
+    series: Sequence[Series]
+    note: str = ""
+    share: bool = False
+    whole: bool = False
+    x_name: str = "iteration"
+    x_end: float = 0
+
+
+@dataclass
+class Mark:
+    """One series as drawn: SVG path data in the box, "" where there is nothing of the kind."""
+
+    name: str
+    colour: int
+    style: str
+    line: str = ""
+    dots: str = ""
+    band: str = ""
+    whiskers: str = ""
+
+
+@dataclass
+class Hit:
+    """A strip of the chart, in per cent of its width, and what a reader is told there."""
+
+    left: float
+    width: float
+    tip: str
+    rightwards: bool
+
+
+@dataclass
+class Drawing:
+    """A chart's marks, the labels of its axes as (per cent from the left or from the top, text), and its strips."""
+
+    title: str
+    note: str
+    marks: list[Mark] = field(default_factory=list)
+    x_labels: list[tuple[float, str]] = field(default_factory=list)
+    y_labels: list[tuple[float, str]] = field(default_factory=list)
+    hits: list[Hit] = field(default_factory=list)
+    description: str = ""
+
+
+def draw(chart: Chart) -> Drawing | None:
+    """None where no series has a finite value."""
+    series = [_finite(one) for one in chart.series]
+    series = [one for one in series if one.points]
+    if not series:
+        return None
+    xs = [x for one in series for x, _ in one.points]
+    ys = [y for one in series for _, y in one.points] + [y for one in series for _, *b in one.band for y in b]
+    x_ticks = [t for t in ticks(0, max([*xs, chart.x_end, 1]), 6) if t == int(t)]
+    x_high = max([*xs, chart.x_end, 1])
+    y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.whole else ticks(min([*ys, 0]), max([*ys, 0]), 4)
+    low, high = y_ticks[0], y_ticks[-1]
+
+    def at(x: float, y: float) -> str:
+        return f"{x / x_high * BOX:.1f} {(high - min(max(y, low), high)) / (high - low) * BOX:.1f}"
+
+    drawing = Drawing(chart.title, chart.note)
+    drawing.x_labels = [(tick / x_high * 100, number(tick)) for tick in x_ticks if tick <= x_high]
+    drawing.y_labels = [((high - t) / (high - low) * 100, _axis(t, chart.share)) for t in y_ticks]
+    for one in series:
+        mark = Mark(one.name, one.colour, one.style)
+        places = [at(x, y) for x, y in one.points]
+        if one.style != "dots":
+            mark.line = "M" + " L".join(places)
+        if one.style == "dots" or (one.style == "line" and len(places) <= 40):
+            mark.dots = " ".join(f"M{place} h0" for place in places)
+        if one.style == "dots":
+            mark.whiskers = " ".join(f"M{at(x, down)} L{at(x, up)}" for x, down, up in one.band)
+        elif one.band:
+            there, back = [at(x, up) for x, _, up in one.band], [at(x, down) for x, down, _ in reversed(one.band)]
+            mark.band = "M" + " L".join(there + back) + " Z"
+        drawing.marks.append(mark)
+    drawing.hits = _hits(chart, series, x_high)
+    drawing.description = "; ".join(_ends(one, chart.share) for one in series)
+    return drawing
+
+
+def _finite(series: Series) -> Series:
+    points = [point for point in series.points if all(map(math.isfinite, point))]
+    band = [edge for edge in series.band if all(map(math.isfinite, edge))]
+    return Series(series.name, points, series.colour, series.style, band)
+
+
+def _hits(chart: Chart, series: Sequence[Series], x_high: float, most: int = 150) -> list[Hit]:
+    """At most about ``most`` strips, each around an x where some series has a value."""
+    xs = sorted({x for one in series for x, _ in one.points})
+    xs = xs[:: max(1, -(-len(xs) // most))]
+    edges = [0.0, *((a + b) / 2 for a, b in pairwise(xs)), x_high]
+    values = [(one.name, dict(one.points), {x: span for x, *span in one.band}) for one in series]
+    hits = []
+    for x, (left, right) in zip(xs, pairwise(edges), strict=True):
+        lines = [f"{chart.x_name} {number(x)}"]
+        for name, points, spans in values:
+            if x in points:
+                span = [_value(edge, chart.share) for edge in spans.get(x, ())]
+                lines.append(f"{name}: {_value(points[x], chart.share)}{f' ({span[0]} to {span[1]})' if span else ''}")
+        hits.append(Hit(left / x_high * 100, (right - left) / x_high * 100, "\n".join(lines), x < x_high / 2))
+    return hits
+
+
+def _ends(one: Series, share: bool) -> str:
+    return f"{one.name} from {_value(one.points[0][1], share)} to {_value(one.points[-1][1], share)}"
+
+
+def _axis(value: float, share: bool) -> str:
+    return percent(value).replace(".0 %", " %") if share else number(value)
+
+
+def _value(value: float, share: bool) -> str:
+    return percent(value) if share else number(value)
+
+
+def ticks(low: float, high: float, count: int) -> list[float]:
+    """About ``count`` round numbers that enclose [low, high]."""
+    if high <= low:
+        high = low + 1
+    rough = (high - low) / count
+    unit = 10 ** math.floor(math.log10(rough))
+    step = next(unit * factor for factor in (1, 2, 5, 10) if unit * factor >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [index * step for index in range(first, last + 1)]
+
+
+def percent(share: float) -> str:
+    """0.915 -> ``91.5 %``."""
+    return f"{share * 100:.1f} %"
+
+
+def number(value: float) -> str:
+    """Three significant digits in few characters: ``8,344``, ``59.2k``, ``0.0026``, ``3.4e-9``."""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    for limit, unit in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
+        if size >= limit:
+            return f"{value / (1e3 if unit == 'k' else limit):.3g}{unit}"
+    if size < 1e-4:
+        return f"{value:.1e}".replace("e-0", "e-")
+    return f"{value:,.0f}" if size >= 1000 else f"{value:.3g}"

@@ -1,0 +1,115 @@
+"""Which curves of a run's metrics a report shows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from .charts import Chart, Drawing, Point, Series, draw
+from .run_files import RunFiles, interval, numeric
+
+PALETTE = 6  # colours that the page's style has for agents and policies, besides 0, success
+REWARD = re.compile(r"rollout/(.+)/reward")
+PER_POLICY = {
+    "loss": "Loss",
+    "grad_norm": "Gradient norm, before clipping",
+    "clipped_share": "Clipped tokens",
+    "step_kl_nats": "KL to the update's start, nats",
+    "behaviour_kl_nats": "KL to the behaviour policy, nats",
+    "live_groups": "Groups with an advantage",
+    "learning_rate": "Learning rate",
+}
+SHARES = {"clipped_share", "live_groups"}
+BEST_OF_K = "Best of K (faint) is chosen among candidates at every turn in training: not the team's own success."
+
+
+def colours(run: RunFiles, speaking: Iterable[str]) -> dict[str, int]:
+    """A colour from 1 to ``PALETTE`` for every agent and policy, in order of speaking; namesakes share one."""
+    names = dict.fromkeys(speaking) | dict.fromkeys(_agents(run)) | dict.fromkeys(_policies(run))
+    return {name: 1 + index % PALETTE for index, name in enumerate(names)}
+
+
+def learning_curve(run: RunFiles) -> Drawing | None:
+    """Success on validation tasks with its interval, on test tasks before and after, and best of K in training."""
+    validation = _points(run, "eval/success")
+    bands = [(x, *span) for x, value in _values(run, "eval/success_ci95") if (span := interval(value))]
+    best = _points(run, "rollout/best_of_k_success")
+    series = [Series("best of K, training", best, style="faint")] if best else []
+    series.append(Series("validation", validation, band=bands))
+    done = run.summary.get("iterations")
+    end = done if numeric(done) else len(run.rows)
+    for name, key, x in (("test, before", "eval_before", 0), ("test, after", "eval", end)):
+        value, span = run.summary.get(f"{key}/success"), interval(run.summary.get(f"{key}/success_ci95"))
+        if numeric(value) and span:
+            series.append(Series(name, [(x, value)], style="dots", band=[(x, *span)]))
+    return draw(
+        Chart("Success on held-out tasks", series, BEST_OF_K if best else "", share=True, whole=True, x_end=end)
+    )
+
+
+def per_agent_and_policy(run: RunFiles, palette: Mapping[str, int]) -> list[Drawing]:
+    """Turns, rewards, speed and time, then the update's statistics of every policy."""
+    agents = [name for name in palette if name in _agents(run)]
+    series = [Series("training", _points(run, "rollout/turns"), style="faint")]
+    series.append(Series("validation", _points(run, "eval/turns")))
+    charts = [Chart("Turns an episode", series)]
+    rewards = [Series(a, _points(run, f"rollout/{a}/reward"), palette[a]) for a in agents]
+    charts.append(Chart("Reward a message, in training", rewards))
+    played = [Series(a, _points(run, f"eval/{a}/reward"), palette[a]) for a in agents]
+    charts.append(Chart("Reward a message, on validation tasks", played))
+    charts.append(Chart("Tokens a second, generated", [Series("rollout", _points(run, "rollout/tokens_per_s"))]))
+    times = [Series(name, _points(run, key), time_colour(index)) for index, (key, name) in enumerate(time_keys(run))]
+    charts.append(Chart("Seconds an iteration", times))
+    for key, title in PER_POLICY.items():
+        found = [Series(policy, _points(run, f"train/{policy}/{key}"), palette[policy]) for policy in _policies(run)]
+        charts.append(Chart(title, found, share=key in SHARES))
+    return [drawing for drawing in map(draw, charts) if drawing]
+
+
+def time_keys(run: RunFiles) -> list[tuple[str, str]]:
+    """(Key, name) of every time that rows hold: ``("time/rollout_s", "rollout")``."""
+    keys = [key for key in _keys(run) if key.startswith("time/")]
+    return [(key, key.removeprefix("time/").removesuffix("_s")) for key in keys]
+
+
+def time_colour(index: int) -> int:
+    """Counted from the palette's end, away from the agents'."""
+    return PALETTE - index % PALETTE
+
+
+def all_other(run: RunFiles) -> list[Drawing]:
+    """Every number that no other chart shows, one chart a key."""
+    shown = {
+        "iteration",
+        "rollout/turns",
+        "rollout/best_of_k_success",
+        "rollout/tokens_per_s",
+        "eval/success",
+        "eval/turns",
+    }
+    shown |= {f"{where}/{agent}/reward" for agent in _agents(run) for where in ("rollout", "eval")}
+    shown |= {f"train/{policy}/{key}" for policy in _policies(run) for key in PER_POLICY}
+    rest = [key for key in sorted(_keys(run)) if key not in shown and not key.startswith("time/")]
+    return [drawing for key in rest if (drawing := draw(Chart(key, [Series(key, _points(run, key))])))]
+
+
+def _agents(run: RunFiles) -> list[str]:
+    return [found[1] for key in _keys(run) if (found := REWARD.fullmatch(key))]
+
+
+def _policies(run: RunFiles) -> list[str]:
+    found = dict.fromkeys(key.split("/", 1)[1].rpartition("/")[0] for key in _keys(run) if key.startswith("train/"))
+    return [name for name in found if name]
+
+
+def _keys(run: RunFiles) -> list[str]:
+    """Keys of all rows, in the order in which they first appear."""
+    return list(dict.fromkeys(key for row in run.rows for key in row))
+
+
+def _values(run: RunFiles, key: str) -> Sequence[tuple[int, object]]:
+    return [(row["iteration"], row[key]) for row in run.rows if key in row]
+
+
+def _points(run: RunFiles, key: str) -> list[Point]:
+    return [(x, value) for x, value in _values(run, key) if numeric(value)]

@@ -1,0 +1,162 @@
+"""Loggers: where else a run's metrics go, besides ``metrics.jsonl``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import os
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal, Protocol, get_args
+
+from lightning.fabric.loggers.csv_logs import CSVLogger as FabricCsvLogger
+from lightning.fabric.loggers.tensorboard import TensorBoardLogger as FabricTensorBoardLogger
+from lightning.fabric.utilities.rank_zero import rank_zero_only
+
+log = logging.getLogger(__name__)
+
+WandbMode = Literal["auto", "online", "offline"]
+
+
+class LoggerError(ValueError):
+    """A logger that cannot be used or opened; the message names its key."""
+
+
+class Logger(Protocol):
+    """A back end.  Its constructor takes options and refuses wrong ones; nothing is written before :meth:`config`."""
+
+    def config(self, folder: Path, config: Mapping[str, Any]) -> None:
+        """Open the back end for the run in ``folder`` and record its resolved configuration."""
+
+    def metrics(self, row: Mapping[str, float], step: int) -> None:
+        """Record one flat row after ``step`` iterations."""
+
+    def close(self) -> None:
+        """Write out what is left."""
+
+
+class Loggers:
+    """All loggers of a run, by the name of their key under ``logger``; on other ranks than 0 it does nothing."""
+
+    def __init__(self, loggers: Mapping[str, Logger]) -> None:
+        self.loggers = dict(loggers)
+        self._open = ExitStack()
+
+    @rank_zero_only
+    def config(self, folder: Path, config: Mapping[str, Any]) -> None:
+        """Open every logger.  Raises :class:`LoggerError`, with those closed that were open, where one cannot be."""
+        with ExitStack() as opened:
+            for logger in self.loggers.values():
+                logger.config(folder, config)
+                opened.callback(logger.close)
+            self._open = opened.pop_all()
+
+    @rank_zero_only
+    def metrics(self, row: Mapping[str, Any], step: int) -> None:
+        """Record the numbers of ``row``, see :func:`scalars`."""
+        numbers = scalars(row)
+        for logger in self.loggers.values():
+            logger.metrics(numbers, step)
+
+    @rank_zero_only
+    def close(self) -> None:
+        """Close every logger, also where one of them fails to."""
+        self._open.close()
+
+
+def scalars(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row of metrics under its own keys; an interval becomes ``KEY_low`` and ``KEY_high``."""
+    found: dict[str, float] = {}
+    for key, value in row.items():
+        if isinstance(value, int | float):
+            found[key] = value
+        elif isinstance(value, list | tuple) and len(value) == 2:
+            found |= scalars({f"{key}_low": value[0], f"{key}_high": value[1]})
+    return found
+
+
+class CsvLogger:
+    """``csv/version_N/metrics.csv`` by Lightning's CSV logger; a continued run gets the next N, so nothing is lost."""
+
+    def __init__(self) -> None:
+        self._logger: FabricCsvLogger
+
+    def config(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self._logger = FabricCsvLogger(folder, name="csv", flush_logs_every_n_steps=1)
+        _ = self._logger.experiment  # makes the folder
+
+    def metrics(self, row: Mapping[str, float], step: int) -> None:
+        self._logger.log_metrics(dict(row), step)
+
+    def close(self) -> None:
+        self._logger.finalize("")
+
+
+class TensorBoardLogger:
+    """Event files in ``tensorboard/`` by Lightning's TensorBoard logger; the configuration is a text there.
+
+    Raises :class:`LoggerError` where the extra ``[tensorboard]`` is not installed.
+    """
+
+    def __init__(self) -> None:
+        _imported("tensorboard")
+
+    def config(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self._logger = FabricTensorBoardLogger(folder, name="tensorboard", version="")
+        lines = json.dumps(config, indent=2).splitlines()
+        self._logger.experiment.add_text("config", "\n".join(f"    {line}" for line in lines))  # Markdown's code block
+
+    def metrics(self, row: Mapping[str, float], step: int) -> None:
+        self._logger.log_metrics(row, step)
+
+    def close(self) -> None:
+        self._logger.finalize("")
+
+
+class WandbLogger:
+    """A run of Weights & Biases, its files in ``wandb/``.
+
+    ``mode`` ``auto`` is online where a key is known to W&B (``WANDB_API_KEY`` or ``wandb login``) and offline
+    elsewhere; the variable ``WANDB_MODE`` decides before that.  Raises :class:`LoggerError` where the extra
+    ``[wandb]`` is not installed, the mode is unknown, or W&B refuses to start.
+    """
+
+    def __init__(self, project: str, name: str, mode: WandbMode = "auto") -> None:
+        if mode not in get_args(WandbMode):
+            raise LoggerError(f"logger.wandb.mode={mode} is unknown. Known: {', '.join(get_args(WandbMode))}")
+        self._wandb = _imported("wandb")
+        self.project, self.name, self.mode = project, name, mode
+
+    def config(self, folder: Path, config: Mapping[str, Any]) -> None:
+        quiet = self._wandb.Settings(silent=True, console="off")  # it would write into the live panel
+        mode: str | None = self.mode
+        try:
+            if mode == "auto":
+                mode = None if "WANDB_MODE" in os.environ or self._wandb.login(prompt=False) else "offline"
+            if mode == "offline":
+                log.warning("logger.wandb is offline; later: wandb sync %s", folder / "wandb" / "offline-run-*")
+            self._run = self._wandb.init(
+                project=self.project, name=self.name, dir=folder, config=dict(config), mode=mode, settings=quiet
+            )
+        except self._wandb.errors.Error as error:
+            raise LoggerError(f"logger.wandb cannot be opened: {error}") from error
+
+    def metrics(self, row: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(row), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
+def _imported(package: str) -> ModuleType:
+    """The package behind ``logger=PACKAGE``, which the extra of the same name installs."""
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        raise LoggerError(
+            f"logger.{package} needs the extra [{package}], and {error.name} is not installed: "
+            f".venv/bin/pip install -c constraints.txt -e '.[{package}]'"
+        ) from error

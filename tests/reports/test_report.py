@@ -1,0 +1,170 @@
+"""The page, parsed as a browser would."""
+
+import base64
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from troupe.reports.__main__ import main
+from troupe.reports.report import duration, write_report
+
+VOID = {"meta", "rect", "circle", "path", "input", "br", "hr", "img", "link"}
+Build = Callable[..., Any]
+Rows = list[dict[str, Any]]
+HOSTILE = '</pre></script><script>alert(1)</script><img src=x onerror="alert(2)"> {{ 7 * 7 }} & \' " \u202e'
+
+
+class Page(HTMLParser):
+    """A page's elements, and the text below each kind of element; refuses what is not closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.texts: dict[str, list[str]] = {}
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+            self.texts.setdefault(tag, []).append("")
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        for tag in set(self.open):
+            self.texts[tag][-1] += data
+
+    def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
+        wanted = {name.rstrip("_"): value for name, value in attributes.items()}
+        return [found for name, found in self.elements if name == tag and wanted.items() <= found.items()]
+
+
+def page(run_dir: Path) -> Page:
+    return Page(write_report(run_dir).read_text(encoding="utf-8"))
+
+
+def change(run_dir: Path, **values: Any) -> None:
+    file = run_dir / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def test_a_whole_report(run_dir: Path) -> None:
+    found = page(run_dir)
+    assert found.texts["h1"] == ["sokoban_shared"]
+    body = found.texts["body"][0]
+    for text in ("seed 7", "finished", "25.0 %", "75.0 %", "50.0 % to 87.5 %", "59.2k", "commit abc1234", "20 s"):
+        assert text in body
+    titles = found.texts["h2"]
+    for title in ("Success on held-out tasks", "Turns an episode", "Reward a message, in training", "Loss"):
+        assert title in titles
+    assert "train/both/special" in titles and "Learning rate" not in titles  # what a run has, and only that
+    assert [link["data-kind"] for link in found.all("a")] == ["learnt", "learnt", "kept", "never"]
+    assert len(found.all("article")) == 4 and not found.all("aside")
+    assert "name: sokoban_shared" in body and "2.13.0" in body
+
+
+def test_the_page_needs_nothing_else(run_dir: Path) -> None:
+    found = page(run_dir)
+    (policy,) = (meta for meta in found.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+    assert str(policy["content"]).startswith("default-src 'none'")
+    digest = base64.b64encode(hashlib.sha256(found.texts["script"][0].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in str(policy["content"])
+    assert not [tag for tag, _ in found.elements if tag in ("link", "img", "iframe", "object", "base", "form")]
+    assert all(str(link["href"]).startswith("#task-") for link in found.all("a"))
+    assert not [attributes for _, attributes in found.elements if {"src", "srcset", "action"} & attributes.keys()]
+    assert "url(" not in found.texts["style"][0] and "@import" not in found.texts["style"][0]
+
+
+def test_hostile_text_stays_text(run_dir: Path, episode: Build, lines: Build, rows: Rows) -> None:
+    plain = page(run_dir)
+    hostile = episode(HOSTILE, True, said=HOSTILE, pictures=[["<b>#"]])
+    for message in hostile["messages"]:
+        message |= {"agent": HOSTILE, "saw": HOSTILE, HOSTILE: True}
+    lines(run_dir / "episodes" / "test_00003.jsonl", [hostile])
+    lines(run_dir / "metrics.jsonl", [row | {f"rollout/{HOSTILE}/reward": 1.0} for row in rows])
+    (run_dir / "versions.json").write_text(json.dumps({HOSTILE: HOSTILE}))
+    (run_dir / "config.yaml").write_text("name: " + json.dumps(HOSTILE))
+    change(run_dir, status="failed", error=HOSTILE)
+    found = page(run_dir)
+    assert found.texts["script"] == plain.texts["script"]
+    assert {tag for tag, _ in found.elements} <= {tag for tag, _ in plain.elements} | {"aside", "rect", "text"}
+    assert not [name for _, attributes in found.elements for name in attributes if name.startswith("on")]
+    assert HOSTILE in found.texts["h1"][0]
+    assert found.texts["pre"].count(HOSTILE) == 5  # the error; said and seen by two agents
+
+
+def test_half_characters_are_written(run_dir: Path, episode: Build, lines: Build) -> None:
+    lines(run_dir / "episodes" / "test_00003.jsonl", [episode("a", True, said="half \ud800")])
+    assert "half \\ud800" in page(run_dir).texts["body"][0]
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed"])
+def test_a_run_that_did_not_finish_says_so(run_dir: Path, status: str, summary: dict[str, Any]) -> None:
+    (run_dir / "episodes" / "test_00003.jsonl").unlink()
+    summary = {key: value for key, value in summary.items() if not key.startswith("eval/")}
+    more = {"error": "NonFiniteError: policy 'both'"} if status == "failed" else {}
+    (run_dir / "summary.json").write_text(json.dumps(summary | {"status": status, "iterations": 2} | more))
+    found = page(run_dir)
+    (notice,) = found.texts["aside"]
+    assert ("was interrupted" if status == "interrupted" else "NonFiniteError: policy 'both'") in notice
+    assert found.all("span", class_=f"status {status}")
+    assert "2 of 3" in found.texts["body"][0]
+    assert "after 2 iterations (validation)" in found.texts["body"][0]
+
+
+def test_a_killed_run_says_what_is_missing(run_dir: Path, lines: Build) -> None:
+    (run_dir / "summary.json").unlink()
+    lines(run_dir / "metrics.jsonl", [])
+    for file in (run_dir / "episodes").iterdir():
+        file.unlink()
+    found = page(run_dir)
+    state, problems = found.texts["aside"]
+    assert "it is still going on, or it was killed" in state
+    assert "summary.json is missing." in problems and "episodes/ holds no episodes." in problems
+    assert "No evaluation was finished." in found.texts["body"][0]
+    assert not found.all("figure") and not found.all("article")
+
+
+def test_values_of_strange_kinds_do_no_harm(run_dir: Path, lines: Build, rows: Rows) -> None:
+    strange = [
+        row | {"eval/success": "high", "eval/success_ci95": [None, "x"], "rollout/turns": None, "eval/turns": []}
+        for row in rows
+    ]
+    lines(run_dir / "metrics.jsonl", [*strange, {"iteration": 4, "train/both/loss": float("nan")}])
+    change(
+        run_dir, **{"eval/success_ci95": ["a", 1], "time/wall_s": float("nan"), "iterations": [], "train/tokens": None}
+    )
+    titles = page(run_dir).texts["h2"]
+    assert "Loss" in titles and "Turns an episode" not in titles
+
+
+def test_the_command(run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["reports", str(run_dir)])
+    main()
+    assert capsys.readouterr().out == f"{run_dir / 'report.html'}\n"
+    assert (run_dir / "report.html").read_text().startswith("<!doctype html>")
+    monkeypatch.setattr(sys, "argv", ["reports", str(run_dir / "episodes")])
+    with pytest.raises(SystemExit, match=r"error: .*episodes has no config\.yaml: it is not a run directory"):
+        main()
+    assert not (run_dir / "episodes" / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.0758, "0.0758 s"), (26.87, "26.9 s"), (432, "7 min 12 s"), (11100, "3 h 5 min")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
