@@ -84,7 +84,7 @@ def test_a_run_directory_stands_for_its_only_evaluation(tmp_path: Path) -> None:
     one = stored(tmp_path / "evaluations" / "one", x={"t": [True]})
     assert locate(str(tmp_path))[0].path == one
     stored(tmp_path / "evaluations" / "two", x={"t": [True]})
-    with pytest.raises(EvaluationError, match="several evaluations; name one of .*one, .*two"):
+    with pytest.raises(EvaluationError, match=r"several evaluations; name one of .*one, .*two"):
         locate(str(tmp_path))
 
 
@@ -107,5 +107,5 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert lines[:2] == [f"A: {a}", f"B: {b}"]
     assert lines[-1].split() == "sampled 6 0.000 1.000 +1.000 (+1.000 to +1.000) 0 6 0.031".split()
     monkeypatch.setattr(sys, "argv", ["compare", str(a), str(tmp_path / "c")])
-    with pytest.raises(SystemExit, match="^error: .*c holds no evaluation"):
+    with pytest.raises(SystemExit, match=r"^error: .*c holds no evaluation"):
         main()

@@ -58,7 +58,7 @@ def test_names(tmp_path: Path) -> None:
     stored(tmp_path / "one", "aaa")
     check_name(tmp_path, "one", "aaa")
     check_name(tmp_path, "new", "bbb")
-    with pytest.raises(EvaluationError, match="name=one: .* already holds another evaluation"):
+    with pytest.raises(EvaluationError, match=r"name=one: .* already holds another evaluation"):
         check_name(tmp_path, "one", "bbb")
     for name in ("../one", "a/b", ".hidden", ".."):
         with pytest.raises(EvaluationError, match="must be the name of a folder"):
