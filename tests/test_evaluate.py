@@ -96,7 +96,7 @@ def test_what_is_finished_is_found_and_not_played_again(ask: Ask) -> None:
     before = (first.path / "summary.json").stat().st_mtime_ns
     shown = io.StringIO()
     assert ask(*words, console=Console(file=shown)).path == first.path
-    assert "finished before" in shown.getvalue() and "horizon=1, sampled" in shown.getvalue()
+    assert "finished before" in shown.getvalue() and "horizon=1,sampled" in shown.getvalue()
     assert (first.path / "summary.json").stat().st_mtime_ns == before
     again = ask(*words, "again=true")
     assert again.path == first.path and again.rows() == first.rows()
@@ -107,7 +107,7 @@ def test_what_is_finished_is_found_and_not_played_again(ask: Ask) -> None:
 
 def test_several_worlds_and_temperatures(ask: Ask) -> None:
     evaluation = ask("tasks=3", "world.horizon=[1,3]", "temperature=[0.5,0]", "name=grid")
-    names = [f"horizon={h}, {way}" for h in (1, 3) for way in ("temperature=0.5", "greedy")]
+    names = [f"horizon={h},{way}" for h in (1, 3) for way in ("temperature=0.5", "greedy")]
     assert list(evaluation.conditions) == names
     assert evaluation.path.name == "grid"
     assert told(evaluation, names[0])["turns"] == 1
@@ -205,7 +205,7 @@ def test_an_untrained_team_by_the_name_of_its_experiment(command: Callable[..., 
         (["exp=sokoban_shared", "episodes=-1", "threads=0"], "episodes must be a whole number of at least 0, got -1"),
         (
             ["exp=plan_path_shared", "world.size=12", "tasks=2"],
-            "world (size=12, sampled): agent 'tool', task plan_path-",
+            "world (size=12,sampled): agent 'tool', task plan_path-",
         ),
     ],
     ids=str,

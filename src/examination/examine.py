@@ -61,7 +61,7 @@ def conditions(asked: Questions, run: Run, others: Mapping[str, Run]) -> list[Co
         for temperature in dict.fromkeys(asked.temperature):
             way = {"own": "sampled", 0: "greedy"}.get(temperature, f"temperature={temperature}")
             samples = 1 if temperature == 0 else asked.samples
-            found.append(Condition(", ".join([*label, way]), node, world, tasks, parts, temperature, samples))
+            found.append(Condition(",".join([*label, way]), node, world, tasks, parts, temperature, samples))
     return found
 
 
