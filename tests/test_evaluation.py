@@ -5,7 +5,17 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
-from troupe.evaluation import Echo, PolicySpeaker, Result, Silence, Speaker, evaluate, play, summarise
+from troupe.evaluation import (
+    Echo,
+    PolicySpeaker,
+    Result,
+    Silence,
+    Speaker,
+    evaluate,
+    play,
+    summarise,
+    summarise_samples,
+)
 from troupe.experience import Sampling, Task
 from troupe.reports.statistics import wilson
 from troupe.rollout.scripted import Script, ScriptedEngine
@@ -37,6 +47,9 @@ async def test_an_episode_by_hand(words: PreTrainedTokenizerFast, board: Task) -
         (1, "tool", SOLVED),
         (1, "plan", "R"),
     ]
+    # Four messages of 6, 1, 6, 1 words and their ends.
+    assert (result.tokens, result.env_steps) == (7 + 2 + 7 + 2, 4)
+    assert result.prompt_tokens > result.tokens
     assert result.messages[0]["saw"] == "walls box 2,2 goal 2,4 last start"
     assert result.messages[1]["saw"].endswith(f"proposal {SOLVED} check goal")
     assert [picture[2] for picture in result.pictures] == ["#@$ .#", "# @$.#", "#  @*#"]
@@ -86,6 +99,9 @@ async def test_evaluation_plays_each_task_once_in_order(words: PreTrainedTokeniz
     mind, _ = speaker(lambda prompt, row, seed: "UDLR"[seed % 4], words)
     results = await evaluate(world, tasks, {"tool": mind, "plan": mind}, seed=3)
     assert [result.task_id for result in results] == [task.task_id for task in tasks]
+    heard: list[str] = []
+    await evaluate(world, tasks, {"tool": mind, "plan": mind}, 3, lambda result: heard.append(result.task_id))
+    assert sorted(heard) == sorted(task.task_id for task in tasks)
     assert results[2] == await play(world, tasks[2], {"tool": mind, "plan": mind}, seed=3)
 
 
@@ -101,7 +117,7 @@ def test_a_summary_by_hand() -> None:
         Result("a", True, 1, [message("tool", 1, 0.1, malformed=0, blocked=0), message("plan", 1, 0.1, malformed=0)]),
         Result("b", False, 4, [message("tool", 0, 0.0, malformed=1, blocked=1), message("plan", 0, 0.05, malformed=1)]),
         Result("c", True, 2, [message("tool", 0, 0.3, malformed=0, blocked=1), message("plan", 1, 0.0, malformed=0)]),
-        Result("d", True, 3, [message("tool", 1, 0.0, malformed=0, blocked=0)]),
+        Result("d", True, 3, [message("tool", 1, 0.0, malformed=0, blocked=0)], 10, 20, 7),
     ]
     summary = summarise(results)
     low, high = summary.pop("success_ci95")
@@ -109,6 +125,9 @@ def test_a_summary_by_hand() -> None:
         "success": 0.75,
         "turns": 2.5,
         "episodes": 4,
+        "tokens": 10,
+        "prompt_tokens": 20,
+        "env_steps": 7,
         "tool/reward": pytest.approx((1.1 + 0 + 0.3 + 1) / 4),
         "tool/malformed": 0.25,
         "tool/blocked": 0.5,
@@ -116,6 +135,29 @@ def test_a_summary_by_hand() -> None:
         "plan/malformed": pytest.approx(1 / 3),
     }
     assert (low, high) == wilson(3, 4)
+
+
+def test_a_summary_of_samples_by_hand() -> None:
+    wins = {"a": (1, 1, 0, 1), "b": (0, 0, 0, 0), "c": (1, 0, 0, 0), "d": (1, 1, 1, 1)}
+    samples = [[Result(task, bool(row[i]), 2 * i, []) for task, row in wins.items()] for i in range(4)]
+    summary = summarise_samples(samples)
+    assert (summary["success"], summary["success_ci95"]) == (0.75, list(wilson(3, 4)))
+    assert (summary["tasks"], summary["samples"], summary["episodes"], summary["turns"]) == (4, 4, 16, 3)
+    assert summary["avg@4"] == (0.75 + 0 + 0.25 + 1) / 4
+    # Of 6 pairs: a fails in none, b in all, c in the 3 without its success.
+    assert summary["pass@2"] == pytest.approx((1 + 0 + 0.5 + 1) / 4)
+    assert summary["pass@4"] == 0.75
+    for name in ("avg@4", "pass@2", "pass@4"):
+        low, high = summary[f"{name}_ci95"]
+        assert 0 <= low < summary[name] < high <= 1
+    assert {key for key in summary if "@" in key and "ci95" not in key} == {"avg@4", "pass@2", "pass@4"}
+
+
+def test_one_sample_has_no_pass_at_k_and_three_have_two_and_three() -> None:
+    task = [Result("a", True, 1)]
+    assert not [key for key in summarise_samples([task]) if "@" in key]
+    three = summarise_samples([task] * 3)
+    assert [key for key in three if "@" in key and "ci95" not in key] == ["avg@3", "pass@2", "pass@3"]
 
 
 @pytest.mark.parametrize(

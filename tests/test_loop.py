@@ -173,6 +173,7 @@ def test_every_iteration_has_its_own_tasks_and_draws(finished: TrainLoop) -> Non
     assert one != other
     assert {task.task_id for task in first} != {task.task_id for task in second}
     assert [task.split for task in first + second] == ["train"] * 6
+    assert finished.held_out("test") is finished.held_out("test")  # drawn once
     assert {task.split for task in finished.held_out("validation")} == {"validation"}
     assert {task.split for task in finished.held_out("test")} == {"test"}
 

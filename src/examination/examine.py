@@ -56,12 +56,12 @@ def conditions(asked: Questions, run: Run, others: Mapping[str, Run]) -> list[Co
     for label, changes in worlds(asked.world, run.config["env"]):
         node = {**run.config["env"], **changes}
         world = instantiated("world", node)
-        tasks = call(f"tasks={asked.tasks}, split={asked.split}", world.tasks, asked.split, asked.tasks, 0)
         parts = line_up(asked, run, others, world.agents)
+        tasks = call(f"tasks={asked.tasks}, split={asked.split}", world.tasks, asked.split, asked.tasks, 0)
         for temperature in dict.fromkeys(asked.temperature):
             way = {"own": "sampled", 0: "greedy"}.get(temperature, f"temperature={temperature}")
             samples = 1 if temperature == 0 else asked.samples
-            found.append(Condition(", ".join([*label, way]), node, world, tasks, parts, temperature, samples))
+            found.append(Condition(",".join([*label, way]), node, world, tasks, parts, temperature, samples))
     return found
 
 

@@ -42,7 +42,8 @@ class Run:
         """The policy that speaks for ``agent`` in this run.  Raises :class:`ConfigError` naming ``key``."""
         team = self.config["team"]
         if agent not in team:
-            raise ConfigError(f"{key}={self.path}: that run has no agent '{agent}'; it has {', '.join(team)}")
+            where = self.path or "the experiment"
+            raise ConfigError(f"{key}: {where} has no policy for agent '{agent}', only for {', '.join(team)}")
         name = team[agent]
         policy = self.config["policies"][name]
         sampling = read_sampling(f"policies.{name}.sampling.eval", policy["sampling"]["eval"])

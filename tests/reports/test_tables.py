@@ -1,0 +1,43 @@
+"""Tables on a terminal and elsewhere."""
+
+import io
+
+from rich.console import Console
+
+from troupe.reports.tables import evaluation_table, progress_bar, show
+
+CONDITIONS = {
+    "sampled": {"success": 0.5, "success_ci95": [0.25, 0.75], "pass@2": 1.0, "tokens": 12345},
+    "greedy, in a world with a long name": {"success": 1.0, "success_ci95": [0.9, 1.0], "tokens": 7},
+}
+
+
+def shown(terminal: bool) -> str:
+    file = io.StringIO()
+    show(Console(file=file, force_terminal=terminal, width=60), evaluation_table(CONDITIONS))
+    return file.getvalue()
+
+
+def test_plain_rows_are_never_wrapped() -> None:
+    lines = [line.split("  ") for line in shown(terminal=False).splitlines()]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    assert cells == [
+        ["sampled", "greedy, in a world with a long name"],
+        ["success", "0.500 (0.250-0.750)", "1.000 (0.900-1.000)"],
+        ["pass@2", "1.000"],
+        ["tokens", "12,345", "7"],
+    ]
+
+
+def test_a_frame_on_a_terminal() -> None:
+    assert "┃" in shown(terminal=True) and "┃" not in shown(terminal=False)
+
+
+def test_progress_is_shown_on_terminals_only() -> None:
+    for terminal in (True, False):
+        file = io.StringIO()
+        with progress_bar(Console(file=file, force_terminal=terminal, width=80)) as bar:
+            task = bar.add_task("episodes", total=4)
+            bar.advance(task, 3)
+            bar.refresh()
+        assert ("3/4" in file.getvalue() and "ETA" in file.getvalue()) == terminal
