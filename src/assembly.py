@@ -10,6 +10,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from rich.console import Console
 from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -23,10 +24,12 @@ from .models.checkpoint_folder import CheckpointFolder
 from .models.laptop import load_model, load_tokenizer
 from .models.policy import PolicyModule
 from .models.pool import LocalPool
+from .models.ranks import Ranks
+from .models.strategies import build_fabric, check_trainable, launch
 from .reports.display import Display
 from .reports.loggers import Loggers
 from .reports.progress import Progress
-from .reports.run_directory import RunDirectory
+from .reports.run_directory import ReadOnlyRunDirectory, RunDirectory
 from .rollout.base import Engine, Sampler
 from .rollout.voice import Voice
 from .routing import Router
@@ -73,15 +76,19 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     directory is claimed, or changed, last.
     """
     parts = parts_of(config, unresolved)
-    if config["threads"] is not None:
-        call("threads", set_threads, config["threads"])
     checkpoints = _checkpoints(config)
     state = checkpoints.state(checkpoint) if checkpoint else None
+    fabric = _fabric(config["strategy"])
+    call("strategy", check_trainable, fabric)
+    ranks = launch(fabric)
+    if config["threads"] is not None:
+        call("threads", set_threads, config["threads"])
+    path = Path(ranks.from_first(config["run_dir"]))
+    checkpoints.path = path / "checkpoints"
     call("seed", L.seed_everything, config["seed"], verbose=False)
-    team = build_team(config, parts.router, parts.objective)
-    check_tasks(parts.world, parts.settings, team)
-    path = Path(config["run_dir"])
-    loggers = Loggers({name: instantiated(f"logger.{name}", node) for name, node in config["logger"].items()})
+    team = ranks.agreed(lambda: build_team(config, parts.router, parts.objective, ranks))
+    ranks.agreed(lambda: check_tasks(parts.world, parts.settings, team))
+    loggers = ranks.agreed(lambda: _loggers(config))
     loop = TrainLoop(
         world=parts.world,
         team=team,
@@ -89,16 +96,29 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         credit=parts.credit,
         router=parts.router,
         settings=parts.settings,
-        directory=RunDirectory.reopen(path) if state else RunDirectory(path, resolved),
+        directory=ranks.agreed(lambda: _directory(path, ranks, None if state else resolved)),
         checkpoints=checkpoints,
         loggers=loggers,
-        display=Display(config["name"], parts.settings.iterations),
+        display=Display(config["name"], parts.settings.iterations, None if ranks.first else Console(quiet=True)),
         seed=config["seed"],
+        ranks=ranks,
     )
     if state:
-        _go_on(loop, state, resolved)
-    call("logger", loggers.config, path, config)
+        ranks.agreed(lambda: _restore(loop, state))
+        ranks.agreed(lambda: _rewind(loop, state, resolved))
+    ranks.agreed(lambda: call("logger", loggers.config, path, config))
     return loop
+
+
+def _directory(path: Path, ranks: Ranks, new: str | None) -> RunDirectory:
+    """The run directory, claimed with the configuration ``new``, or one that was claimed before (None)."""
+    if not ranks.first:
+        return ReadOnlyRunDirectory(path)
+    return RunDirectory.reopen(path) if new is None else RunDirectory(path, new)
+
+
+def _loggers(config: dict[str, Any]) -> Loggers:
+    return Loggers({name: instantiated(f"logger.{name}", node) for name, node in config["logger"].items()})
 
 
 def _checkpoints(config: dict[str, Any]) -> CheckpointFolder:
@@ -106,8 +126,8 @@ def _checkpoints(config: dict[str, Any]) -> CheckpointFolder:
     return call("loop.checkpoint", CheckpointFolder, path, binding(config), **config["loop"]["checkpoint"])
 
 
-def _go_on(loop: TrainLoop, state: dict[str, Any], resolved: str) -> None:
-    """Bring ``loop``, and the files of its run, to where ``state`` was written."""
+def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:
+    """Bring ``loop`` to where ``state`` was written; changes no file."""
     path, checkpoints, progress = loop.directory.path, loop.checkpoints, Progress.of(state)
     folder = checkpoints.at(progress.iteration)
     check_equal(state["config"], dict(checkpoints.config), f"{path / 'config.yaml'} was changed since {folder}")
@@ -119,13 +139,20 @@ def _go_on(loop: TrainLoop, state: dict[str, Any], resolved: str) -> None:
         )
     restore(folder, loop.team.pools)
     loop.credit.load_state_dict(state["credit"])
-    loop.directory.rewind(progress.iteration - bool(progress.row), resolved, progress.summary)
-    checkpoints.point(state)
-    checkpoints.forget_after(progress.iteration)
     loop.display.goes_on(progress.iteration)
 
 
-def build_team(config: dict[str, Any], router: Router, objective: Any) -> Team:
+def _rewind(loop: TrainLoop, state: dict[str, Any], resolved: str) -> None:
+    """Bring the files of ``loop``'s run to where ``state`` was written."""
+    if not loop.ranks.first:
+        return
+    progress = loop.progress
+    loop.directory.rewind(progress.iteration - bool(progress.row), resolved, progress.summary)
+    loop.checkpoints.point(state)
+    loop.checkpoints.forget_after(progress.iteration)
+
+
+def build_team(config: dict[str, Any], router: Router, objective: Any, ranks: Ranks) -> Team:
     """Pools, engines and voices for every policy."""
     pools, engines, tokenizers, training, evaluation = {}, {}, {}, {}, {}
     for name, policy in config["policies"].items():
@@ -143,8 +170,11 @@ def build_team(config: dict[str, Any], router: Router, objective: Any) -> Team:
             partially(f"{key}.scheduler", policy["scheduler"]),
             ways["train"].temperature,
         )
+        if config["strategy"]["gradient_checkpointing"]:
+            model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
         fabric = _fabric(config["strategy"])
-        given = {"pad_id": tokenizer.pad_token_id, "seed": config["seed"]}
+        launch(fabric)
+        given = {"pad_id": tokenizer.pad_token_id, "seed": config["seed"], "ranks": ranks}
         pools[name] = call(
             "algorithm.update", LocalPool, name, module, fabric, **given, **config["algorithm"]["update"]
         )
@@ -158,10 +188,10 @@ def build_team(config: dict[str, Any], router: Router, objective: Any) -> Team:
 
 
 def _fabric(strategy: dict[str, Any]) -> L.Fabric:
-    try:
-        return call("strategy", L.Fabric, **strategy)
-    except (RuntimeError, ImportError) as error:  # an accelerator that the machine does not have
-        raise ConfigError(f"strategy: {error}") from error
+    arguments = {key: value for key, value in strategy.items() if key != "gradient_checkpointing"}
+    if isinstance(arguments.get("strategy"), dict):
+        arguments["strategy"] = instantiated("strategy.strategy", arguments["strategy"])
+    return call("strategy", build_fabric, **arguments)
 
 
 def build_engine(

@@ -19,6 +19,7 @@ from .experience import Episode, Split, Task
 from .models.checkpoint_folder import CheckpointFolder
 from .models.laptop import checkpoint_weights
 from .models.pool import LocalPool
+from .models.ranks import Ranks
 from .reports.display import Display
 from .reports.loggers import Loggers
 from .reports.metrics import rollout_metrics
@@ -88,12 +89,12 @@ class TrainLoop:
         loggers: Loggers,
         display: Display,
         seed: int,
-        progress: Progress | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         self.world, self.team, self.sampler, self.credit, self.router = world, team, sampler, credit, router
         self.settings, self.directory, self.checkpoints = settings, directory, checkpoints
         self.loggers, self.display, self.seed = loggers, display, seed
-        self.progress = progress or Progress()
+        self.ranks, self.progress = ranks or Ranks(), Progress()
         self.whole = True  # False while some policies have learnt from an iteration and others have not
         self._held_out: dict[Split, list[Task]] = {}
 
@@ -145,7 +146,9 @@ class TrainLoop:
     async def _collect(self) -> list[Episode]:
         seed = derive(self.seed, "train", self.progress.iteration)
         tasks = self.world.tasks("train", self._boards(), seed)
-        return await self.sampler.collect(self.world, tasks, self.team.training, seed)
+        return await self.ranks.share(
+            tasks, lambda mine: self.sampler.collect(self.world, mine, self.team.training, seed)
+        )
 
     async def _learn(self, episodes: Sequence[Episode], rollout_s: float) -> dict[str, Any]:
         self.whole = False
@@ -172,8 +175,10 @@ class TrainLoop:
 
     async def _update(self, batches: Mapping[str, list]) -> dict[str, dict[str, float]]:
         names = [name for name, groups in batches.items() if groups]
-        stats = await asyncio.gather(*(self.team.pools[name].update(batches[name]) for name in names))
-        return dict(zip(names, stats, strict=True))
+        updates = [self.team.pools[name].update(batches[name]) for name in names]
+        if self.ranks.world > 1:  # processes must meet in the same order
+            return {name: await update for name, update in zip(names, updates, strict=True)}
+        return dict(zip(names, await asyncio.gather(*updates), strict=True))
 
     async def _load(self) -> None:
         """Every pool's weights into its engine."""
@@ -197,7 +202,8 @@ class TrainLoop:
     async def play(self, split: Split, title: str, file: str | None = None) -> dict[str, Any]:
         """Evaluate the engines' present weights on ``split``; shows the result and writes the episodes to ``file``."""
         speakers = {agent: PolicySpeaker(voice) for agent, voice in self.team.evaluation.items()}
-        results = await evaluate(self.world, self.held_out(split), speakers, derive(self.seed, "eval", split))
+        seed = derive(self.seed, "eval", split)
+        results = await self.ranks.share(self.held_out(split), lambda mine: evaluate(self.world, mine, speakers, seed))
         summary = summarise(results)
         self.directory.episodes(file or f"{split}_{self.progress.iteration:05d}", map(asdict, results))
         self.display.evaluation(title, summary)
@@ -227,6 +233,8 @@ class TrainLoop:
         at.summary |= _prefixed("eval", last) | _prefixed("eval_best", best)
 
     def _checkpoint(self) -> None:
+        if not self.ranks.first:
+            return
         state = {**self.progress.state_dict(), "credit": self.credit.state_dict()}
         self.checkpoints.write(self.team.pools, self.team.tokenizers, state)
 

@@ -21,6 +21,7 @@ from .dry_run import plan, tables
 from .loop import TrainLoop
 from .models.checkpoint import CheckpointError
 from .models.laptop import BaseModelError
+from .models.ranks import OtherRankError
 from .reports.report import write_report
 from .resume import continued, locate
 from .rollout.voice import PromptError
@@ -75,9 +76,14 @@ def train(loop: TrainLoop) -> dict[str, Any]:
 
 
 async def _until_told(loop: TrainLoop) -> dict[str, Any]:
-    task = asyncio.current_task()
+    """Several processes stop where they next meet, so that nobody waits for one that is gone."""
+    task, events = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None  # a coroutine runs in one
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    if loop.ranks.world == 1:
+        events.add_signal_handler(signal.SIGTERM, task.cancel)
+    else:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            events.add_signal_handler(number, setattr, loop.ranks, "told", True)
     return await loop.run()
 
 
@@ -87,15 +93,21 @@ def _hydra_main(cfg: DictConfig) -> None:
         if cfg.dry_run:
             return show_plan(cfg)
         loop = build(cfg)
+    except OtherRankError:
+        sys.exit(1)
     except (ValueError, BaseModelError, CheckpointError, OmegaConfBaseException) as error:
         _fail(error)
+    path, ranks = loop.directory.path, loop.ranks
     try:
         train(loop)
+    except OtherRankError:
+        sys.exit(0 if ranks.over and not ranks.first else 1)  # Lightning kills the first where another ends with 1
     except KeyboardInterrupt:
-        path = loop.directory.path
+        if not ranks.first:
+            sys.exit(0)
         sys.exit(f"interrupted; what was reached is in {path}, and resume={path} goes on from there")
     except (PromptError, CreditError, FloatingPointError, CheckpointError, OSError) as error:
-        _fail(error, f"; what was reached is in {loop.directory.path}")
+        _fail(error, f"; what was reached is in {path}")
 
 
 def _fail(error: Exception, more: str = "") -> NoReturn:

@@ -174,6 +174,13 @@ MISTAKES = {
     "seed out of range": (["seed=-1"], ["seed", "-1"]),
     "threads": (["threads=0"], ["threads", "0"]),
     "accelerator that is not there": (["strategy.accelerator=tpu"], ["strategy"]),
+    "sharded, without a GPU": (["strategy=fsdp2"], ["strategy=fsdp2 needs a GPU"]),
+    "DeepSpeed, not installed": (["strategy=deepspeed_zero3"], ["strategy=deepspeed_zero3 needs DeepSpeed"]),
+    "no such stage": (
+        ["strategy=deepspeed_zero2", "strategy.strategy.stage=1"],
+        ["strategy.strategy", "2 or 3, got 1"],
+    ),
+    "added key of a sharded strategy": (["strategy=fsdp2", "+strategy.strategy.offload=1"], ["offload"]),
     "clip norm": (["algorithm.update.clip_norm=0"], ["algorithm.update.clip_norm"]),
     "broken interpolation": (["seed=${loop.seed}"], ["loop.seed"]),
 }

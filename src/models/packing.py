@@ -33,18 +33,29 @@ def _rescaled(samples: list[Sample]) -> list[Sample]:
     return [replace(sample, weight=sample.weight / total) for sample in samples]
 
 
-def micro_batches(samples: Iterable[Sample], max_tokens: int, pad_id: int) -> list[TokenBatch]:
+def micro_batches(
+    samples: Iterable[Sample], max_tokens: int, pad_id: int, rank: int = 0, world: int = 1
+) -> list[TokenBatch]:
     """Batches of at most ``max_tokens`` tokens, padding included (or one row), of rows of like length.
 
     Samples with advantage 0 have no gradient under a clipped objective without regularisers; they are left out here,
-    and still count in the weights of the others.
+    and still count in the weights of the others.  Row i belongs to process i modulo ``world``.  All processes get
+    equally many batches; one that lacks rows idles on a row of weight 0.
     """
+    rows = sorted(rows_of(sample for sample in samples if sample.advantage != 0), key=_length)
+    shares = [_chunks(rows[i::world], max_tokens) for i in range(world)]
+    idle = [[replace(sample, weight=0.0) for sample in row] for row in rows[:1]]
+    mine = shares[rank] + [idle] * (max(map(len, shares)) - len(shares[rank]))
+    return [pack(batch, pad_id) for batch in mine]
+
+
+def _chunks(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
     batches: list[list[Row]] = []
-    for row in sorted(rows_of(sample for sample in samples if sample.advantage != 0), key=_length):
+    for row in rows:
         if not batches or (len(batches[-1]) + 1) * _length(row) > max_tokens:
             batches.append([])
         batches[-1].append(row)
-    return [pack(batch, pad_id) for batch in batches]
+    return batches
 
 
 def rows_of(samples: Iterable[Sample]) -> list[Row]:

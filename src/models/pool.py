@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from random import Random
 from typing import Any, NoReturn
 
 import lightning as L
 import torch
+from lightning.fabric.plugins.precision.amp import MixedPrecision
 from torch import Tensor
 
 from ..experience import Sample, TokenBatch
 from ..rollout.weights import load_strictly
 from .packing import micro_batches, mini_batches
 from .policy import PolicyModule
+from .ranks import Ranks
 
 
 class NonFiniteError(FloatingPointError):
@@ -28,7 +32,8 @@ class LocalPool:
     """A pool in this process.  Its methods are asynchronous, so that pools update side by side (in threads).
 
     ``mini_batches`` optimizer steps an epoch, ``epochs`` passes over an iteration's samples, gradients accumulated over
-    micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.
+    micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.  With several processes, all
+    are given the same samples, each takes its share of every mini-batch, and all take the same steps.
 
     A cancelled :meth:`update` still runs to its end in its thread, since a thread cannot be stopped; whatever reads the
     pool waits for it, so that nobody meets weights half-way through an update.
@@ -46,6 +51,7 @@ class LocalPool:
         max_tokens: int = 16_384,
         clip_norm: float = 1.0,
         seed: int = 0,
+        ranks: Ranks | None = None,
     ) -> None:
         for key, value in (("mini_batches", mini_batches), ("epochs", epochs), ("max_tokens", max_tokens)):
             if value < 1:
@@ -54,6 +60,7 @@ class LocalPool:
             raise ValueError(f"algorithm.update.clip_norm must be above 0, got {clip_norm}")
         self.name, self.fabric, self.pad_id = name, fabric, pad_id
         self.mini_batches, self.epochs = mini_batches, epochs
+        self.ranks = ranks or Ranks()
         self.max_tokens, self.clip_norm, self.seed = max_tokens, clip_norm, seed
         configured = module.configure_optimizers()
         self.scheduler = configured["lr_scheduler"]
@@ -92,13 +99,15 @@ class LocalPool:
         }
         learning_rate = self.scheduler.get_last_lr()[0]
         parts = [
-            micro_batches(part, self.max_tokens, self.pad_id) for part in mini_batches(groups, self.mini_batches, rng)
+            micro_batches(part, self.max_tokens, self.pad_id, self.ranks.rank, self.ranks.world)
+            for part in mini_batches(groups, self.mini_batches, rng)
         ]
         parts = [[batch.to(self.fabric.device) for batch in part] for part in parts if part]
         olds = self._old_logprobs(parts)
         for _ in range(self.epochs):
             for part, old in zip(parts, olds, strict=True):
                 self._step(part, old, totals)
+        totals |= self._summed({key: totals[key] for key in ("clipped", "kl", "tokens", "behaviour")})
         if totals["steps"]:  # else nothing had an advantage, and the schedule waits too
             self.scheduler.step()
         self.version += 1
@@ -121,40 +130,57 @@ class LocalPool:
     def _old_logprobs(self, parts: list[list[TokenBatch]]) -> list[list[Tensor | None]]:
         """The learner's log-probabilities at the update's start; None where the first step will find them anyway."""
         first = parts[:1] if self.epochs == 1 else []
-        with torch.no_grad():
-            later = [[self.module(batch) for batch in part] for part in parts[len(first) :]]
+        with torch.no_grad(), self._precision():  # of the module itself: its wrapper rounds to the default dtype
+            later = [[self.module.module(batch) for batch in part] for part in parts[len(first) :]]
         return [[None] * len(part) for part in first] + later
 
+    def _precision(self) -> AbstractContextManager[Any]:
+        """Fabric's autocast under mixed precision.  Its other contexts set the default dtype, which threads share."""
+        mixed = isinstance(self.fabric.strategy.precision, MixedPrecision)
+        return self.fabric.autocast() if mixed else nullcontext()
+
     def _step(self, part: list[TokenBatch], old: list[Tensor | None], totals: dict[str, float]) -> None:
-        """Accumulate the gradients of one mini-batch and step."""
+        """Accumulate the gradients of one mini-batch, over its micro-batches and all processes, and step."""
+        loss = 0.0
         for index, (batch, old_logprobs) in enumerate(zip(part, old, strict=True)):
             with self.fabric.no_backward_sync(self.module, enabled=index < len(part) - 1):
-                output = self.module.training_step(batch, old_logprobs)
-                if not torch.isfinite(output.loss):
-                    self._refuse("loss", output.loss)
-                self.fabric.backward(output.loss)
-            totals["loss"] += output.loss.item()
+                with self._precision():
+                    output = self.module.training_step(batch, old_logprobs)
+                self.fabric.backward(output.loss * self.ranks.world)  # gradients are averaged over the processes
+            if not batch.weights.any():  # idle
+                continue
+            loss += output.loss.item()
             totals["clipped"] += output.clipped.item()
             totals["kl"] += output.approx_kl_nats.item()
             totals["behaviour"] += output.behaviour_kl_nats.item()
             totals["tokens"] += output.tokens.item()
+        loss = self._summed({"loss": loss})["loss"]
+        if not math.isfinite(loss):
+            self._refuse("loss", loss)
         norm = self.fabric.clip_gradients(
             self.module, self.optimizer, max_norm=self.clip_norm, error_if_nonfinite=False
         )
         assert norm is not None  # None is what clipping by value returns
         if not torch.isfinite(norm):
-            self._refuse("gradient's norm", norm)
+            self._refuse("gradient's norm", norm.item())
+        totals["loss"] += loss
         totals["grad_norm"] += norm.item()
         totals["steps"] += 1
         self.optimizer.step()
         self.optimizer.zero_grad()
 
-    def _refuse(self, what: str, value: Tensor) -> NoReturn:
+    def _summed(self, values: dict[str, float]) -> dict[str, float]:
+        """Each value's sum over the processes."""
+        if self.ranks.world == 1:
+            return values
+        total = torch.tensor(list(values.values()), dtype=torch.float64, device=self.fabric.device)
+        torch.distributed.all_reduce(total)
+        return dict(zip(values, total.tolist(), strict=True))
+
+    def _refuse(self, what: str, value: float) -> NoReturn:
         """Drop the gradients gathered so far and raise."""
         self.optimizer.zero_grad()
-        raise NonFiniteError(
-            f"policy '{self.name}': the {what} is {value.item()} in the update of version {self.version}"
-        )
+        raise NonFiniteError(f"policy '{self.name}': the {what} is {value} in the update of version {self.version}")
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on."""

@@ -80,6 +80,22 @@ class RunDirectory:
         write_atomic(self.path / "episodes" / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
 
+class ReadOnlyRunDirectory(RunDirectory):
+    """The run directory as processes other than the first see it: nothing is written."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.checkpoints = path, path / "checkpoints"
+
+    def metrics(self, row: Mapping[str, Any]) -> None:
+        pass
+
+    def summary(self, summary: Mapping[str, Any]) -> None:
+        pass
+
+    def episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        pass
+
+
 def _rows(path: Path, count: int) -> list[str]:
     """The lines of iterations 1 to ``count``."""
     lines = path.read_text(encoding="utf-8").split("\n")[:count] if path.exists() else []

@@ -1,6 +1,7 @@
 """Samples -> TokenBatches: nothing is lost, nothing is mixed up, and the limits hold."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -118,3 +119,21 @@ def test_mini_batches_are_drawn_from_the_given_source(groups: Callable[..., Grou
 def test_no_more_mini_batches_than_groups(groups: Callable[..., Groups]) -> None:
     assert len(mini_batches(groups(count=2), 5, Random(0))) == 2
     assert mini_batches([], 5, Random(0)) == []
+
+
+@pytest.mark.parametrize("world", [2, 3, 8])
+def test_processes_share_a_mini_batch_by_rows(groups: Callable[..., Groups], world: int) -> None:
+    samples = flat(groups(count=4, k=4))
+    whole = read_back(micro_batches(samples, 40, pad_id=0))
+    shares = [micro_batches(samples, 40, 0, rank, world) for rank in range(world)]
+    assert len({len(share) for share in shares}) == 1  # as many backward passes in every process
+    live = [candidate for share in shares for candidate in read_back(share) if candidate[3]]
+    assert sorted(live) == sorted(whole)
+    idle = [batch for share in shares for batch in share if not batch.weights.any()]
+    assert idle or world < 8  # rows are fewer than 8
+    assert all(int(batch.input_ids.shape[0]) == 1 for batch in idle)
+
+
+def test_nothing_to_learn_is_nothing_for_every_process(groups: Callable[..., Groups]) -> None:
+    flatter = [replace(sample, advantage=0.0) for sample in flat(groups())]
+    assert [micro_batches(flatter, 40, 0, rank, 2) for rank in (0, 1)] == [[], []]

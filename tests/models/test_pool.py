@@ -162,8 +162,7 @@ async def test_several_steps_compare_with_the_updates_start(
 
     model = tiny(dtype)
     parts = mini_batches(given, 2, Random("5/p/0"))  # the split itself is test_packing's subject
-    # (Fabric hands what a forward returns on in float32, also under 64-true.)
-    olds = [[plain_logprobs(model, s, TEMPERATURE).detach().float() for s in part] for part in parts]
+    olds = [[plain_logprobs(model, s, TEMPERATURE).detach() for s in part] for part in parts]
     optimizer = sgd(model.parameters())
     for _ in range(epochs):
         for part, old in zip(parts, olds, strict=True):
@@ -374,3 +373,22 @@ async def test_pools_side_by_side_are_pools_one_by_one(tiny: Tiny, groups: Calla
 def test_settings_out_of_range_are_named(tiny: Tiny, setting: str, value: float) -> None:
     with pytest.raises(ValueError, match=rf"algorithm\.update\.{setting}"):
         pool(tiny(), **{setting: value})
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "32-true"])
+async def test_every_pass_over_the_samples_has_one_precision(
+    tiny: Tiny, groups: Callable[..., Groups], precision: str
+) -> None:
+    still = partial(torch.optim.SGD, lr=0.0)
+    stats = await pool(tiny(), epochs=2, mini_batches=2, optimizer=still, precision=precision).update(groups())
+    assert stats["optimizer_steps"] == 4
+    assert stats["step_kl_nats"] == stats["clipped_share"] == 0  # the learner has not moved, so every ratio is 1
+
+
+async def test_recomputed_activations_give_the_same_update(tiny: Tiny, groups: Callable[..., Groups]) -> None:
+    plain, saving = tiny(torch.float64), tiny(torch.float64)
+    saving.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    for model in (plain, saving):
+        await pool(model).update(groups())
+    assert saving.is_activation_checkpointing and not plain.is_activation_checkpointing
+    assert distance(weights_of(saving), weights_of(plain), weights_of(tiny(torch.float64))) < 1e-12

@@ -1,0 +1,46 @@
+"""One process of a run, as torchrun starts it: `python ddp_worker.py FILE FAILS key=value ...`.
+
+What was sampled for training goes to FILE (of the first process); where FAILS is this process's rank, its second
+rollout fails.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_module
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import open_dict
+
+from troupe import train
+from troupe.experience import Episode
+from troupe.rollout.voice import PromptError
+
+file, fails, *overrides = sys.argv[1:]
+with initialize_config_module("troupe.configs", version_base="1.3"):
+    cfg = compose("train", overrides=overrides, return_hydra_config=True)
+HydraConfig.instance().set_config(cfg)
+with open_dict(cfg):
+    del cfg["hydra"]
+loop = train.build(cfg)
+credit, collect = type(loop.credit).__call__, loop.sampler.collect
+sampled: list[list[int]] = []
+
+
+def keep(self: Any, episodes: list[Episode]) -> None:
+    sampled.extend(list(c.completion.token_ids) for episode in episodes for _, c in episode.candidates())
+    credit(self, episodes)
+
+
+async def failing(*arguments: Any) -> Any:
+    if loop.progress.iteration == 1 and str(loop.ranks.rank) == fails:
+        raise PromptError("no token for this")
+    return await collect(*arguments)
+
+
+type(loop.credit).__call__ = keep  # type: ignore[method-assign]
+loop.sampler.collect = failing  # type: ignore[method-assign]
+train.train(loop)
+if loop.ranks.first:
+    Path(file).write_text(json.dumps(sampled))

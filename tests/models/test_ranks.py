@@ -1,0 +1,25 @@
+"""One process needs no agreement; tests/test_ddp.py has two."""
+
+import pytest
+
+from troupe.models.ranks import Ranks
+
+
+async def test_one_process_does_everything() -> None:
+    async def doubled(tasks: list[int]) -> list[int]:
+        return [2 * task for task in tasks]
+
+    ranks = Ranks()
+    assert ranks.first
+    assert await ranks.share([1, 2, 3], doubled) == [2, 4, 6]
+    assert ranks.from_first("here") == "here"
+    assert ranks.agreed(lambda: 5) == 5
+
+
+def test_an_error_is_raised_as_it_is() -> None:
+    def fail() -> None:
+        raise KeyError("x")
+
+    ranks = Ranks()
+    with pytest.raises(KeyError, match="x"):
+        ranks.agreed(fail)
