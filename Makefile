@@ -14,7 +14,7 @@ PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constrai
 jobs ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train experiment-given base_model bench test lint fmt clean
+.PHONY: help setup train experiment-given sweep sweep-given base_model bench test lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,16 @@ experiment-given:
 	@[ -n "$(exp)" ] || { \
 	  echo 'Which experiment?  make train exp=NAME  with NAME one of:'; \
 	  for file in configs/experiment/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
+	  exit 2; } >&2
+
+sweep: sweep-given $(CORE) ## Run what is missing of a sweep, print its table: sweep=NAME [exp=NAME] [launcher=joblib] [args="..."]
+	@$(BIN)/python -m troupe.sweep sweep=$(sweep) $(if $(exp),experiment=$(exp)) $(if $(scale),scale=$(scale)) \
+	  $(if $(launcher),launcher=$(launcher)) $(args)
+
+sweep-given:
+	@[ -n "$(sweep)" ] || { \
+	  echo 'Which sweep?  make sweep sweep=NAME  with NAME one of:'; \
+	  for file in configs/sweep/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
 	  exit 2; } >&2
 
 base_model: $(CORE) ## Make the small base model of scale=laptop again, in about an hour (resumable): [args="..."]

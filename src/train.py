@@ -8,6 +8,8 @@ import sys
 from typing import Any, NoReturn
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -43,6 +45,7 @@ def train(loop: TrainLoop) -> dict[str, Any]:
 @hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="train")
 def _hydra_main(cfg: DictConfig) -> None:
     try:
+        _name_apart(cfg)
         loop = build(cfg)
     except (ValueError, BaseModelError, OmegaConfBaseException) as error:
         _fail(error)
@@ -52,6 +55,16 @@ def _hydra_main(cfg: DictConfig) -> None:
         sys.exit(f"interrupted; what was reached is in {loop.directory.path}")
     except (PromptError, CreditError, FloatingPointError) as error:
         _fail(error, f"; what was reached is in {loop.directory.path}")
+
+
+def _name_apart(cfg: DictConfig) -> None:
+    """Jobs of one --multirun may start in the same second with the same name and seed: the job's number tells them
+    apart, unless the command line says where they go.
+    """
+    hydra_cfg = HydraConfig.get()
+    given = any(override.lstrip("+").startswith("run_dir=") for override in hydra_cfg.overrides.task)
+    if hydra_cfg.mode == RunMode.MULTIRUN and not given:
+        cfg.run_dir = f"{cfg.run_dir}-{hydra_cfg.job.num}"
 
 
 def _fail(error: Exception, more: str = "") -> NoReturn:
