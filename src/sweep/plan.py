@@ -139,16 +139,17 @@ def plan(options: Options, arguments: Sequence[str]) -> SweepRecord:
 
 def _parsed(overrides: Sequence[str], where: str) -> Overrides:
     """By Hydra's grammar: ``key=a,b`` and ``key=range(3)`` are several."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise ConfigError(f"{where}{': ' if where else ''}{error}") from error
+    parser = OverridesParser.create()
     result: Overrides = {}
-    for one in parsed:
+    for text in overrides:
+        try:
+            one = parser.parse_override(text)
+        except HydraException as error:
+            raise ConfigError(f"{where}{': ' if where else ''}{text} is no override: {_one_line(error)}") from error
         key = one.get_key_element()
         several = one.is_sweep_override()
         result[key.lstrip("+") if key.startswith("++") else key] = (
-            [f"{key}={value}" for value in one.sweep_string_iterator()] if several else [one.input_line or ""]
+            [f"{key}={value}" for value in one.sweep_string_iterator()] if several else [text]
         )
     return result
 
