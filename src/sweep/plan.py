@@ -117,8 +117,8 @@ def plan(options: Options, arguments: Sequence[str]) -> SweepRecord:
     file = SweepFile.read(options.sweep)
     fixed, given = _parsed(file.overrides, "overrides"), _parsed(arguments, "")
     for key in given:
-        if key.lstrip("+~") == "run_dir":
-            raise ConfigError("run_dir cannot be given: every run of a sweep has its own folder below runs=FOLDER")
+        if (name := key.lstrip("+~")) in ("run_dir", "resume"):
+            raise ConfigError(f"{name} cannot be given: every run of a sweep has its own folder below runs=FOLDER")
     try:
         verdicts = verdicts_of(file.verdicts, list(file.settings))
     except ValueError as error:
@@ -131,10 +131,10 @@ def plan(options: Options, arguments: Sequence[str]) -> SweepRecord:
                 raise ConfigError(f"{key} is what sweep={options.sweep} varies; it cannot be given")
             seeds = {"seed": [f"seed={seed}" for seed in file.seeds]}
             jobs += [_job(setting, *one) for one in _combinations(seeds | fixed | own | given)]
-    name = Path(options.sweep).stem
+    sweep = Path(options.sweep).stem
     experiments = (fixed | given).get("experiment", [])
-    folder = Path(options.runs, "sweeps", name, "+".join(one.partition("=")[2] for one in experiments))
-    return SweepRecord(folder, name, file.question, Path(options.runs), tuple(file.evaluations), verdicts, jobs)
+    folder = Path(options.runs, "sweeps", sweep, "+".join(one.partition("=")[2] for one in experiments))
+    return SweepRecord(folder, sweep, file.question, Path(options.runs), tuple(file.evaluations), verdicts, jobs)
 
 
 def _parsed(overrides: Sequence[str], where: str) -> Overrides:

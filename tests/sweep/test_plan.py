@@ -87,6 +87,7 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
     [
         (["algorithm.sampler.k=3"], "algorithm.sampler.k is what sweep="),
         (["run_dir=here"], "run_dir cannot be given"),
+        (["resume=there"], "resume cannot be given"),
         (["++run_dir=here"], "run_dir cannot be given"),
         (["experiment=sokoban_sharde"], "experiment=sokoban_sharde is unknown; did you mean sokoban_shared?"),
         (["loop.iteration=3"], "setting two (experiment=sokoban_shared loop.iterations=3 algorithm.sampler.k=2 loop."),
