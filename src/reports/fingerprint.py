@@ -13,8 +13,8 @@ from typing import Any
 EVALUATION = ("loop.eval_every", "loop.validation_tasks", "loop.test_tasks", "policies.*.sampling.eval")
 """Keys that decide how a run is scored, not how it learns.  ``*`` stands for one name; keys below are meant too."""
 
-EXCLUDED = (*EVALUATION, "run_dir", "resume", "dry_run", "name", "logger", "display")
-"""Every key that the training hash leaves out: evaluation, paths, loggers and display."""
+EXCLUDED = (*EVALUATION, "loop.checkpoint", "run_dir", "resume", "dry_run", "name", "logger", "display")
+"""Every key that the training hash leaves out: evaluation, checkpoints, paths, loggers and display."""
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

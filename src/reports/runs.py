@@ -21,7 +21,11 @@ FINAL = ("eval_before/success", "eval/success", "eval_best/success")
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory.  ``code`` is the hash of the code that trained it, "" where the run does not tell."""
+    """One run directory.
+
+    ``code`` is the hash of the code that trained it, "" where the run does not tell; the hashes joined by "+" where the
+    run was continued with other code (``versions_NNNNN.json``), which is nobody's code of today.
+    """
 
     path: Path
     config: Mapping[str, Any]
@@ -66,7 +70,8 @@ def read_run(path: Path) -> Run:
         raise RunDirectoryError(f"{path} is not a run directory: it lacks config.yaml, versions.json or metrics.jsonl")
     config = _read(path / "config.yaml")
     summary = _read(path / "summary.json") if (path / "summary.json").exists() else {}
-    return Run(path, config, _read(path / "versions.json").get("code", ""), summary)
+    codes = dict.fromkeys(_read(file).get("code", "") for file in sorted(path.glob("versions*.json")))
+    return Run(path, config, "+".join(codes), summary)
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -73,6 +73,14 @@ def test_the_best_match_is_of_this_code_then_evaluated_as_asked_then_the_newest(
     assert best() == "1_newer"
 
 
+def test_a_run_that_was_continued_with_other_code_is_stale(disk: Any, tmp_path: Path) -> None:
+    path = disk.run(tmp_path / "run", disk.config(), disk.scores(1, 5, 6))
+    (path / "versions_00002.json").write_text((path / "versions.json").read_text())
+    assert read_run(path).stale() == ()
+    (path / "versions_00003.json").write_text('{"code": "other"}')
+    assert read_run(path).stale() == ("code",)
+
+
 def test_reasons_to_be_stale(disk: Any, tmp_path: Path) -> None:
     asked = evaluation_keys(disk.config())
     run = read_run(disk.run(tmp_path / "old", disk.config(test_tasks=2), disk.scores(1, 5, 6), code="0"))
