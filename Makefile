@@ -14,7 +14,7 @@ PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constrai
 jobs ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs train eval compare report experiment-given evaluation-given pair-given base_model bench test lint fmt clean
+.PHONY: help setup docs train eval compare report sweep experiment-given evaluation-given pair-given sweep-given base_model bench test lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +48,16 @@ experiment-given:
 report: $(CORE) ## Write a run's report.html again from its files: run=DIR
 	@[ -n "$(run)" ] || { echo 'Which run?  make report run=DIR' >&2; exit 2; }
 	@$(BIN)/python -m troupe.reports $(run)
+
+sweep: sweep-given $(CORE) ## Run what is missing of a sweep, print its table: sweep=NAME [exp=NAME] [launcher=joblib] [args="..."]
+	@$(BIN)/python -m troupe.sweep sweep=$(sweep) $(if $(exp),experiment=$(exp)) $(if $(scale),scale=$(scale)) \
+	  $(if $(launcher),launcher=$(launcher)) $(args)
+
+sweep-given:
+	@[ -n "$(sweep)" ] || { \
+	  echo 'Which sweep?  make sweep sweep=NAME  with NAME one of:'; \
+	  for file in configs/sweep/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
+	  exit 2; } >&2
 
 base_model: $(CORE) ## Make the small base model of scale=laptop again, in about an hour (resumable): [args="..."]
 	@$(BIN)/python -m troupe.warm_start --compile --threads 1 --export src/models/base $(args)

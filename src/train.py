@@ -9,6 +9,8 @@ import sys
 from typing import Any, NoReturn
 
 import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -92,6 +94,7 @@ def _hydra_main(cfg: DictConfig) -> None:
     try:
         if cfg.dry_run:
             return show_plan(cfg)
+        _name_apart(cfg)
         loop = build(cfg)
     except OtherRankError:
         sys.exit(1)
@@ -108,6 +111,16 @@ def _hydra_main(cfg: DictConfig) -> None:
         sys.exit(f"interrupted; what was reached is in {path}, and resume={path} goes on from there")
     except (PromptError, CreditError, FloatingPointError, CheckpointError, OSError) as error:
         _fail(error, f"; what was reached is in {path}")
+
+
+def _name_apart(cfg: DictConfig) -> None:
+    """Jobs of one --multirun may start in the same second with the same name and seed: the job's number tells them
+    apart, unless the command line says where they go.
+    """
+    hydra_cfg = HydraConfig.get()
+    given = any(override.lstrip("+").startswith("run_dir=") for override in hydra_cfg.overrides.task)
+    if hydra_cfg.mode == RunMode.MULTIRUN and not given:
+        cfg.run_dir = f"{cfg.run_dir}-{hydra_cfg.job.num}"
 
 
 def _fail(error: Exception, more: str = "") -> NoReturn:

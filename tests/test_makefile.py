@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-INTERNAL = {"experiment-given", "evaluation-given", "pair-given"}
+INTERNAL = {"experiment-given", "evaluation-given", "pair-given", "sweep-given"}
 PHONY = {*re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()} - INTERNAL
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -17,7 +17,8 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 
 def make(*arguments: str, venv: str) -> subprocess.CompletedProcess[str]:
     """Run make apart from a make that may run this test, on a ``.venv`` that is not there and cannot be made."""
-    apart = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "exp", "scale", "args", "jobs", "run", "a", "b"}
+    apart = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
+    apart |= {"exp", "scale", "args", "jobs", "run", "a", "b", "sweep", "launcher"}
     environment = {name: value for name, value in os.environ.items() if name not in apart}
     command = ["make", *arguments, f"VENV={venv}", "PYTHON=false"]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
@@ -73,6 +74,22 @@ def test_eval_and_compare_ask_for_what_is_missing(arguments: list[str], venv: st
 def test_report_hands_the_run_on(venv: str) -> None:
     done = make("-n", "report", "run=runs/mine", venv=venv)
     assert done.stdout.splitlines()[-1] == f"{venv}/bin/python -m troupe.reports runs/mine"
+
+
+def test_sweep_without_a_name_lists_those_there_are(venv: str) -> None:
+    done = make("sweep", venv=venv)
+    assert done.returncode == 2
+    assert "make sweep sweep=NAME" in done.stderr
+    listed = re.findall(r"^  (\S+)$", done.stderr, re.MULTILINE)
+    assert sorted(listed) == sorted(file.stem for file in (ROOT / "configs/sweep").glob("*.yaml"))
+
+
+def test_sweep_hands_its_words_on(venv: str) -> None:
+    done = make("-n", "sweep", "sweep=seeds", "exp=some_experiment", "launcher=joblib", "args=seed=0,1", venv=venv)
+    assert done.returncode == 0
+    said = done.stdout.replace("\\\n", " ").splitlines()[-1].split()
+    words = "-m troupe.sweep sweep=seeds experiment=some_experiment launcher=joblib seed=0,1".split()
+    assert said == [f"{venv}/bin/python", *words]
 
 
 def test_train_sets_up_the_core_only_and_tests_the_tools_too(venv: str) -> None:

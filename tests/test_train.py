@@ -225,6 +225,18 @@ def test_a_users_own_folder_of_experiments(command: Callable[..., str], tmp_path
     assert "algorithm.sampler.k=1" in said
 
 
+def test_jobs_of_a_multirun_have_folders_of_their_own(
+    command: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Same name, same seed, perhaps the same second.
+    shared = ["experiment=sokoban_shared", *SMALL, "loop.iterations=0"]
+    monkeypatch.setattr(sys, "argv", ["troupe", "--multirun", "algorithm.sampler.k=2,3", *shared])
+    monkeypatch.chdir(tmp_path)
+    train.main()
+    folders = sorted(path.name for path in (tmp_path / "runs" / "sokoban_shared").iterdir())
+    assert [name.rsplit("-", 1)[1] for name in folders] == ["0", "1"]
+
+
 # ---- as a program ---------------------------------------------------------------------------------------------------
 
 

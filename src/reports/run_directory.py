@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
+from .fingerprint import code_hash
+
 log = logging.getLogger(__name__)
 
 PACKAGES = ("troupe", "torch", "transformers", "tokenizers", "lightning", "hydra-core", "numpy")
@@ -133,13 +135,14 @@ def append_line(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """What produced a run: packages, Python, machine, and the commit where the code is a git checkout."""
+    """What produced a run: packages, Python, machine, the code's hash, and the commit where it is a git checkout."""
     found = {"python": platform.python_version(), "machine": platform.machine()}
     for package in PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:
             found[package] = "not installed"
+    found["code"] = code_hash()
     found["commit"] = _commit(Path(__file__).resolve().parent)
     return found
 

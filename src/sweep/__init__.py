@@ -1,0 +1,1 @@
+"""Sweeps: many runs of one question, each run once, and one table."""

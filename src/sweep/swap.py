@@ -1,0 +1,41 @@
+"""The two policies of a finished run, exchanged: how much of what they learned belongs to their role."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+from ..examination import lineup
+from ..examination.examine import conditions, examine
+from ..examination.questions import Questions
+from ..examination.voices import Voices
+from ..reports.fingerprint import code_hash
+from ..reports.run_directory import write_atomic
+from ..reports.runs import Run
+from ..reports.sweep_record import SWAPPED
+
+
+def evaluate_swapped(run: Run) -> None:
+    """Play the run's test tasks with each agent speaking with the other's last weights; writes ``swapped.json``.
+
+    Tasks, seeds and sampling are those of the run's own ``eval/success``, so the two differ in nothing else.  Raises
+    :class:`~troupe.configuration.ConfigError` where the team is not two agents with a policy each.
+    """
+    asked = Questions(
+        checkpoint="last",
+        split="test",
+        tasks=run.config["loop"]["test_tasks"],
+        samples=1,
+        temperature=("own",),
+        seed=run.config["seed"],
+        swap=True,
+    )
+    found = conditions(asked, lineup.Run(run.config, run.path), {})
+    [outcome] = asyncio.run(examine(asked, found, Voices(run.config["engine"]), lambda result: None))
+    summary = outcome.summary | {"checkpoint": "last", "code": code_hash()}
+    write_atomic(run.path / SWAPPED, json.dumps(summary, indent=2) + "\n")
+
+
+EVALUATIONS: dict[str, Callable[[Run], None]] = {"swapped": evaluate_swapped}
+"""What a sweep can measure on each finished run, by its name in ``evaluations`` of the sweep's yaml."""

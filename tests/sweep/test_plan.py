@@ -1,0 +1,118 @@
+"""What a sweep's yaml and a command line ask for, and how mistakes are answered."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from troupe.configuration import ConfigError
+from troupe.reports.sweep_record import SweepRecord
+from troupe.sweep.plan import Options, SweepFile, plan
+
+ROOT = Path(__file__).parents[2]
+SWEEPS = sorted(file.stem for file in (ROOT / "configs" / "sweep").glob("*.yaml"))
+FILE = {
+    "question": "?",
+    "overrides": ["experiment=sokoban_shared", "loop.iterations=3"],
+    "settings": {"two": ["algorithm.sampler.k=2"], "four": ["algorithm.sampler.k=4"]},
+    "seeds": [0, 1],
+}
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(FILE, sort_keys=False))
+    return tmp_path / "own.yaml"
+
+
+def planned(*arguments: str) -> SweepRecord:
+    return plan(*Options.split(arguments))
+
+
+def mistake(*arguments: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        planned(*arguments)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_sweep_that_is_shipped_can_be_read(name: str) -> None:
+    file = SweepFile.read(name)
+    assert len(file.seeds) >= 3, "an interval over seeds needs more than two"
+    known = {choice.stem for group in ("regime", "algorithm") for choice in (ROOT / "configs" / group).glob("*.yaml")}
+    asked = {one.split("=")[1] for two in file.settings.values() for one in two if one.startswith(("regime", "algo"))}
+    choices = {one for one in asked if not one.replace(".", "").isdigit()}
+    if choices <= known:
+        assert len(planned(f"sweep={name}", "seed=0").jobs) == len(file.settings)
+    else:  # what it compares is not all there: refused by name, before anything runs
+        assert any(f"={one} is unknown" in mistake(f"sweep={name}") for one in choices - known)
+
+
+def test_settings_times_seeds(own: Path) -> None:
+    record = planned(f"sweep={own}", "runs=there")
+    assert [(job.setting, job.variant, job.seed) for job in record.jobs] == [
+        ("two", "", 0),
+        ("two", "", 1),
+        ("four", "", 0),
+        ("four", "", 1),
+    ]
+    common = ("experiment=sokoban_shared", "loop.iterations=3")
+    assert record.jobs[0].overrides == (*common, "algorithm.sampler.k=2", "seed=0")
+    assert len({job.training for job in record.jobs}) == 4
+    assert record.folder == Path("there/sweeps/own/sokoban_shared")
+
+
+def test_the_command_line_replaces_what_holds_for_all(own: Path) -> None:
+    record = planned(f"sweep={own}", "experiment=sokoban_specialized", "seed=7", "loop.iterations=5")
+    assert [job.seed for job in record.jobs] == [7, 7]
+    assert record.jobs[0].overrides[:2] == ("experiment=sokoban_specialized", "loop.iterations=5")
+    assert record.folder.name == "sokoban_specialized"
+
+
+def test_several_values_make_variants(own: Path) -> None:
+    record = planned(f"sweep={own}", "env.horizon=3,4", "seed=range(0,2)")
+    assert len(record.jobs) == 2 * 2 * 2
+    assert [job.variant for job in record.jobs[:4]] == ["env.horizon=3"] * 2 + ["env.horizon=4"] * 2
+    assert [job.seed for job in record.jobs[:2]] == [0, 1]
+
+
+def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
+    few, many = (planned(f"sweep={own}", f"loop.test_tasks={count}").jobs[0] for count in (2, 20))
+    assert few.training == many.training
+    assert (few.evaluation["loop.test_tasks"], many.evaluation["loop.test_tasks"]) == (2, 20)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["algorithm.sampler.k=3"], "algorithm.sampler.k is what sweep="),
+        (["run_dir=here"], "run_dir cannot be given"),
+        (["resume=there"], "resume cannot be given"),
+        (["++run_dir=here"], "run_dir cannot be given"),
+        (["experiment=sokoban_sharde"], "experiment=sokoban_sharde is unknown; did you mean sokoban_shared?"),
+        (["loop.iteration=3"], "setting two (experiment=sokoban_shared loop.iterations=3 algorithm.sampler.k=2 loop."),
+        (["+sed=3"], "sed is a key that nothing reads; did you mean seed?"),
+        (["seed=[1"], "seed=[1 is no override: "),
+        (["launcher=joblip"], "launcher=joblip is unknown; did you mean joblib?"),
+        (["rerun_stale=yes"], "rerun_stale must be true or false, got 'yes'"),
+        (["sweep=sedes"], "sweep=sedes is unknown; did you mean seeds?"),
+        (["sweep=gone.yaml"], "sweep=gone.yaml: there is no such file"),
+        (["sweep="], "Which sweep?  sweep=NAME with NAME one of: alpha, k, regime, role_swap, seeds"),
+    ],
+)
+def test_a_mistake_is_answered_before_anything_runs(own: Path, arguments: list[str], said: str) -> None:
+    assert said in mistake(f"sweep={own}", *arguments)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"setings": {}}, "setings"),
+        ({"settings": {}}, "settings and seeds must name at least one of each"),
+        ({"evaluations": ["swaped"]}, "evaluations: swaped is unknown; did you mean swapped?"),
+        ({"verdicts": [{"claim": "c", "setting": "six", "over": "two", "at_least": 0}]}, "setting 'six' is unknown"),
+    ],
+)
+def test_a_mistake_in_the_yaml_is_named(tmp_path: Path, changes: dict[str, object], said: str) -> None:
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump(FILE | changes, sort_keys=False))
+    assert said in mistake(f"sweep={tmp_path / 'own.yaml'}")
