@@ -40,10 +40,11 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str) -> TrainLoo
     sampler, credit, objective = (
         instantiated(f"algorithm.{key}", config["algorithm"][key]) for key in ("sampler", "credit", "objective")
     )
+    sampler.check(world)
     credit.check(sampler.k, sampler.topology)
     call("seed", L.seed_everything, config["seed"], verbose=False)
     team = build_team(config, router, objective)
-    check_tasks(world, settings, team)
+    check_tasks(world, settings, team, sampler.resample)
     return TrainLoop(
         world=world,
         team=team,
@@ -74,7 +75,7 @@ def build_team(config: dict[str, Any], router: Router, objective: Any) -> Team:
                 )
         module = PolicyModule(
             model,
-            objective,
+            objective.sized(ways["train"].max_tokens),
             partially(f"{key}.optimizer", policy["optimizer"]),
             partially(f"{key}.scheduler", policy["scheduler"]),
             ways["train"].temperature,
@@ -127,14 +128,16 @@ def _load(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 
 
-def check_tasks(world: TeamEnv, settings: LoopSettings, team: Team) -> None:
+def check_tasks(world: TeamEnv, settings: LoopSettings, team: Team, resample: int) -> None:
     """Draw the tasks of each split, and ask the agents that open an episode, before anything is written.
 
-    Raises :class:`ConfigError` where a split holds too few tasks, ``PromptError`` where a policy cannot read a prompt.
+    An iteration may need ``resample`` times more training tasks.  Raises :class:`ConfigError` where a split holds too
+    few tasks, ``PromptError`` where a policy cannot read a prompt.
     """
     counts = {"boards": "train", "validation_tasks": "validation", "test_tasks": "test"}
     for key, split in counts.items():
-        task = call(f"loop.{key}", world.tasks, split, getattr(settings, key), 0)[0]
+        count = getattr(settings, key) * (1 + resample if key == "boards" else 1)
+        task = call(f"loop.{key}", world.tasks, split, count, 0)[0]
         env = world.fork()
         env.reset(task)
         for agent in env.next_agents():

@@ -87,6 +87,7 @@ class TrainLoop:
     ) -> None:
         self.world, self.team, self.sampler, self.credit, self.router = world, team, sampler, credit, router
         self.settings, self.directory, self.display, self.seed = settings, directory, display, seed
+        self.resample = sampler.resample
         self.iteration = self.completions = self.tokens = self.env_steps = 0
         self._cost = 0.0  # completions a board, in the last iteration
         self.best = -1.0
@@ -138,9 +139,18 @@ class TrainLoop:
         return self._report(episodes, stats, t1 - t0, t2 - t1, time.perf_counter() - t2)
 
     async def _collect(self) -> list[Episode]:
-        seed = derive(self.seed, "train", self.iteration)
-        tasks = self.world.tasks("train", self._boards(), seed)
-        return await self.sampler.collect(self.world, tasks, self.team.training, seed)
+        seed, boards = derive(self.seed, "train", self.iteration), self._boards()
+        tasks = self.world.tasks("train", boards, seed)
+        episodes = await self.sampler.collect(self.world, tasks, self.team.training, seed)
+        for _ in range(self.resample):  # tasks whose groups do not differ are replaced; what they cost still counts
+            missing = boards - len(self.credit.live(episodes))
+            if not missing:
+                break
+            played = {episode.task.task_id for episode in episodes}
+            drawn = self.world.tasks("train", len(played) + missing, derive(seed, "more", len(played)))
+            tasks = [task for task in drawn if task.task_id not in played][:missing]
+            episodes += await self.sampler.collect(self.world, tasks, self.team.training, seed)
+        return episodes
 
     def _boards(self) -> int:
         """``settings.boards``; fewer where the bound on completions leaves less, judged by what a board has cost."""

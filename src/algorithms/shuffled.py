@@ -7,6 +7,7 @@ from random import Random
 
 from ..experience import Episode
 from .at_grpo import AtGrpo
+from .baselines import Baseline
 
 
 class ShuffledAtGrpo(AtGrpo):
@@ -16,8 +17,10 @@ class ShuffledAtGrpo(AtGrpo):
     rule is not learnt from rewards.
     """
 
-    def __init__(self, *, normalise: bool = True, std_floor: float = 1e-6, seed: int = 0) -> None:
-        super().__init__(normalise=normalise, std_floor=std_floor)
+    def __init__(
+        self, *, baseline: Baseline = "mean", normalise: bool = True, std_floor: float = 1e-6, seed: int = 0
+    ) -> None:
+        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor)
         self._rng = Random(f"shuffled/{seed}")
 
     def __call__(self, episodes: Sequence[Episode]) -> None:

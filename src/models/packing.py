@@ -19,12 +19,19 @@ Row = list[Sample]
 """Samples of one prompt that share a row."""
 
 
-def mini_batches(groups: Sequence[Sequence[Sample]], count: int, rng: Random) -> list[list[Sample]]:
-    """Split groups at random into ``count`` parts of nearly equal size, each with weights rescaled to sum to 1."""
+def mini_batches(
+    groups: Sequence[Sequence[Sample]], count: int, rng: Random, *, by_tokens: bool = False
+) -> list[list[Sample]]:
+    """Split groups at random into ``count`` parts of nearly equal size, each with weights rescaled to sum to 1.
+
+    With ``by_tokens`` a sample weighs as many tokens as it has, whatever its group.
+    """
     order = list(groups)
     rng.shuffle(order)
     count = min(count, len(order))
     parts = [[sample for group in order[i::count] for sample in group] for i in range(count)]
+    if by_tokens:
+        parts = [[replace(sample, weight=float(len(sample.token_ids))) for sample in part] for part in parts]
     return [_rescaled(part) for part in parts]
 
 
@@ -33,14 +40,16 @@ def _rescaled(samples: list[Sample]) -> list[Sample]:
     return [replace(sample, weight=sample.weight / total) for sample in samples]
 
 
-def micro_batches(samples: Iterable[Sample], max_tokens: int, pad_id: int) -> list[TokenBatch]:
+def micro_batches(
+    samples: Iterable[Sample], max_tokens: int, pad_id: int, *, every_sample: bool = False
+) -> list[TokenBatch]:
     """Batches of at most ``max_tokens`` tokens, padding included (or one row), of rows of like length.
 
-    Samples with advantage 0 have no gradient under a clipped objective without regularisers; they are left out here,
-    and still count in the weights of the others.
+    Samples with advantage 0 have no gradient under an objective without regularisers; unless ``every_sample``, they are
+    left out here, and still count in the weights of the others.
     """
     batches: list[list[Row]] = []
-    for row in sorted(rows_of(sample for sample in samples if sample.advantage != 0), key=_length):
+    for row in sorted(rows_of(sample for sample in samples if every_sample or sample.advantage != 0), key=_length):
         if not batches or (len(batches[-1]) + 1) * _length(row) > max_tokens:
             batches.append([])
         batches[-1].append(row)

@@ -27,7 +27,8 @@ class LocalPool:
     """A pool in this process.  Its methods are asynchronous, so that pools update side by side (in threads).
 
     ``mini_batches`` optimizer steps an epoch, ``epochs`` passes over an iteration's samples, gradients accumulated over
-    micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.
+    micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.  ``live_groups_only`` leaves
+    groups without any advantage out of the loss's mean.
 
     A cancelled :meth:`update` still runs to its end in its thread, since a thread cannot be stopped; whatever reads the
     pool waits for it, so that nobody meets weights half-way through an update.
@@ -44,6 +45,7 @@ class LocalPool:
         epochs: int = 1,
         max_tokens: int = 16_384,
         clip_norm: float = 1.0,
+        live_groups_only: bool = False,
         seed: int = 0,
     ) -> None:
         for key, value in (("mini_batches", mini_batches), ("epochs", epochs), ("max_tokens", max_tokens)):
@@ -54,6 +56,7 @@ class LocalPool:
         self.name, self.fabric, self.pad_id = name, fabric, pad_id
         self.mini_batches, self.epochs = mini_batches, epochs
         self.max_tokens, self.clip_norm, self.seed = max_tokens, clip_norm, seed
+        self.live_groups_only = live_groups_only
         configured = module.configure_optimizers()
         self.scheduler = configured["lr_scheduler"]
         self.module, self.optimizer = fabric.setup(module, configured["optimizer"])
@@ -88,11 +91,11 @@ class LocalPool:
             "grad_norm": 0.0,
             "steps": 0.0,
             "behaviour": 0.0,
+            "reference": 0.0,
+            "entropy": 0.0,
         }
         learning_rate = self.scheduler.get_last_lr()[0]
-        parts = [
-            micro_batches(part, self.max_tokens, self.pad_id) for part in mini_batches(groups, self.mini_batches, rng)
-        ]
+        parts = self._parts(groups, rng)
         parts = [[batch.to(self.fabric.device) for batch in part] for part in parts if part]
         olds = self._old_logprobs(parts)
         for _ in range(self.epochs):
@@ -104,7 +107,9 @@ class LocalPool:
         tokens, steps = max(totals["tokens"], 1), max(totals["steps"], 1)
         samples = [sample for group in groups for sample in group]
         live = sum(any(sample.advantage for sample in group) for group in groups)
-        return {
+        regularised = {"reference_kl_nats": "reference"} if self.module.objective.kl else {}
+        regularised |= {"entropy_nats": "entropy"} if self.module.objective.entropy else {}
+        return {name: totals[key] / tokens for name, key in regularised.items()} | {
             "loss": totals["loss"] / steps,
             "grad_norm": totals["grad_norm"] / steps,
             "clipped_share": totals["clipped"] / tokens,
@@ -116,6 +121,17 @@ class LocalPool:
             "learning_rate": learning_rate,
             "update_s": time.perf_counter() - started,
         }
+
+    def _parts(self, groups: Sequence[Sequence[Sample]], rng: Random) -> list[list[TokenBatch]]:
+        """The micro-batches of each mini-batch."""
+        objective = self.module.objective
+        if self.live_groups_only:
+            groups = [group for group in groups if any(sample.advantage for sample in group)]
+        by_tokens = objective.normalisation == "token_mean"
+        return [
+            micro_batches(part, self.max_tokens, self.pad_id, every_sample=objective.every_sample)
+            for part in mini_batches(groups, self.mini_batches, rng, by_tokens=by_tokens)
+        ]
 
     def _old_logprobs(self, parts: list[list[TokenBatch]]) -> list[list[Tensor | None]]:
         """The learner's log-probabilities at the update's start; None where the first step will find them anyway."""
@@ -136,6 +152,8 @@ class LocalPool:
             totals["clipped"] += output.clipped.item()
             totals["kl"] += output.approx_kl_nats.item()
             totals["behaviour"] += output.behaviour_kl_nats.item()
+            totals["reference"] += output.reference_kl_nats.item()
+            totals["entropy"] += output.entropy_nats.item()
             totals["tokens"] += output.tokens.item()
         norm = self.fabric.clip_gradients(
             self.module, self.optimizer, max_norm=self.clip_norm, error_if_nonfinite=False

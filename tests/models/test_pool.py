@@ -128,7 +128,7 @@ async def test_one_update_is_at_grpo_written_plainly(
     # Troupe: credit, routing, pool.
     episodes = played()
     AtGrpo(std_floor=0.2)(episodes)
-    routed = Router({"tool": "p", "plan": "p"}, ("tool", "plan"), ("p",)).route(episodes)["p"]
+    routed = Router({"tool": "p", "plan": "p"}, ("tool", "plan"), ("p",)).route(episodes, AtGrpo().key)["p"]
     ours = pool(tiny(dtype), objective=ClippedObjective(importance_cap=cap), optimizer=optimizer, clip_norm=clip_norm)
     stats = await ours.update(routed)
 
