@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -143,21 +144,24 @@ class TrainLoop:
         tasks = self.world.tasks("train", boards, seed)
         episodes = await self.sampler.collect(self.world, tasks, self.team.training, seed)
         for _ in range(self.resample):  # tasks whose groups do not differ are replaced; what they cost still counts
-            missing = boards - len(self.credit.live(episodes))
-            if not missing:
-                break
             played = {episode.task.task_id for episode in episodes}
+            missing = min(boards - len(self.credit.live(episodes)), self._payable() - len(played))
+            if missing < 1:
+                break
             drawn = self.world.tasks("train", len(played) + missing, derive(seed, "more", len(played)))
             tasks = [task for task in drawn if task.task_id not in played][:missing]
             episodes += await self.sampler.collect(self.world, tasks, self.team.training, seed)
         return episodes
 
     def _boards(self) -> int:
-        """``settings.boards``; fewer where the bound on completions leaves less, judged by what a board has cost."""
-        boards = self.settings.boards
+        """``settings.boards``; fewer where the bound on completions leaves less."""
+        return max(1, min(self.settings.boards, self._payable()))
+
+    def _payable(self) -> int:
+        """How many tasks the bound on completions leaves to play, judged by what a task has cost."""
         if not self.settings.completions or not self._cost:
-            return boards
-        return max(1, min(boards, round((self.settings.completions - self.completions) / self._cost)))
+            return sys.maxsize
+        return round((self.settings.completions - self.completions) / self._cost)
 
     async def _update(self, batches: Mapping[str, list]) -> dict[str, dict[str, float]]:
         names = [name for name, groups in batches.items() if groups]

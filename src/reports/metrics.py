@@ -11,10 +11,10 @@ from ..experience import Episode
 def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, float]:
     """Flat ``rollout/...`` metrics.
 
-    ``success`` is that of sampled episodes, where every candidate went on (independent episodes, full joint
-    trees).  Trees of which the best candidate went on have ``best_of_k_success`` instead, the success of their
-    continued branches, chosen among K at every turn: far above the policies' own, and never to be reported as such.  Completions and tokens count whatever was generated; the
-    other averages are over candidates.
+    ``success`` is that of sampled episodes, where every candidate went on (independent episodes, full joint trees).
+    Trees of which the best candidate went on have ``best_of_k_success`` instead, the success of their continued
+    branches, chosen among K at every turn: far above the policies' own, and never to be reported as such.  Completions
+    and tokens count whatever was generated; the other averages are over candidates.
     """
     outcomes = [outcome for episode in episodes for outcome in episode.outcomes]
     spoken = [(node, candidate) for episode in episodes for node, candidate in episode.candidates()]
