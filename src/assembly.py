@@ -61,6 +61,7 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     sampler, credit, objective = (
         instantiated(f"algorithm.{key}", config["algorithm"][key]) for key in ("sampler", "credit", "objective")
     )
+    sampler.check(world)
     credit.check(sampler.k, sampler.topology)
     rows = config["engine"].get("max_batch_rows")
     if rows is not None and sampler.k > rows:
@@ -87,7 +88,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     checkpoints.path = path / "checkpoints"
     call("seed", L.seed_everything, config["seed"], verbose=False)
     team = ranks.agreed(lambda: build_team(config, parts.router, parts.objective, ranks))
-    ranks.agreed(lambda: check_tasks(parts.world, parts.settings, team))
+    ranks.agreed(lambda: check_tasks(parts.world, parts.settings, team, parts.sampler.resample))
     loggers = ranks.agreed(lambda: _loggers(config))
     loop = TrainLoop(
         world=parts.world,
@@ -165,7 +166,7 @@ def build_team(config: dict[str, Any], router: Router, objective: Any, ranks: Ra
             check_room(f"{key}.sampling.{way}", sampling, policy["base"], context)
         module = PolicyModule(
             model,
-            objective,
+            objective.sized(ways["train"].max_tokens),
             partially(f"{key}.optimizer", policy["optimizer"]),
             partially(f"{key}.scheduler", policy["scheduler"]),
             ways["train"].temperature,
@@ -240,14 +241,16 @@ def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 
 
-def check_tasks(world: TeamEnv, settings: LoopSettings, team: Team) -> None:
+def check_tasks(world: TeamEnv, settings: LoopSettings, team: Team, resample: int) -> None:
     """Draw the tasks of each split, and ask the agents that open an episode, before anything is written.
 
-    Raises :class:`ConfigError` where a split holds too few tasks, ``PromptError`` where a policy cannot read a prompt.
+    An iteration may need ``resample`` times more training tasks.  Raises :class:`ConfigError` where a split holds too
+    few tasks, ``PromptError`` where a policy cannot read a prompt.
     """
     counts = {"boards": "train", "validation_tasks": "validation", "test_tasks": "test"}
     for key, split in counts.items():
-        task = call(f"loop.{key}", world.tasks, split, getattr(settings, key), 0)[0]
+        count = getattr(settings, key) * (1 + resample if key == "boards" else 1)
+        task = call(f"loop.{key}", world.tasks, split, count, 0)[0]
         env = world.fork()
         env.reset(task)
         for agent in env.next_agents():

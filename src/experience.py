@@ -16,7 +16,7 @@ Log-probabilities are natural logarithms (nats).  Nothing here knows an engine, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -127,6 +127,8 @@ class Node:
     candidates: list[Candidate]
     parent: int | None = None
     """Index, in the episode's nodes, of the node whose continued candidate led here."""
+    state: Hashable | None = None
+    """The world's ``state_key`` when the prompt was given."""
 
 
 @dataclass(frozen=True)
@@ -148,17 +150,19 @@ class Outcome:
 class JointAction:
     """An edge of the episode tree: one candidate per acting agent, and what came of it.
 
-    ``members`` maps agent to (node index, candidate index).  Exactly one of ``child`` (node index) and ``outcome`` is
-    set.
+    ``members`` maps agent to (node index, candidate index).  At most one of ``child`` (the first of the next nodes) and
+    ``outcome`` is set; neither where the sampler tried the joint action and went on from another.  ``reward`` is what
+    the joint action itself earned, where the sampler compares joint actions.
     """
 
     members: Mapping[str, tuple[int, int]]
     child: int | None = None
     outcome: Outcome | None = None
+    reward: float | None = None
 
     def __post_init__(self) -> None:
-        if (self.child is None) == (self.outcome is None):
-            raise ValueError("a joint action leads either to a child node or to an outcome")
+        if self.child is not None and self.outcome is not None:
+            raise ValueError("a joint action leads either to a child node or to an outcome, not to both")
 
 
 @dataclass
@@ -175,6 +179,11 @@ class Episode:
     sample: int = 0
     asides: list[tuple[int, Completion]] = field(default_factory=list)
     """(Tokens of the prompt, completion) of what was sampled to judge a candidate: not learnt from, but it costs."""
+
+    @property
+    def name(self) -> str:
+        """What an error calls it: the task, and which of its episodes."""
+        return f"{self.task.task_id}, sample {self.sample}"
 
     @property
     def outcomes(self) -> list[Outcome]:

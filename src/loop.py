@@ -95,6 +95,7 @@ class TrainLoop:
         self.settings, self.directory, self.checkpoints = settings, directory, checkpoints
         self.loggers, self.display, self.seed = loggers, display, seed
         self.ranks, self.progress = ranks or Ranks(), Progress()
+        self.resample = sampler.resample
         self.whole = True  # False while some policies have learnt from an iteration and others have not
         self._held_out: dict[Split, list[Task]] = {}
 
@@ -144,8 +145,18 @@ class TrainLoop:
         return await uninterrupted(self._learn(episodes, time.perf_counter() - t0))
 
     async def _collect(self) -> list[Episode]:
-        seed = derive(self.seed, "train", self.progress.iteration)
-        tasks = self.world.tasks("train", self._boards(), seed)
+        seed, boards = derive(self.seed, "train", self.progress.iteration), self._boards()
+        episodes = await self._sample(self.world.tasks("train", boards, seed), seed)
+        for _ in range(self.resample):  # tasks whose groups do not differ are replaced; what they cost still counts
+            played = {episode.task.task_id for episode in episodes}
+            missing = min(boards - len(self.credit.live(episodes)), self._payable() - len(played))
+            if missing < 1:
+                break
+            drawn = self.world.tasks("train", len(played) + missing, derive(seed, "more", len(played)))
+            episodes += await self._sample([task for task in drawn if task.task_id not in played][:missing], seed)
+        return episodes
+
+    async def _sample(self, tasks: Sequence[Task], seed: int) -> list[Episode]:
         return await self.ranks.share(
             tasks, lambda mine: self.sampler.collect(self.world, mine, self.team.training, seed)
         )
@@ -167,11 +178,15 @@ class TrainLoop:
         return self.progress.row
 
     def _boards(self) -> int:
-        """``settings.boards``; fewer where the bound on completions leaves less, judged by what a board has cost."""
-        boards, at = self.settings.boards, self.progress
+        """``settings.boards``; fewer where the bound on completions leaves less."""
+        return max(1, min(self.settings.boards, self._payable()))
+
+    def _payable(self) -> int:
+        """How many tasks the bound on completions leaves to play, judged by what a task has cost."""
+        at = self.progress
         if not self.settings.completions or not at.task_cost:
-            return boards
-        return max(1, min(boards, round((self.settings.completions - at.completions) / at.task_cost)))
+            return sys.maxsize
+        return round((self.settings.completions - at.completions) / at.task_cost)
 
     async def _update(self, batches: Mapping[str, list]) -> dict[str, dict[str, float]]:
         names = [name for name, groups in batches.items() if groups]

@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from math import isfinite
 from typing import Any
 
 from ..experience import Candidate, Episode, Node
+from .baselines import Baseline, check_baseline, compared
 
 
 class CreditError(ValueError):
@@ -17,20 +18,23 @@ class CreditError(ValueError):
 
 @dataclass(frozen=True)
 class Share:
-    """What is compared within a group: a value, and the candidates that bear its advantage."""
+    """What is compared within a group: a value, and the candidates that bear its advantage times ``weight``."""
 
     value: float
     candidates: Sequence[Candidate]
+    weight: float = 1.0
 
 
 class CreditRule(ABC):
-    """Sets the advantage of every candidate, on the joint episodes.
+    """Sets the advantage of every candidate, on the joint episodes: the sum of what its shares' groups give it.
 
-    ``topologies`` are the samplers' topologies whose episodes the rule can judge.
+    ``topologies`` are the samplers' topologies whose episodes the rule can judge; ``least`` is the fewest samples that
+    its groups must be meant to hold.
     """
 
     one_prompt_per_group: bool
     topologies: tuple[str, ...]
+    least: int = 2
 
     @abstractmethod
     def key(self, node: Node) -> Hashable:
@@ -53,10 +57,10 @@ class CreditRule(ABC):
                 f"algorithm.credit: {name} judges episodes of a {' or '.join(self.topologies)} sampler, but "
                 f"algorithm.sampler gives {topology}s"
             )
-        if k < 2:
+        if k < self.least:
             raise ValueError(
                 f"algorithm.sampler.k={k}: {name} compares the {k} samples of a group with each other, so K must be at "
-                "least 2 (the standard deviation of one reward is undefined)"
+                f"least {self.least} (the standard deviation of one reward is undefined)"
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -71,18 +75,35 @@ class CreditRule(ABC):
     def __call__(self, episodes: Sequence[Episode]) -> None:
         """Annotate every candidate of ``episodes``.
 
-        Raises :class:`CreditError` where a group that needs one prompt holds two.
+        A group that lost candidates (to a failure of engine or world) is judged by those that are left; one that is
+        left alone has nothing to be compared with, and advantage 0 under any baseline but ``none``.
+
+        Raises :class:`CreditError` where a group that needs one prompt holds two, and where a reward or a
+        log-probability is not a finite number.
         """
+        check_finite(episodes)
         if self.one_prompt_per_group:
             self._check_prompts(episodes)
         groups: dict[Hashable, list[Share]] = {}
         for episode in episodes:
+            for _, candidate in episode.candidates():
+                candidate.advantage = None
             for key, share in self.shares(episode):
                 groups.setdefault(key, []).append(share)
         for shares in groups.values():
             for share, advantage in zip(shares, self.advantages([share.value for share in shares]), strict=True):
                 for candidate in share.candidates:
-                    candidate.advantage = advantage
+                    candidate.advantage = (candidate.advantage or 0.0) + share.weight * advantage
+
+    def live(self, episodes: Sequence[Episode]) -> set[str]:
+        """The tasks (``task_id``) with at least one group whose values differ; the others have nothing to teach."""
+        values: dict[Hashable, set[float]] = {}
+        tasks: dict[Hashable, set[str]] = {}
+        for episode in episodes:
+            for key, share in self.shares(episode):
+                values.setdefault(key, set()).add(share.value)
+                tasks.setdefault(key, set()).add(episode.task.task_id)
+        return {task for key, found in values.items() if len(found) > 1 for task in tasks[key]}
 
     def _check_prompts(self, episodes: Sequence[Episode]) -> None:
         first: dict[Hashable, Node] = {}
@@ -96,25 +117,43 @@ class CreditRule(ABC):
                     )
 
 
-class GroupRelative(CreditRule):
-    """A = (v - mean v) / (std v + ``std_floor``) over a group's values v.
+def check_finite(episodes: Sequence[Episode]) -> None:
+    """Raise :class:`CreditError`, naming the episode, where a reward or a log-probability is NaN or infinite."""
+    for episode in episodes:
+        for outcome in episode.outcomes:
+            if not isfinite(outcome.team_return) or not isfinite(outcome.mixed_return or 0.0):
+                raise CreditError(
+                    f"episode {episode.name}: its return is not finite (team {outcome.team_return}, mixed "
+                    f"{outcome.mixed_return})"
+                )
+        for node in episode.nodes:
+            for index, candidate in enumerate(node.candidates):
+                found = {"team reward": candidate.team, "local reward": candidate.local, "reward": candidate.reward}
+                found["log-probability"] = sum(candidate.completion.logprobs)
+                for what, value in found.items():
+                    if not isfinite(value):
+                        raise CreditError(
+                            f"episode {episode.name}: candidate {index} of agent '{node.agent}' at turn {node.turn} "
+                            f"(policy '{candidate.completion.policy}') has a {what} of {value}"
+                        )
 
-    The standard deviation is the unbiased one; where all values are equal the advantages are 0.  The papers have
-    ``std_floor`` 1e-6.  A larger floor keeps small differences in progress from weighing as much as success against
-    failure.  ``normalise=false`` leaves the division out.
+
+class GroupRelative(CreditRule):
+    """A = (v - b) / (std v + ``std_floor``) over a group's values v; by default b is their mean.
+
+    ``baseline`` chooses b, see :mod:`.baselines`.  The standard deviation is the unbiased one; where all values are
+    equal the advantages are 0.  The papers have ``std_floor`` 1e-6.  A larger floor keeps small differences in progress
+    from weighing as much as success against failure.  ``normalise=false`` leaves the division out.
     """
 
-    def __init__(self, *, normalise: bool = True, std_floor: float = 1e-6) -> None:
-        if std_floor < 0:
-            raise ValueError(f"algorithm.credit.std_floor must be >= 0, got {std_floor}")
-        self.normalise, self.std_floor = normalise, std_floor
+    def __init__(self, *, baseline: Baseline = "mean", normalise: bool = True, std_floor: float = 1e-6) -> None:
+        check_baseline(baseline, normalise, std_floor)
+        self.baseline, self.normalise, self.std_floor = baseline, normalise, std_floor
+        if baseline == "none":
+            self.least = 1
 
     def advantages(self, values: Sequence[float]) -> list[float]:
-        if len(set(values)) == 1:
-            return [0.0] * len(values)
-        mean = fmean(values)
-        scale = stdev(values) + self.std_floor if self.normalise else 1.0
-        return [(value - mean) / scale for value in values]
+        return compared(values, self.baseline, self.normalise, self.std_floor)
 
 
 def episode_return(episode: Episode) -> float:

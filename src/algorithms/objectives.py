@@ -1,4 +1,4 @@
-"""The clipped policy-gradient objective (PPO's surrogate, arXiv 1707.06347, as GRPO and AT-GRPO use it)."""
+"""The surrogates: clipped (PPO, GRPO, DAPO, GSPO), CISPO, and the plain policy gradient."""
 
 from __future__ import annotations
 
@@ -7,66 +7,82 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .objective import Level, Objective, ObjectiveOutput
 
-@dataclass  # not frozen: Fabric converts the fields under some precisions
-class ObjectiveOutput:
-    """``loss`` is a scalar to descend; ``clipped`` and ``tokens`` count completion tokens.
-
-    ``approx_kl_nats`` and ``behaviour_kl_nats`` sum, over tokens, the estimate ``ratio - 1 - log ratio`` (k3,
-    http://joschu.net/blog/kl-approx.html) of two divergences: of the learner now from the learner at the update's
-    start, and of the latter from the behaviour policy.
-    """
-
-    loss: Tensor
-    clipped: Tensor
-    approx_kl_nats: Tensor
-    behaviour_kl_nats: Tensor
-    tokens: Tensor
+__all__ = ["Cispo", "ClippedObjective", "Objective", "ObjectiveOutput", "PolicyGradient"]
 
 
-@dataclass(frozen=True)
-class ClippedObjective:
-    """L = - sum_b w_b / |o_b| * sum_t min(rho_bt A_b, clip(rho_bt, 1 - clip, 1 + clip) A_b).
+@dataclass(frozen=True, kw_only=True)
+class ClippedObjective(Objective):
+    """g_bt = min(rho_bt A_b, clip(rho_bt, 1 - clip, 1 + clip_high) A_b): PPO's surrogate (arXiv 1707.06347, equation
+    7), as GRPO and AT-GRPO use it.
 
-    ``rho`` is the token-level importance ratio between the learner now and the learner at the update's start.  With
-    w_b = 1 / (G K), this is AT-GRPO's loss: the mean over a completion's tokens, then over the K candidates, then over
-    the policy's G groups.  ``importance_cap`` > 0 multiplies each token by min(learner at the update's start /
-    behaviour policy, cap): truncated importance sampling, for engines whose probabilities drift from the learner's.
+    ``rho`` is the importance ratio between the learner now and the learner at the update's start, of a token, or with
+    ``ratio=sequence`` the geometric mean over the completion's tokens (GSPO, arXiv 2507.18071, equations 5 to 7).
+    ``clip_high`` (null: as ``clip``) is DAPO's upper range (arXiv 2503.14476, equation 10).  ``dual_clip`` c > 1 bounds
+    g from below by c A_b where A_b < 0 (arXiv 1912.09729, equation 5); 0 does not.
     """
 
     clip: float = 0.2
-    importance_cap: float = 0.0
+    clip_high: float | None = None
+    ratio: Level = "token"
+    dual_clip: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 < self.clip < 1:
             raise ValueError(f"algorithm.objective.clip must be in (0, 1), got {self.clip}")
-        if self.importance_cap < 0:
-            raise ValueError(f"algorithm.objective.importance_cap must be >= 0, got {self.importance_cap}")
+        if self.clip_high is not None and self.clip_high <= 0:
+            raise ValueError(f"algorithm.objective.clip_high must be above 0, got {self.clip_high}")
+        if self.ratio not in ("token", "sequence"):
+            raise ValueError(f"algorithm.objective.ratio must be token or sequence, got {self.ratio}")
+        if self.dual_clip and self.dual_clip <= 1:
+            raise ValueError(f"algorithm.objective.dual_clip must be above 1 (or 0: off), got {self.dual_clip}")
 
-    def __call__(
-        self,
-        logprobs: Tensor,
-        old_logprobs: Tensor,
-        behaviour_logprobs: Tensor,
-        advantages: Tensor,
-        weights: Tensor,
-        mask: Tensor,
-    ) -> ObjectiveOutput:
-        """All log-probabilities are (B, C) float, nats; ``mask`` (B, C) bool, True on completion tokens; ``advantages``
-        and ``weights`` (B,) float.  What stands where ``mask`` is False never matters.
-        """
-        log_ratio = torch.where(mask, logprobs - old_logprobs, 0.0)
+    def surrogate(self, log_ratio: Tensor, logprobs: Tensor, advantages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        if self.ratio == "sequence":
+            log_ratio = log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
         ratio = log_ratio.exp()
-        advantage = advantages[:, None]
-        limited = ratio.clamp(1 - self.clip, 1 + self.clip)
-        gain = torch.minimum(ratio * advantage, limited * advantage)
-        drift = torch.where(mask, old_logprobs - behaviour_logprobs, 0.0).detach()
-        if self.importance_cap:
-            gain = gain * drift.exp().clamp(max=self.importance_cap)
-        lengths = mask.sum(dim=1).clamp(min=1)
-        loss = -(weights * torch.where(mask, gain, 0.0).sum(dim=1) / lengths).sum()
-        with torch.no_grad():
-            clipped = (ratio * advantage > limited * advantage) & mask
-            step_kl = (ratio - 1 - log_ratio).sum()  # both terms are 0 where mask is False
-            behaviour_kl = (drift.exp() - 1 - drift).sum()
-        return ObjectiveOutput(loss, clipped.sum(), step_kl, behaviour_kl, mask.sum())
+        limited = ratio.clamp(1 - self.clip, 1 + (self.clip if self.clip_high is None else self.clip_high))
+        gain = torch.minimum(ratio * advantages, limited * advantages)
+        clipped = ratio * advantages > limited * advantages
+        if self.dual_clip:
+            least = torch.where(advantages < 0, self.dual_clip * advantages, -torch.inf)
+            clipped = clipped | (gain < least)
+            gain = torch.maximum(gain, least)
+        return gain, clipped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cispo(Objective):
+    """g_bt = sg(clip(rho_bt, ratio_floor, ratio_cap)) A_b log pi_bt: the weight of a token is clipped, never its
+    gradient (CISPO, MiniMax-M1, arXiv 2506.13585, equations 4 and 5; there is no lower bound in its runs).
+    """
+
+    ratio_cap: float = 5.0
+    ratio_floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.ratio_floor < 1 <= self.ratio_cap:
+            raise ValueError(
+                "algorithm.objective: ratio_floor must be in [0, 1) and ratio_cap at least 1, got "
+                f"{self.ratio_floor} and {self.ratio_cap}"
+            )
+
+    def surrogate(self, log_ratio: Tensor, logprobs: Tensor, advantages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        ratio = log_ratio.exp().detach()
+        limited = ratio.clamp(self.ratio_floor, self.ratio_cap)
+        return limited * advantages * logprobs, limited != ratio
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyGradient(Objective):
+    """g_bt = A_b log pi_bt: REINFORCE, with neither ratio nor clipping; on the sequence sum it is MAGRPO's and RLOO's
+    (arXiv 2508.04652, equation 2; arXiv 2402.14740, equation 7).
+
+    It is meant for one optimizer step an iteration: nothing corrects for the steps that came before.
+    """
+
+    def surrogate(self, log_ratio: Tensor, logprobs: Tensor, advantages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        return advantages * logprobs, torch.zeros_like(mask)

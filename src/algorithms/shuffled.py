@@ -8,6 +8,7 @@ from typing import Any
 
 from ..experience import Episode
 from .at_grpo import AtGrpo
+from .baselines import Baseline
 
 
 class ShuffledAtGrpo(AtGrpo):
@@ -17,8 +18,10 @@ class ShuffledAtGrpo(AtGrpo):
     rule is not learnt from rewards.
     """
 
-    def __init__(self, *, normalise: bool = True, std_floor: float = 1e-6, seed: int = 0) -> None:
-        super().__init__(normalise=normalise, std_floor=std_floor)
+    def __init__(
+        self, *, baseline: Baseline = "mean", normalise: bool = True, std_floor: float = 1e-6, seed: int = 0
+    ) -> None:
+        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor)
         self._rng = Random(f"shuffled/{seed}")
 
     def state_dict(self) -> dict[str, Any]:

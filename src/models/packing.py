@@ -19,12 +19,19 @@ Row = list[Sample]
 """Samples of one prompt that share a row."""
 
 
-def mini_batches(groups: Sequence[Sequence[Sample]], count: int, rng: Random) -> list[list[Sample]]:
-    """Split groups at random into ``count`` parts of nearly equal size, each with weights rescaled to sum to 1."""
+def mini_batches(
+    groups: Sequence[Sequence[Sample]], count: int, rng: Random, *, by_tokens: bool = False
+) -> list[list[Sample]]:
+    """Split groups at random into ``count`` parts of nearly equal size, each with weights rescaled to sum to 1.
+
+    With ``by_tokens`` a sample weighs as many tokens as it has, whatever its group.
+    """
     order = list(groups)
     rng.shuffle(order)
     count = min(count, len(order))
     parts = [[sample for group in order[i::count] for sample in group] for i in range(count)]
+    if by_tokens:
+        parts = [[replace(sample, weight=float(len(sample.token_ids))) for sample in part] for part in parts]
     return [_rescaled(part) for part in parts]
 
 
@@ -34,15 +41,21 @@ def _rescaled(samples: list[Sample]) -> list[Sample]:
 
 
 def micro_batches(
-    samples: Iterable[Sample], max_tokens: int, pad_id: int, rank: int = 0, world: int = 1
+    samples: Iterable[Sample],
+    max_tokens: int,
+    pad_id: int,
+    rank: int = 0,
+    world: int = 1,
+    *,
+    every_sample: bool = False,
 ) -> list[TokenBatch]:
     """Batches of at most ``max_tokens`` tokens, padding included (or one row), of rows of like length.
 
-    Samples with advantage 0 have no gradient under a clipped objective without regularisers; they are left out here,
-    and still count in the weights of the others.  Row i belongs to process i modulo ``world``.  All processes get
-    equally many batches; one that lacks rows idles on a row of weight 0.
+    Samples with advantage 0 have no gradient under an objective without regularisers; unless ``every_sample``, they are
+    left out here, and still count in the weights of the others.  Row i belongs to process i modulo ``world``.  All
+    processes get equally many batches; one that lacks rows idles on a row of weight 0.
     """
-    rows = sorted(rows_of(sample for sample in samples if sample.advantage != 0), key=_length)
+    rows = sorted(rows_of(sample for sample in samples if every_sample or sample.advantage != 0), key=_length)
     shares = [_chunks(rows[i::world], max_tokens) for i in range(world)]
     idle = [[replace(sample, weight=0.0) for sample in row] for row in rows[:1]]
     mine = shares[rank] + [idle] * (max(map(len, shares)) - len(shares[rank]))

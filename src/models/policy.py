@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import PreTrainedModel
 
-from ..algorithms.objectives import ClippedObjective, ObjectiveOutput
+from ..algorithms.objective import Objective, ObjectiveOutput
 from ..experience import TokenBatch
 
 
@@ -19,13 +20,14 @@ class PolicyModule(L.LightningModule):
     """A causal language model with float32 master weights, its objective, optimizer and scheduler.
 
     ``temperature`` is the sampling temperature: learner log-probabilities are those of the distribution that the
-    engine samples from.  ``optimizer`` takes parameters, ``scheduler`` takes an optimizer.
+    engine samples from.  ``optimizer`` takes parameters, ``scheduler`` takes an optimizer.  Where the objective holds
+    the policy to a reference, ``reference`` is a frozen copy of ``model`` as it is given; else None.
     """
 
     def __init__(
         self,
         model: PreTrainedModel,
-        objective: ClippedObjective,
+        objective: Objective,
         optimizer: Callable[..., torch.optim.Optimizer],
         scheduler: Callable[[torch.optim.Optimizer], LRScheduler],
         temperature: float = 1.0,
@@ -34,6 +36,7 @@ class PolicyModule(L.LightningModule):
         if temperature <= 0:
             raise ValueError(f"training samples at a temperature above 0, got {temperature}")
         self.model = model
+        self.reference = copy.deepcopy(model).eval().requires_grad_(False) if objective.kl else None
         self.objective, self.temperature = objective, temperature
         self._optimizer, self._scheduler = optimizer, scheduler
 
@@ -41,12 +44,18 @@ class PolicyModule(L.LightningModule):
         """(B, C) float32, nats: the log-probability of each token given those before it; 0 where ``mask`` is False."""
         return token_logprobs(self.model, batch, self.temperature)
 
+    def train(self, mode: bool = True) -> PolicyModule:
+        super().train(mode)
+        if self.reference is not None:
+            self.reference.eval()
+        return self
+
     def training_step(self, batch: TokenBatch, old_logprobs: Tensor | None) -> ObjectiveOutput:  # type: ignore[override]
         """The objective on one micro-batch.
 
         ``old_logprobs`` (B, C) are the learner's at the update's start; None says that these are the present ones.
         """
-        logprobs = self(batch)
+        logprobs, entropies = token_scores(self.model, batch, self.temperature, entropy=self.objective.entropy > 0)
         return self.objective(
             logprobs,
             logprobs.detach() if old_logprobs is None else old_logprobs,
@@ -54,15 +63,30 @@ class PolicyModule(L.LightningModule):
             batch.advantages,
             batch.weights,
             batch.mask,
+            self._reference_logprobs(batch),
+            entropies,
         )
 
+    @torch.no_grad()
+    def _reference_logprobs(self, batch: TokenBatch) -> Tensor | None:
+        return None if self.reference is None else token_logprobs(self.reference, batch, self.temperature)
+
     def configure_optimizers(self) -> Any:
-        optimizer = self._optimizer(self.parameters())
+        optimizer = self._optimizer(self.model.parameters())
         return {"optimizer": optimizer, "lr_scheduler": self._scheduler(optimizer)}
 
 
 def token_logprobs(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Tensor:
     """(B, C), nats: log-probability, at ``temperature``, of each completion token; 0 where ``mask`` is False."""
+    return token_scores(model, batch, temperature, entropy=False)[0]
+
+
+def token_scores(
+    model: PreTrainedModel, batch: TokenBatch, temperature: float, *, entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """:func:`token_logprobs`, and with ``entropy`` that of each token's distribution, (B, C) nats; both 0
+    where ``mask`` is False.
+    """
     first = int(batch.sources[:, 0].min())  # no logits are needed before the end of the shortest prompt
     logits = model(
         input_ids=batch.input_ids,
@@ -74,7 +98,12 @@ def token_logprobs(model: PreTrainedModel, batch: TokenBatch, temperature: float
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     scores = torch.log_softmax(logits / temperature, dim=-1)
     sources = (batch.sources - first).clamp(min=0)
-    return torch.where(batch.mask, scores[batch.rows[:, None], sources, batch.targets], 0.0)
+    rows = batch.rows[:, None]
+    logprobs = torch.where(batch.mask, scores[rows, sources, batch.targets], 0.0)
+    if not entropy:
+        return logprobs, None
+    entropies = -(scores.exp() * scores).sum(dim=-1)
+    return logprobs, torch.where(batch.mask, entropies[rows, sources], 0.0)
 
 
 def _visible(segments: Tensor, dtype: torch.dtype) -> Tensor:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, NoReturn
@@ -23,6 +24,9 @@ from .packing import micro_batches, mini_batches
 from .policy import PolicyModule
 from .ranks import Ranks
 
+SHARED = ("clipped", "kl", "tokens", "behaviour", "reference", "entropy")
+"""Totals over tokens, of which each process sees its own; losses and norms are those of all."""
+
 
 class NonFiniteError(FloatingPointError):
     """A loss or gradient that is NaN or infinite; the step that it would have made was not taken."""
@@ -32,8 +36,9 @@ class LocalPool:
     """A pool in this process.  Its methods are asynchronous, so that pools update side by side (in threads).
 
     ``mini_batches`` optimizer steps an epoch, ``epochs`` passes over an iteration's samples, gradients accumulated over
-    micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.  With several processes, all
-    are given the same samples, each takes its share of every mini-batch, and all take the same steps.
+    micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.  ``live_groups_only`` leaves
+    groups without any advantage out of the loss's mean.  With several processes, all are given the same samples, each
+    takes its share of every mini-batch, and all take the same steps.
 
     A cancelled :meth:`update` still runs to its end in its thread, since a thread cannot be stopped; whatever reads the
     pool waits for it, so that nobody meets weights half-way through an update.
@@ -50,6 +55,7 @@ class LocalPool:
         epochs: int = 1,
         max_tokens: int = 16_384,
         clip_norm: float = 1.0,
+        live_groups_only: bool = False,
         seed: int = 0,
         ranks: Ranks | None = None,
     ) -> None:
@@ -62,6 +68,7 @@ class LocalPool:
         self.mini_batches, self.epochs = mini_batches, epochs
         self.ranks = ranks or Ranks()
         self.max_tokens, self.clip_norm, self.seed = max_tokens, clip_norm, seed
+        self.live_groups_only = live_groups_only
         configured = module.configure_optimizers()
         self.scheduler = configured["lr_scheduler"]
         self.module, self.optimizer = fabric.setup(module, configured["optimizer"])
@@ -96,25 +103,26 @@ class LocalPool:
             "grad_norm": 0.0,
             "steps": 0.0,
             "behaviour": 0.0,
+            "reference": 0.0,
+            "entropy": 0.0,
         }
         learning_rate = self.scheduler.get_last_lr()[0]
-        parts = [
-            micro_batches(part, self.max_tokens, self.pad_id, self.ranks.rank, self.ranks.world)
-            for part in mini_batches(groups, self.mini_batches, rng)
-        ]
+        parts = self._parts(groups, rng)
         parts = [[batch.to(self.fabric.device) for batch in part] for part in parts if part]
         olds = self._old_logprobs(parts)
         for _ in range(self.epochs):
             for part, old in zip(parts, olds, strict=True):
                 self._step(part, old, totals)
-        totals |= self._summed({key: totals[key] for key in ("clipped", "kl", "tokens", "behaviour")})
+        totals |= self._summed({key: totals[key] for key in SHARED})
         if totals["steps"]:  # else nothing had an advantage, and the schedule waits too
             self.scheduler.step()
         self.version += 1
         tokens, steps = max(totals["tokens"], 1), max(totals["steps"], 1)
         samples = [sample for group in groups for sample in group]
         live = sum(any(sample.advantage for sample in group) for group in groups)
-        return {
+        regularised = {"reference_kl_nats": "reference"} if self.module.objective.kl else {}
+        regularised |= {"entropy_nats": "entropy"} if self.module.objective.entropy else {}
+        return {name: totals[key] / tokens for name, key in regularised.items()} | {
             "loss": totals["loss"] / steps,
             "grad_norm": totals["grad_norm"] / steps,
             "clipped_share": totals["clipped"] / tokens,
@@ -126,6 +134,22 @@ class LocalPool:
             "learning_rate": learning_rate,
             "update_s": time.perf_counter() - started,
         }
+
+    def _parts(self, groups: Sequence[Sequence[Sample]], rng: Random) -> list[list[TokenBatch]]:
+        """The micro-batches of each mini-batch."""
+        objective = self.module.objective
+        if self.live_groups_only:
+            groups = [group for group in groups if any(sample.advantage for sample in group)]
+        by_tokens = objective.normalisation == "token_mean"
+        cut = partial(
+            micro_batches,
+            max_tokens=self.max_tokens,
+            pad_id=self.pad_id,
+            rank=self.ranks.rank,
+            world=self.ranks.world,
+            every_sample=objective.every_sample,
+        )
+        return [cut(part) for part in mini_batches(groups, self.mini_batches, rng, by_tokens=by_tokens)]
 
     def _old_logprobs(self, parts: list[list[TokenBatch]]) -> list[list[Tensor | None]]:
         """The learner's log-probabilities at the update's start; None where the first step will find them anyway."""
@@ -153,6 +177,8 @@ class LocalPool:
             totals["clipped"] += output.clipped.item()
             totals["kl"] += output.approx_kl_nats.item()
             totals["behaviour"] += output.behaviour_kl_nats.item()
+            totals["reference"] += output.reference_kl_nats.item()
+            totals["entropy"] += output.entropy_nats.item()
             totals["tokens"] += output.tokens.item()
         loss = self._summed({"loss": loss})["loss"]
         if not math.isfinite(loss):

@@ -18,16 +18,32 @@ Topology = Literal["tree", "chain", "joint"]
 
 
 class Sampler(Protocol):
-    """The topology of a rollout.  ``k``: candidates a node (tree) or episodes a task (chain)."""
+    """The topology of a rollout.  ``k``: candidates a node (tree, joint) or episodes a task (chain), at the least.
+
+    ``resample``: how often, at most, tasks whose groups do not differ are replaced by others (DAPO's dynamic sampling,
+    arXiv 2503.14476, equation 11).
+    """
 
     topology: Topology
     k: int
+    resample: int
+
+    def check(self, world: TeamEnv) -> None:
+        """Raise ``ValueError``, naming the key, where the sampler cannot play ``world``."""
+        ...
 
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
     ) -> list[Episode]:
         """Play ``tasks``; ``seed`` fixes every draw."""
         ...
+
+
+def checked_resample(rounds: int) -> int:
+    """Raise ``ValueError``, naming the key, for what is no number of rounds."""
+    if rounds < 0:
+        raise ValueError(f"algorithm.sampler.resample must be >= 0, got {rounds}")
+    return rounds
 
 
 @runtime_checkable

@@ -8,7 +8,8 @@ from statistics import fmean
 
 from ..envs.base import StepResult, TeamEnv
 from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from .base import Topology
+from .base import Topology, checked_resample
+from .rewards import RewardMix
 from .seeds import derive
 from .voice import Voice
 
@@ -19,19 +20,25 @@ Spoken = tuple[tuple[int, ...], Completion]
 class ChainSampler:
     """``k`` episodes of every task, each sampled from start to end on its own; agents may act at the same time.
 
-    The K first messages come from one prompt, and so from one request.  Every node has one candidate, with the reward
-    ``alpha * team + local``.
+    The K first messages come from one prompt, and so from one request.  Every node has one candidate, with the mixed
+    reward (see :class:`.rewards.RewardMix`).
 
-    The outcome's ``mixed_return`` is ``alpha * team_return`` and, for each agent, the mean of its local rewards: a
-    mean, since a proposal may earn its local reward anew at every turn, and failing longer must never pay.
+    The outcome's ``mixed_return`` is ``alpha * team_return`` and, for each agent, the mean of its messages' own parts
+    (local, length): a mean, since a proposal may earn its local reward anew at every turn, and failing longer must
+    never pay.
     """
 
     topology: Topology = "chain"
 
-    def __init__(self, *, k: int = 4, alpha: float = 1.0) -> None:
+    def __init__(
+        self, *, k: int = 4, alpha: float = 1.0, local: bool = True, overlong: float = 0.0, resample: int = 0
+    ) -> None:
         if k < 1:
             raise ValueError(f"algorithm.sampler.k must be at least 1, got {k}")
-        self.k, self.alpha = k, alpha
+        self.k, self.mix, self.resample = k, RewardMix(alpha, local, overlong), checked_resample(resample)
+
+    def check(self, world: TeamEnv) -> None:
+        """Any world will do."""
 
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
@@ -60,28 +67,30 @@ class ChainSampler:
     ) -> Episode:
         """Play ``episode`` to its end; ``spoken`` are its first messages."""
         team_return = 0.0
-        while not (result := await self._step(env, episode, spoken)).done:
+        while not (result := await self._step(env, episode, spoken, voices)).done:
             team_return += result.team if env.turn > episode.nodes[-1].turn else 0.0
             acting, place = env.next_agents(), (len(episode.nodes), episode.sample)
             asked = (self._ask(env, agent, episode.task, voices[agent], seed, 1, *place) for agent in acting)
             answers = await asyncio.gather(*asked)
             spoken = {agent: (prompt, said) for agent, (prompt, (said,)) in zip(acting, answers, strict=True)}
         team_return += result.team
-        outcome = Outcome(result.success, env.turn, team_return, self._return(episode, team_return))
+        outcome = Outcome(result.success, env.turn, team_return, self._return(episode, team_return, voices))
         episode.edges[-1] = JointAction(episode.edges[-1].members, outcome=outcome)
         return episode
 
-    async def _step(self, env: TeamEnv, episode: Episode, spoken: Mapping[str, Spoken]) -> StepResult:
+    async def _step(
+        self, env: TeamEnv, episode: Episode, spoken: Mapping[str, Spoken], voices: Mapping[str, Voice]
+    ) -> StepResult:
         """Say ``spoken``, and write it down in ``episode`` with what it earned."""
-        turn, first = env.turn, len(episode.nodes)
+        turn, first, state = env.turn, len(episode.nodes), env.state_key()
         result = await env.step({agent: completion.text for agent, (_, completion) in spoken.items()})
         episode.env_steps += 1
         for agent, (prompt, completion) in spoken.items():
             local = result.local[agent]
-            reward = self.alpha * result.team + local
+            reward = self.mix(result.team, local, completion, voices[agent].sampling)
             candidate = Candidate(completion, local, result.team, reward, continued=True, info=result.info)
             parent = first - 1 if first else None
-            episode.nodes.append(Node(episode.task.task_id, agent, turn, prompt, [candidate], parent))
+            episode.nodes.append(Node(episode.task.task_id, agent, turn, prompt, [candidate], parent, state))
         members = {agent: (first + index, 0) for index, agent in enumerate(spoken)}
         episode.edges.append(JointAction(members, child=len(episode.nodes)))
         return result
@@ -94,8 +103,9 @@ class ChainSampler:
         key: tuple[int | str, ...] = (task.task_id, env.turn, agent, *place)
         return prompt, await voice.speak(prompt, n, derive(seed, *key), key)
 
-    def _return(self, episode: Episode, team_return: float) -> float:
+    def _return(self, episode: Episode, team_return: float, voices: Mapping[str, Voice]) -> float:
         earned: dict[str, list[float]] = {}
         for node, candidate in episode.candidates():
-            earned.setdefault(node.agent, []).append(candidate.local)
-        return self.alpha * team_return + sum(fmean(values) for values in earned.values())
+            own = self.mix.own(candidate.local, candidate.completion, voices[node.agent].sampling)
+            earned.setdefault(node.agent, []).append(own)
+        return self.mix.alpha * team_return + sum(fmean(values) for values in earned.values())

@@ -1,14 +1,14 @@
 """Independent episodes on real worlds, with scripted agents."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from troupe.envs.base import StepResult, TeamEnv
+from troupe.envs.base import TeamEnv
 from troupe.envs.sokoban import Sokoban
-from troupe.experience import Episode, JointAction, Message, Outcome, Sampling, Split, Task
+from troupe.experience import Episode, JointAction, Outcome, Sampling, Task
 from troupe.rollout.chain import ChainSampler
 from troupe.rollout.scripted import Script, ScriptedEngine
 from troupe.rollout.voice import Voice
@@ -111,44 +111,8 @@ async def test_a_task_plays_alike_alone_and_in_company(play: Play) -> None:
     assert alone == together[3:6]
 
 
-class Duet(TeamEnv):
-    """Both agents say a direction at once, twice; the second time they must agree."""
-
-    agents = ("tool", "plan")
-    horizon = 2
-
-    def __init__(self) -> None:
-        self.turn = 0
-
-    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
-        return [Task(f"duet-{i}", split, {}) for i in range(count)]
-
-    def reset(self, task: Task) -> None:
-        self.turn = 0
-
-    def next_agents(self) -> tuple[str, ...]:
-        return self.agents if self.turn < 2 else ()
-
-    def observe(self, agent: str) -> Sequence[Message]:
-        return [{"role": "user", "content": f"{agent} last {'ok' if self.turn else 'start'}"}]
-
-    async def step(self, actions: Mapping[str, str]) -> StepResult:
-        self.turn += 1
-        agreed = self.turn == 2 and actions["tool"] == actions["plan"]
-        local = {"tool": 0.2 * self.turn, "plan": 0.0}
-        return StepResult(local, float(agreed), self.turn == 2, agreed)
-
-    def fork(self) -> "Duet":
-        copy = Duet()
-        copy.turn = self.turn
-        return copy
-
-    def state_key(self) -> int:
-        return self.turn
-
-
-async def test_agents_may_speak_at_once(play: Play) -> None:
-    world = Duet()
+async def test_agents_may_speak_at_once(play: Play, duet: TeamEnv) -> None:
+    world = duet
 
     def script(prompt: str, row: int, seed: int) -> str:
         return "UDL"[row] if prompt.startswith("tool") else "U"

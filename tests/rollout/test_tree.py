@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
+from typing import Any
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -181,6 +182,83 @@ async def test_the_mixed_reward_decides_not_the_team_reward(play: Play) -> None:
     assert chosen(episode.nodes[1]) == [2]
 
 
+# ---- options --------------------------------------------------------------------------------------------------------
+
+
+async def test_outcome_only_leaves_the_local_reward_out(play: Play) -> None:
+    (episode,), _ = await play(SCRIPT, sampler=TreeSampler(k=4, local=False))
+    assert [c.reward for c in episode.nodes[0].candidates] == [0, 1, 0, 0]
+    assert [c.local for c in episode.nodes[0].candidates] == pytest.approx([0, 0.1, 0.05, 0])
+
+
+async def test_long_messages_may_cost(play: Play) -> None:
+    # max_tokens 40, the last tenth: 36 tokens are free, 38 cost a half, 40 cost 1 (each with its end of sequence).
+    texts = [" ".join(["U"] * n) for n in (35, 37, 39, 0)]
+    (episode,), _ = await play(by_agent(tool=texts, plan=[""] * 4), sampler=TreeSampler(k=4, overlong=0.1))
+    assert [len(c.completion.token_ids) for c in episode.nodes[0].candidates] == [36, 38, 40, 1]
+    assert [c.reward - c.team - c.local for c in episode.nodes[0].candidates] == pytest.approx([0, -0.5, -1, 0])
+
+
+async def test_each_agent_may_have_its_own_width(play: Play) -> None:
+    sampler = TreeSampler(k=4, width={"plan": 2})
+    (episode,), _ = await play(by_agent(tool=[""] * 4, plan=["", "R"]), sampler=sampler)
+    assert {node.agent: len(node.candidates) for node in episode.nodes} == {"tool": 4, "plan": 2}
+    assert sampler.k == 2  # the least is what a credit rule must be able to judge
+    with pytest.raises(ValueError, match=r"algorithm\.sampler\.width\.cook: no such agent.*tool, plan"):
+        TreeSampler(width={"cook": 2}).check(Sokoban())
+    with pytest.raises(ValueError, match=r"algorithm\.sampler\.width\.tool must be at least 1"):
+        TreeSampler(width={"tool": 0})
+
+
+async def test_a_sampled_continuation_is_any_candidate(play: Play) -> None:
+    seen = set()
+    for seed in range(24):
+        (episode,), _ = await play(SCRIPT, seed=seed, sampler=TreeSampler(k=4, continuation="sampled"))
+        (again,), _ = await play(SCRIPT, seed=seed, sampler=TreeSampler(k=4, continuation="sampled"))
+        assert episode == again
+        seen |= set(chosen(episode.nodes[0]))
+    assert seen == {0, 1, 2, 3}
+
+
+async def test_an_episode_ends_where_the_mean_reward_is_high_enough(play: Play) -> None:
+    # The tool's rewards 0, 1.1, 0.05, 0 have the mean 0.2875.
+    (episode,), _ = await play(SCRIPT, sampler=TreeSampler(k=4, stop_above=0.28))
+    assert [node.agent for node in episode.nodes] == ["tool"]
+    assert episode.outcomes == [Outcome(success=False, turns=0, team_return=0.0)]
+    (longer,), _ = await play(SCRIPT, sampler=TreeSampler(k=4, stop_above=0.29))
+    assert len(longer.nodes) == 4
+
+
+async def test_states_are_kept(play: Play) -> None:
+    (episode,), _ = await play(SCRIPT)
+    states = [node.state for node in episode.nodes]
+    assert len(set(states)) == len(states) and None not in states
+
+
+async def test_agents_that_act_at_once_are_tried_together(play: Play, duet: TeamEnv) -> None:
+    def script(prompt: str, row: int, seed: int) -> str:
+        return "UDL"[row] if prompt.startswith("tool") else "UUL"[row]
+
+    tasks = duet.tasks("train", 1, 0)
+    (episode,), engine = await play(script, world=duet, tasks=tasks, sampler=TreeSampler(k=3))
+    assert [(n.agent, n.turn, n.parent) for n in episode.nodes] == [
+        ("tool", 0, None),
+        ("plan", 0, None),
+        ("tool", 1, 1),
+        ("plan", 1, 1),
+    ]
+    # Candidate c of the one meets candidate c of the other: U U agree, D U do not, L L agree.
+    assert [[c.team for c in node.candidates] for node in episode.nodes[2:]] == [[1, 0, 1], [1, 0, 1]]
+    assert [c.reward for c in episode.nodes[2].candidates] == pytest.approx([1.4, 0.4, 1.4])
+    assert chosen(episode.nodes[2]) == chosen(episode.nodes[3])
+    assert chosen(episode.nodes[2])[0] in (0, 2)
+    assert episode.edges[0].members.keys() == {"tool", "plan"} and episode.edges[0].child == 2
+    assert episode.outcomes == [Outcome(True, 2, 1.0)]
+    assert (episode.env_steps, len(engine.requests)) == (6, 4)
+    with pytest.raises(ValueError, match=r"algorithm\.sampler\.width: tool, plan act at once"):
+        await play(script, world=duet, tasks=tasks, sampler=TreeSampler(k=3, width={"plan": 2}))
+
+
 # ---- lookahead ------------------------------------------------------------------------------------------------------
 
 
@@ -275,20 +353,11 @@ async def test_another_seed_asks_for_other_draws(play: Play) -> None:
 # ---- refusals -------------------------------------------------------------------------------------------------------
 
 
-class Chorus(Sokoban):
-    """Everybody at once."""
-
-    def next_agents(self) -> tuple[str, ...]:
-        return self.agents
-
-
-async def test_simultaneous_agents_are_refused(play: Play) -> None:
-    with pytest.raises(ValueError, match="one agent at a time, Chorus wants"):
-        await play(SCRIPT, world=Chorus())
-
-
-@pytest.mark.parametrize("setting", [{"k": 0}, {"lookahead": 2}])
-def test_settings_out_of_range_are_named(setting: Mapping[str, int]) -> None:
+@pytest.mark.parametrize(
+    "setting",
+    [{"k": 0}, {"lookahead": 2}, {"continuation": "best"}, {"local": "off"}, {"overlong": 2.0}, {"resample": -1}],
+)
+def test_settings_out_of_range_are_named(setting: Mapping[str, Any]) -> None:
     (name,) = setting
     with pytest.raises(ValueError, match=rf"algorithm\.sampler\.{name}"):
         TreeSampler(**setting)

@@ -1,0 +1,183 @@
+"""What every objective shares: aggregation over tokens, corrections and regularisers around a surrogate."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Literal, Self, get_args
+
+import torch
+from torch import Tensor
+
+Normalisation = Literal["sequence_mean", "token_mean", "constant", "sequence_sum"]
+Level = Literal["token", "sequence"]
+Mode = Literal["truncate", "mask"]
+Estimator = Literal["k1", "k2", "k3"]
+Place = Literal["loss", "reward"]
+
+
+@dataclass  # not frozen: Fabric converts the fields under some precisions
+class ObjectiveOutput:
+    """``loss`` is a scalar to descend; ``clipped`` and ``tokens`` count completion tokens.
+
+    ``approx_kl_nats`` and ``behaviour_kl_nats`` sum, over tokens, the estimate ``ratio - 1 - log ratio`` (k3,
+    http://joschu.net/blog/kl-approx.html) of two divergences: of the learner now from the learner at the update's
+    start, and of the latter from the behaviour policy.  ``reference_kl_nats`` sums k3 of the learner now from the
+    reference, ``entropy_nats`` the entropy of its next-token distribution; each 0 where the objective does not ask.
+    """
+
+    loss: Tensor
+    clipped: Tensor
+    approx_kl_nats: Tensor
+    behaviour_kl_nats: Tensor
+    tokens: Tensor
+    reference_kl_nats: Tensor
+    entropy_nats: Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective(ABC):
+    """L = - sum_b w_b / n_b * sum_t [ c_bt g_bt - kl * k(pi || reference)_bt + entropy * H_bt ].
+
+    ``g`` is the surrogate of a subclass.  With the router's w_b = 1 / (G K), ``normalisation`` says:
+
+    - ``sequence_mean``: n_b = \\|o_b\\|, the mean over a completion's tokens, then over candidates, then groups (GRPO,
+      AT-GRPO);
+    - ``token_mean``: every token of the mini-batch weighs the same (DAPO, arXiv 2503.14476, equation 8): the packing
+      makes w_b = \\|o_b\\| / sum \\|o\\|, over all its samples, and n_b = \\|o_b\\|;
+    - ``constant``: n_b = ``length`` (Dr. GRPO, arXiv 2503.20783); 0 is the policy's ``sampling.train.max_tokens``;
+    - ``sequence_sum``: n_b = 1 (MAGRPO, RLOO).
+
+    Truncated importance sampling, on with ``importance_cap`` > 0: c is the ratio of learner at the update's start to
+    behaviour policy, a constant, of a token or (``importance_level=sequence``) of the whole completion; clamped to
+    [``importance_floor``, ``importance_cap``] (``importance_mode=truncate``; arXiv 2508.09033's TIS) or set to 0 beyond
+    them (``mask``: IcePop, sequence masking).  Otherwise c = 1.
+
+    ``kl`` > 0 holds the learner to the reference, the policy's weights at the run's start, by an estimate of the
+    divergence from d = log pi - log reference: k1 = d, k2 = d^2 / 2, k3 = exp(-d) - 1 + d.  ``kl_in=loss``: as above,
+    not times c (GRPO's k3, arXiv 2402.03300, equation 4).  ``kl_in=reward``: the advantage of token t loses kl times
+    the sum of k from t on, at the update's start, a constant (REINFORCE++, arXiv 2501.03262); no baseline and no
+    normalisation sees it, which leaves its expected gradient unchanged.
+    """
+
+    normalisation: Normalisation = "sequence_mean"
+    length: int = 0
+    importance_cap: float = 0.0
+    importance_floor: float = 0.0
+    importance_level: Level = "token"
+    importance_mode: Mode = "truncate"
+    kl: float = 0.0
+    kl_estimator: Estimator = "k3"
+    kl_in: Place = "loss"
+    entropy: float = 0.0
+
+    def __post_init__(self) -> None:
+        kinds = {"normalisation": Normalisation, "importance_level": Level, "importance_mode": Mode}
+        for name, known in (kinds | {"kl_estimator": Estimator, "kl_in": Place}).items():
+            if (value := getattr(self, name)) not in get_args(known):
+                raise ValueError(f"algorithm.objective.{name} must be one of {', '.join(get_args(known))}, got {value}")
+        for name in ("length", "importance_cap", "importance_floor", "kl", "entropy"):
+            if (number := getattr(self, name)) < 0:
+                raise ValueError(f"algorithm.objective.{name} must be >= 0, got {number}")
+        if self.importance_floor and self.importance_floor >= self.importance_cap:
+            raise ValueError(
+                f"algorithm.objective.importance_floor={self.importance_floor} must lie below "
+                f"importance_cap={self.importance_cap}"
+            )
+        if self.kl and self.kl_in == "loss" and self.kl_estimator == "k1":
+            raise ValueError(
+                "algorithm.objective.kl_estimator=k1 with kl_in=loss: the gradient of k1 is 0 on average, so it would "
+                "hold nothing; give k2 or k3, or kl_in=reward"
+            )
+
+    @property
+    def every_sample(self) -> bool:
+        """Whether samples with advantage 0 have a gradient too."""
+        return self.kl > 0 or self.entropy > 0
+
+    def sized(self, max_tokens: int) -> Self:
+        """The objective of a policy whose completions have at most ``max_tokens`` tokens."""
+        if self.normalisation == "constant" and not self.length:
+            return replace(self, length=max_tokens)
+        return self
+
+    @abstractmethod
+    def surrogate(self, log_ratio: Tensor, logprobs: Tensor, advantages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, C) what each token gains, and (B, C) bool, whether it was clipped.
+
+        ``log_ratio`` (B, C), learner now over learner at the update's start, and ``logprobs`` (B, C) are 0 where
+        ``mask`` is False; ``advantages`` are (B, C) or (B, 1).
+        """
+
+    def __call__(
+        self,
+        logprobs: Tensor,
+        old_logprobs: Tensor,
+        behaviour_logprobs: Tensor,
+        advantages: Tensor,
+        weights: Tensor,
+        mask: Tensor,
+        reference_logprobs: Tensor | None = None,
+        entropies: Tensor | None = None,
+    ) -> ObjectiveOutput:
+        """All log-probabilities are (B, C) float, nats; ``mask`` (B, C) bool, True on completion tokens; ``advantages``
+        and ``weights`` (B,) float; ``entropies`` (B, C) float, nats.  What stands where ``mask`` is False never
+        matters.  ``reference_logprobs`` and ``entropies`` are needed where ``kl`` and ``entropy`` are above 0.
+        """
+        none = torch.zeros_like(weights).sum()
+        log_ratio = torch.where(mask, logprobs - old_logprobs, 0.0)
+        drift = torch.where(mask, old_logprobs - behaviour_logprobs, 0.0).detach()
+        advantage = advantages[:, None]
+        if self.kl:
+            assert reference_logprobs is not None, "algorithm.objective.kl needs reference log-probabilities"
+            distance = torch.where(mask, logprobs - reference_logprobs, 0.0)
+            if self.kl_in == "reward":
+                start = self._estimate((distance - log_ratio).detach())
+                advantage = advantage - self.kl * start.flip(1).cumsum(1).flip(1)
+        gain, clipped = self.surrogate(log_ratio, torch.where(mask, logprobs, 0.0), advantage, mask)
+        if self.importance_cap:
+            gain = gain * self._correction(drift)
+        if self.kl and self.kl_in == "loss":
+            gain = gain - self.kl * self._estimate(distance)
+        if self.entropy:
+            assert entropies is not None, "algorithm.objective.entropy needs entropies"
+            gain = gain + self.entropy * torch.where(mask, entropies, 0.0)
+        loss = -(weights * torch.where(mask, gain, 0.0).sum(dim=1) / self._divisor(mask)).sum()
+        with torch.no_grad():  # all terms are 0 where mask is False
+            return ObjectiveOutput(
+                loss=loss,
+                clipped=(clipped & mask).sum(),
+                approx_kl_nats=_k3(-log_ratio).sum(),
+                behaviour_kl_nats=_k3(-drift).sum(),
+                tokens=mask.sum(),
+                reference_kl_nats=_k3(distance).sum() if self.kl else none,
+                entropy_nats=none if entropies is None else torch.where(mask, entropies, 0.0).sum(),
+            )
+
+    def _divisor(self, mask: Tensor) -> Tensor | int:
+        """(B,) or one for all: what a completion's sum over tokens is divided by."""
+        if self.normalisation == "sequence_sum":
+            return 1
+        if self.normalisation == "constant":
+            if not self.length:
+                raise ValueError("algorithm.objective.length is 0: the constant of normalisation=constant is not known")
+            return self.length
+        return mask.sum(dim=1).clamp(min=1)
+
+    def _correction(self, drift: Tensor) -> Tensor:
+        """(B, C) or (B, 1): the importance of learner at the update's start over behaviour policy."""
+        ratio = (drift if self.importance_level == "token" else drift.sum(dim=1, keepdim=True)).exp()
+        if self.importance_mode == "truncate":
+            return ratio.clamp(min=self.importance_floor, max=self.importance_cap)
+        return torch.where((ratio >= self.importance_floor) & (ratio <= self.importance_cap), ratio, 0.0)
+
+    def _estimate(self, distance: Tensor) -> Tensor:
+        """(B, C) nats; 0 where ``distance`` is 0."""
+        if self.kl_estimator == "k1":
+            return distance
+        return distance.square() / 2 if self.kl_estimator == "k2" else _k3(distance)
+
+
+def _k3(distance: Tensor) -> Tensor:
+    """exp(-d) - 1 + d, with d = log p - log q of a draw from p: at least 0, and KL(p || q) on average."""
+    return (-distance).exp() - 1 + distance
