@@ -129,6 +129,8 @@ class Node:
     """Index, in the episode's nodes, of the node whose continued candidate led here."""
     state: Hashable | None = None
     """The world's ``state_key`` when the prompt was given."""
+    path: tuple[int, ...] = ()
+    """The joint actions that led here, each by its place among its siblings, where several may go on."""
 
 
 @dataclass(frozen=True)
@@ -179,6 +181,8 @@ class Episode:
     sample: int = 0
     asides: list[tuple[int, Completion]] = field(default_factory=list)
     """(Tokens of the prompt, completion) of what was sampled to judge a candidate: not learnt from, but it costs."""
+    chosen: bool = False
+    """Whether branches went on because of their rewards: then the outcomes are better than the policies' own."""
 
     @property
     def name(self) -> str:
@@ -188,6 +192,28 @@ class Episode:
     @property
     def outcomes(self) -> list[Outcome]:
         return [edge.outcome for edge in self.edges if edge.outcome is not None]
+
+    @property
+    def branches(self) -> dict[int, list[JointAction]]:
+        """The joint actions tried at each node of the tree, by the index of its first agent's node; parents first."""
+        found: dict[int, list[JointAction]] = {}
+        for edge in self.edges:
+            found.setdefault(min((node for node, _ in edge.members.values()), default=0), []).append(edge)
+        return found
+
+    @property
+    def leaves(self) -> list[tuple[float, Outcome]]:
+        """(Probability, outcome) of each end: at a node, one of the joint actions that went on is drawn evenly."""
+        found, chances = [], {0: 1.0}
+        for first, edges in self.branches.items():
+            followed = [edge for edge in edges if edge.child is not None or edge.outcome is not None]
+            for edge in followed:
+                chance = chances[first] / len(followed)
+                if edge.child is not None:
+                    chances[edge.child] = chance
+                elif edge.outcome is not None:
+                    found.append((chance, edge.outcome))
+        return found
 
     def candidates(self) -> Iterator[tuple[Node, Candidate]]:
         for node in self.nodes:

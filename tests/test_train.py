@@ -1,7 +1,9 @@
 """The command: every experiment can be built, and every mistake is answered with the key's name."""
 
+import asyncio
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -9,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
@@ -85,9 +88,24 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
 
 
 @pytest.mark.parametrize("algorithm", names("algorithm"))
-def test_every_algorithm_can_be_built(composed: Composed, tmp_path: Path, algorithm: str) -> None:
-    loop = built(composed, tmp_path / "run", f"algorithm={algorithm}")
-    loop.credit.check(loop.sampler.k, loop.sampler.topology)
+def test_every_algorithm_learns_from_an_iteration(composed: Composed, tmp_path: Path, algorithm: str) -> None:
+    """One iteration on the real engine and learner: every candidate is judged, every policy is updated."""
+    small = ["algorithm.sampler.k=2", "env.horizon=1", "loop.boards=4", f"run_dir={tmp_path / 'run'}"]
+    loop = train.build(composed(*SMALL, f"algorithm={algorithm}", *small))
+
+    async def once() -> dict[str, Any]:
+        try:
+            return await loop.advance()
+        finally:
+            for engine in loop.team.engines.values():
+                await engine.close()
+
+    row = asyncio.run(once())
+    assert all(math.isfinite(value) for value in row.values())
+    for policy, pool in loop.team.pools.items():
+        assert pool.version == 1
+        assert row[f"train/{policy}/samples"] >= 8
+        assert row[f"train/{policy}/step_kl_nats"] >= 0
 
 
 def test_engines_do_not_share_memory_with_the_learner(composed: Composed, tmp_path: Path) -> None:

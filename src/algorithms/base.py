@@ -126,6 +126,10 @@ def check_finite(episodes: Sequence[Episode]) -> None:
                     f"episode {episode.name}: its return is not finite (team {outcome.team_return}, mixed "
                     f"{outcome.mixed_return})"
                 )
+        for edge in episode.edges:
+            if not isfinite(edge.reward or 0.0):
+                who = ", ".join(edge.members)
+                raise CreditError(f"episode {episode.name}: the joint action of {who} has a reward of {edge.reward}")
         for node in episode.nodes:
             for index, candidate in enumerate(node.candidates):
                 found = {"team reward": candidate.team, "local reward": candidate.local, "reward": candidate.reward}

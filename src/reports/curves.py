@@ -30,11 +30,13 @@ def colours(run: RunFiles, speaking: Iterable[str]) -> dict[str, int]:
 
 
 def learning_curve(run: RunFiles) -> Drawing | None:
-    """Success on validation tasks with its interval, on test tasks before and after, and best of K in training."""
+    """Success on validation tasks with its interval, on test tasks before and after, and success in training."""
     validation = _points(run, "eval/success")
     bands = [(x, *span) for x, value in _values(run, "eval/success_ci95") if (span := interval(value))]
     best = _points(run, "rollout/best_of_k_success")
+    sampled = _points(run, "rollout/success")
     series = [Series("best of K, training", best, style="faint")] if best else []
+    series += [Series("sampled, training", sampled, style="faint")] if sampled else []
     series.append(Series("validation", validation, band=bands))
     done = run.summary.get("iterations")
     end = done if numeric(done) else len(run.rows)
@@ -83,6 +85,7 @@ def all_other(run: RunFiles) -> list[Drawing]:
         "iteration",
         "rollout/turns",
         "rollout/best_of_k_success",
+        "rollout/success",
         "rollout/tokens_per_s",
         "eval/success",
         "eval/turns",

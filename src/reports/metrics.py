@@ -11,21 +11,24 @@ from ..experience import Episode
 def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, float]:
     """Flat ``rollout/...`` metrics.
 
-    ``success`` is that of sampled episodes, where every candidate went on (independent episodes, full joint trees).
-    Trees of which the best candidate went on have ``best_of_k_success`` instead, the success of their continued
-    branches, chosen among K at every turn: far above the policies' own, and never to be reported as such.  Completions
-    and tokens count whatever was generated; the other averages are over candidates.
+    ``success`` is that of sampled episodes (independent episodes, full joint trees).  Trees of which the best candidate
+    went on have ``best_of_k_success`` instead, the success of branches chosen among K at every turn: far above the
+    policies' own, and never to be reported as such.  Completions and tokens count whatever was generated; the other
+    averages are over candidates.
     """
-    outcomes = [outcome for episode in episodes for outcome in episode.outcomes]
+    leaves = [leaf for episode in episodes for leaf in episode.leaves]
     spoken = [(node, candidate) for episode in episodes for node, candidate in episode.candidates()]
     asides = [aside for episode in episodes for aside in episode.asides]
     tokens = sum(len(candidate.completion.token_ids) for _, candidate in spoken)
     tokens += sum(len(completion.token_ids) for _, completion in asides)
     prompt_tokens = sum(len(node.prompt_ids) for episode in episodes for node in episode.nodes)
-    chosen = any(len(node.candidates) > 1 and not candidate.continued for node, candidate in spoken)
+    chosen = any(episode.chosen for episode in episodes)
     row = {
-        f"rollout/{'best_of_k_success' if chosen else 'success'}": fmean(outcome.success for outcome in outcomes),
-        "rollout/turns": fmean(outcome.turns for outcome in outcomes),
+        f"rollout/{'best_of_k_success' if chosen else 'success'}": sum(
+            chance * outcome.success for chance, outcome in leaves
+        )
+        / len(episodes),
+        "rollout/turns": sum(chance * outcome.turns for chance, outcome in leaves) / len(episodes),
         "rollout/tasks": len({episode.task.task_id for episode in episodes}),
         "rollout/completions": len(spoken) + len(asides),
         "rollout/tokens": tokens,

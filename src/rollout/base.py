@@ -13,7 +13,7 @@ from ..experience import Completion, Episode, Request, Task
 if TYPE_CHECKING:
     from .voice import Voice
 
-Topology = Literal["tree", "chain", "joint"]
+Topology = Literal["tree", "chain", "joint", "replay"]
 """The shape of the episodes that a sampler gives; credit rules declare which ones they can judge."""
 
 

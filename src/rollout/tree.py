@@ -76,7 +76,7 @@ class TreeSampler:
     async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> Episode:
         env = world.fork()
         env.reset(task)
-        episode = Episode(task, [], [])
+        episode = Episode(task, [], [], chosen=self.continuation == "greedy")
         team_return, done = 0.0, False
         while not done and (acting := env.next_agents()):
             turn, first = env.turn, len(episode.nodes)

@@ -23,7 +23,10 @@ def test_a_rollout_by_hand() -> None:
     tool = Node("t", "tool", 0, (1, 2, 3), [candidate(4, 1, 0.1, 0), candidate(2, 0, 0.05, 1)])
     plan = Node("t", "plan", 0, (1, 2, 3, 4), [candidate(1, 0, 0, 1), candidate(3, 1, 0.1, 0, cut=True)])
     later = Node("t", "tool", 1, (1,), [candidate(5, 0, 0.0, 0), candidate(5, 0, 0.0, 1)])
-    assert rollout_metrics([episode(True, 1, tool, plan), episode(False, 4, later)], seconds=4.0) == {
+    trees = [episode(True, 1, tool, plan), episode(False, 4, later)]
+    for tree in trees:
+        tree.chosen = True
+    assert rollout_metrics(trees, seconds=4.0) == {
         "rollout/best_of_k_success": 0.5,
         "rollout/turns": 2.5,
         "rollout/tasks": 1,
@@ -51,6 +54,18 @@ def test_chains_have_a_success_of_their_own() -> None:
         [episode(i < 3, 1, Node("t", "tool", 0, (1,), [candidate(2, 1, 0, 0)])) for i in range(4)], 1.0
     )
     assert row["rollout/success"] == 0.75 and "rollout/best_of_k_success" not in row
+
+
+def test_an_early_end_of_a_full_tree_counts_for_what_might_have_followed() -> None:
+    # Two joint actions: one succeeds at once, the other leads to two failures: success 1/2, turns 1/2 + 2/2.
+    tree = episode(True, 1, Node("t", "tool", 0, (1,), [candidate(2, 1, 0, 0)]))
+    tree.edges = [
+        JointAction({"tool": (0, 0)}, outcome=Outcome(True, 1, 1.0)),
+        JointAction({"tool": (0, 1)}, child=1),
+        *(JointAction({"tool": (1, i)}, outcome=Outcome(False, 2, 0.0)) for i in range(2)),
+    ]
+    row = rollout_metrics([tree], 1.0)
+    assert (row["rollout/success"], row["rollout/turns"]) == (0.5, 1.5)
 
 
 def test_what_was_asked_only_to_judge_counts_as_generated() -> None:

@@ -1,0 +1,77 @@
+"""The joint sampler: joint actions of a team and what each leads to (MAGRPO, arXiv 2508.04652)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from ..envs.base import TeamEnv
+from ..experience import Episode, Task
+from .base import Topology, checked_resample
+from .joint_tree import Grower, Growth, Joint, Rules, written
+from .rewards import RewardMix
+from .voice import Voice
+
+LARGEST = 5_000
+"""Joint actions of one task, at the most."""
+
+
+class JointSampler:
+    """Every acting agent answers its own prompt K times; joint actions of these answers are tried on forks.
+
+    ``joint=aligned`` tries K joint actions, candidate c of every agent in joint action c; ``cross`` all K^n
+    combinations, a candidate's rewards being the means over those that hold it.  A joint action earns the mean, over
+    its agents, of the mixed reward (see :class:`.rewards.RewardMix`).
+
+    ``tree=full`` goes on from every joint action that does not end the episode: T turns of n simultaneous agents
+    generate n (K + K^2 + ... + K^T) completions if aligned.  ``tree=best`` goes on from the best alone (ties by the
+    run's seed): the first version of MAGRPO.  Where the mean reward of a node's joint actions exceeds ``stop_above``,
+    the episode ends there.
+
+    In worlds whose agents speak in turn a joint action has one member; in a full tree the team's reward is then that of
+    the messages that end a turn, and the others are worth what they lead to.
+    """
+
+    topology: Topology = "joint"
+
+    def __init__(
+        self,
+        *,
+        k: int = 4,
+        joint: Joint = "aligned",
+        tree: Growth = "full",
+        alpha: float = 1.0,
+        local: bool = True,
+        overlong: float = 0.0,
+        stop_above: float | None = None,
+        resample: int = 0,
+    ) -> None:
+        self.rules = Rules(k, joint, tree, RewardMix(alpha, local, overlong), stop_above)
+        self.k, self.resample = k, checked_resample(resample)
+
+    def check(self, world: TeamEnv) -> None:
+        """Raise ``ValueError`` where a task's full tree could have more than ``LARGEST`` joint actions."""
+        env = world.fork()
+        env.reset(world.tasks("train", 1, 0)[0])
+        acting = len(env.next_agents())
+        steps = world.horizon * (len(world.agents) if acting == 1 else 1)
+        width = len(self.rules.picks(acting))
+        size = sum(width**depth for depth in range(1, steps + 1)) if self.rules.tree == "full" else width * steps
+        if size > LARGEST:
+            raise ValueError(
+                f"algorithm.sampler: a task's tree of {steps} steps, with {width} joint actions at each node, may hold "
+                f"{size:,} of them, above {LARGEST:,}; lower algorithm.sampler.k={self.k} or "
+                f"env.horizon={world.horizon}, or give algorithm.sampler.tree=best"
+            )
+
+    async def collect(
+        self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
+    ) -> list[Episode]:
+        """One tree of joint actions a task, all played side by side.  ``seed`` fixes every draw."""
+        return list(await asyncio.gather(*(self._play(world, task, voices, seed) for task in tasks)))
+
+    async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> Episode:
+        env = world.fork()
+        env.reset(task)
+        root = await Grower(self.rules, task, voices, seed).grow(env, (), 0.0)
+        return written(task, root, chosen=self.rules.tree == "best")
