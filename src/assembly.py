@@ -25,7 +25,7 @@ from .models.laptop import load_model, load_tokenizer
 from .models.policy import PolicyModule
 from .models.pool import LocalPool
 from .models.ranks import Ranks
-from .models.strategies import build_fabric, check_trainable, launch
+from .models.strategies import StrategySettings, check_trainable, launch
 from .reports.display import Display
 from .reports.loggers import Loggers
 from .reports.progress import Progress
@@ -47,6 +47,7 @@ class Parts:
     sampler: Sampler
     credit: CreditRule
     objective: Any
+    strategy: StrategySettings
 
 
 def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
@@ -66,7 +67,7 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     rows = config["engine"].get("max_batch_rows")
     if rows is not None and sampler.k > rows:
         raise ConfigError(f"algorithm.sampler.k={sampler.k} is more than engine.max_batch_rows={rows} decode together")
-    return Parts(settings, world, router, sampler, credit, objective)
+    return Parts(settings, world, router, sampler, credit, objective, _strategy(config["strategy"]))
 
 
 def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, checkpoint: str | None = None) -> TrainLoop:
@@ -79,7 +80,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     parts = parts_of(config, unresolved)
     checkpoints = _checkpoints(config)
     state = checkpoints.state(checkpoint) if checkpoint else None
-    fabric = _fabric(config["strategy"])
+    fabric = call("strategy", parts.strategy.fabric)
     call("strategy", check_trainable, fabric)
     ranks = launch(fabric)
     if config["threads"] is not None:
@@ -87,7 +88,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     path = Path(ranks.from_first(config["run_dir"]))
     checkpoints.path = path / "checkpoints"
     call("seed", L.seed_everything, config["seed"], verbose=False)
-    team = ranks.agreed(lambda: build_team(config, parts.router, parts.objective, ranks))
+    team = ranks.agreed(lambda: build_team(config, parts, ranks))
     ranks.agreed(lambda: check_tasks(parts.world, parts.settings, team, parts.sampler.resample))
     loggers = ranks.agreed(lambda: _loggers(config))
     loop = TrainLoop(
@@ -153,7 +154,7 @@ def _rewind(loop: TrainLoop, state: dict[str, Any], resolved: str) -> None:
     loop.checkpoints.forget_after(progress.iteration)
 
 
-def build_team(config: dict[str, Any], router: Router, objective: Any, ranks: Ranks) -> Team:
+def build_team(config: dict[str, Any], parts: Parts, ranks: Ranks) -> Team:
     """Pools, engines and voices for every policy."""
     pools, engines, tokenizers, training, evaluation = {}, {}, {}, {}, {}
     for name, policy in config["policies"].items():
@@ -166,14 +167,14 @@ def build_team(config: dict[str, Any], router: Router, objective: Any, ranks: Ra
             check_room(f"{key}.sampling.{way}", sampling, policy["base"], context)
         module = PolicyModule(
             model,
-            objective.sized(ways["train"].max_tokens),
+            parts.objective.sized(ways["train"].max_tokens),
             partially(f"{key}.optimizer", policy["optimizer"]),
             partially(f"{key}.scheduler", policy["scheduler"]),
             ways["train"].temperature,
         )
-        if config["strategy"]["gradient_checkpointing"]:
+        if parts.strategy.gradient_checkpointing:
             model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
-        fabric = _fabric(config["strategy"])
+        fabric = parts.strategy.fabric()
         launch(fabric)
         given = {"pad_id": tokenizer.pad_token_id, "seed": config["seed"], "ranks": ranks}
         pools[name] = call(
@@ -181,18 +182,17 @@ def build_team(config: dict[str, Any], router: Router, objective: Any, ranks: Ra
         )
         engines[name] = build_engine(config["engine"], name, copy.deepcopy(model), tokenizer)
         tokenizers[name] = tokenizer
-        for agent, its_policy in router.team.items():
+        for agent, its_policy in parts.router.team.items():
             if its_policy == name:
                 training[agent] = Voice(name, engines[name], tokenizer, context, ways["train"])
                 evaluation[agent] = Voice(name, engines[name], tokenizer, context, ways["eval"])
     return Team(pools, engines, tokenizers, training, evaluation)
 
 
-def _fabric(strategy: dict[str, Any]) -> L.Fabric:
-    arguments = {key: value for key, value in strategy.items() if key != "gradient_checkpointing"}
-    if isinstance(arguments.get("strategy"), dict):
-        arguments["strategy"] = instantiated("strategy.strategy", arguments["strategy"])
-    return call("strategy", build_fabric, **arguments)
+def _strategy(node: dict[str, Any]) -> StrategySettings:
+    named = node.get("strategy")
+    sharded = {"strategy": instantiated("strategy.strategy", named)} if isinstance(named, dict) else {}
+    return call("strategy", StrategySettings, **node | sharded)
 
 
 def build_engine(

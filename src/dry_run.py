@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from .assembly import Parts
 from .configuration import ConfigError
 from .models.laptop import resolve
+from .models.strategies import Sharded, StrategySettings
 
 ADAM_STATES = 2
 """Numbers an optimizer of Adam's family keeps a parameter."""
@@ -21,10 +22,10 @@ ADAM_STATES = 2
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one device, estimated: ``weights`` (float32 masters), ``gradients``, ``optimizer`` (two numbers a
-    parameter), ``activations`` (of one micro-batch without gradient checkpointing, scores over the vocabulary included)
-    and ``engine`` (its copy of the weights and its cache at ``max_batch_rows`` completions of full length, each K after
-    one prompt as long as the context allows).
+    """Bytes on one device, estimated: ``weights``, ``gradients``, ``optimizer`` (two numbers a parameter),
+    ``activations`` (of one micro-batch, scores over the vocabulary included) and ``engine`` (its copy of the weights,
+    and its cache at ``max_batch_rows`` completions of full length, each K after one prompt that fills the context).
+    A strategy that shards the first three leaves each process its part, and none of what it offloads to the host.
     """
 
     weights: float
@@ -60,6 +61,7 @@ class Plan:
     tokens: int
     optimizer_steps: int
     iterations: int
+    processes: int | None
 
 
 def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
@@ -79,6 +81,7 @@ def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
         tokens=messages * sum(longest.values()) * looking,
         optimizer_steps=update["mini_batches"] * update["epochs"],
         iterations=parts.settings.iterations,
+        processes=parts.strategy.processes,
     )
 
 
@@ -92,11 +95,12 @@ def _pool(name: str, config: Mapping[str, Any], parts: Parts) -> PoolPlan:
     rows = config["engine"].get("max_batch_rows", parts.sampler.k)
     cached = rows * said + math.ceil(rows / parts.sampler.k) * (shape.max_position_embeddings - said)
     tokens = config["algorithm"]["update"]["max_tokens"]
+    strategy, number = parts.strategy, parts.strategy.number_bytes
     memory = Memory(
-        weights=4 * parameters,
-        gradients=4 * parameters,
-        optimizer=4 * ADAM_STATES * parameters,
-        activations=tokens * _activations(shape),
+        weights=number * parameters * _share(strategy, "weights"),
+        gradients=number * parameters * _share(strategy, "gradients"),
+        optimizer=number * ADAM_STATES * parameters * _share(strategy, "optimizer"),
+        activations=number * tokens * _activations(shape, strategy.gradient_checkpointing),
         engine=4 * parameters + cached * _cache(shape),
     )
     return PoolPlan(name, agents, base, parameters, memory)
@@ -116,12 +120,22 @@ def _cache(shape: PretrainedConfig) -> int:
     return 4 * 2 * shape.num_hidden_layers * heads * width
 
 
-def _activations(shape: PretrainedConfig) -> int:
-    """Bytes a token that a backward pass keeps, float32: about 10 hidden and 3 intermediate vectors a layer, and scores
-    over the vocabulary with their softmax (as in Korthikanti et al., arXiv 2205.05198, section 4; attention's own
-    scores are left out).
+def _share(strategy: StrategySettings, what: str) -> float:
+    """How much of a pool's ``what`` lies on one device."""
+    sharded = strategy.strategy
+    if not isinstance(sharded, Sharded) or what not in sharded.shards:
+        return 1.0
+    return 0.0 if what in sharded.offloads else 1 / (strategy.processes or 1)
+
+
+def _activations(shape: PretrainedConfig, recomputed: bool) -> int:
+    """Numbers a token that a backward pass keeps: about 10 hidden and 3 intermediate vectors a layer, and scores over
+    the vocabulary with their softmax (as in Korthikanti et al., arXiv 2205.05198, section 4; attention's own scores are
+    left out).  ``recomputed``, each layer keeps its input, and one layer at a time the rest.
     """
-    return 4 * (shape.num_hidden_layers * (10 * shape.hidden_size + 3 * shape.intermediate_size) + 2 * shape.vocab_size)
+    layer = 10 * shape.hidden_size + 3 * shape.intermediate_size
+    layers = shape.num_hidden_layers
+    return (layers * shape.hidden_size + layer if recomputed else layers * layer) + 2 * shape.vocab_size
 
 
 def tables(found: Plan) -> Sequence[Table | str]:
@@ -133,8 +147,10 @@ def tables(found: Plan) -> Sequence[Table | str]:
     for field in fields(Memory):
         pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in found.pools))
     pools.add_row("memory a device", *(_bytes(pool.memory.total) for pool in found.pools))
+    processes = "1 process" if found.processes == 1 else f"{found.processes} processes"
     return (
         pools,
+        "strategy.devices=auto: as for 1 process" if found.processes is None else processes,
         f"all pools: about {_bytes(sum(pool.memory.total for pool in found.pools))} (estimated; an engine's cache "
         "grows with what it really decodes)",
         f"an iteration: {found.boards} tasks, K = {found.k}, at most {found.completions:,} completions of "

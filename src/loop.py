@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import time
 from collections.abc import Coroutine, Mapping, Sequence
@@ -115,7 +116,7 @@ class TrainLoop:
             while at.row or not self.over():
                 if not at.row:
                     row = await self.advance()
-                    self.display.iteration(at.iteration, row, self.world.agents)
+                    self.display.iteration(at.iteration, row, self.world.agents, self._expected())
                 self._write(at.row | await self.validate())
                 at.row, at.wall_s = {}, time.perf_counter() - started
                 if self.checkpoints.due(at.iteration) or at.best_iteration == at.iteration or self.over():
@@ -187,6 +188,12 @@ class TrainLoop:
         if not self.settings.completions or not at.task_cost:
             return sys.maxsize
         return round((self.settings.completions - at.completions) / at.task_cost)
+
+    def _expected(self) -> int:
+        """How many iterations the run will have, judged by what the tasks of the last one have cost."""
+        at = self.progress
+        left = math.ceil(max(0, self._payable()) / self.settings.boards)
+        return min(self.settings.iterations, at.iteration + left)
 
     async def _update(self, batches: Mapping[str, list]) -> dict[str, dict[str, float]]:
         names = [name for name, groups in batches.items() if groups]

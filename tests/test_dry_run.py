@@ -46,6 +46,27 @@ def test_looking_ahead_costs() -> None:
     assert planned("algorithm.sampler.lookahead=1").completions == 2 * planned().completions
 
 
+def test_sharding_divides_what_it_shards() -> None:
+    (whole, _), (zero2, _), (fsdp2, _), (kept, _) = (
+        planned(*words).pools
+        for words in (
+            ["strategy.precision=bf16-mixed"],
+            ["strategy=deepspeed_zero2", "strategy.devices=4", "strategy.gradient_checkpointing=false"],
+            ["strategy=fsdp2", "strategy.devices=4", "strategy.num_nodes=2", "strategy.precision=64-true"],
+            ["strategy=deepspeed_zero3", "strategy.strategy.cpu_offload=true"],
+        )
+    )
+    n = 4 * whole.parameters
+    assert (whole.memory.weights, whole.memory.gradients, whole.memory.optimizer) == (n, n, 2 * n)
+    assert (zero2.memory.weights, zero2.memory.gradients, zero2.memory.optimizer) == (n, n / 4, n / 2)
+    assert zero2.memory.activations == whole.memory.activations
+    assert (fsdp2.memory.weights, fsdp2.memory.gradients, fsdp2.memory.optimizer) == (n / 4, n / 4, n / 2)
+    # Recomputed: 4 inputs of 128 and one layer's 10 * 128 + 3 * 384, instead of 4 such layers; 8 bytes a number.
+    layer, words = 10 * 128 + 3 * 384, whole.memory.activations / (4 * 8192) - 4 * (10 * 128 + 3 * 384)
+    assert fsdp2.memory.activations == 8 * 8192 * (4 * 128 + layer + words)
+    assert (kept.memory.weights, kept.memory.gradients, kept.memory.optimizer) == (0, n, 0)
+
+
 def test_it_is_printed_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -63,6 +84,9 @@ def test_it_is_printed_and_nothing_is_written(
         ("algorithm.sampler.k=2000", r"algorithm\.sampler\.k=2000 is more than engine\.max_batch_rows=1024"),
         ("algorithm.sampler.k=1", r"algorithm\.sampler\.k=1"),
         ("policies.tool.base=nowhere/at_all", r"policies\.tool\.base=nowhere/at_all cannot be found"),
+        ("strategy.precision=8-true", r"strategy\.precision=8-true is unknown\. Known: 32-true"),
+        ("strategy.devices=0", r"strategy\.devices must be auto or a whole number of at least 1, got 0"),
+        ("+strategy.zero=1", r"strategy\.zero is a key that nothing reads"),
         ("+env.colour=red", r"env\.colour is a key that nothing reads"),
     ],
 )

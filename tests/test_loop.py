@@ -231,9 +231,10 @@ def test_a_learning_rate_of_0_changes_nothing(build: Build) -> None:
     assert all(rows(loop)[0][f"train/{name}/grad_norm"] > 0 for name in ("tool", "plan"))
 
 
-def test_a_budget_of_completions_ends_a_run(build: Build) -> None:
+def test_a_budget_of_completions_ends_a_run(build: Build, capsys: pytest.CaptureFixture[str]) -> None:
     loop = build("loop.completions=1", "loop.iterations=5", "loop.eval_every=5")
     train.train(loop)
+    assert "iteration 1/1  " in capsys.readouterr().out  # no time is foretold for iterations that will not be
     (row,) = rows(loop)
     assert "eval/success" in row  # the last iteration is always validated
     assert summary(loop)["iterations"] == 1

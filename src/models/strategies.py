@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-from typing import Any
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
 
 import lightning as L
 import torch
@@ -20,47 +21,138 @@ from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 from .policy import PolicyModule
 from .ranks import Ranks
 
+PRECISIONS = {"32-true": 4, "64-true": 8, "bf16-mixed": 4, "bf16-true": 2, "16-mixed": 4}
+"""Names of ``strategy.precision``, with the bytes of a stored number.  16-true would lose small updates."""
+
 
 class StrategyError(ValueError):
     """A strategy that cannot run here; the message names the key."""
 
 
-def fsdp2(*, cpu_offload: bool = False) -> Strategy:
-    """Weights, gradients and optimizer states of each layer sharded over the processes (``fully_shard``).
-
-    Raises :class:`StrategyError` where there is no GPU.
+@dataclass(frozen=True)
+class Sharded(ABC):
+    """A strategy that divides ``shards`` (of weights, gradients, optimizer) among the processes, and keeps ``offloads``
+    of them in the memory of the host.
     """
-    _need_gpu("fsdp2")
-    policy = CPUOffloadPolicy() if cpu_offload else OffloadPolicy()
 
-    def shard(module: PolicyModule, mesh: DeviceMesh) -> PolicyModule:
-        for layer in module.model.model.layers:
-            fully_shard(layer, mesh=mesh["data_parallel"], offload_policy=policy)
-        fully_shard(module, mesh=mesh["data_parallel"], offload_policy=policy)
-        return module
+    @property
+    @abstractmethod
+    def shards(self) -> tuple[str, ...]: ...
 
-    return ModelParallelStrategy(parallelize_fn=shard, tensor_parallel_size=1)
+    @property
+    @abstractmethod
+    def offloads(self) -> tuple[str, ...]: ...
+
+    @abstractmethod
+    def build(self) -> Strategy:
+        """Lightning's strategy.  Raises :class:`StrategyError` where a GPU or a package is missing."""
 
 
-def deepspeed(*, stage: int, cpu_offload: bool = False) -> Strategy:
-    """DeepSpeed ZeRO ``stage`` 2 (optimizer states and gradients sharded) or 3 (weights too).
+@dataclass(frozen=True)
+class Fsdp2(Sharded):
+    """Weights, gradients and optimizer states of each layer sharded over the processes (``fully_shard``)."""
 
-    Raises :class:`StrategyError` where DeepSpeed is not installed or there is no GPU.
+    cpu_offload: bool = False
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        return ("weights", "gradients", "optimizer")
+
+    @property
+    def offloads(self) -> tuple[str, ...]:
+        return self.shards if self.cpu_offload else ()
+
+    def build(self) -> Strategy:
+        _need_gpu("fsdp2")
+        policy = CPUOffloadPolicy() if self.cpu_offload else OffloadPolicy()
+
+        def shard(module: PolicyModule, mesh: DeviceMesh) -> PolicyModule:
+            for layer in module.model.model.layers:
+                fully_shard(layer, mesh=mesh["data_parallel"], offload_policy=policy)
+            fully_shard(module, mesh=mesh["data_parallel"], offload_policy=policy)
+            return module
+
+        return ModelParallelStrategy(parallelize_fn=shard, tensor_parallel_size=1)
+
+
+@dataclass(frozen=True)
+class DeepSpeed(Sharded):
+    """DeepSpeed ZeRO ``stage`` 2 (optimizer states and gradients sharded) or 3 (weights too)."""
+
+    stage: int
+    cpu_offload: bool = False
+
+    def __post_init__(self) -> None:
+        if self.stage not in (2, 3):
+            raise StrategyError(f"strategy.strategy.stage must be 2 or 3, got {self.stage!r}")
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        return ("gradients", "optimizer") if self.stage == 2 else ("weights", "gradients", "optimizer")
+
+    @property
+    def offloads(self) -> tuple[str, ...]:
+        if not self.cpu_offload:
+            return ()
+        return ("optimizer",) if self.stage == 2 else ("weights", "optimizer")
+
+    def build(self) -> Strategy:
+        name = f"deepspeed_zero{self.stage}"
+        if importlib.util.find_spec("deepspeed") is None:
+            raise StrategyError(f"strategy={name} needs DeepSpeed: pip install 'troupe[deepspeed]'")
+        _need_gpu(name)
+        return DeepSpeedStrategy(
+            stage=self.stage,
+            offload_optimizer="optimizer" in self.offloads,
+            offload_parameters="weights" in self.offloads,
+        )
+
+
+@dataclass(frozen=True)
+class StrategySettings:
+    """The keys of ``configs/strategy``: Lightning Fabric's arguments for each pool, and ``gradient_checkpointing``.
+
+    Raises :class:`StrategyError` for values that no machine knows; what this machine lacks shows in :meth:`fabric`.
     """
-    if stage not in (2, 3):
-        raise StrategyError(f"strategy.strategy.stage must be 2 or 3, got {stage!r}")
-    if importlib.util.find_spec("deepspeed") is None:
-        raise StrategyError(f"strategy=deepspeed_zero{stage} needs DeepSpeed: pip install 'troupe[deepspeed]'")
-    _need_gpu(f"deepspeed_zero{stage}")
-    return DeepSpeedStrategy(stage=stage, offload_optimizer=cpu_offload, offload_parameters=cpu_offload and stage == 3)
 
+    accelerator: str = "auto"
+    devices: int | str = "auto"
+    num_nodes: int = 1
+    precision: str = "32-true"
+    strategy: Sharded | str = "auto"
+    gradient_checkpointing: bool = False
 
-def build_fabric(*, strategy: Strategy | str = "auto", **arguments: Any) -> L.Fabric:
-    """Fabric as ``configs/strategy`` describes it.  Raises :class:`StrategyError` for hardware that is not here."""
-    try:
-        return L.Fabric(strategy=strategy, **arguments)
-    except (RuntimeError, ImportError) as error:
-        raise StrategyError(f"strategy: {error}") from error
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise StrategyError(f"strategy.precision={self.precision} is unknown. Known: {', '.join(PRECISIONS)}")
+        if self.devices != "auto" and (not isinstance(self.devices, int) or self.devices < 1):
+            raise StrategyError(f"strategy.devices must be auto or a whole number of at least 1, got {self.devices!r}")
+        if not isinstance(self.num_nodes, int) or self.num_nodes < 1:
+            raise StrategyError(f"strategy.num_nodes must be a whole number of at least 1, got {self.num_nodes!r}")
+
+    def fabric(self) -> L.Fabric:
+        """Raises :class:`StrategyError` for hardware and packages that are not here."""
+        strategy = self.strategy.build() if isinstance(self.strategy, Sharded) else self.strategy
+        try:
+            return L.Fabric(
+                accelerator=self.accelerator,
+                strategy=strategy,
+                devices=self.devices,
+                num_nodes=self.num_nodes,
+                precision=self.precision,  # type: ignore[arg-type]  # one of PRECISIONS
+            )
+        except (RuntimeError, ImportError) as error:
+            raise StrategyError(f"strategy: {error}") from error
+
+    @property
+    def processes(self) -> int | None:
+        """How many processes a run has; None where that is left to the machine."""
+        return self.devices * self.num_nodes if isinstance(self.devices, int) else None
+
+    @property
+    def number_bytes(self) -> int:
+        """Bytes of a weight, a gradient or an activation."""
+        return PRECISIONS[self.precision]
 
 
 def launch(fabric: L.Fabric) -> Ranks:

@@ -89,8 +89,9 @@ class Display:
         self._success.append(result["success"])
         self.say(describe(name, result))
 
-    def iteration(self, done: int, row: Mapping[str, Any], agents: tuple[str, ...]) -> None:
-        """Show one iteration's metrics; ``done`` iterations are complete."""
+    def iteration(self, done: int, row: Mapping[str, Any], agents: tuple[str, ...], expected: int) -> None:
+        """Show one iteration's metrics; ``done`` iterations are complete, of ``expected`` as far as can be said."""
+        self.iterations = expected
         self._chosen = "rollout/best_of_k_success" in row
         self._train.append(row["rollout/best_of_k_success" if self._chosen else "rollout/success"])
         rewards = "  ".join(f"{agent} {row[f'rollout/{agent}/reward']:.3f}" for agent in agents)
@@ -99,7 +100,7 @@ class Display:
             ("turns", f"{row['rollout/turns']:.2f}"),
             ("tokens/s", f"{row['rollout/tokens_per_s']:,.0f}"),
         ]
-        self._progress.update(self._bar, completed=done)
+        self._progress.update(self._bar, completed=done, total=max(expected, 1))
         if not self._live:
             left = (time.perf_counter() - self._started) / (done - self._first) * (self.iterations - done)
             self.say(

@@ -5,17 +5,17 @@ import pytest
 from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 
 from troupe.models.ranks import Ranks
-from troupe.models.strategies import StrategyError, build_fabric, check_trainable, deepspeed, fsdp2, launch
+from troupe.models.strategies import DeepSpeed, Fsdp2, StrategyError, StrategySettings, check_trainable, launch
 
 
 def test_one_device_is_one_process() -> None:
-    fabric = build_fabric(accelerator="cpu", devices=1)
+    fabric = StrategySettings(accelerator="cpu", devices=1).fabric()
     check_trainable(fabric)
     assert launch(fabric) == Ranks(0, 1)
 
 
 def test_ddp_is_trainable() -> None:
-    check_trainable(build_fabric(accelerator="cpu", devices=2, strategy="ddp"))
+    check_trainable(StrategySettings(accelerator="cpu", devices=2, strategy="ddp").fabric())
 
 
 def test_what_shards_weights_is_refused() -> None:
@@ -27,14 +27,14 @@ def test_what_shards_weights_is_refused() -> None:
 def test_hardware_and_packages_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)  # also on a machine with a GPU
     with pytest.raises(StrategyError, match="strategy=fsdp2 needs a GPU"):
-        fsdp2()
+        Fsdp2().build()
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(StrategyError, match=r"strategy=deepspeed_zero2 needs DeepSpeed: .*troupe\[deepspeed\]"):
-        deepspeed(stage=2)
+        DeepSpeed(stage=2).build()
     with pytest.raises(StrategyError, match="stage must be 2 or 3, got 1"):
-        deepspeed(stage=1)
+        DeepSpeed(stage=1)
 
 
 def test_the_strategy_of_sharding_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert isinstance(fsdp2(cpu_offload=True), ModelParallelStrategy)
+    assert isinstance(Fsdp2(cpu_offload=True).build(), ModelParallelStrategy)

@@ -23,8 +23,8 @@ def show(terminal: bool) -> str:
     with Display("sokoban_shared", 4, Console(file=file, force_terminal=terminal, width=120)) as display:
         display.say("sokoban_shared, seed 0: runs/x")
         display.evaluation("before training", EVALUATION)
-        display.iteration(1, ROW, ("tool", "plan"))
-        display.iteration(2, ROW, ("tool", "plan"))
+        display.iteration(1, ROW, ("tool", "plan"), 4)
+        display.iteration(2, ROW, ("tool", "plan"), 4)
     return file.getvalue()
 
 
