@@ -8,13 +8,14 @@ BIN    := $(VENV)/bin
 KEY  := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 CORE := $(VENV)/.core-$(KEY)
 DEV  := $(VENV)/.dev-$(KEY)
+TRL  := $(VENV)/.trl-$(KEY)
 PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constraints.txt
 
 # Test processes at a time; each uses one core.
 jobs ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs train eval compare report sweep experiment-given evaluation-given pair-given sweep-given base_model bench test lint fmt clean
+.PHONY: help setup docs train eval compare report sweep experiment-given evaluation-given pair-given sweep-given base_model bench test test-trl lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +70,9 @@ bench: $(CORE) ## Measure the engine against transformers' generate: [args="--th
 test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) $(args)
 
+test-trl: $(TRL) ## Compare the objectives with TRL's published loss
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/test_trl.py $(args)
+
 lint: $(DEV) ## Check style, types and which room imports which
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
@@ -103,3 +107,8 @@ $(DEV): | $(BIN)/python
 	@echo 'Installing Troupe, its pinned requirements and the tools of development (a minute or two)'
 	@$(PIP) -e '.[dev]'
 	@rm -f $(VENV)/.core-* $(VENV)/.dev-* && touch $(CORE) $@
+
+$(TRL): $(DEV)
+	@echo 'Installing TRL'
+	@$(PIP) -e '.[dev,trl]'
+	@rm -f $(VENV)/.trl-* && touch $@

@@ -13,7 +13,6 @@ from omegaconf import DictConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from troupe import train
-from troupe.algorithms.grpo import Grpo
 from troupe.envs.base import TeamEnv
 from troupe.experience import Episode, Task
 from troupe.loop import LoopSettings, TrainLoop
@@ -49,18 +48,15 @@ def build(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPath
 
 
 class Recorder:
-    """A sampler that remembers the tasks, the seed and the episodes of each call."""
+    """A sampler that remembers the tasks and the seed of each iteration."""
 
     def __init__(self, sampler: TreeSampler) -> None:
         self.sampler = sampler
         self.calls: list[tuple[list[Task], int]] = []
-        self.found: list[list[Episode]] = []
 
     async def collect(self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int) -> list[Episode]:
         self.calls.append((tasks, seed))
-        found = await self.sampler.collect(world, tasks, voices, seed)
-        self.found.append(found.copy())
-        return found
+        return await self.sampler.collect(world, tasks, voices, seed)
 
 
 @pytest.fixture(scope="module")
@@ -238,47 +234,6 @@ def test_a_budget_of_completions_ends_a_run(build: Build, capsys: pytest.Capture
     (row,) = rows(loop)
     assert "eval/success" in row  # the last iteration is always validated
     assert summary(loop)["iterations"] == 1
-
-
-@pytest.fixture
-def sparse(build: Build) -> Callable[..., Recorder]:
-    """One iteration of DAPO with outcomes alone, 3 tasks a round: many groups have nothing to teach."""
-
-    def collected(*overrides: str, completions: int = 0) -> Recorder:
-        loop = build("algorithm=dapo", "algorithm.sampler.local=false", "algorithm.sampler.overlong=0", *overrides)
-        loop.sampler = Recorder(loop.sampler)
-        loop.progress.completions, loop.progress.task_cost = completions, 8.0
-
-        async def once() -> None:
-            await loop._collect()
-            for engine in loop.team.engines.values():
-                await engine.close()
-
-        asyncio.run(once())
-        return loop.sampler
-
-    return collected
-
-
-def test_tasks_that_teach_nothing_are_replaced(sparse: Callable[..., Recorder]) -> None:
-    recorder = sparse("algorithm.sampler.resample=3")
-    assert 2 <= len(recorder.calls) <= 4
-    credit, episodes = Grpo(), []
-    for (tasks, _), found in zip(recorder.calls, recorder.found, strict=True):
-        assert not {task.task_id for task in tasks} & {episode.task.task_id for episode in episodes}
-        assert len(tasks) == 3 - len(credit.live(episodes))
-        episodes += found
-    assert len(credit.live(episodes)) == 3 or len(recorder.calls) == 4
-
-
-def test_replacements_end_with_the_budget(sparse: Callable[..., Recorder]) -> None:
-    # 8 completions a task, 28 left: 3.5 tasks, rounded to the even 4; 3 are played, so 1 more.
-    recorder = sparse("algorithm.sampler.resample=3", "loop.completions=128", completions=100)
-    assert [len(tasks) for tasks, _ in recorder.calls] == [3, 1]
-
-
-def test_nothing_is_replaced_unless_asked_for(sparse: Callable[..., Recorder]) -> None:
-    assert len(sparse("algorithm.sampler.resample=0").calls) == 1
 
 
 def test_no_iterations_is_an_evaluation(build: Build) -> None:

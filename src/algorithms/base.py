@@ -96,14 +96,15 @@ class CreditRule(ABC):
                     candidate.advantage = (candidate.advantage or 0.0) + share.weight * advantage
 
     def live(self, episodes: Sequence[Episode]) -> set[str]:
-        """The tasks (``task_id``) with at least one group whose values differ; the others have nothing to teach."""
-        values: dict[Hashable, set[float]] = {}
+        """The tasks (``task_id``) with at least one group that has an advantage; the others have nothing to teach."""
+        check_finite(episodes)
+        values: dict[Hashable, list[float]] = {}
         tasks: dict[Hashable, set[str]] = {}
         for episode in episodes:
             for key, share in self.shares(episode):
-                values.setdefault(key, set()).add(share.value)
+                values.setdefault(key, []).append(share.value)
                 tasks.setdefault(key, set()).add(episode.task.task_id)
-        return {task for key, found in values.items() if len(found) > 1 for task in tasks[key]}
+        return {task for key, found in values.items() if any(self.advantages(found)) for task in tasks[key]}
 
     def _check_prompts(self, episodes: Sequence[Episode]) -> None:
         first: dict[Hashable, Node] = {}

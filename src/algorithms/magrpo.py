@@ -16,7 +16,8 @@ class Magrpo(GroupRelative):
     R of a joint action is its reward and ``gamma`` times the mean R of the joint actions that follow it: the
     return-to-go, averaged over the tree (``gamma`` 1 in the paper).  Where only the best joint action went on, the
     others have no future to compare: then R is the reward alone (the paper's first version).  A candidate's R is the
-    mean over the joint actions that hold it; under ``joint=aligned`` there is one.
+    mean over the joint actions that hold it; under ``joint=aligned`` there is one.  In the loss every node weighs the
+    same, so that the K times as many nodes of a later turn weigh more together (as in CoMLRL).
 
     Other baselines b make A = R - b its kin: ``none`` MAREINFORCE, ``leave_one_out`` MARLOO, ``max`` MAReMax.
     """

@@ -155,3 +155,4 @@ def test_judging_twice_is_judging_once(rule: CreditRule, chain: Chain, advantage
 def test_live_tasks_have_groups_that_differ(chain: Chain) -> None:
     episodes = [chain(v, ["solo"], task=t, sample=i) for t in "abc" for i, v in enumerate([1, 0 if t == "b" else 1])]
     assert Grpo().live(episodes) == {"b"}
+    assert Grpo(baseline="none", normalise=False).live(episodes) == {"a", "b", "c"}

@@ -108,6 +108,24 @@ async def test_one_step_with_kl_and_entropy_written_plainly(tiny: Tiny, groups: 
     assert stats["entropy_nats"] == pytest.approx(entropy, rel=1e-6)
 
 
+async def test_one_step_of_magrpo_written_plainly(tiny: Tiny, groups: Callable[..., Groups]) -> None:
+    """The mean over candidates and nodes of A times the sum of log-probabilities at the sampling temperature."""
+    objective = PolicyGradient(normalisation="sequence_sum")
+    ours = PolicyModule(tiny(torch.float64), objective, SGD, CONSTANT, TEMPERATURE)
+    pool = LocalPool("p", ours, fabric(), pad_id=0, max_tokens=40, clip_norm=1e9)
+    given, model = groups(), tiny(torch.float64)
+    await pool.update(given)
+    samples = [sample for group in given for sample in group]
+    loss = torch.zeros((), dtype=torch.float64)
+    for sample in samples:
+        ids, start = torch.tensor([[*sample.prompt_ids, *sample.token_ids]]), len(sample.prompt_ids)
+        scores = (model(input_ids=ids).logits[0, start - 1 : -1] / TEMPERATURE).log_softmax(-1)
+        loss = loss - sample.advantage * sum(scores[i, t] for i, t in enumerate(sample.token_ids)) / len(samples)
+    loss.backward()
+    for (name, found), parameter in zip(pool.module.model.named_parameters(), model.parameters(), strict=True):
+        assert (found - (parameter - 0.5 * parameter.grad)).norm() <= 1e-9 * (1 + parameter.norm()), name
+
+
 def fabric() -> L.Fabric:
     return L.Fabric(accelerator="cpu", devices=1, precision="64-true")
 

@@ -210,6 +210,12 @@ async def test_each_agent_may_have_its_own_width(play: Play) -> None:
         TreeSampler(width={"tool": 0})
 
 
+async def test_an_episode_says_whether_its_branches_were_chosen(play: Play) -> None:
+    for continuation, chosen in (("greedy", True), ("sampled", False)):
+        (episode,), _ = await play(SCRIPT, sampler=TreeSampler(k=4, continuation=continuation))
+        assert episode.chosen is chosen
+
+
 async def test_a_sampled_continuation_is_any_candidate(play: Play) -> None:
     seen = set()
     for seed in range(24):

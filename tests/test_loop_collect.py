@@ -1,0 +1,127 @@
+"""What an iteration collects: tasks that teach nothing are replaced, and what is not finite stops the run."""
+
+import asyncio
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from troupe import train
+from troupe.algorithms.base import CreditError
+from troupe.algorithms.grpo import Grpo
+from troupe.envs.base import TeamEnv
+from troupe.experience import Candidate, Episode, Task
+from troupe.loop import TrainLoop
+from troupe.rollout.tree import TreeSampler
+from troupe.rollout.voice import Voice
+
+SMALL = [
+    "experiment=sokoban_specialized",
+    "loop.iterations=1",
+    "loop.boards=3",
+    "loop.validation_tasks=3",
+    "loop.test_tasks=1",
+    "env.horizon=2",
+    "algorithm.sampler.k=4",
+]
+Build = Callable[..., TrainLoop]
+
+
+@pytest.fixture
+def build(composed: Callable[..., DictConfig], tmp_path: Path) -> Build:
+    """``build("key=value", ...)``: a small run, not begun."""
+    return lambda *overrides: train.build(composed(*SMALL, f"run_dir={tmp_path / 'run'}", *overrides))
+
+
+class Recorder:
+    """A sampler that remembers the tasks and the episodes of each call."""
+
+    def __init__(self, sampler: TreeSampler) -> None:
+        self.sampler = sampler
+        self.tasks: list[list[Task]] = []
+        self.found: list[list[Episode]] = []
+
+    async def collect(self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int) -> list[Episode]:
+        self.tasks.append(tasks)
+        found = await self.sampler.collect(world, tasks, voices, seed)
+        self.found.append(found.copy())
+        return found
+
+
+class Poisoned(Recorder):
+    """A sampler whose last candidate has what no world or engine may give."""
+
+    spoil: Callable[[Candidate], None]
+
+    async def collect(self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int) -> list[Episode]:
+        episodes = await super().collect(world, tasks, voices, seed)
+        self.spoil(episodes[-1].nodes[-1].candidates[-1])
+        return episodes
+
+
+def nan_reward(candidate: Candidate) -> None:
+    candidate.reward = math.nan
+
+
+def infinite_logprob(candidate: Candidate) -> None:
+    said = candidate.completion
+    candidate.completion = replace(said, logprobs=(-math.inf, *said.logprobs[1:]))
+
+
+@pytest.mark.parametrize("spoil", [nan_reward, infinite_logprob])
+def test_what_is_not_finite_stops_the_run_before_a_step(build: Build, spoil: Callable[[Candidate], None]) -> None:
+    loop = build()
+    loop.sampler = Poisoned(loop.sampler)
+    loop.sampler.spoil = spoil
+    before = [p.clone() for pool in loop.team.pools.values() for p in pool.module.parameters()]
+    with pytest.raises(CreditError) as error:
+        train.train(loop)
+    assert f"episode {loop.sampler.found[0][-1].name}: candidate 3 of agent" in str(error.value)
+    after = [p for pool in loop.team.pools.values() for p in pool.module.parameters()]
+    assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
+    assert all(pool.version == 0 for pool in loop.team.pools.values())
+
+
+@pytest.fixture
+def sparse(build: Build) -> Callable[..., Recorder]:
+    """One iteration of DAPO with outcomes alone, 3 tasks a round: many groups have nothing to teach."""
+
+    def collected(*overrides: str, completions: int = 0) -> Recorder:
+        loop = build("algorithm=dapo", "algorithm.sampler.local=false", "algorithm.sampler.overlong=0", *overrides)
+        loop.sampler = Recorder(loop.sampler)
+        loop.progress.completions, loop.progress.task_cost = completions, 8.0
+
+        async def once() -> None:
+            await loop._collect()
+            for engine in loop.team.engines.values():
+                await engine.close()
+
+        asyncio.run(once())
+        return loop.sampler
+
+    return collected
+
+
+def test_tasks_that_teach_nothing_are_replaced(sparse: Callable[..., Recorder]) -> None:
+    recorder = sparse("algorithm.sampler.resample=3")
+    assert 2 <= len(recorder.tasks) <= 4
+    credit, episodes = Grpo(), []
+    for tasks, found in zip(recorder.tasks, recorder.found, strict=True):
+        assert not {task.task_id for task in tasks} & {episode.task.task_id for episode in episodes}
+        assert len(tasks) == 3 - len(credit.live(episodes))
+        episodes += found
+    assert len(credit.live(episodes)) == 3 or len(recorder.tasks) == 4
+
+
+def test_replacements_end_with_the_budget(sparse: Callable[..., Recorder]) -> None:
+    # 8 completions a task, 28 left: 3.5 tasks, rounded to the even 4; 3 are played, so 1 more.
+    recorder = sparse("algorithm.sampler.resample=3", "loop.completions=128", completions=100)
+    assert [len(tasks) for tasks in recorder.tasks] == [3, 1]
+
+
+def test_nothing_is_replaced_unless_asked_for(sparse: Callable[..., Recorder]) -> None:
+    assert len(sparse("algorithm.sampler.resample=0").tasks) == 1
