@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
+from itertools import accumulate
 from typing import Any
 
+from hydra import compose, initialize_config_module
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from omegaconf import OmegaConf
 
 RUN = "env algorithm policies team engine strategy scale loop logger name seed run_dir resume dry_run threads"
 
@@ -26,6 +29,10 @@ READ = {
 
 FREE = "loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run".split()
 """What may differ when a run is continued, with whatever lies below these keys."""
+
+
+OWN_FOLDERS = r"--config-dir|-cd|\+?hydra\.searchpath"
+"""Arguments after which configurations of other folders may be chosen."""
 
 
 class ConfigError(ValueError):
@@ -149,7 +156,7 @@ def check_choices(arguments: Sequence[str]) -> None:
     A user's own folders (``--config-dir``, ``hydra.searchpath``) may hold others: then Hydra alone judges.  Raises
     :class:`ConfigError`.
     """
-    if any(re.match(r"--config-dir|-cd|\+?hydra\.searchpath", argument) for argument in arguments):
+    if any(re.match(OWN_FOLDERS, argument) for argument in arguments):
         return
     for argument in arguments:
         group, _, choice = argument.lstrip("+").partition("=")
@@ -158,6 +165,32 @@ def check_choices(arguments: Sequence[str]) -> None:
         for name in map(str.strip, several):
             if known and name not in ("", "null", *known) and "," not in name:
                 raise ConfigError(f"{group}={name} is unknown{nearest(name, known)}")
+
+
+def check_overridden(name: str, arguments: Sequence[str]) -> None:
+    """Refuse to override a key that the configuration ``name`` lacks, with the groups that ``arguments`` choose.
+
+    Hydra alone judges keys that are added or deleted, several choices at once, and a user's own folders.  Raises
+    :class:`ConfigError` with the nearest key.
+    """
+    if any(re.match(OWN_FOLDERS, argument) for argument in arguments):
+        return
+    words = [
+        argument for argument in arguments if "=" in argument and not argument.startswith(("-", "+", "~", "hydra"))
+    ]
+    groups = [word for word in words if choices(word.partition("=")[0])]
+    if any("," in word for word in groups):
+        return
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        composed: Any = OmegaConf.to_container(compose(name, overrides=groups))
+    known = {key for leaf in flat(composed) for key in accumulate(leaf.split("."), "{}.{}".format)}
+    for key in (word.partition("=")[0] for word in words if word not in groups):
+        if key not in known:
+            near = difflib.get_close_matches(key, known, 1, 0.4)
+            raise ConfigError(
+                f"{key} is a key that nothing reads{f'; did you mean {near[0]}?' if near else '.'} "
+                "docs/configuration.md lists all keys"
+            )
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

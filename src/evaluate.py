@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from .assembly import set_threads
-from .configuration import ConfigError, call, check_choices, check_keys
+from .configuration import ConfigError, call, check_choices, check_keys, check_overridden
 from .examination.examine import Outcome, conditions, examine, identities
 from .examination.lineup import Run
 from .examination.questions import Questions
@@ -168,6 +168,10 @@ def _fail(error: Exception) -> NoReturn:
 def main() -> None:
     """The command."""
     sys.argv[1:] = opened(sys.argv[1:])
+    try:
+        check_overridden("evaluate", sys.argv[1:])
+    except ConfigError as error:
+        _fail(error)
     _hydra_main()
 
 

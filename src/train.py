@@ -18,7 +18,7 @@ from rich.console import Console
 
 from .algorithms.base import CreditError
 from .assembly import assemble, parts_of
-from .configuration import ConfigError, check_choices
+from .configuration import ConfigError, check_choices, check_overridden
 from .dry_run import plan, tables
 from .loop import TrainLoop
 from .models.checkpoint import CheckpointError
@@ -134,6 +134,7 @@ def main() -> None:
     """The console script."""
     try:
         check_choices(sys.argv[1:])
+        check_overridden("train", sys.argv[1:])
     except ConfigError as error:
         _fail(error)
     _hydra_main()

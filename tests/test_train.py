@@ -157,6 +157,12 @@ MISTAKES = {
     "unknown logger in a list": (["logger=[csv, jsnol]"], ["logger=jsnol is unknown; did you mean jsonl?"]),
     "added key of a logger": (["logger=csv", "+logger.csv.sep=x"], ["logger.csv.sep is a key that nothing reads"]),
     "removed key": (["~policies.tool.sampling"], ["policies.tool.sampling is missing"]),
+    "misspelt section": (["lop.iterations=3"], ["lop.iterations is a key that nothing reads; did you mean loop."]),
+    "misspelt key": (
+        ["loop.iteration=3"],
+        ["loop.iteration is a key that nothing reads; did you mean loop.iterations?"],
+    ),
+    "another choice's key": (["logger=csv", "logger.wandb.mode=x"], ["logger.wandb.mode is a key that nothing reads"]),
     "removed setting": (["~loop.boards"], ["loop.boards is missing"]),
     "section of the wrong kind": (["policies.tool.sampling=hot"], ["policies.tool.sampling must hold keys, got 'hot'"]),
     "agent without policy": (["~team.plan"], ["agent 'plan' has no policy"]),
