@@ -70,15 +70,15 @@ def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
     longest = {
         agent: config["policies"][parts.router.team[agent]]["sampling"]["train"]["max_tokens"] for agent in agents
     }
-    messages = parts.settings.boards * k * parts.world.horizon
-    looking = 2 if getattr(parts.sampler, "lookahead", 0) and len(agents) > 1 else 1
+    boards = parts.settings.boards * (1 + parts.sampler.resample)
+    most = {agent: boards * count for agent, count in parts.sampler.most(parts.world).items()}
     update = config["algorithm"]["update"]
     return Plan(
         pools=tuple(_pool(name, config, parts) for name in config["policies"]),
         boards=parts.settings.boards,
         k=k,
-        completions=messages * len(agents) * looking,
-        tokens=messages * sum(longest.values()) * looking,
+        completions=sum(most.values()),
+        tokens=sum(most[agent] * longest[agent] for agent in agents),
         optimizer_steps=update["mini_batches"] * update["epochs"],
         iterations=parts.settings.iterations,
         processes=parts.strategy.processes,

@@ -43,7 +43,22 @@ def test_a_shared_policy_has_one_pool_and_both_agents() -> None:
 
 
 def test_looking_ahead_costs() -> None:
-    assert planned("algorithm.sampler.lookahead=1").completions == 2 * planned().completions
+    # The tool agent's K candidates are each answered by the planner once.
+    assert planned("algorithm.sampler.lookahead=1").completions == planned().completions * 3 // 2
+
+
+def test_every_topology_says_what_it_costs() -> None:
+    few = ["loop.boards=1", "env.horizon=2"]  # steps: tool, plan, tool, plan
+    cost = {
+        "algorithm=mas_grpo": 4 * 4,
+        "algorithm=magrpo": 4 + 4**2 + 4**3 + 4**4,
+        "algorithm=c3": 4 * 4 + 3 * (3 + 2 + 1),
+        "algorithm=dapo": 4 * 4 * (1 + 3),  # as many tasks again in each round that replaces them
+    }
+    for algorithm, completions in cost.items():
+        assert planned(algorithm, *few).completions == completions, algorithm
+    assert planned("algorithm.sampler.width={tool: 8}", *few).completions == 2 * 8 + 2 * 4
+    assert planned("algorithm=magrpo", "algorithm.sampler.tree=best", *few).completions == 4 * 4
 
 
 def test_sharding_divides_what_it_shards() -> None:

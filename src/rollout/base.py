@@ -32,11 +32,24 @@ class Sampler(Protocol):
         """Raise ``ValueError``, naming the key, where the sampler cannot play ``world``."""
         ...
 
+    def most(self, world: TeamEnv) -> Mapping[str, int]:
+        """The most completions that one task can cost, by agent."""
+        ...
+
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
     ) -> list[Episode]:
         """Play ``tasks``; ``seed`` fixes every draw."""
         ...
+
+
+def longest(world: TeamEnv) -> list[tuple[str, ...]]:
+    """Who acts at each step of an episode that goes on for the whole horizon."""
+    env = world.fork()
+    env.reset(world.tasks("train", 1, 0)[0])
+    together = len(env.next_agents()) == len(world.agents)
+    turn: list[tuple[str, ...]] = [tuple(world.agents)] if together else [(agent,) for agent in world.agents]
+    return turn * world.horizon
 
 
 def checked_resample(rounds: int) -> int:

@@ -40,6 +40,9 @@ class ChainSampler:
     def check(self, world: TeamEnv) -> None:
         """Any world will do."""
 
+    def most(self, world: TeamEnv) -> Mapping[str, int]:
+        return dict.fromkeys(world.agents, self.k * world.horizon)
+
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
     ) -> list[Episode]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..envs.base import TeamEnv
 from ..experience import Episode, Task
-from .base import Topology, checked_resample
+from .base import Topology, checked_resample, longest
 from .joint_tree import Grower, Growth, Joint, Rules, written
 from .rewards import RewardMix
 from .voice import Voice
@@ -51,18 +52,27 @@ class JointSampler:
 
     def check(self, world: TeamEnv) -> None:
         """Raise ``ValueError`` where a task's full tree could have more than ``LARGEST`` joint actions."""
-        env = world.fork()
-        env.reset(world.tasks("train", 1, 0)[0])
-        acting = len(env.next_agents())
-        steps = world.horizon * (len(world.agents) if acting == 1 else 1)
-        width = len(self.rules.picks(acting))
-        size = sum(width**depth for depth in range(1, steps + 1)) if self.rules.tree == "full" else width * steps
+        steps = longest(world)
+        width = len(self.rules.picks(len(steps[0])))
+        size = sum(width * branches for branches in self._branches(world))
         if size > LARGEST:
             raise ValueError(
-                f"algorithm.sampler: a task's tree of {steps} steps, with {width} joint actions at each node, may hold "
-                f"{size:,} of them, above {LARGEST:,}; lower algorithm.sampler.k={self.k} or "
+                f"algorithm.sampler: a task's tree of {len(steps)} steps, with {width} joint actions at each node, may "
+                f"hold {size:,} of them, above {LARGEST:,}; lower algorithm.sampler.k={self.k} or "
                 f"env.horizon={world.horizon}, or give algorithm.sampler.tree=best"
             )
+
+    def _branches(self, world: TeamEnv) -> list[int]:
+        """How many branches of a tree each step may be taken on."""
+        steps = longest(world)
+        width = len(self.rules.picks(len(steps[0])))
+        return [width**depth if self.rules.tree == "full" else 1 for depth in range(len(steps))]
+
+    def most(self, world: TeamEnv) -> Mapping[str, int]:
+        count: Counter[str] = Counter()
+        for acting, branches in zip(longest(world), self._branches(world), strict=True):
+            count.update(dict.fromkeys(acting, self.k * branches))
+        return count
 
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int

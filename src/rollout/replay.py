@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from ..envs.base import StepResult, TeamEnv
 from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from .base import Topology, checked_resample
+from .base import Topology, checked_resample, longest
 from .rewards import RewardMix
 from .seeds import derive
 from .voice import Voice
@@ -63,6 +64,16 @@ class ReplaySampler:
 
     def check(self, world: TeamEnv) -> None:
         """Any world will do."""
+
+    def most(self, world: TeamEnv) -> Mapping[str, int]:
+        count: Counter[str] = Counter()
+        steps = longest(world)
+        for index, acting in enumerate(steps):
+            count.update(dict.fromkeys(acting, self.k))
+            played_on = len(acting) * (self.k * self.continuations - 1)
+            for later in steps[index + 1 :]:
+                count.update(dict.fromkeys(later, played_on))
+        return count
 
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int

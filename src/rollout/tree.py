@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
 from statistics import fmean
@@ -10,7 +11,7 @@ from typing import Literal, get_args
 
 from ..envs.base import StepResult, TeamEnv
 from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from .base import Topology, checked_resample
+from .base import Topology, checked_resample, longest
 from .rewards import RewardMix
 from .seeds import derive
 from .voice import Voice
@@ -66,6 +67,16 @@ class TreeSampler:
             if agent not in world.agents:
                 known = ", ".join(world.agents)
                 raise ValueError(f"algorithm.sampler.width.{agent}: no such agent; the world's agents are {known}")
+
+    def most(self, world: TeamEnv) -> Mapping[str, int]:
+        count: Counter[str] = Counter()
+        steps = longest(world)
+        for acting, following in zip(steps, [*steps[1:], ()], strict=True):
+            width = self._wide(acting)
+            count.update(dict.fromkeys(acting, width))
+            if self.lookahead and acting[-1] != world.agents[-1]:  # what ends a turn acts on the world
+                count.update(dict.fromkeys(following, width))
+        return count
 
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
