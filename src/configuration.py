@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import accumulate
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra import compose, initialize_config_module
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import OmegaConf
+
+from .reports.fingerprint import flat
 
 RUN = "env algorithm policies team engine strategy scale loop logger name seed run_dir resume dry_run threads"
 
@@ -39,20 +43,10 @@ class ConfigError(ValueError):
     """A configuration that cannot run; the message names the key."""
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested keys as dotted ones."""
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
-
-
 def binding(config: Mapping[str, Any]) -> dict[str, Any]:
     """The dotted keys that a continued run must have in common with the run before."""
     return {
-        key: value
-        for key, value in flat(config).items()
-        if not any(key == free or key.startswith(f"{free}.") for free in FREE)
+        key: value for key, value in flat(config) if not any(key == free or key.startswith(f"{free}.") for free in FREE)
     }
 
 
@@ -183,7 +177,7 @@ def check_overridden(name: str, arguments: Sequence[str]) -> None:
         return
     with initialize_config_module("troupe.configs", version_base="1.3"):
         composed: Any = OmegaConf.to_container(compose(name, overrides=groups))
-    known = {key for leaf in flat(composed) for key in accumulate(leaf.split("."), "{}.{}".format)}
+    known = {key for leaf, _ in flat(composed) for key in accumulate(leaf.split("."), "{}.{}".format)}
     for key in (word.partition("=")[0] for word in words if word not in groups):
         if key not in known:
             near = difflib.get_close_matches(key, known, 1, 0.4)
@@ -191,6 +185,13 @@ def check_overridden(name: str, arguments: Sequence[str]) -> None:
                 f"{key} is a key that nothing reads{f'; did you mean {near[0]}?' if near else '.'} "
                 "docs/configuration.md lists all keys"
             )
+
+
+def fail(error: Exception, more: str = "") -> NoReturn:
+    """End a command with the message alone, or with the whole traceback where HYDRA_FULL_ERROR=1 asks for it."""
+    if os.environ.get("HYDRA_FULL_ERROR") == "1":
+        raise error
+    sys.exit(f"error: {error}{more}")
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import hydra
 from hydra import compose
@@ -19,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from .assembly import set_threads
-from .configuration import ConfigError, call, check_choices, check_keys, check_overridden
+from .configuration import ConfigError, call, check_choices, check_keys, check_overridden, fail
 from .examination.examine import Outcome, conditions, examine, identities
 from .examination.lineup import Run
 from .examination.questions import Questions
@@ -155,14 +154,7 @@ def _hydra_main(cfg: DictConfig) -> None:
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was written")
     except (ValueError, BaseModelError, PromptError, OmegaConfBaseException) as error:
-        _fail(error)
-
-
-def _fail(error: Exception) -> NoReturn:
-    """End with the message alone, or with the whole traceback where HYDRA_FULL_ERROR=1 asks for it."""
-    if os.environ.get("HYDRA_FULL_ERROR") == "1":
-        raise error
-    sys.exit(f"error: {error}")
+        fail(error)
 
 
 def main() -> None:
@@ -171,7 +163,7 @@ def main() -> None:
     try:
         check_overridden("evaluate", sys.argv[1:])
     except ConfigError as error:
-        _fail(error)
+        fail(error)
     _hydra_main()
 
 

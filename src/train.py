@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
-from typing import Any, NoReturn
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -18,7 +17,7 @@ from rich.console import Console
 
 from .algorithms.base import CreditError
 from .assembly import assemble, parts_of
-from .configuration import ConfigError, check_choices, check_overridden
+from .configuration import ConfigError, check_choices, check_overridden, fail
 from .dry_run import plan, tables
 from .loop import TrainLoop
 from .models.checkpoint import CheckpointError
@@ -99,7 +98,7 @@ def _hydra_main(cfg: DictConfig) -> None:
     except OtherRankError:
         sys.exit(1)
     except (ValueError, BaseModelError, CheckpointError, OmegaConfBaseException) as error:
-        _fail(error)
+        fail(error)
     path, ranks = loop.directory.path, loop.ranks
     try:
         train(loop)
@@ -110,7 +109,7 @@ def _hydra_main(cfg: DictConfig) -> None:
             sys.exit(0)
         sys.exit(f"interrupted; what was reached is in {path}, and resume={path} goes on from there")
     except (PromptError, CreditError, FloatingPointError, CheckpointError, OSError) as error:
-        _fail(error, f"; what was reached is in {path}")
+        fail(error, f"; what was reached is in {path}")
 
 
 def _name_apart(cfg: DictConfig) -> None:
@@ -123,20 +122,13 @@ def _name_apart(cfg: DictConfig) -> None:
         cfg.run_dir = f"{cfg.run_dir}-{hydra_cfg.job.num}"
 
 
-def _fail(error: Exception, more: str = "") -> NoReturn:
-    """End with the message alone, or with the whole traceback where HYDRA_FULL_ERROR=1 asks for it."""
-    if os.environ.get("HYDRA_FULL_ERROR") == "1":
-        raise error
-    sys.exit(f"error: {error}{more}")
-
-
 def main() -> None:
     """The console script."""
     try:
         check_choices(sys.argv[1:])
         check_overridden("train", sys.argv[1:])
     except ConfigError as error:
-        _fail(error)
+        fail(error)
     _hydra_main()
 
 
