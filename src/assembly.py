@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from .models.checkpoint import restore
 from .models.checkpoint_folder import CheckpointFolder
 from .models.ranks import Ranks
 from .models.strategies import StrategySettings, check_trainable, launch
-from .policies import PolicySpec, read_policies
+from .policies import PolicySpec, cautions, read_policies
 from .reports.display import Display
 from .reports.loggers import Loggers
 from .reports.progress import Progress
@@ -26,6 +27,8 @@ from .reports.run_directory import ReadOnlyRunDirectory, RunDirectory
 from .rollout.base import Sampler
 from .routing import Router
 from .team import build_team
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     rows = config["engine"].get("max_batch_rows")
     if rows is not None and sampler.k > rows:
         raise ConfigError(f"algorithm.sampler.k={sampler.k} is more than engine.max_batch_rows={rows} decode together")
-    policies = read_policies(config, objective, settings.iterations)
+    policies = read_policies(config, objective)
     return Parts(settings, world, router, sampler, credit, policies, _strategy(config["strategy"]))
 
 
@@ -76,6 +79,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     fabric = call("strategy", parts.strategy.fabric)
     call("strategy", check_trainable, fabric)
     ranks = launch(fabric)
+    warn(parts)
     if config["threads"] is not None:
         call("threads", set_threads, config["threads"])
     path = Path(ranks.from_first(config["run_dir"]))
@@ -105,6 +109,12 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         ranks.agreed(lambda: _rewind(loop, state, resolved))
     ranks.agreed(lambda: call("logger", loggers.config, path, config))
     return loop
+
+
+def warn(parts: Parts) -> None:
+    """Say what is legal and hardly meant."""
+    for caution in cautions(parts.policies, parts.settings.iterations):
+        log.warning(caution)
 
 
 def _directory(path: Path, ranks: Ranks, new: str | None) -> RunDirectory:

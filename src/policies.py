@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,8 +13,6 @@ from .experience import Sampling
 from .models.adapters import LoraSettings
 from .models.learner import Terms, UpdateSettings
 from .models.schedule import Schedule, Turn, rotation
-
-log = logging.getLogger(__name__)
 
 SCHEDULE = ("freeze_until", "alternate")
 
@@ -37,10 +34,10 @@ class PolicySpec:
     lora: LoraSettings | None
 
 
-def read_policies(config: Mapping[str, Any], objective: Objective, iterations: int) -> dict[str, PolicySpec]:
+def read_policies(config: Mapping[str, Any], objective: Objective) -> dict[str, PolicySpec]:
     """The policies of a configuration that has passed ``check_keys``; ``objective`` is the run's.
 
-    Warns of a policy whose schedule leaves it out of all ``iterations``.  Raises :class:`ConfigError` naming the key.
+    Raises :class:`ConfigError` naming the key.
     """
     nodes: Mapping[str, Any] = config["policies"]
     check_names(nodes)
@@ -51,12 +48,20 @@ def read_policies(config: Mapping[str, Any], objective: Objective, iterations: i
         spec = _policy(name, node, config["algorithm"], objective)
         if spec.schedule is not None:
             spec = replace(spec, schedule=replace(spec.schedule, turns=count))
-            if iterations and spec.schedule is not None and not spec.schedule.ever(iterations):
-                log.warning(
-                    "policies.%s.schedule: the policy learns in none of the run's %d iterations", name, iterations
-                )
         found[name] = spec
     return found
+
+
+def cautions(policies: Mapping[str, PolicySpec], iterations: int) -> Iterator[str]:
+    """What is legal in a run of so many ``iterations``, and hardly meant."""
+    for name, spec in policies.items():
+        if spec.terms is not None and (spec.train.top_p < 1 or spec.train.top_k > 0):
+            yield (
+                f"policies.{name}.sampling.train truncates (top_p={spec.train.top_p}, top_k={spec.train.top_k}): the "
+                "learner's log-probabilities are those of the whole distribution, so the importance ratio is biased"
+            )
+        if spec.schedule is not None and iterations and not spec.schedule.ever(iterations):
+            yield f"policies.{name}.schedule: the policy learns in none of the run's {iterations} iterations"
 
 
 def check_names(policies: Mapping[str, Any]) -> None:
@@ -75,7 +80,11 @@ def _policy(name: str, node: Mapping[str, Any], algorithm: Mapping[str, Any], ob
     train, evaluation = (read_sampling(f"{key}.sampling.{way}", node["sampling"][way]) for way in ("train", "eval"))
     if tuning == "frozen":
         return PolicySpec(name, node["base"], train, evaluation, None, None, None)
-    _check_training(f"{key}.sampling.train", train)
+    if train.temperature == 0:
+        raise ConfigError(
+            f"{key}.sampling.train.temperature=0 is greedy: K equal candidates teach nothing; give a temperature "
+            "above 0"
+        )
     own = node.get("algorithm") or {}
     if mine := own.get("objective"):
         merged = _merged(f"{key}.algorithm.objective", algorithm["objective"], mine)
@@ -115,21 +124,6 @@ def _merged(key: str, run: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
 def read_sampling(key: str, values: Mapping[str, Any]) -> Sampling:
     """Raises :class:`ConfigError` naming ``key``."""
     return call(key, Sampling, **{**values, "stop": tuple(values.get("stop", ()))})
-
-
-def _check_training(key: str, sampling: Sampling) -> None:
-    if sampling.temperature == 0:
-        raise ConfigError(
-            f"{key}.temperature=0 is greedy: K equal candidates teach nothing; give a temperature above 0"
-        )
-    if sampling.top_p < 1 or sampling.top_k > 0:
-        log.warning(
-            "%s truncates (top_p=%s, top_k=%s): the learner's log-probabilities are those of the whole distribution, "
-            "so the importance ratio is biased",
-            key,
-            sampling.top_p,
-            sampling.top_k,
-        )
 
 
 def check_room(key: str, sampling: Sampling, base: str, context: int) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from troupe.assembly import Parts, parts_of
+from troupe.assembly import Parts, parts_of, warn
 from troupe.configuration import ConfigError
 from troupe.policies import check_names
 from troupe.team import backbones
@@ -130,10 +130,10 @@ def test_a_schedule_longer_than_the_run_is_said(read: Read, caplog: pytest.LogCa
         f"+policies.{name}.schedule.alternate={{every: 20, turn: {turn}}}" for turn, name in enumerate(("tool", "plan"))
     ]
     with caplog.at_level(logging.WARNING):
-        read(*words, "loop.iterations=40")
+        warn(read(*words, "loop.iterations=40"))
         assert not caplog.records
-        read(*words, "loop.iterations=20")
-        read("+policies.tool.schedule.freeze_until=40", "loop.iterations=40")
+        warn(read(*words, "loop.iterations=20"))
+        warn(read("+policies.tool.schedule.freeze_until=40", "loop.iterations=40"))
     assert [record.getMessage() for record in caplog.records] == [
         "policies.plan.schedule: the policy learns in none of the run's 20 iterations",
         "policies.tool.schedule: the policy learns in none of the run's 40 iterations",
