@@ -38,7 +38,7 @@ class AdapterModule(L.LightningModule):
 
     def forward(self, policy: str, batch: TokenBatch) -> Tensor:
         """(B, C) float32, nats: as :meth:`.policy.PolicyModule.forward`, of one policy."""
-        self.model.set_adapter(policy)
+        adapters.activate(self.model, policy)
         return token_logprobs(self.model.get_base_model(), batch, self.terms[policy].temperature)
 
     def training_step(  # type: ignore[override]
@@ -47,7 +47,7 @@ class AdapterModule(L.LightningModule):
         """The objective of one policy on a micro-batch of its own; see :meth:`.policy.PolicyModule.training_step`."""
         terms, base = self.terms[policy], self.model.get_base_model()
         reference = self._reference_logprobs(batch, terms) if terms.objective.kl else None
-        self.model.set_adapter(policy)
+        adapters.activate(self.model, policy)
         logprobs, entropies = token_scores(base, batch, terms.temperature, entropy=terms.objective.entropy > 0)
         return terms.objective(
             logprobs,

@@ -24,6 +24,10 @@ ALL = "all-linear"
 WEIGHTS = "adapter_model.safetensors"
 
 
+NAME = "policy_"
+"""Before a policy's name in peft's names, lest it be that of a layer; peft strips them when it writes."""
+
+
 class AdapterError(ValueError):
     """An adapter that cannot be put on its base; the message names the key."""
 
@@ -108,9 +112,9 @@ def attach(
         with torch.random.fork_rng(devices=[]), quiet():
             torch.manual_seed(seeds[name])
             if whole is None:
-                whole = cast(PeftModel, get_peft_model(model, config, name))
+                whole = cast(PeftModel, get_peft_model(model, config, NAME + name))
             else:
-                whole.add_adapter(name, config)
+                whole.add_adapter(NAME + name, config)
         config.base_model_name_or_path = base
     assert whole is not None, "a pool of adapters needs one at least"
     for name in adapters:
@@ -119,16 +123,21 @@ def attach(
     return whole
 
 
+def activate(whole: PeftModel, name: str) -> None:
+    """From now on the model computes, and learns, with one adapter."""
+    whole.set_adapter(NAME + name)
+
+
 def parameters(whole: PeftModel, name: str) -> list[nn.Parameter]:
     """Those of one adapter, in the order of its layers."""
-    # A parameter is called ...q_proj.lora_A.NAME.weight.
-    return [p for path, p in whole.named_parameters() if path.split(".")[-2] == name and ".lora_" in path]
+    # A parameter is called ...q_proj.lora_A.policy_NAME.weight.
+    return [p for path, p in whole.named_parameters() if path.split(".")[-2] == NAME + name and ".lora_" in path]
 
 
 def weights(whole: PeftModel, name: str) -> dict[str, Tensor]:
     """One adapter's weights by the names of a peft checkpoint; not copies."""
     # The embeddings are the base's; asked to find out whether they are, peft would ask the hub.
-    found = get_peft_model_state_dict(whole, adapter_name=name, save_embedding_layers=False)
+    found = get_peft_model_state_dict(whole, adapter_name=NAME + name, save_embedding_layers=False)
     return {key: value.detach() for key, value in found.items()}
 
 
@@ -141,7 +150,7 @@ def export(whole: PeftModel, name: str, folder: Path) -> None:
     """Write one adapter as ``PeftModel.from_pretrained`` and transformers' ``from_pretrained`` read it."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file({key: value.contiguous() for key, value in weights(whole, name).items()}, folder / WEIGHTS)
-    config = copy.copy(whole.peft_config[name])
+    config = copy.copy(whole.peft_config[NAME + name])
     config.inference_mode = True
     config.target_modules = sorted(config.target_modules)  # of a set, whose order would change from run to run
     config.save_pretrained(str(folder))

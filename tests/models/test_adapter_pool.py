@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3For
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Request, Sample, Sampling
 from troupe.models.adapter_pool import AdapterModule, AdapterPool
-from troupe.models.adapters import AdapterError, LoraSettings, attach, bare, parameters, quiet, weights
+from troupe.models.adapters import AdapterError, LoraSettings, activate, attach, bare, parameters, quiet, weights
 from troupe.models.laptop import checkpoint_weights, load_adapted, load_model
 from troupe.models.learner import Terms, UpdateSettings
 from troupe.models.packing import mini_batches
@@ -272,7 +272,7 @@ async def test_the_engine_says_what_the_learner_thinks(
                 if request.policy == "plain":
                     expected = plain_logprobs(tiny(dtype), sample, 1.0)
                 else:
-                    whole.set_adapter(request.policy)
+                    activate(whole, request.policy)
                     expected = plain_logprobs(whole, sample, TEMPERATURE[request.policy])
             assert (torch.tensor(completion.logprobs) - expected).abs().max() < 1e-4
             assert completion.version == (0 if request.policy == "plain" else 3)
@@ -323,7 +323,7 @@ async def test_an_export_is_what_peft_and_transformers_read(
         by_peft = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tmp_path / "base"), tmp_path / name)
         by_transformers = AutoModelForCausalLM.from_pretrained(tmp_path / name)
         with torch.no_grad():
-            whole.set_adapter(name)
+            activate(whole, name)
             expected = whole(ids).logits
             assert torch.equal(by_peft(ids).logits, expected)
             assert torch.equal(by_transformers(ids).logits, expected)
@@ -341,6 +341,17 @@ def test_an_adapter_starts_alike_whoever_else_is_there(tiny: Tiny) -> None:
     mine, its = weights(both, "plan"), weights(one, "plan")
     assert mine.keys() == its.keys() and all(torch.equal(mine[name], its[name]) for name in mine)
     assert all((value == 0).all() == ("lora_B" in name) for name, value in mine.items())
+
+
+@pytest.mark.parametrize("name", ["a", "model", "layers", "q_proj", "weight", "default", "0"])
+def test_any_name_is_a_name(tiny: Tiny, name: str) -> None:
+    # peft asks for names that are no part of a parameter's path.
+    lora = {name: LORA["plan"], f"{name}x": LORA["tool"]}
+    whole = attach(tiny(), "nowhere", lora, dict.fromkeys(lora, 1))
+    for policy, settings in lora.items():
+        found = weights(whole, policy)
+        assert sum(value.numel() for value in found.values()) == settings.parameters(tiny())
+        assert all(key.endswith((".lora_A.weight", ".lora_B.weight")) for key in found)
 
 
 # ---- mistakes -------------------------------------------------------------------------------------------------------
