@@ -16,7 +16,7 @@ from .loop import Team
 from .models.adapter_pool import AdapterModule, AdapterPool
 from .models.adapters import attach, bare
 from .models.adapters import weights as adapter_weights
-from .models.laptop import load_adapted, load_model, load_tokenizer, resolve
+from .models.laptop import is_adapter, load_adapted, load_model, load_tokenizer, resolve
 from .models.policy import PolicyModule
 from .models.pool import LocalPool, PolicyHandle
 from .models.ranks import Ranks
@@ -108,6 +108,11 @@ def _shared(
         speaking = build_engine(engine, {spec.name: model for spec in specs}, tokenizer)
         return Backing(speaking, tokenizer, context)
     settings = {spec.name: spec.lora for spec in specs if spec.lora is not None}
+    if is_adapter(Path(specs[0].base)):
+        raise ConfigError(
+            f"policies.{next(iter(settings))}.base={specs[0].base} is an adapter itself, and peft writes no adapter of "
+            "an adapter: train on with tuning=full, or merge it into a model of its own first"
+        )
     seeds = {name: derive(seed, "adapter", name) for name in settings}
     whole = attach(model, resolve(specs[0].base), settings, seeds)
     fabric = strategy.fabric()

@@ -284,5 +284,7 @@ def test_a_merged_adapter_can_be_a_base(build: Build, adapted: Path) -> None:
     loop = build("experiment=sokoban_specialized", *SMALL, f"policies.tool.base={folder / 'tool'}")
     mine, base = engine_of(loop, "tool"), load_model("laptop").state_dict()
     assert mine.keys() == base.keys() and not same(mine, base)
+    with pytest.raises(ConfigError, match=r"policies\.tool\.base=.* is an adapter itself"):
+        build(*LORA, f"policies.tool.base={folder / 'tool'}")
     with pytest.raises(ConfigError, match=r"policies\.tool\.base=.* cannot be loaded"):
         build("experiment=sokoban_specialized", *SMALL, f"policies.tool.base={folder / 'rng.pt'}")

@@ -26,7 +26,10 @@ from .adapters import WEIGHTS, quiet
 disable_progress_bar()
 
 ADAPTER = "adapter_config.json"
-FOREIGN = ("use_dora", "use_rslora", "rank_pattern", "alpha_pattern", "modules_to_save", "fan_in_fan_out")
+FOREIGN = (
+    "alora_invocation_tokens alpha_pattern fan_in_fan_out layer_replication lora_bias modules_to_save rank_pattern "
+    "target_parameters trainable_token_indices use_bdlora use_dora use_qalora use_rslora"
+).split()
 """Of peft's settings, those that change what an adapter computes and that the engine does not know."""
 
 PAD, EOS, UNKNOWN, ANSWER = "<pad>", "<eos>", "<unk>", "<answer>"
