@@ -98,8 +98,7 @@ def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) 
         model = AutoModelForCausalLM.from_config(shape)
     parameters = sum(p.numel() for p in model.parameters())
     adapters = sum(_adapter(spec, model) for spec in specs)
-    whole = first.terms is not None and first.lora is None
-    trained = parameters if whole else adapters
+    trained = parameters if first.whole else adapters
     rows = config["engine"].get("max_batch_rows", parts.sampler.k)
     full, groups = shape.max_position_embeddings, math.ceil(rows / parts.sampler.k)
     cached = sum(rows * spec.train.max_tokens + groups * (full - spec.train.max_tokens) for spec in specs)

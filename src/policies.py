@@ -33,6 +33,11 @@ class PolicySpec:
     schedule: Schedule | None
     lora: LoraSettings | None
 
+    @property
+    def whole(self) -> bool:
+        """Whether all weights of its model learn; else nothing does, or an adapter."""
+        return self.terms is not None and self.lora is None
+
 
 def read_policies(config: Mapping[str, Any], objective: Objective) -> dict[str, PolicySpec]:
     """The policies of a configuration that has passed ``check_keys``; ``objective`` is the run's.

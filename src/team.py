@@ -53,9 +53,8 @@ def build_team(
     pools: dict[str, PolicyHandle] = {}
     of: dict[str, Backing] = {}
     for specs in backbones(policies):
-        whole = specs[0].terms is not None and specs[0].lora is None
         given = strategy, engine, seed, ranks
-        backing = _full(specs[0], *given) if whole else _shared(specs, *given)
+        backing = _full(specs[0], *given) if specs[0].whole else _shared(specs, *given)
         pools |= backing.handles
         of |= {spec.name: backing for spec in specs}
     training: dict[str, Voice] = {}
@@ -78,8 +77,7 @@ def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
     """Policies that share a model: adapters and frozen ones with one base.  One whose whole model learns is alone."""
     found: dict[tuple[str, str], list[PolicySpec]] = {}
     for name, spec in policies.items():
-        alone = spec.terms is not None and spec.lora is None
-        found.setdefault((name, "") if alone else ("", resolve(spec.base)), []).append(spec)
+        found.setdefault((name, "") if spec.whole else ("", resolve(spec.base)), []).append(spec)
     return list(found.values())
 
 
@@ -104,7 +102,10 @@ def _shared(
     """Adapters and frozen policies on one base, which learner and engine hold in memory once."""
     model, tokenizer, context = _loaded(specs)
     terms = {spec.name: spec.terms for spec in specs if spec.terms is not None}
+    fabric = strategy.fabric()
+    launch(fabric)
     if not terms:
+        model = fabric.to_device(fabric.strategy.precision.convert_module(model))
         speaking = build_engine(engine, {spec.name: model for spec in specs}, tokenizer)
         return Backing(speaking, tokenizer, context)
     settings = {spec.name: spec.lora for spec in specs if spec.lora is not None}
@@ -115,8 +116,6 @@ def _shared(
         )
     seeds = {name: derive(seed, "adapter", name) for name in settings}
     whole = attach(model, resolve(specs[0].base), settings, seeds)
-    fabric = strategy.fabric()
-    launch(fabric)
     pool = AdapterPool(AdapterModule(whole, terms), fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
     base = bare(whole)
     _recompute(model, strategy)

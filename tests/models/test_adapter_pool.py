@@ -40,6 +40,8 @@ ADAMW = partial(torch.optim.AdamW, betas=(0.9, 0.95), weight_decay=0.1)
 OPTIMIZER = {"tool": partial(ADAMW, lr=1e-2), "plan": partial(ADAMW, lr=3e-3, weight_decay=0.3)}
 CONSTANT = partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=0)
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-6}
+PLAIN = {torch.float64: 1e-9, torch.float32: 1e-5}
+"""Of whole updates against sums in another order."""
 
 
 def terms(name: str, **changes: Any) -> Terms:
@@ -105,8 +107,9 @@ def plain_updates(
             optimizer.step()
 
 
-@pytest.mark.parametrize("clip_norm", [1e9, 0.05])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "clip_norm"), [(torch.float64, 1e9), (torch.float64, 0.05), (torch.float32, 1e9)], ids=str
+)
 async def test_a_mixed_update_is_each_adapters_own(
     tiny: Tiny, groups: Callable[..., Groups], plain_logprobs: Plain, dtype: torch.dtype, clip_norm: float
 ) -> None:
@@ -126,9 +129,7 @@ async def test_a_mixed_update_is_each_adapters_own(
         plain_updates(model, name, updates, counts[name], clip_norm, plain_logprobs)
         expected = torch.cat([p.detach().flatten() for p in model.parameters() if p.requires_grad])
         found = torch.cat([p.detach().flatten() for p in parameters(ours.module.model, name)])
-        assert (found - expected).norm() <= TOLERANCE[dtype] * 10 ** (dtype == torch.float32) * (
-            expected - origin
-        ).norm()
+        assert (found - expected).norm() <= PLAIN[dtype] * (expected - origin).norm()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
@@ -335,58 +336,7 @@ async def test_an_export_is_what_peft_and_transformers_read(
         assert adapted.scale == LORA[name].scale and adapted.weights.keys() == held.keys()
 
 
-def test_an_adapter_starts_alike_whoever_else_is_there(tiny: Tiny) -> None:
-    both = attach(tiny(), "nowhere", LORA, SEEDS)
-    one = attach(tiny(), "nowhere", {"plan": LORA["plan"]}, SEEDS)
-    mine, its = weights(both, "plan"), weights(one, "plan")
-    assert mine.keys() == its.keys() and all(torch.equal(mine[name], its[name]) for name in mine)
-    assert all((value == 0).all() == ("lora_B" in name) for name, value in mine.items())
-
-
-@pytest.mark.parametrize("name", ["a", "model", "layers", "q_proj", "weight", "default", "0"])
-def test_any_name_is_a_name(tiny: Tiny, name: str) -> None:
-    # peft asks for names that are no part of a parameter's path.
-    lora = {name: LORA["plan"], f"{name}x": LORA["tool"]}
-    whole = attach(tiny(), "nowhere", lora, dict.fromkeys(lora, 1))
-    for policy, settings in lora.items():
-        found = weights(whole, policy)
-        assert sum(value.numel() for value in found.values()) == settings.parameters(tiny())
-        assert all(key.endswith((".lora_A.weight", ".lora_B.weight")) for key in found)
-
-
 # ---- mistakes -------------------------------------------------------------------------------------------------------
-
-
-def test_an_unknown_target_is_named_with_the_known_ones(tiny: Tiny) -> None:
-    settings = {"tool": LORA["tool"], "plan": LoraSettings(r=2, alpha=2, targets=["q_proj", "query"])}
-    message = (
-        r"policies\.plan\.lora\.targets: Qwen3ForCausalLM has no linear layer 'query'\. Known: q_proj, k_proj, v_proj, "
-        "o_proj, gate_proj, up_proj, down_proj, all-linear$"
-    )
-    with pytest.raises(AdapterError, match=message):
-        attach(tiny(), "nowhere", settings, SEEDS)
-    with pytest.raises(AdapterError, match="'lm_head'"):  # tied to the embeddings, and of all adapters' size
-        LoraSettings(r=2, alpha=2, targets=["lm_head"]).layers(tiny())
-
-
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"r": 0}, "r must be"),
-        ({"alpha": 0}, "alpha must be"),
-        ({"targets": "all"}, "targets"),
-        ({"targets": []}, "targets"),
-    ],
-)
-def test_settings_out_of_range_are_named(wrong: dict[str, Any], message: str) -> None:
-    with pytest.raises(AdapterError, match=message):
-        LoraSettings(**({"r": 4, "alpha": 8} | wrong))
-
-
-def test_parameters_are_counted_before_there_is_an_adapter(tiny: Tiny) -> None:
-    whole = attach(tiny(), "nowhere", LORA, SEEDS)
-    for name, settings in LORA.items():
-        assert settings.parameters(tiny()) == sum(p.numel() for p in parameters(whole, name))
 
 
 def test_policies_of_one_base_have_one_kind_of_optimizer(tiny: Tiny) -> None:
