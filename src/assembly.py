@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,28 +10,23 @@ from typing import Any
 import lightning as L
 import torch
 from rich.console import Console
-from safetensors import SafetensorError
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .algorithms.base import CreditRule
-from .configuration import ConfigError, binding, call, check_equal, check_keys, instantiated, partially
+from .configuration import ConfigError, binding, call, check_equal, check_keys, instantiated
 from .envs.base import TeamEnv
-from .experience import Sampling
 from .loop import LoopSettings, Team, TrainLoop
 from .models.checkpoint import restore
 from .models.checkpoint_folder import CheckpointFolder
-from .models.laptop import load_model, load_tokenizer
-from .models.policy import PolicyModule
-from .models.pool import LocalPool
 from .models.ranks import Ranks
 from .models.strategies import StrategySettings, check_trainable, launch
+from .policies import PolicySpec, cautions, read_policies
 from .reports.display import Display
 from .reports.loggers import Loggers
 from .reports.progress import Progress
 from .reports.run_directory import ReadOnlyRunDirectory, RunDirectory
-from .rollout.base import Engine, Sampler
-from .rollout.voice import Voice
+from .rollout.base import Sampler
 from .routing import Router
+from .team import build_team
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +40,7 @@ class Parts:
     router: Router
     sampler: Sampler
     credit: CreditRule
-    objective: Any
+    policies: dict[str, PolicySpec]
     strategy: StrategySettings
 
 
@@ -58,7 +52,8 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     check_keys(config, unresolved)
     settings = call("loop", LoopSettings, **{k: v for k, v in config["loop"].items() if k != "checkpoint"})
     world = instantiated("env", config["env"])
-    router = Router(config["team"], world.agents, tuple(config["policies"]))
+    frozen = [name for name, policy in config["policies"].items() if policy.get("tuning") == "frozen"]
+    router = Router(config["team"], world.agents, tuple(config["policies"]), frozen)
     sampler, credit, objective = (
         instantiated(f"algorithm.{key}", config["algorithm"][key]) for key in ("sampler", "credit", "objective")
     )
@@ -67,7 +62,8 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     rows = config["engine"].get("max_batch_rows")
     if rows is not None and sampler.k > rows:
         raise ConfigError(f"algorithm.sampler.k={sampler.k} is more than engine.max_batch_rows={rows} decode together")
-    return Parts(settings, world, router, sampler, credit, objective, _strategy(config["strategy"]))
+    policies = read_policies(config, objective)
+    return Parts(settings, world, router, sampler, credit, policies, _strategy(config["strategy"]))
 
 
 def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, checkpoint: str | None = None) -> TrainLoop:
@@ -83,12 +79,15 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     fabric = call("strategy", parts.strategy.fabric)
     call("strategy", check_trainable, fabric)
     ranks = launch(fabric)
+    warn(parts)
     if config["threads"] is not None:
         call("threads", set_threads, config["threads"])
     path = Path(ranks.from_first(config["run_dir"]))
     checkpoints.path = path / "checkpoints"
     call("seed", L.seed_everything, config["seed"], verbose=False)
-    team = ranks.agreed(lambda: build_team(config, parts, ranks))
+    team = ranks.agreed(
+        lambda: build_team(parts.policies, parts.router.team, parts.strategy, config["engine"], config["seed"], ranks)
+    )
     ranks.agreed(lambda: check_tasks(parts.world, parts.settings, team, parts.sampler.resample))
     loggers = ranks.agreed(lambda: _loggers(config))
     loop = TrainLoop(
@@ -110,6 +109,12 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         ranks.agreed(lambda: _rewind(loop, state, resolved))
     ranks.agreed(lambda: call("logger", loggers.config, path, config))
     return loop
+
+
+def warn(parts: Parts) -> None:
+    """Say what is legal and hardly meant."""
+    for caution in cautions(parts.policies, parts.settings.iterations):
+        log.warning(caution)
 
 
 def _directory(path: Path, ranks: Ranks, new: str | None) -> RunDirectory:
@@ -154,91 +159,10 @@ def _rewind(loop: TrainLoop, state: dict[str, Any], resolved: str) -> None:
     loop.checkpoints.forget_after(progress.iteration)
 
 
-def build_team(config: dict[str, Any], parts: Parts, ranks: Ranks) -> Team:
-    """Pools, engines and voices for every policy."""
-    pools, engines, tokenizers, training, evaluation = {}, {}, {}, {}, {}
-    for name, policy in config["policies"].items():
-        key = f"policies.{name}"
-        ways = {way: read_sampling(f"{key}.sampling.{way}", policy["sampling"][way]) for way in ("train", "eval")}
-        _check_training(f"{key}.sampling.train", ways["train"])
-        model, tokenizer = load_base(f"{key}.base", policy["base"])
-        context = model.config.max_position_embeddings
-        for way, sampling in ways.items():
-            check_room(f"{key}.sampling.{way}", sampling, policy["base"], context)
-        module = PolicyModule(
-            model,
-            parts.objective.sized(ways["train"].max_tokens),
-            partially(f"{key}.optimizer", policy["optimizer"]),
-            partially(f"{key}.scheduler", policy["scheduler"]),
-            ways["train"].temperature,
-        )
-        if parts.strategy.gradient_checkpointing:
-            model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
-        fabric = parts.strategy.fabric()
-        launch(fabric)
-        given = {"pad_id": tokenizer.pad_token_id, "seed": config["seed"], "ranks": ranks}
-        pools[name] = call(
-            "algorithm.update", LocalPool, name, module, fabric, **given, **config["algorithm"]["update"]
-        )
-        engines[name] = build_engine(config["engine"], name, copy.deepcopy(model), tokenizer)
-        tokenizers[name] = tokenizer
-        for agent, its_policy in parts.router.team.items():
-            if its_policy == name:
-                training[agent] = Voice(name, engines[name], tokenizer, context, ways["train"])
-                evaluation[agent] = Voice(name, engines[name], tokenizer, context, ways["eval"])
-    return Team(pools, engines, tokenizers, training, evaluation)
-
-
 def _strategy(node: dict[str, Any]) -> StrategySettings:
     named = node.get("strategy")
     sharded = {"strategy": instantiated("strategy.strategy", named)} if isinstance(named, dict) else {}
     return call("strategy", StrategySettings, **node | sharded)
-
-
-def build_engine(
-    node: dict[str, Any], policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> Engine:
-    """The engine that ``node`` names, for one policy.  It owns ``model`` from here on."""
-    models = {policy: model.eval().requires_grad_(False)}
-    engine: Engine = partially("engine", node)(models=models, tokenizer=tokenizer)
-    return engine
-
-
-def read_sampling(key: str, values: dict[str, Any]) -> Sampling:
-    """Raises :class:`ConfigError` naming ``key``."""
-    return call(key, Sampling, **values | {"stop": tuple(values.get("stop", ()))})
-
-
-def _check_training(key: str, sampling: Sampling) -> None:
-    if sampling.temperature == 0:
-        raise ConfigError(
-            f"{key}.temperature=0 is greedy: K equal candidates teach nothing; give a temperature above 0"
-        )
-    if sampling.top_p < 1 or sampling.top_k > 0:
-        log.warning(
-            "%s truncates (top_p=%s, top_k=%s): the learner's log-probabilities are those of the whole distribution, "
-            "so the importance ratio is biased",
-            key,
-            sampling.top_p,
-            sampling.top_k,
-        )
-
-
-def check_room(key: str, sampling: Sampling, base: str, context: int) -> None:
-    """Raise :class:`ConfigError` where answers may fill the whole ``context``, in tokens."""
-    if sampling.max_tokens >= context:
-        raise ConfigError(
-            f"{key}.max_tokens={sampling.max_tokens} leaves no room for a prompt: the context of {base} is "
-            f"{context} tokens"
-        )
-
-
-def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal LM and its tokenizer.  Raises :class:`ConfigError` naming ``key`` where they cannot be loaded."""
-    try:
-        return load_model(base), load_tokenizer(base)
-    except (OSError, ValueError, SafetensorError) as error:  # missing, or damaged in some file
-        raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 
 
 def check_tasks(world: TeamEnv, settings: LoopSettings, team: Team, resample: int) -> None:

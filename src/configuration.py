@@ -26,10 +26,16 @@ RUN = "env algorithm policies team engine strategy scale loop logger name seed r
 READ = {
     "": RUN.split(),
     "algorithm.": "sampler credit objective update".split(),
-    "policies.*.": "base optimizer scheduler sampling".split(),
     "policies.*.sampling.": "train eval".split(),
 }
 """The keys that :func:`build` reads itself; others are arguments of what they configure, which refuses strangers."""
+
+TUNINGS = {
+    "full": ("base optimizer scheduler sampling", "tuning schedule algorithm"),
+    "lora": ("base optimizer scheduler sampling tuning lora", "schedule algorithm"),
+    "frozen": ("base sampling tuning", ""),
+}
+"""What ``policies.NAME.tuning`` may be, with the keys of such a policy that must be there, and those that may be."""
 
 FREE = "loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run".split()
 """What may differ when a run is continued, with whatever lies below these keys."""
@@ -94,12 +100,35 @@ def _sections(config: dict[str, Any]) -> Iterator[tuple[str, Any, list[str]]]:
     for name, part in config["algorithm"].items():
         yield f"algorithm.{name}.", part, []
     for name, policy in config["policies"].items():
-        yield f"policies.{name}.", policy, READ["policies.*."]
-        for part in ("optimizer", "scheduler"):
-            yield f"policies.{name}.{part}.", policy[part], []
+        yield f"policies.{name}.", policy, []
+        _check_policy(f"policies.{name}", policy)
+        for part in ("optimizer", "scheduler", "lora", "schedule", "algorithm"):
+            if policy.get(part) is not None:
+                yield f"policies.{name}.{part}.", policy[part], []
+        for part in policy.get("algorithm") or {}:
+            if part not in ("objective", "update"):
+                raise ConfigError(f"policies.{name}.algorithm.{part}: only objective and update are a policy's own")
+            yield f"policies.{name}.algorithm.{part}.", policy["algorithm"][part], []
         yield f"policies.{name}.sampling.", policy["sampling"], READ["policies.*.sampling."]
         for way, values in policy["sampling"].items():
             yield f"policies.{name}.sampling.{way}.", values, []
+
+
+def _check_policy(key: str, policy: Mapping[str, Any]) -> None:
+    """Refuse keys that a policy of this tuning does not have; null says that there is none of it."""
+    tuning = policy.get("tuning") or "full"
+    if tuning not in TUNINGS:
+        raise ConfigError(f"{key}.tuning={tuning} is unknown{nearest(str(tuning), list(TUNINGS))}")
+    needed, more = (words.split() for words in TUNINGS[tuning])
+    everywhere = {word for words in TUNINGS.values() for word in " ".join(words).split()}
+    for name, value in policy.items():
+        if name not in everywhere:
+            raise ConfigError(f"{key}.{name} is a key that nothing reads{nearest(name, [*needed, *more])}")
+        if name not in needed + more and value is not None:
+            raise ConfigError(f"{key}.{name} is a key that nothing reads with {key}.tuning={tuning}; give null")
+    for name in needed:
+        if policy.get(name) is None:
+            raise ConfigError(f"{key}.{name} is missing")
 
 
 def instantiated(key: str, node: dict[str, Any]) -> Any:

@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 from rich.table import Table
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from .assembly import Parts
-from .configuration import ConfigError
+from .configuration import ConfigError, call
 from .models.laptop import resolve
 from .models.strategies import Sharded, StrategySettings
+from .policies import PolicySpec
+from .team import backbones
 
 ADAM_STATES = 2
 """Numbers an optimizer of Adam's family keeps a parameter."""
@@ -23,9 +25,10 @@ ADAM_STATES = 2
 @dataclass(frozen=True)
 class Memory:
     """Bytes on one device, estimated: ``weights``, ``gradients``, ``optimizer`` (two numbers a parameter),
-    ``activations`` (of one micro-batch, scores over the vocabulary included) and ``engine`` (its copy of the weights,
-    and its cache at ``max_batch_rows`` completions of full length, each K after one prompt that fills the context).
-    A strategy that shards the first three leaves each process its part, and none of what it offloads to the host.
+    ``activations`` (of one micro-batch, scores over the vocabulary included) and ``engine`` (its copy of the weights
+    that learn, and its cache at ``max_batch_rows`` completions of full length, each K after one prompt that fills the
+    context).  A strategy that shards the first three leaves each process its part, and none of what it offloads to the
+    host.
     """
 
     weights: float
@@ -41,12 +44,15 @@ class Memory:
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """One pool: its policy, the agents that speak with it, its base, parameters and memory a device."""
+    """One pool: its policies, the agents that speak with them, their base, its parameters, how many numbers learn, and
+    memory a device.
+    """
 
     policy: str
     agents: tuple[str, ...]
     base: str
     parameters: int
+    trained: int
     memory: Memory
 
 
@@ -74,7 +80,7 @@ def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
     most = {agent: boards * count for agent, count in parts.sampler.most(parts.world).items()}
     update = config["algorithm"]["update"]
     return Plan(
-        pools=tuple(_pool(name, config, parts) for name in config["policies"]),
+        pools=tuple(_pool(specs, config, parts) for specs in backbones(parts.policies)),
         boards=parts.settings.boards,
         k=k,
         completions=sum(most.values()),
@@ -85,25 +91,33 @@ def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
     )
 
 
-def _pool(name: str, config: Mapping[str, Any], parts: Parts) -> PoolPlan:
-    base = config["policies"][name]["base"]
-    shape = _shape(f"policies.{name}.base", base)
+def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) -> PoolPlan:
+    first, names = specs[0], [spec.name for spec in specs]
+    shape = _shape(f"policies.{first.name}.base", first.base)
     with torch.device("meta"):
-        parameters = sum(p.numel() for p in AutoModelForCausalLM.from_config(shape).parameters())
-    agents = tuple(agent for agent, policy in parts.router.team.items() if policy == name)
-    said = config["policies"][name]["sampling"]["train"]["max_tokens"]
+        model = AutoModelForCausalLM.from_config(shape)
+    parameters = sum(p.numel() for p in model.parameters())
+    adapters = sum(_adapter(spec, model) for spec in specs)
+    trained = parameters if first.whole else adapters
     rows = config["engine"].get("max_batch_rows", parts.sampler.k)
-    cached = rows * said + math.ceil(rows / parts.sampler.k) * (shape.max_position_embeddings - said)
-    tokens = config["algorithm"]["update"]["max_tokens"]
+    full, groups = shape.max_position_embeddings, math.ceil(rows / parts.sampler.k)
+    cached = sum(rows * spec.train.max_tokens + groups * (full - spec.train.max_tokens) for spec in specs)
+    tokens = max((spec.terms.update.max_tokens for spec in specs if spec.terms is not None), default=0)
     strategy, number = parts.strategy, parts.strategy.number_bytes
     memory = Memory(
-        weights=number * parameters * _share(strategy, "weights"),
-        gradients=number * parameters * _share(strategy, "gradients"),
-        optimizer=number * ADAM_STATES * parameters * _share(strategy, "optimizer"),
+        weights=number * (parameters + adapters) * _share(strategy, "weights"),
+        gradients=number * trained * _share(strategy, "gradients"),
+        optimizer=number * ADAM_STATES * trained * _share(strategy, "optimizer"),
         activations=number * tokens * _activations(shape, strategy.gradient_checkpointing),
-        engine=4 * parameters + cached * _cache(shape),
+        engine=4 * trained + cached * _cache(shape),
     )
-    return PoolPlan(name, agents, base, parameters, memory)
+    agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
+    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, memory)
+
+
+def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
+    """Numbers of the policy's adapter; 0 without.  Raises :class:`ConfigError` naming a target that is not there."""
+    return 0 if spec.lora is None else call(f"policies.{spec.name}.lora", spec.lora.parameters, model)
 
 
 def _shape(key: str, base: str) -> PretrainedConfig:
@@ -143,7 +157,8 @@ def tables(found: Plan) -> Sequence[Table | str]:
     pools = Table("pool", *(pool.policy for pool in found.pools))
     pools.add_row("agents", *(", ".join(pool.agents) for pool in found.pools))
     pools.add_row("base", *(pool.base for pool in found.pools))
-    pools.add_row("parameters", *(f"{pool.parameters:,}" for pool in found.pools), end_section=True)
+    pools.add_row("parameters", *(f"{pool.parameters:,}" for pool in found.pools))
+    pools.add_row("of which learn", *(f"{pool.trained:,}" for pool in found.pools), end_section=True)
     for field in fields(Memory):
         pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in found.pools))
     pools.add_row("memory a device", *(_bytes(pool.memory.total) for pool in found.pools))

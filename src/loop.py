@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections.abc import Coroutine, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
@@ -19,8 +19,9 @@ from .evaluation import PolicySpeaker, evaluate, summarise
 from .experience import Episode, Split, Task
 from .models.checkpoint_folder import CheckpointFolder
 from .models.laptop import checkpoint_weights
-from .models.pool import LocalPool
+from .models.pool import Backbone, PolicyHandle
 from .models.ranks import Ranks
+from .models.schedule import Schedule
 from .reports.display import Display
 from .reports.loggers import Loggers
 from .reports.metrics import rollout_metrics
@@ -64,13 +65,22 @@ class LoopSettings:
 
 @dataclass
 class Team:
-    """Who plays and learns: pools by policy, their engines, and each agent's voice in training and in evaluation."""
+    """Who plays and learns: engines and tokenizers by policy, and each agent's voice in training and in evaluation.
 
-    pools: Mapping[str, LocalPool]
+    ``pools`` has each policy that learns, as its pool hands it out; ``schedules`` says in which iterations, where it is
+    not all of them.
+    """
+
+    pools: Mapping[str, PolicyHandle]
     engines: Mapping[str, Engine]
     tokenizers: Mapping[str, PreTrainedTokenizerBase]
     training: Mapping[str, Voice]
     evaluation: Mapping[str, Voice]
+    schedules: Mapping[str, Schedule] = field(default_factory=dict)
+
+    def learning(self, iteration: int) -> list[str]:
+        """The policies that learn after ``iteration`` iterations."""
+        return [name for name in self.pools if name not in self.schedules or self.schedules[name].learns(iteration)]
 
 
 class TrainLoop:
@@ -196,14 +206,19 @@ class TrainLoop:
         return min(self.settings.iterations, at.iteration + left)
 
     async def _update(self, batches: Mapping[str, list]) -> dict[str, dict[str, float]]:
-        names = [name for name, groups in batches.items() if groups]
-        updates = [self.team.pools[name].update(batches[name]) for name in names]
+        mine: dict[Backbone, dict[str, list]] = {}  # by pool
+        for name in self.team.learning(self.progress.iteration):
+            if batches[name]:
+                mine.setdefault(self.team.pools[name].pool, {})[name] = batches[name]
+        updates = [pool.learn(groups) for pool, groups in mine.items()]
         if self.ranks.world > 1:  # processes must meet in the same order
-            return {name: await update for name, update in zip(names, updates, strict=True)}
-        return dict(zip(names, await asyncio.gather(*updates), strict=True))
+            stats = [await update for update in updates]
+        else:
+            stats = await asyncio.gather(*updates)
+        return {name: values for found in stats for name, values in found.items()}
 
     async def _load(self) -> None:
-        """Every pool's weights into its engine."""
+        """The weights of every policy that learns into its engine."""
         for name, pool in self.team.pools.items():
             await self.team.engines[name].load(name, await pool.weights(), pool.version)
 

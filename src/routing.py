@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
 from .experience import Candidate, Episode, Node, Sample
 
@@ -15,9 +15,14 @@ class TeamMapError(ValueError):
 
 
 class Router:
-    """``team`` maps agent to policy, many to one; it must cover the world's ``agents`` and use every policy."""
+    """``team`` maps agent to policy, many to one; it must cover the world's ``agents`` and use every policy.
 
-    def __init__(self, team: Mapping[str, str], agents: Sequence[str], policies: Sequence[str]) -> None:
+    What ``frozen`` policies say is not routed: they do not learn.
+    """
+
+    def __init__(
+        self, team: Mapping[str, str], agents: Sequence[str], policies: Sequence[str], frozen: Collection[str] = ()
+    ) -> None:
         for agent in agents:
             if agent not in team:
                 raise TeamMapError(f"agent '{agent}' has no policy: team maps only {', '.join(team) or 'nobody'}")
@@ -29,18 +34,22 @@ class Router:
         for policy in policies:
             if policy not in team.values():
                 raise TeamMapError(f"policy '{policy}' is used by no agent; team is {dict(team)}")
+        if set(policies) <= set(frozen):
+            raise TeamMapError(f"nobody learns: {', '.join(policies)} {'are' if len(policies) > 1 else 'is'} frozen")
         self.team, self.policies = dict(team), tuple(policies)
+        self.learning = tuple(policy for policy in policies if policy not in frozen)
 
     def route(self, episodes: Sequence[Episode], key: Callable[[Node], Hashable]) -> dict[str, list[list[Sample]]]:
-        """For each policy its samples, one list a group; ``key`` (the credit rule's) names a node's group.
+        """For each policy that learns its samples, one list a group; ``key`` (the credit rule's) names a node's group.
 
         A candidate's weight is 1 / (groups of the policy * the policy's candidates in the group): the loss is a mean
         over candidates, then over groups.  Groups without any advantage are kept: they count in the mean.
         """
-        groups: dict[str, dict[Hashable, list[tuple[Node, Candidate]]]] = {policy: {} for policy in self.policies}
+        groups: dict[str, dict[Hashable, list[tuple[Node, Candidate]]]] = {policy: {} for policy in self.learning}
         for episode in episodes:
             for node, candidate in episode.candidates():
-                groups[self.team[node.agent]].setdefault(key(node), []).append((node, candidate))
+                if (policy := self.team[node.agent]) in groups:
+                    groups[policy].setdefault(key(node), []).append((node, candidate))
         return {
             policy: [
                 [

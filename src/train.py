@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from .algorithms.base import CreditError
-from .assembly import assemble, parts_of
+from .assembly import assemble, parts_of, warn
 from .configuration import ConfigError, check_choices, check_overridden, fail
 from .dry_run import plan, tables
 from .loop import TrainLoop
@@ -49,6 +49,7 @@ def show_plan(cfg: DictConfig) -> None:
     """Check ``cfg`` and print what the run would do; nothing is written.  Raises as :func:`build` does."""
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
     parts = parts_of(config, OmegaConf.to_yaml(cfg, resolve=False))
+    warn(parts)
     console = Console()
     console.print(f"{config['name']}: a dry run; no weights are loaded and nothing is written", highlight=False)
     for part in tables(plan(config, parts)):

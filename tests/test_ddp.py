@@ -72,6 +72,21 @@ def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_two_processes_train_adapters_as_one_does(tmp_path: Path) -> None:
+    small = [*SMALL[1:], "experiment=sokoban_lora", "loop.iterations=3"]
+    alone = start(tmp_path, "one.json", *small, "run_dir=one", world=1)
+    together = start(tmp_path, "two.json", *small, *DDP, "run_dir=two", world=2)
+    for code, error in finished(alone) + finished(together):
+        assert code == 0, error
+    one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
+    assert one == two and len(one) >= 3 * 3 * 4
+    for policy in ("tool", "plan"):
+        mine, its = (checkpoint_weights(tmp_path / run / "checkpoints" / "last" / policy) for run in ("one", "two"))
+        assert max((mine[key] - its[key]).abs().max() for key in mine) < 1e-9
+        assert all(mine[key].any() for key in mine if "lora_B" in key)  # which was 0 at the start
+
+
+@pytest.mark.slow
 def test_an_error_in_one_process_ends_both(tmp_path: Path) -> None:
     overrides = [*SMALL, *DDP, "loop.iterations=5", "run_dir=run"]
     (first, its), (second, other) = finished(start(tmp_path, "x.json", *overrides, world=2, fails=1))

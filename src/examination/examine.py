@@ -85,8 +85,8 @@ def worlds(changes: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[tupl
 
 def identities(asked: Questions, found: Sequence[Condition]) -> dict[str, Any]:
     """All that decides the episodes of ``found``, to be hashed."""
-    weights = {part.base for condition in found for part in condition.parts.values() if isinstance(part, Weights)}
-    digests = {base: digest(base) for base in sorted(weights)}
+    weights = [part for condition in found for part in condition.parts.values() if isinstance(part, Weights)]
+    digests = {base: digest(base) for part in weights for base in (part.base, part.below) if base}
     told = [
         {
             "world": dict(condition.node),

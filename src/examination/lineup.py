@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from ..assembly import read_sampling
 from ..configuration import ConfigError, nearest
 from ..evaluation import Echo, Silence
 from ..experience import Sampling
+from ..policies import read_sampling
 from .questions import Checkpoint, Questions
 
 
@@ -18,13 +18,15 @@ from .questions import Checkpoint, Questions
 class Weights:
     """A policy that is to speak: its weights (``base``: a folder or a hub name), and its own way of sampling.
 
-    ``key`` is the key of the evaluation that asked for it.
+    Where the weights are an adapter, it lies on the model ``below``; else that is None.  ``key`` is the key of the
+    evaluation that asked for it.
     """
 
     key: str
     policy: str
     base: str
     sampling: Sampling
+    below: str | None = None
 
 
 Part = Weights | Silence | Echo
@@ -47,9 +49,13 @@ class Run:
         name = team[agent]
         policy = self.config["policies"][name]
         sampling = read_sampling(f"policies.{name}.sampling.eval", policy["sampling"]["eval"])
+        tuning = policy.get("tuning")
         if checkpoint == "base":
             return Weights(key, "base", policy["base"], sampling)
-        return Weights(key, name, str(self._checkpoint(key, checkpoint) / name), sampling)
+        folder = self._checkpoint(key, checkpoint) / name
+        if tuning == "frozen":  # it has never been anything else
+            return Weights(key, name, policy["base"], sampling)
+        return Weights(key, name, str(folder), sampling, policy["base"] if tuning == "lora" else None)
 
     def _checkpoint(self, key: str, checkpoint: Checkpoint) -> Path:
         if self.path is None:

@@ -8,11 +8,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..assembly import build_engine, check_room, load_base
 from ..evaluation import Echo, PolicySpeaker, Silence, Speaker
 from ..experience import Sampling
 from ..models.laptop import resolve
+from ..policies import check_room
 from ..rollout.voice import Voice
+from ..team import build_engine, load_speaker
 from .lineup import Part, Weights
 from .questions import Temperature
 
@@ -31,9 +32,8 @@ class Voices:
         if not isinstance(part, Weights):
             return part
         if part.base not in self._open:
-            model, tokenizer = load_base(part.key, part.base)
-            context = model.config.max_position_embeddings
-            engine = build_engine(self._engine, part.policy, model, tokenizer)
+            model, tokenizer, context = load_speaker(part.key, part.base, part.below)
+            engine = build_engine(self._engine, {part.policy: model}, tokenizer)
             self._open[part.base] = Voice(part.policy, engine, tokenizer, context, part.sampling)
         voice = replace(self._open[part.base], sampling=sampled(part.sampling, temperature))
         check_room(f"policies.{part.policy}.sampling.eval", voice.sampling, part.base, voice.context)
@@ -56,7 +56,8 @@ def identity(part: Part, temperature: Temperature, digests: Mapping[str, str]) -
         return {"silence": True}
     if isinstance(part, Echo):
         return {"echo": part.of}
-    return {"weights": digests[part.base], "sampling": asdict(sampled(part.sampling, temperature))}
+    lies_on = {"below": digests[part.below]} if part.below else {}
+    return {"weights": digests[part.base], **lies_on, "sampling": asdict(sampled(part.sampling, temperature))}
 
 
 def digest(base: str) -> str:

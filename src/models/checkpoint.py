@@ -3,7 +3,7 @@
 ::
 
     iteration_00010/
-      POLICY/             the weights and the tokenizer as ``from_pretrained`` reads them
+      POLICY/             the weights (of a LoRA policy its adapter) and the tokenizer as ``from_pretrained`` reads them
       POLICY/training.pt  optimizer, scheduler, version
       rng.pt              torch's random states
       state.json          what the loop counts, and the configuration that matters
@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from .laptop import checkpoint_weights
-from .pool import LocalPool
+from .pool import PolicyHandle
 
 CHECKSUMS, STATE, TRAINING, RNG = "checksums.json", "state.json", "training.pt", "rng.pt"
 
@@ -37,7 +37,7 @@ class CheckpointError(RuntimeError):
 
 def write_checkpoint(
     folder: Path,
-    pools: Mapping[str, LocalPool],
+    pools: Mapping[str, PolicyHandle],
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
     state: Mapping[str, Any],
 ) -> None:
@@ -85,7 +85,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     return _json(folder / STATE)
 
 
-def restore(folder: Path, pools: Mapping[str, LocalPool]) -> None:
+def restore(folder: Path, pools: Mapping[str, PolicyHandle]) -> None:
     """Bring ``pools`` and torch's random states to where they were.  ``folder`` has passed :func:`read_state`.
 
     Raises :class:`CheckpointError` for a checkpoint of other policies, or of policies of other shapes.

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from .checkpoint import STATE, CheckpointError, read_state, sync_folder, write_checkpoint
-from .pool import LocalPool
+from .pool import PolicyHandle
 
 FORMAT = 1
 """Of ``state.json``."""
@@ -38,7 +38,7 @@ class CheckpointFolder:
 
     def write(
         self,
-        pools: Mapping[str, LocalPool],
+        pools: Mapping[str, PolicyHandle],
         tokenizers: Mapping[str, PreTrainedTokenizerBase],
         state: Mapping[str, Any],
     ) -> None:

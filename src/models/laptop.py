@@ -12,13 +12,25 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import torch
+from peft import LoraConfig, PeftModel
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils.logging import disable_progress_bar
 
+from ..rollout.lora import Adapted
+from .adapters import WEIGHTS, quiet
+
 disable_progress_bar()
+
+ADAPTER = "adapter_config.json"
+FOREIGN = (
+    "alora_invocation_tokens alpha_pattern fan_in_fan_out layer_replication lora_bias modules_to_save rank_pattern "
+    "target_parameters trainable_token_indices use_bdlora use_dora use_qalora use_rslora"
+).split()
+"""Of peft's settings, those that change what an adapter computes and that the engine does not know."""
 
 PAD, EOS, UNKNOWN, ANSWER = "<pad>", "<eos>", "<unk>", "<answer>"
 CHAT_TEMPLATE = (
@@ -110,8 +122,35 @@ def resolve(base: str) -> str:
 
 
 def load_model(base: str, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalLM:
-    """A causal LM from the shipped base (``laptop``), a folder or the hub."""
+    """A causal LM from the shipped base (``laptop``), a folder or the hub; a folder with an adapter is merged into the
+    model below it.
+    """
+    if (folder := Path(base)).is_dir() and is_adapter(folder):
+        with quiet():
+            return PeftModel.from_pretrained(load_model(below(folder), dtype), folder).merge_and_unload()
     return AutoModelForCausalLM.from_pretrained(resolve(base), dtype=dtype)
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether ``folder`` holds a peft adapter and no whole model."""
+    return (folder / ADAPTER).is_file()
+
+
+def below(folder: Path) -> str:
+    """The model that the adapter in ``folder`` was trained on, as the adapter says."""
+    return str(json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"])
+
+
+def load_adapted(folder: Path, base: str) -> Adapted:
+    """The adapter in ``folder`` on ``base``, not merged.
+
+    Raises ``ValueError`` for adapters that are more than the engine computes.
+    """
+    config = LoraConfig.from_pretrained(str(folder))
+    foreign = [name for name in FOREIGN if getattr(config, name)]
+    if foreign or config.bias != "none":
+        raise ValueError(f"{folder / ADAPTER}: an adapter with {', '.join(foreign) or 'bias'} is not computed here")
+    return Adapted(load_model(base), checkpoint_weights(folder), config.lora_alpha / config.r)
 
 
 def load_tokenizer(base: str) -> PreTrainedTokenizerFast:
@@ -120,5 +159,7 @@ def load_tokenizer(base: str) -> PreTrainedTokenizerFast:
 
 
 def checkpoint_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """The weights of an exported policy by name, tied ones included."""
+    """The weights of an exported policy by name, tied ones included; of a LoRA policy its adapter's."""
+    if is_adapter(folder):
+        return load_file(folder / WEIGHTS)
     return AutoModelForCausalLM.from_pretrained(folder).state_dict()

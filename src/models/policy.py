@@ -15,6 +15,11 @@ from transformers import PreTrainedModel
 from ..algorithms.objective import Objective, ObjectiveOutput
 from ..experience import TokenBatch
 
+MakeOptimizer = Callable[..., torch.optim.Optimizer]
+"""Takes parameters."""
+
+MakeScheduler = Callable[[torch.optim.Optimizer], LRScheduler]
+
 
 class PolicyModule(L.LightningModule):
     """A causal language model with float32 master weights, its objective, optimizer and scheduler.
@@ -28,8 +33,8 @@ class PolicyModule(L.LightningModule):
         self,
         model: PreTrainedModel,
         objective: Objective,
-        optimizer: Callable[..., torch.optim.Optimizer],
-        scheduler: Callable[[torch.optim.Optimizer], LRScheduler],
+        optimizer: MakeOptimizer,
+        scheduler: MakeScheduler,
         temperature: float = 1.0,
     ) -> None:
         super().__init__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,8 +13,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..experience import Completion, FinishReason, Request
 from .forward import Forward
+from .lora import Adapter
 from .sampling import Knobs, draw, uniforms
 from .shared_prompt import SharedPromptCache, close
+from .weights import load_strictly
 
 # Prompts are read in batches of at most this many tokens, padding included, and this many logits: enough to keep a GPU
 # busy, few enough for the caches of a CPU.
@@ -52,8 +54,8 @@ class Row:
 class Decoder:
     """The rows of one policy that decode together.
 
-    ``eos`` ends a completion.  ``forwarded`` counts the tokens that went through the model: of prompts (padding
-    excluded), and of completions.
+    ``eos`` ends a completion.  With ``adapter``, the policy is one on ``model``.  ``forwarded`` counts the tokens that
+    went through the model: of prompts (padding excluded), and of completions.
     """
 
     def __init__(
@@ -63,13 +65,24 @@ class Decoder:
         forward: Forward,
         tokenizer: PreTrainedTokenizerBase,
         eos: frozenset[int],
+        adapter: Adapter | None = None,
     ) -> None:
-        self.policy, self.model, self.forward, self.tokenizer, self.eos = policy, model, forward, tokenizer, eos
+        self.policy, self.model, self.tokenizer, self.eos = policy, model, tokenizer, eos
+        self.adapter, self._plain = adapter, forward
+        self.forward = forward if adapter is None else forward.adapted(adapter)
         self.version = 0
         self.forwarded: Counter[str] = Counter()
         self.rows: list[Row] = []
         self._cache = SharedPromptCache()
         self._knobs: Knobs | None = None
+
+    def load(self, weights: Mapping[str, Tensor]) -> None:
+        """Replace the policy's weights.  Raises ``ValueError`` for weights that do not fit; nothing is changed then."""
+        if self.adapter is None:
+            load_strictly(self.policy, self.model, weights)
+        else:
+            self.adapter.load(weights)
+            self.forward = self._plain.adapted(self.adapter)
 
     def clear(self) -> None:
         """Drop all rows and the memory they held."""

@@ -2,18 +2,22 @@
 
 :class:`ModuleForward` calls the model's own code, whatever its architecture.  :class:`FusedForward` computes the same
 for the Llama family in float32 with a third of the operations: on small models their overhead is most of a step.
+Both have an ``adapted`` twin a LoRA policy, on the same weights.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
-from typing import Any, Protocol
+from contextlib import nullcontext
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import embedding, linear, rms_norm, scaled_dot_product_attention, silu
 from transformers import PreTrainedModel
 
+from .lora import Adapter, LowRank
 from .shared_prompt import SharedPromptCache
 
 
@@ -28,12 +32,19 @@ class Forward(Protocol):
         """Read ``tokens`` (B,) at ``positions`` (B,); (B, V) logits."""
         ...
 
+    def adapted(self, adapter: Adapter) -> Self:
+        """The forward pass with the present weights of ``adapter``; shares the model's weights with this one."""
+        ...
+
 
 class ModuleForward:
     """The model's own forward pass."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self.model = model
+    def __init__(self, model: PreTrainedModel, adapter: Adapter | None = None) -> None:
+        self.model, self.adapter = model, adapter
+
+    def adapted(self, adapter: Adapter) -> ModuleForward:
+        return ModuleForward(self.model, adapter)
 
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
         rows, width = ids.shape
@@ -45,9 +56,10 @@ class ModuleForward:
         return self._logits(cache, tokens[:, None], positions[:, None], 1)[:, -1]
 
     def _logits(self, cache: SharedPromptCache, ids: Tensor, positions: Tensor, kept: Tensor | int) -> Tensor:
-        output = self.model(
-            input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=kept
-        )
+        with nullcontext() if self.adapter is None else self.adapter.applied():
+            output = self.model(
+                input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=kept
+            )
         return output.logits
 
 
@@ -82,6 +94,11 @@ class FusedForward:
             and {parameter.dtype for parameter in model.parameters()} == {torch.float32}
         )
 
+    def adapted(self, adapter: Adapter) -> FusedForward:
+        twin = copy.copy(self)
+        twin.layers = [layer.adapted(adapter, f"model.layers.{index}.") for index, layer in enumerate(self.layers)]
+        return twin
+
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
         rows, width = ids.shape
         x = embedding(ids, self.embedding.weight)
@@ -115,7 +132,12 @@ class FusedForward:
 
 
 class _Layer:
-    """One decoder layer."""
+    """One decoder layer; ``low_...`` is what an adapter adds to a projection."""
+
+    low_qkv: LowRank | None = None
+    low_out: LowRank | None = None
+    low_gate_up: LowRank | None = None
+    low_down: LowRank | None = None
 
     def __init__(self, layer: Any, eps: float) -> None:
         attention, mlp = layer.self_attn, layer.mlp
@@ -133,10 +155,21 @@ class _Layer:
         kinds = [0] * self.heads + [1] * self.kv_heads
         self.kinds = torch.tensor(kinds, device=attention.q_proj.weight.device)
 
+    def adapted(self, adapter: Adapter, path: str) -> _Layer:
+        """This layer, whose modules' names begin with ``path``, with the present weights of ``adapter``."""
+        twin = copy.copy(self)
+        widths = [self.heads * self.width, self.kv_heads * self.width, self.kv_heads * self.width]
+        twin.low_qkv = adapter.joined([f"{path}self_attn.{name}_proj" for name in "qkv"], widths)
+        twin.low_out = adapter.of(f"{path}self_attn.o_proj")
+        inner = [self.down.in_features] * 2
+        twin.low_gate_up = adapter.joined([f"{path}mlp.{name}_proj" for name in ("gate", "up")], inner)
+        twin.low_down = adapter.of(f"{path}mlp.down_proj")
+        return twin
+
     def attention_inputs(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (..., heads, D) of ``x`` (..., hidden); rotated by (..., 1, D) tables."""
-        weight, bias = self.qkv
-        x = linear(rms_norm(x, x.shape[-1:], self.before_attention.weight, self.eps), weight, bias)
+        read = rms_norm(x, x.shape[-1:], self.before_attention.weight, self.eps)
+        x = _with(self.low_qkv, read, linear(read, *self.qkv))
         x = x.view(*x.shape[:-1], self.heads + 2 * self.kv_heads, self.width)
         turned, values = x.split([self.heads + self.kv_heads, self.kv_heads], -2)
         if self.head_norms is not None:
@@ -147,10 +180,17 @@ class _Layer:
 
     def finish(self, x: Tensor, attended: Tensor) -> Tensor:
         """The layer's output, from its input ``x`` (..., hidden) and the heads' outputs."""
-        x = _plus(x, attended.reshape(*x.shape[:-1], -1), self.out)
-        weight, bias = self.gate_up
-        gate, up = linear(rms_norm(x, x.shape[-1:], self.before_mlp.weight, self.eps), weight, bias).chunk(2, -1)
-        return _plus(x, silu(gate) * up, self.down)
+        attended = attended.reshape(*x.shape[:-1], -1)
+        x = _with(self.low_out, attended, _plus(x, attended, self.out))
+        read = rms_norm(x, x.shape[-1:], self.before_mlp.weight, self.eps)
+        gate, up = _with(self.low_gate_up, read, linear(read, *self.gate_up)).chunk(2, -1)
+        inner = silu(gate) * up
+        return _with(self.low_down, inner, _plus(x, inner, self.down))
+
+
+def _with(low: LowRank | None, read: Tensor, written: Tensor) -> Tensor:
+    """``written`` and what an adapter adds to it."""
+    return written if low is None else written + low(read)
 
 
 def _joined(*projections: Any) -> tuple[Tensor, Tensor | None]:

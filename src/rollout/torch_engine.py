@@ -15,9 +15,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..experience import Completion, Request
 from .decoding import Decoder, Job
+from .forward import Forward
 from .lockstep import held, rounds
+from .lora import Adapted, Adapter
 from .support import prepare
-from .weights import load_strictly
 
 
 class EngineClosedError(RuntimeError):
@@ -28,6 +29,7 @@ class TorchEngine:
     """Batched decoding with a cache in which the candidates of a prompt share its keys and values.
 
     ``models`` maps policy to model; the engine owns them (it sets their attention and, in :meth:`load`, their weights).
+    A LoRA policy is a :class:`.lora.Adapted`; a model that several policies share is there once and never changed.
     ``max_batch_rows`` bounds the completions of one policy that decode together.  Decoding runs in a thread, so the
     event loop lives on and several engines decode side by side.
 
@@ -42,7 +44,7 @@ class TorchEngine:
 
     def __init__(
         self,
-        models: Mapping[str, PreTrainedModel],
+        models: Mapping[str, PreTrainedModel | Adapted],
         tokenizer: PreTrainedTokenizerBase,
         max_batch_rows: int = 256,
         lockstep: bool = True,
@@ -54,10 +56,7 @@ class TorchEngine:
         self.max_batch_rows, self.lockstep = max_batch_rows, lockstep
         # Its own, because tokenizers must not be used by two threads at once.
         tokenizer = copy.deepcopy(tokenizer)
-        self._decoders = {
-            policy: Decoder(policy, model, prepare(policy, model, tokenizer), tokenizer, _eos(model, tokenizer))
-            for policy, model in models.items()
-        }
+        self._decoders = _decoders(models, tokenizer)
         self._outstanding: set[asyncio.Future[list[Completion]]] = set()
         self._arrived: deque[Job] = deque()
         self._queue: deque[Job] = deque()
@@ -105,16 +104,19 @@ class TorchEngine:
         """Copy ``weights`` into ``policy``'s model, in the model's dtype, once no completion is under way.
 
         Requests that wait meanwhile are served with the new ones.  Raises ``ValueError`` for weights that do not fit,
-        see :func:`.weights.load_strictly`; nothing is changed then.
+        see :func:`.weights.load_into`, and for those of a model that other policies share; nothing is changed then.
         """
         self._check_open("load")
         decoder = self._decoder(policy)
+        sharing = [name for name, other in self._decoders.items() if other.model is decoder.model and name != policy]
+        if decoder.adapter is None and sharing:
+            raise ValueError(
+                f"policy '{policy}': its weights are those of {', '.join(sharing)} too, and stay as they are"
+            )
         self._gates += 1
         try:
             async with self._idle:
-                await asyncio.get_running_loop().run_in_executor(
-                    self._worker, load_strictly, policy, decoder.model, weights
-                )
+                await asyncio.get_running_loop().run_in_executor(self._worker, decoder.load, weights)
                 decoder.version = version
         finally:
             self._gates -= 1
@@ -247,6 +249,21 @@ class TorchEngine:
             )
         if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < config.vocab_size:
             raise ValueError(f"{name}: a prompt token is outside of the vocabulary of {config.vocab_size}")
+
+
+def _decoders(
+    models: Mapping[str, PreTrainedModel | Adapted], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, Decoder]:
+    """By policy; a model that several policies share is prepared once."""
+    forwards: dict[int, Forward] = {}
+    decoders: dict[str, Decoder] = {}
+    for policy, given in models.items():
+        model = given.model if isinstance(given, Adapted) else given
+        if id(model) not in forwards:
+            forwards[id(model)] = prepare(policy, model, tokenizer)
+        adapter = Adapter(policy, given) if isinstance(given, Adapted) else None
+        decoders[policy] = Decoder(policy, model, forwards[id(model)], tokenizer, _eos(model, tokenizer), adapter)
+    return decoders
 
 
 def _order(job: Job) -> tuple[object, ...]:

@@ -9,14 +9,18 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 
-@torch.no_grad()
 def load_strictly(policy: str, model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
-    """Copy ``weights`` into ``model``, in the model's dtype and on its device.
+    """:func:`load_into` the whole of ``model``."""
+    load_into(policy, model.state_dict(), weights)
+
+
+@torch.no_grad()
+def load_into(policy: str, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
+    """Copy ``weights`` into the tensors ``own``, in their dtype and on their device.
 
     A tied weight may be given under any of its names, or under several if they agree.  Raises ``ValueError``, naming
     them, for weights that are missing, unknown, of another shape or tied and different; nothing is changed then.
     """
-    own = model.state_dict()
     places: dict[tuple[object, ...], list[str]] = {}  # where a tensor lies -> its names
     for name, tensor in own.items():
         places.setdefault((tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride())), []).append(name)

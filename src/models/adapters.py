@@ -1,0 +1,163 @@
+"""LoRA adapters (arXiv 2106.09685) of several policies on one frozen base, by peft."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ..rollout.weights import load_into
+
+ALL = "all-linear"
+"""Every linear layer but the output layer."""
+
+WEIGHTS = "adapter_model.safetensors"
+
+
+NAME = "policy_"
+"""Before a policy's name in peft's names, lest it be that of a layer; peft strips them when it writes."""
+
+
+class AdapterError(ValueError):
+    """An adapter that cannot be put on its base; the message names the key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraSettings:
+    """A policy's adapter: W x becomes W x + (``alpha`` / ``r``) B A x in every layer of ``targets``.
+
+    ``targets`` are names of linear layers (``q_proj``), or ``all-linear``.
+    """
+
+    r: int
+    alpha: float
+    targets: str | Sequence[str] = ALL
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.r, int) or self.r < 1:
+            raise AdapterError(f"r must be a whole number of at least 1, got {self.r!r}")
+        if not isinstance(self.alpha, int | float) or self.alpha <= 0:
+            raise AdapterError(f"alpha must be a number above 0, got {self.alpha!r}")
+        if not self.targets or (isinstance(self.targets, str) and self.targets != ALL):
+            raise AdapterError(f"targets must be {ALL} or a list of linear layers, got {self.targets!r}")
+
+    @property
+    def scale(self) -> float:
+        return self.alpha / self.r
+
+    def layers(self, model: PreTrainedModel) -> list[str]:
+        """``targets`` as names.
+
+        Raises :class:`AdapterError` naming one that is no linear layer of ``model``, and those that there are.
+        """
+        head = model.get_output_embeddings()
+        linear = [name for name, m in model.named_modules() if isinstance(m, nn.Linear) and m is not head]
+        known = list(dict.fromkeys(name.rpartition(".")[2] for name in linear))
+        if not known:
+            raise AdapterError(f"targets: {type(model).__name__} has no linear layers within")
+        if isinstance(self.targets, str):
+            return known
+        for target in self.targets:
+            if not any(name == target or name.endswith(f".{target}") for name in linear):
+                listed = ", ".join([*known, ALL])
+                raise AdapterError(f"targets: {type(model).__name__} has no linear layer '{target}'. Known: {listed}")
+        return list(self.targets)
+
+    def parameters(self, model: PreTrainedModel) -> int:
+        """How many numbers an adapter on ``model`` has.  Raises as :meth:`layers`."""
+        ends = tuple(f".{name}" for name in self.layers(model))
+        linear = [m for name, m in model.named_modules() if isinstance(m, nn.Linear) and f".{name}".endswith(ends)]
+        return sum(self.r * (layer.in_features + layer.out_features) for layer in linear)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within, a warning that is meant for peft's authors is not shown: peft asks models for a deprecated name."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".is_gradient_checkpointing. is deprecated", FutureWarning)
+        yield
+
+
+def attach(
+    model: PreTrainedModel, base: str, adapters: Mapping[str, LoraSettings], seeds: Mapping[str, int]
+) -> PeftModel:
+    """``model``, loaded from ``base``, frozen, with the adapters, which start from nothing (B = 0).
+
+    An adapter's A is drawn with its own seed, whoever else is there.  Raises :class:`AdapterError` naming the key.
+    """
+    configs = {}
+    for name, settings in adapters.items():
+        try:
+            layers = settings.layers(model)
+        except AdapterError as error:
+            raise AdapterError(f"policies.{name}.lora.{error}") from error
+        configs[name] = LoraConfig(
+            r=settings.r,
+            lora_alpha=settings.alpha,  # type: ignore[arg-type]  # peft divides it by r; any number will do
+            target_modules=layers,
+            task_type="CAUSAL_LM",
+        )
+    whole: PeftModel | None = None
+    for name, config in configs.items():
+        with torch.random.fork_rng(devices=[]), quiet():
+            torch.manual_seed(seeds[name])
+            if whole is None:
+                whole = cast(PeftModel, get_peft_model(model, config, NAME + name))
+            else:
+                whole.add_adapter(NAME + name, config)
+        config.base_model_name_or_path = base
+    assert whole is not None, "a pool of adapters needs one at least"
+    for name in adapters:
+        for parameter in parameters(whole, name):
+            parameter.requires_grad_(True)
+    return whole
+
+
+def activate(whole: PeftModel, name: str) -> None:
+    """From now on the model computes, and learns, with one adapter."""
+    whole.set_adapter(NAME + name)
+
+
+def parameters(whole: PeftModel, name: str) -> list[nn.Parameter]:
+    """Those of one adapter, in the order of its layers."""
+    # A parameter is called ...q_proj.lora_A.policy_NAME.weight.
+    return [p for path, p in whole.named_parameters() if path.split(".")[-2] == NAME + name and ".lora_" in path]
+
+
+def weights(whole: PeftModel, name: str) -> dict[str, Tensor]:
+    """One adapter's weights by the names of a peft checkpoint; not copies."""
+    # The embeddings are the base's; asked to find out whether they are, peft would ask the hub.
+    found = get_peft_model_state_dict(whole, adapter_name=NAME + name, save_embedding_layers=False)
+    return {key: value.detach() for key, value in found.items()}
+
+
+def load(whole: PeftModel, name: str, new: Mapping[str, Tensor]) -> None:
+    """Copy ``new`` into one adapter.  Raises ``ValueError`` for weights that do not fit; nothing is changed then."""
+    load_into(name, weights(whole, name), new)
+
+
+def export(whole: PeftModel, name: str, folder: Path) -> None:
+    """Write one adapter as ``PeftModel.from_pretrained`` and transformers' ``from_pretrained`` read it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file({key: value.contiguous() for key, value in weights(whole, name).items()}, folder / WEIGHTS)
+    config = copy.copy(whole.peft_config[NAME + name])
+    config.inference_mode = True
+    config.target_modules = sorted(config.target_modules)  # of a set, whose order would change from run to run
+    config.save_pretrained(str(folder))
+
+
+def bare(whole: PeftModel) -> PreTrainedModel:
+    """The base as a model of its own, without adapters, on the same memory."""
+    same = {id(parameter): parameter for parameter in whole.parameters()}
+    model: PreTrainedModel = copy.deepcopy(whole, same).unload()
+    return model

@@ -1,0 +1,352 @@
+"""Adapters of several policies on one base: each learns as if it were alone, and nothing else moves."""
+
+import asyncio
+import copy
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch import Tensor
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from troupe.algorithms.objectives import ClippedObjective
+from troupe.experience import Request, Sample, Sampling
+from troupe.models.adapter_pool import AdapterModule, AdapterPool
+from troupe.models.adapters import AdapterError, LoraSettings, activate, attach, bare, parameters, quiet, weights
+from troupe.models.laptop import checkpoint_weights, load_adapted, load_model
+from troupe.models.learner import Terms, UpdateSettings
+from troupe.models.packing import mini_batches
+from troupe.models.pool import NonFiniteError
+from troupe.rollout.lora import Adapted
+from troupe.rollout.torch_engine import TorchEngine
+
+Groups = list[list[Sample]]
+Tiny = Callable[..., Qwen3ForCausalLM]
+Plain = Callable[[Any, Sample, float], Tensor]
+
+LORA = {
+    "tool": LoraSettings(r=4, alpha=8, targets=["q_proj", "v_proj"]),
+    "plan": LoraSettings(r=2, alpha=3, targets="all-linear"),
+}
+SEEDS = {"tool": 11, "plan": 12}
+TEMPERATURE = {"tool": 0.7, "plan": 1.0}
+ADAMW = partial(torch.optim.AdamW, betas=(0.9, 0.95), weight_decay=0.1)
+OPTIMIZER = {"tool": partial(ADAMW, lr=1e-2), "plan": partial(ADAMW, lr=3e-3, weight_decay=0.3)}
+CONSTANT = partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=0)
+TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-6}
+PLAIN = {torch.float64: 1e-9, torch.float32: 1e-5}
+"""Of whole updates against sums in another order."""
+
+
+def terms(name: str, **changes: Any) -> Terms:
+    update = UpdateSettings(**({"max_tokens": 40, "clip_norm": 1e9} | changes.pop("update", {})))
+    given: dict[str, Any] = {"objective": ClippedObjective(), "optimizer": OPTIMIZER[name], "scheduler": CONSTANT}
+    return Terms(**(given | {"temperature": TEMPERATURE[name], "update": update} | changes))
+
+
+def pool(model: Qwen3ForCausalLM, **changes: Mapping[str, Any]) -> AdapterPool:
+    """Both policies on ``model``; ``changes`` of their terms by policy."""
+    whole = attach(model, "nowhere", LORA, SEEDS)
+    fabric = L.Fabric(accelerator="cpu", devices=1, precision="64-true" if model.dtype == torch.float64 else "32-true")
+    own = {name: terms(name, **changes.get(name, {})) for name in LORA}
+    return AdapterPool(AdapterModule(whole, own), fabric, pad_id=0)
+
+
+def state(ours: AdapterPool) -> dict[str, Tensor]:
+    """Copies of the base's weights and of both adapters'."""
+    found = {f"base/{name}": p for name, p in bare(ours.module.model).named_parameters()}
+    for policy in LORA:
+        found |= {f"{policy}/{name}": value for name, value in weights(ours.module.model, policy).items()}
+    return {name: value.detach().clone() for name, value in found.items()}
+
+
+def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
+    assert before.keys() == after.keys()
+    return {name.partition("/")[0] for name in before if not torch.equal(before[name], after[name])}
+
+
+def given(groups: Callable[..., Groups]) -> dict[str, Groups]:
+    return {"tool": groups(seed=1), "plan": groups(seed=2)}
+
+
+# ---- learning -------------------------------------------------------------------------------------------------------
+
+
+def alone(model: Qwen3ForCausalLM, name: str) -> PeftModel:
+    """One adapter on ``model``, by peft alone."""
+    torch.manual_seed(SEEDS[name])
+    settings = LORA[name]
+    targets = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
+    with quiet():
+        return get_peft_model(model, LoraConfig(r=settings.r, lora_alpha=settings.alpha, target_modules=targets))
+
+
+def plain_updates(
+    model: PeftModel, name: str, updates: list[Groups], count: int, clip_norm: float, plain_logprobs: Plain
+) -> None:
+    """AT-GRPO's steps on one adapter, one sample and one token at a time."""
+    optimizer = OPTIMIZER[name]([p for p in model.parameters() if p.requires_grad])
+    for version, groups in enumerate(updates):
+        parts = mini_batches(groups, count, Random(f"0/{name}/{version}"))
+        olds = [[plain_logprobs(model, s, TEMPERATURE[name]).detach() for s in part] for part in parts]
+        for part, old in zip(parts, olds, strict=True):
+            total = torch.zeros((), dtype=old[0].dtype)
+            for sample, before in zip(part, old, strict=True):
+                ratio = (plain_logprobs(model, sample, TEMPERATURE[name]) - before).exp()
+                gain = torch.min(ratio * sample.advantage, ratio.clamp(0.8, 1.2) * sample.advantage)
+                total = total - sample.weight * gain.mean()
+            optimizer.zero_grad()
+            total.backward()
+            torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], clip_norm)
+            optimizer.step()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "clip_norm"), [(torch.float64, 1e9), (torch.float64, 0.05), (torch.float32, 1e9)], ids=str
+)
+async def test_a_mixed_update_is_each_adapters_own(
+    tiny: Tiny, groups: Callable[..., Groups], plain_logprobs: Plain, dtype: torch.dtype, clip_norm: float
+) -> None:
+    # A is without a gradient at first, since B is 0: hence several updates, of which one takes turns.
+    counts = {"tool": 1, "plan": 3}
+    changes = {name: {"update": {"mini_batches": counts[name], "clip_norm": clip_norm}} for name in LORA}
+    ours = pool(tiny(dtype), **changes)
+    rounds = [{name: groups(seed=i + 3 * (name == "plan")) for name in LORA} for i in range(3)]
+    for batches in rounds:
+        stats = await ours.learn(batches)
+    assert {name: values["optimizer_steps"] for name, values in stats.items()} == counts
+
+    for name in LORA:
+        model = alone(tiny(dtype), name)
+        origin = torch.cat([p.detach().flatten() for p in model.parameters() if p.requires_grad])
+        updates = [batches[name] for batches in rounds]
+        plain_updates(model, name, updates, counts[name], clip_norm, plain_logprobs)
+        expected = torch.cat([p.detach().flatten() for p in model.parameters() if p.requires_grad])
+        found = torch.cat([p.detach().flatten() for p in parameters(ours.module.model, name)])
+        assert (found - expected).norm() <= PLAIN[dtype] * (expected - origin).norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+async def test_gradients_of_a_mixed_step_are_those_of_separate_steps(
+    tiny: Tiny, groups: Callable[..., Groups], dtype: torch.dtype
+) -> None:
+    gradients: dict[str, list[Tensor]] = {}
+    for together in (True, False):
+        ours = pool(tiny(dtype))
+        for p in ours.module.model.parameters():  # B away from 0, so that every parameter has a gradient
+            if p.requires_grad:
+                p.data += 0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel()), dtype=dtype)
+        updates = {name: ours.policies[name].begin(mine) for name, mine in given(groups).items()}
+        for name, update in updates.items():
+            ours.policies[name].gather(update, update.steps[0])
+            if not together:
+                gradients[name] = [p.grad.clone() for p in parameters(ours.module.model, name)]
+                ours.optimizer.zero_grad()
+        if together:
+            mixed = {name: [p.grad.clone() for p in parameters(ours.module.model, name)] for name in LORA}
+    for name in LORA:
+        one, other = (torch.cat([g.flatten() for g in found[name]]) for found in (mixed, gradients))
+        assert other.norm() > 0
+        assert (one - other).norm() <= TOLERANCE[dtype] * other.norm()
+
+
+@pytest.mark.parametrize("name", LORA)
+async def test_what_does_not_learn_stays_bit_for_bit(tiny: Tiny, groups: Callable[..., Groups], name: str) -> None:
+    # Weight decay and the moments of the update before would move a parameter that the optimizer saw.
+    ours = pool(tiny())
+    start = state(ours)
+    await ours.learn(given(groups))
+    before = state(ours)
+    assert moved(start, before) == {"tool", "plan"}
+    for seed in (3, 4):
+        await ours.learn({name: groups(seed=seed)})
+    assert moved(before, state(ours)) == {name}
+    assert {policy: handle.version for policy, handle in ours.policies.items()} == {"tool": 1, "plan": 1, name: 3}
+
+
+async def test_rates_and_schedules_are_each_policys_own(tiny: Tiny, groups: Callable[..., Groups]) -> None:
+    falling = partial(torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.5, total_iters=2)
+    ours = pool(tiny(), plan={"scheduler": falling})
+    assert len(ours.optimizer.param_groups) == 2  # of one optimizer
+    rates = [await ours.learn(given(groups)) for _ in range(3)]
+    assert [r["tool"]["learning_rate"] for r in rates] == [1e-2] * 3
+    assert [r["plan"]["learning_rate"] for r in rates] == pytest.approx([3e-3, 2.25e-3, 1.5e-3])
+    assert [group["weight_decay"] for group in ours.optimizer.param_groups] == [0.1, 0.3]
+
+
+async def test_the_reference_is_the_base_without_adapters(tiny: Tiny, groups: Callable[..., Groups]) -> None:
+    ours = pool(tiny(), tool={"objective": ClippedObjective(kl=0.1)})
+    first, second = [await ours.learn(given(groups)) for _ in range(2)]
+    assert first["tool"]["reference_kl_nats"] == 0.0
+    assert second["tool"]["reference_kl_nats"] > 1e-5
+    assert "reference_kl_nats" not in second["plan"]
+
+
+async def test_a_loss_that_is_not_finite_names_its_policy_and_changes_nothing(
+    tiny: Tiny, groups: Callable[..., Groups]
+) -> None:
+    ours = pool(tiny())
+    await ours.learn(given(groups))
+    before = state(ours)
+    batches = given(groups)
+    spoilt = batches["plan"][0][0]
+    batches["plan"][0][0] = (
+        copy.replace(spoilt, advantage=float("nan"))
+        if hasattr(copy, "replace")
+        else Sample(
+            spoilt.policy, spoilt.prompt_ids, spoilt.token_ids, spoilt.behaviour_logprobs, float("nan"), spoilt.weight
+        )
+    )
+    with pytest.raises(NonFiniteError, match="policy 'plan': the loss is nan"):
+        await ours.learn(batches)
+    assert moved(before, state(ours)) == set()
+    assert all(p.grad is None for p in ours.module.model.parameters())
+
+
+async def test_a_loaded_state_goes_on_bit_for_bit(tiny: Tiny, groups: Callable[..., Groups]) -> None:
+    falling = partial(torch.optim.lr_scheduler.LinearLR, total_iters=5)
+    changes = {name: {"scheduler": falling, "update": {"mini_batches": 2}} for name in LORA}
+    ours, other = pool(tiny(), **changes), pool(tiny(), **changes)
+    await ours.learn(given(groups))
+    for name, handle in ours.policies.items():
+        other.policies[name].load_state_dict(copy.deepcopy(handle.state_dict()))
+    for each in (ours, other):
+        for seed in (5, 6):
+            await each.learn({name: groups(seed=seed) for name in LORA})
+    assert moved(state(ours), state(other)) == set()
+    with pytest.raises(ValueError, match=r"'plan'.*of another shape: .*lora_A.*\(\(3, 16\) for \(2, 16\)\)"):
+        ours.policies["plan"].load_state_dict(ours.policies["tool"].state_dict() | {"model": {**wrong(ours)}})
+
+
+def wrong(ours: AdapterPool) -> dict[str, Tensor]:
+    """The planner's weights with one of the wrong shape."""
+    found = weights(ours.module.model, "plan")
+    name = next(name for name in found if "lora_A" in name)
+    return {**found, name: torch.zeros(3, 16)}
+
+
+# ---- speaking -------------------------------------------------------------------------------------------------------
+
+
+def spoken(requests: list[Request], engine: TorchEngine) -> Any:
+    async def all_of() -> list[Any]:
+        return await asyncio.gather(*(engine.generate(request) for request in requests))
+
+    return all_of()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["fused", "own code"])
+async def test_the_engine_says_what_the_learner_thinks(
+    tiny: Tiny,
+    groups: Callable[..., Groups],
+    plain_logprobs: Plain,
+    tokenizer: PreTrainedTokenizerFast,
+    dtype: torch.dtype,
+) -> None:
+    ours = pool(tiny(dtype))
+    whole = ours.module.model
+    base = bare(whole)
+    adapted = {name: Adapted(base, weights(whole, name), LORA[name].scale) for name in LORA}
+    engine = TorchEngine({**adapted, "plain": base}, tokenizer)
+    requests = [
+        Request(name, prompt, 3, Sampling(temperature=TEMPERATURE.get(name, 1.0), max_tokens=8), seed=i, key=(name, i))
+        for i, prompt in enumerate([(5, 6, 7), (8,), (9, 4, 4, 11, 12)])
+        for name in (*LORA, "plain")
+    ]
+    untrained = await spoken(requests, engine)
+    for _ in range(3):
+        await ours.learn(given(groups))
+    for name, handle in ours.policies.items():
+        await engine.load(name, await handle.weights(), handle.version)
+    said = await spoken(requests, engine)
+    changed = set()
+    for request, before, after in zip(requests, untrained, said, strict=True):
+        for completion in after:
+            sample = Sample("p", request.prompt_ids, completion.token_ids, completion.logprobs, 1.0, 1.0)
+            with torch.no_grad():
+                if request.policy == "plain":
+                    expected = plain_logprobs(tiny(dtype), sample, 1.0)
+                else:
+                    activate(whole, request.policy)
+                    expected = plain_logprobs(whole, sample, TEMPERATURE[request.policy])
+            assert (torch.tensor(completion.logprobs) - expected).abs().max() < 1e-4
+            assert completion.version == (0 if request.policy == "plain" else 3)
+        changed |= {request.policy} if [c.logprobs for c in before] != [c.logprobs for c in after] else set()
+    assert changed == {"tool", "plan"}
+    with pytest.raises(ValueError, match="policy 'plain': its weights are those of tool, plan too"):
+        await engine.load("plain", base.state_dict(), 1)
+    await engine.close()
+
+
+async def test_the_base_is_in_memory_once(tiny: Tiny, tokenizer: PreTrainedTokenizerFast) -> None:
+    model = tiny()
+    numbers = sum(p.numel() for p in model.parameters())
+    ours = pool(model)
+    base = bare(ours.module.model)
+    own = {name: weights(ours.module.model, name) for name in LORA}
+    engine = TorchEngine({n: Adapted(base, own[n], LORA[n].scale) for n in LORA}, tokenizer)
+    adapters = sum(value.numel() for found in own.values() for value in found.values())
+    tensors = [*ours.module.model.parameters(), *(p for d in engine._decoders.values() for p in d.model.parameters())]
+    tensors += [t for d in engine._decoders.values() for t in d.adapter._weights.values()]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    assert sum(storages.values()) == 4 * (numbers + 2 * adapters)  # the engine has adapters of its own
+    assert len({id(decoder.model) for decoder in engine._decoders.values()}) == 1
+    await engine.close()
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
+async def test_an_export_is_what_peft_and_transformers_read(
+    tiny: Tiny, groups: Callable[..., Groups], tmp_path: Path
+) -> None:
+    tiny().save_pretrained(tmp_path / "base")
+    with quiet():
+        whole = attach(tiny(), str(tmp_path / "base"), LORA, SEEDS)
+    fabric = L.Fabric(accelerator="cpu", devices=1)
+    ours = AdapterPool(AdapterModule(whole, {name: terms(name) for name in LORA}), fabric, pad_id=0)
+    for _ in range(2):
+        await ours.learn(given(groups))
+    ids = torch.tensor([[5, 6, 7, 8]])
+    for name, handle in ours.policies.items():
+        handle.export(tmp_path / name)
+        assert sorted(file.name for file in (tmp_path / name).iterdir()) == [
+            "adapter_config.json",
+            "adapter_model.safetensors",
+        ]
+        by_peft = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tmp_path / "base"), tmp_path / name)
+        by_transformers = AutoModelForCausalLM.from_pretrained(tmp_path / name)
+        with torch.no_grad():
+            activate(whole, name)
+            expected = whole(ids).logits
+            assert torch.equal(by_peft(ids).logits, expected)
+            assert torch.equal(by_transformers(ids).logits, expected)
+            assert (load_model(str(tmp_path / name))(ids).logits - expected).abs().max() < 1e-4  # merged
+            assert (tiny()(ids).logits - expected).abs().max() > 1e-3
+        held = checkpoint_weights(tmp_path / name)
+        assert held.keys() == weights(whole, name).keys()
+        adapted = load_adapted(tmp_path / name, str(tmp_path / "base"))
+        assert adapted.scale == LORA[name].scale and adapted.weights.keys() == held.keys()
+
+
+# ---- mistakes -------------------------------------------------------------------------------------------------------
+
+
+def test_policies_of_one_base_have_one_kind_of_optimizer(tiny: Tiny) -> None:
+    with pytest.raises(ValueError, match=r"policies\.plan\.optimizer\._target_: .*this is SGD, that of policy 'tool'"):
+        pool(tiny(), plan={"optimizer": partial(torch.optim.SGD, lr=0.1)})
+
+
+def test_a_pool_does_not_scale_losses(tiny: Tiny) -> None:
+    whole = attach(tiny(), "nowhere", LORA, SEEDS)
+    fabric = L.Fabric(accelerator="cpu", devices=1)
+    fabric.strategy.precision = L.fabric.plugins.precision.amp.MixedPrecision("16-mixed", "cpu")
+    with pytest.raises(AdapterError, match=r"strategy\.precision=16-mixed"):
+        AdapterPool(AdapterModule(whole, {name: terms(name) for name in LORA}), fabric, pad_id=0)
