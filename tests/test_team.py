@@ -13,13 +13,17 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 from peft import PeftModel
 from rich.console import Console
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM
 
 from troupe import evaluate, train
 from troupe.configuration import ConfigError
-from troupe.envs.two_roles import vocabulary
 from troupe.loop import TrainLoop
-from troupe.models.laptop import build_model, build_tokenizer, checkpoint_weights, load_model
+from troupe.models.laptop import (
+    build_tokenizer,
+    checkpoint_weights,
+    load_model,
+    load_tokenizer,
+)
 
 SMALL = [
     "loop.iterations=2",
@@ -233,10 +237,21 @@ async def test_policies_learn_in_turns(build: Build, experiment: str) -> None:
 
 @pytest.fixture(scope="module")
 def other_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An untrained base of another width, whose tokenizer numbers the words the other way round."""
+    """The shipped base with its words numbered the other way round."""
     folder = tmp_path_factory.mktemp("base") / "other"
-    tokenizer: PreTrainedTokenizerFast = build_tokenizer([*vocabulary(10), "plan_path", "sokoban"][::-1])
-    build_model(tokenizer, hidden=32, layers=1, heads=2, seed=0).save_pretrained(folder)
+    before = load_tokenizer("laptop").get_vocab()
+    specials = set(load_tokenizer("laptop").all_special_tokens)
+    tokenizer = build_tokenizer(
+        [word for word in sorted(before, key=before.__getitem__, reverse=True) if word not in specials]
+    )
+    after, model = tokenizer.get_vocab(), load_model("laptop")
+    assert after.keys() == before.keys() and after != before
+    with torch.no_grad():
+        table = model.get_input_embeddings().weight
+        old = table.clone()
+        for word, index in after.items():
+            table[index] = old[before[word]]
+    model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
