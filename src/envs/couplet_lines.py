@@ -85,10 +85,15 @@ def fit(halves: Sequence[Half], lines: Sequence[Sequence[str]]) -> Fit:
 
 
 def compose(subjects: Sequence[str], end: str, length: int, rng: Random) -> str:
-    """A line of ``length`` words, at least one more than ``subjects``: these among fillers, and ``end``."""
-    body = [*subjects, *rng.sample(FILLERS, length - len(subjects) - 1)]
-    rng.shuffle(body)
-    return " ".join([*body, end])
+    """A line of ``length`` words, at least one more than ``subjects``: these in their order, fillers before each, the
+    last first, and ``end``.
+    """
+    fillers = rng.sample(FILLERS, length - len(subjects) - 1)
+    line = [end]
+    for subject in reversed(subjects):
+        line = [*fillers[:1], subject, *line]
+        fillers = fillers[1:]
+    return " ".join([*fillers, *line])
 
 
 def vocabulary() -> list[str]:
