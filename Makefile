@@ -14,6 +14,9 @@ PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constrai
 # Test processes at a time; each uses one core.
 jobs ?= 2
 
+# The base model that is made.
+base ?= laptop
+
 .DEFAULT_GOAL := help
 .PHONY: help setup docs train eval compare report sweep experiment-given evaluation-given pair-given sweep-given base_model bench test test-trl lint fmt clean
 
@@ -60,9 +63,10 @@ sweep-given:
 	  for file in configs/sweep/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
 	  exit 2; } >&2
 
-base_model: $(CORE) ## Make the small base model of scale=laptop again, in about an hour (resumable): [args="..."]
-	@$(BIN)/python -m troupe.warm_start --compile --threads 1 --export src/models/base $(args)
-	@$(BIN)/python bench/base_model.py
+base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable): [base=laptop, an hour; laptop_couplet, minutes]
+	@$(BIN)/python -m troupe.warm_start --base $(base) --compile --threads 1 \
+	  --export src/models/$(subst laptop,base,$(base)) $(args)
+	@$(BIN)/python bench/base_model.py --base $(base)
 
 bench: $(CORE) ## Measure the engine against transformers' generate: [args="--threads 1"]
 	@$(BIN)/python bench/engine.py $(args)

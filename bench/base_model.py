@@ -1,65 +1,108 @@
-"""Measures the base model and writes its card: `python bench/base_model.py [FOLDER]` (part of `make base_model`)."""
+"""Measures a base model and writes its card: `python bench/base_model.py [--base NAME] [FOLDER]` (part of
+`make base_model`).
+"""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from troupe.envs.base import TeamEnv
+from troupe.envs.couplet import Couplet
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
 from troupe.evaluation import PolicySpeaker, evaluate, summarise
 from troupe.experience import Sampling
-from troupe.models.laptop import load_model, load_tokenizer
+from troupe.models.laptop import SHIPPED, load_model, load_tokenizer
 from troupe.rollout.torch_engine import TorchEngine
 from troupe.rollout.voice import Voice
 
-FOLDER = Path(__file__).resolve().parent.parent / "src" / "models" / "base"
+MODELS = Path(__file__).resolve().parent.parent / "src" / "models"
 TASKS = 400
 
-CARD = """# The base model of the laptop scale
+CARD = """# {title}
 
 A Qwen3-architecture causal language model of {parameters:,} parameters (hidden {hidden}, {layers} layers, {heads}
-heads, {vocabulary} words), pretrained from nothing by `make base_model` on demonstrations of both worlds in every role:
-what a downloaded Qwen3 is to the papers, this is to a laptop. It can, but mostly does not: of the messages it saw last,
-{experts_last:.0%} were an expert's.
+heads, {vocabulary} words), pretrained from nothing by `{command}` on {taught}
 
-- Recipe: `recipe.json` (seed {seed}); {steps} steps of {rows} messages in {minutes:.0f} minutes on one busy core. Train
-  boards only; validation and test boards are disjoint from them under the 8 symmetries.
-- Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
-  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.warm_start`, and `demonstration` in
-  `troupe.envs.two_roles`).
+- Recipe: `recipe.json` (seed {seed}); {steps} steps of {rows} messages in {minutes:.0f} minutes on one busy core.
+{lessons}
 - Made again on another machine, or with another number of threads, sums are rounded differently and the figures below
   come out alike, not equal.
 - Files are checked against `checksums.json` whenever they are loaded. Licence: Apache-2.0.
 
-Team success on {tasks} validation boards (95 % interval), at most 4 turns:
+{asked}
 
 {table}
 
-Figures: `python bench/base_model.py`.
+Figures: `{figures}`.
 """
 
 
-async def measure(folder: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Success of the base in both worlds, greedy and sampled."""
+@dataclass(frozen=True)
+class About:
+    """What the card of one base model says; ``worlds`` are the conditions that it is measured in."""
+
+    title: str
+    taught: str
+    lessons: str
+    asked: str
+    worlds: Mapping[str, Callable[[], TeamEnv]]
+
+
+ABOUT = {
+    "laptop": About(
+        title="The base model of the laptop scale",
+        taught="""demonstrations of both grid worlds in every role:
+what a downloaded Qwen3 is to the papers, this is to a laptop. It can, but mostly does not: of the messages it saw last,
+{experts_last:.0%} were an expert's.""",
+        lessons="""  Train boards only; validation and test boards are disjoint from them under the 8 symmetries.
+- Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
+  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.curriculum`, and `demonstration` in
+  `troupe.envs.two_roles`).""",
+        asked="Team success on {tasks} validation boards (95 % interval), at most 4 turns:",
+        worlds={
+            "sokoban": Sokoban,
+            "sokoban, both see everything": lambda: Sokoban(tool_view="full", planner_view="full"),
+            "sokoban, one agent": lambda: Sokoban(team="solo"),
+            "plan_path": PlanPath,
+            "plan_path, both see everything": lambda: PlanPath(tool_view="full", planner_view="full"),
+            "plan_path, one agent": lambda: PlanPath(team="solo"),
+        },
+    ),
+    "laptop_couplet": About(
+        title="The base model of Couplet at laptop scale",
+        taught="""demonstrations of novices
+in both roles. It can write a line, rhyme and follow another's line, but nobody has taught it an agreement: no expert
+was among its teachers.""",
+        lessons="""  Train tasks only; no pair of subjects of a validation or test task is among them.
+- Phases: {stable} steps at full learning rate and {decay} at a falling one (see `troupe.curriculum`, and
+  `demonstration` in `troupe.envs.couplet`).""",
+        asked="Team success on {tasks} validation tasks (95 % interval):",
+        worlds={
+            "one turn": lambda: Couplet(horizon=1),
+            "two turns": Couplet,
+            "one turn, every rhyme": lambda: Couplet(horizon=1, rhymes=4),
+        },
+    ),
+}
+"""By the model's name."""
+
+
+async def measure(folder: Path, worlds: Mapping[str, Callable[[], TeamEnv]]) -> list[tuple[str, dict[str, Any]]]:
+    """Success of the base in each of ``worlds``, greedy and sampled."""
     tokenizer = load_tokenizer(str(folder))
     engine = TorchEngine({"base": load_model(str(folder)).eval()}, tokenizer, max_batch_rows=1024)
-    worlds: dict[str, TeamEnv] = {
-        "sokoban": Sokoban(),
-        "sokoban, both see everything": Sokoban(tool_view="full", planner_view="full"),
-        "sokoban, one agent": Sokoban(team="solo"),
-        "plan_path": PlanPath(),
-        "plan_path, both see everything": PlanPath(tool_view="full", planner_view="full"),
-        "plan_path, one agent": PlanPath(team="solo"),
-    }
     rows = []
-    for name, world in worlds.items():
+    for name, make in worlds.items():
+        world = make()
         for way, temperature in (("greedy", 0.0), ("sampled", 1.0)):
             voice = Voice("base", engine, tokenizer, 512, Sampling(temperature=temperature, max_tokens=40))
             speakers = {agent: PolicySpeaker(voice) for agent in world.agents}
@@ -71,23 +114,32 @@ async def measure(folder: Path) -> list[tuple[str, dict[str, Any]]]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER)
-    folder = parser.parse_args().folder
+    parser.add_argument("--base", choices=sorted(SHIPPED), default="laptop")
+    parser.add_argument("folder", type=Path, nargs="?", help="where it lies (default: where it is shipped)")
+    options = parser.parse_args()
+    about, folder = ABOUT[options.base], options.folder or MODELS / SHIPPED[options.base]
     torch.set_num_threads(2)
     recipe = json.loads((folder / "recipe.json").read_text())
-    rows = asyncio.run(measure(folder))
+    rows = asyncio.run(measure(folder, about.worlds))
     lines = ["| world | success | turns |", "|---|---|---|"]
     for name, row in rows:
         low, high = row["success_ci95"]
         lines.append(f"| {name} | {row['success']:.3f} ({low:.3f}-{high:.3f}) | {row['turns']:.2f} |")
     model = load_model(str(folder))
+    which = "" if options.base == "laptop" else f" base={options.base}"
+    facts = recipe | {"tasks": TASKS}
     card = CARD.format(
         **recipe,
+        title=about.title,
+        taught=about.taught.format(**facts),
+        lessons=about.lessons.format(**facts),
+        asked=about.asked.format(**facts),
+        command=f"make base_model{which}",
+        figures=f"python bench/base_model.py{which.replace(' base=', ' --base ')}",
         parameters=model.num_parameters(),
         vocabulary=model.config.vocab_size,
         steps=recipe["stable"] + recipe["decay"] + recipe["bunglers"],
         minutes=recipe["seconds"] / 60,
-        tasks=TASKS,
         table="\n".join(lines),
     )
     (folder / "README.md").write_text(card)

@@ -1,9 +1,7 @@
-"""Supervised pretraining of the laptop scale's base model on demonstrations: ``python -m troupe.warm_start``.
+"""Supervised pretraining of the laptop scale's base models on demonstrations: ``python -m troupe.warm_start``.
 
-Each step plays boards of one world from the train split with demonstrators in every role, expert or flawed message by
-message, and fits the messages given what their authors saw.  Three phases: ``stable`` steps and then ``decay`` steps
-among mostly experts and some novices (the skill is learnt), at last ``bunglers`` steps among mostly bunglers (the skill
-becomes latent: the model can, but mostly does not).
+Each step plays train tasks of one world with demonstrators in every role, expert or flawed message by message, and
+fits the messages given what their authors saw.  What is taught to which model, and how, is in :mod:`.curriculum`.
 """
 
 from __future__ import annotations
@@ -15,108 +13,29 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from .envs.base import Skill, TeamEnv
-from .envs.plan_path import PlanPath
-from .envs.sokoban import Sokoban
-from .envs.two_roles import vocabulary
+from .curriculum import COURSES, Course, Recipe, messages
 from .experience import Message
 from .models.laptop import build_model, build_tokenizer
 
 log = logging.getLogger(__name__)
 
-WORLDS: tuple[type[PlanPath] | type[Sokoban], ...] = (PlanPath, PlanPath, Sokoban)
-"""The worlds in turn; Plan-Path, the harder one, twice as often."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How the base model is made.
-
-    ``experts`` and ``experts_last`` are the shares of expert messages before and in the last phase; the others are
-    novices' before and bunglers' in it.  ``rows`` is the number of examples (messages) a step, taken in ``parts``
-    sorted by length to save padding.  The learning rates are
-    those of the stable phase; they fall linearly to a tenth over the decay phase and stay there.
-    """
-
-    hidden: int = 128
-    layers: int = 4
-    heads: int = 4
-    stable: int = 6000
-    decay: int = 2250
-    bunglers: int = 350
-    rows: int = 96
-    parts: int = 2
-    learning_rate: float = 3e-3
-    muon_learning_rate: float = 0.02
-    weight_decay: float = 0.01
-    warmup: int = 100
-    experts: float = 0.8
-    experts_last: float = 0.12
-    seed: int = 0
-
-    @property
-    def steps(self) -> int:
-        return self.stable + self.decay + self.bunglers
-
-    def skill(self, step: int, rng: Random) -> Skill:
-        """A demonstrator's skill at ``step``."""
-        last = step >= self.stable + self.decay
-        if rng.random() < (self.experts_last if last else self.experts):
-            return "expert"
-        return "bungler" if last else "novice"
-
-    def rate(self, step: int) -> float:
-        """The learning rate at ``step`` as a share of its peak."""
-        if step < self.stable:
-            return min(1.0, (step + 1) / self.warmup)
-        return max(0.1, 1 - 0.9 * (step - self.stable) / max(1, self.decay))
-
-
-def variant(step: int, rng: Random) -> TeamEnv:
-    """The world of a step: mostly with the default views, sometimes full ones or a team of one."""
-    world: Any = WORLDS[step % len(WORLDS)]
-    kind = rng.random()
-    if kind < 0.6:
-        return world()
-    if kind < 0.72:
-        return world(tool_view="full", planner_view="full")
-    return world(team="solo")
-
-
-async def messages(
-    env: TeamEnv, count: int, skill: Callable[[Random], Skill], rng: Random
-) -> list[tuple[list[Message], str]]:
-    """At least ``count`` messages of demonstrators on train boards: (what the agent saw, what it said)."""
-    examples: list[tuple[list[Message], str]] = []
-    while len(examples) < count:
-        (task,) = env.tasks("train", 1, rng.getrandbits(48))
-        world = env.fork()
-        world.reset(task)
-        while acting := world.next_agents():
-            (agent,) = acting
-            text = world.demonstration(agent, rng, skill=skill(rng))
-            examples.append((list(world.observe(agent)), text))
-            await world.step({agent: text})
-    return examples
-
 
 class Demonstrations(Dataset):
     """Step -> ``parts`` pairs (input_ids, labels); see :func:`collate`."""
 
-    def __init__(self, recipe: Recipe, tokenizer: PreTrainedTokenizerFast, first: int = 0) -> None:
-        self.recipe, self.tokenizer, self.first = recipe, tokenizer, first
+    def __init__(self, course: Course, tokenizer: PreTrainedTokenizerFast, first: int = 0) -> None:
+        self.course, self.recipe, self.tokenizer, self.first = course, course.recipe, tokenizer, first
 
     def __len__(self) -> int:
         return self.recipe.steps - self.first
@@ -126,7 +45,8 @@ class Demonstrations(Dataset):
             raise IndexError(index)
         recipe, step = self.recipe, self.first + index
         rng = Random(f"warm start/{recipe.seed}/{step}")
-        examples = asyncio.run(messages(variant(step, rng), recipe.rows, partial(recipe.skill, step), rng))
+        world = self.course.world(step, rng)
+        examples = asyncio.run(messages(world, recipe.rows, partial(recipe.skill, step), rng))
         return collate(self.tokenizer, examples[: recipe.rows], recipe.parts)
 
 
@@ -180,9 +100,10 @@ def optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Opti
 class WarmStart:
     """The pretraining loop; resumable from ``out/state.pt``, which is written every ``save_every`` steps."""
 
-    def __init__(self, recipe: Recipe, out: Path, *, compiled: bool = False, save_every: int = 250) -> None:
-        self.recipe, self.out, self.save_every = recipe, out, save_every
-        self.tokenizer = build_tokenizer([*vocabulary(10), *sorted({world.name for world in WORLDS})])
+    def __init__(self, course: Course, out: Path, *, compiled: bool = False, save_every: int = 250) -> None:
+        recipe = course.recipe
+        self.course, self.recipe, self.out, self.save_every = course, recipe, out, save_every
+        self.tokenizer = build_tokenizer(course.words)
         self.model = build_model(
             self.tokenizer, hidden=recipe.hidden, layers=recipe.layers, heads=recipe.heads, seed=recipe.seed
         )
@@ -195,15 +116,14 @@ class WarmStart:
         """Train to step ``until`` (default: the recipe's end)."""
         until = self.recipe.steps if until is None else until
         data = DataLoader(
-            Demonstrations(self.recipe, self.tokenizer, self.step), batch_size=None, num_workers=1, prefetch_factor=8
+            Demonstrations(self.course, self.tokenizer, self.step), batch_size=None, num_workers=1, prefetch_factor=8
         )
         started, before, first = time.perf_counter(), self.seconds, self.step
         recent: dict[str, list[float]] = {}
         for batches in data:
             if self.step >= until:
                 break
-            world = WORLDS[self.step % len(WORLDS)].name
-            recent.setdefault(world, []).append(self.fit(batches))
+            recent.setdefault(self.course.name(self.step), []).append(self.fit(batches))
             self.step += 1
             self.seconds = before + time.perf_counter() - started
             if self.step % 50 == 0:
@@ -268,19 +188,25 @@ def export(start: WarmStart, folder: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path("runs/base_model"), help="working folder (resumable)")
+    parser.add_argument("--base", choices=sorted(COURSES), default="laptop", help="which base model is made")
+    parser.add_argument("--out", type=Path, default=None, help="working folder, resumable (runs/base_model/BASE)")
     parser.add_argument("--export", type=Path, default=None, help="where the finished model goes")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true", help="use torch.compile (needs a C++ compiler)")
     parser.add_argument("--until", type=int, default=None, help="stop at this step; a later call goes on")
     for field in fields(Recipe):
-        parser.add_argument(f"--{field.name}", type=type(field.default), default=field.default)
+        parser.add_argument(
+            f"--{field.name}", type=type(field.default), default=None, help="another recipe than its own"
+        )
     options = vars(parser.parse_args())
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(options["threads"])
-    recipe = Recipe(**{field.name: options[field.name] for field in fields(Recipe)})
-    start = WarmStart(recipe, options["out"], compiled=options["compile"])
-    if (options["out"] / "state.pt").exists():
+    given = {field.name: options[field.name] for field in fields(Recipe) if options[field.name] is not None}
+    course = COURSES[options["base"]]
+    recipe = replace(course.recipe, **given)
+    out = options["out"] or Path("runs", "base_model", options["base"])
+    start = WarmStart(replace(course, recipe=recipe), out, compiled=options["compile"])
+    if (out / "state.pt").exists():
         start.load()
         log.info("going on from step %d", start.step)
     try:

@@ -75,6 +75,7 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
     assert loop.display.title == experiment
     teams = {"shared": {"tool": "shared", "plan": "shared"}, "specialized": {"tool": "tool", "plan": "plan"}}
     teams |= {"single": {"solo": "solo"}, "lora": teams["specialized"]}
+    teams |= {"magrpo": {"first": "first", "second": "second"}}
     assert loop.router.team == teams[regime]
     assert set(loop.team.pools) == set(loop.team.engines) == set(teams[regime].values())
     for voices in (loop.team.training, loop.team.evaluation):

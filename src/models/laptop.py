@@ -1,6 +1,6 @@
-"""The base model of the laptop scale: a small Qwen3-architecture network and its word-level tokenizer.
+"""The base models of the laptop scale: small Qwen3-architecture networks, each with a word-level tokenizer of its own.
 
-``load_base`` gives the shipped one; :mod:`troupe.warm_start` makes it from nothing.
+``load_model`` and ``load_tokenizer`` give the shipped ones; :mod:`troupe.warm_start` makes them from nothing.
 """
 
 from __future__ import annotations
@@ -98,31 +98,36 @@ def _fourier(row: int, column: int, width: int) -> torch.Tensor:
     return torch.nn.functional.pad(features, (0, width - len(features)))
 
 
+SHIPPED = {"laptop": "base", "laptop_couplet": "base_couplet"}
+"""The shipped base models: name -> folder beside this file."""
+
+
 class BaseModelError(RuntimeError):
-    """The shipped base model is missing or damaged."""
+    """A shipped base model is missing or damaged."""
 
 
-def base_path() -> Path:
-    """Where the shipped base model lies, after checking its files against ``checksums.json``."""
-    with as_file(files("troupe.models") / "base") as folder:
+def base_path(base: str = "laptop") -> Path:
+    """Where a shipped base model lies, after checking its files against ``checksums.json``."""
+    remedy = f"`make base_model base={base}`"
+    with as_file(files("troupe.models") / SHIPPED[base]) as folder:
         listing = folder / "checksums.json"
         if not listing.is_file():
-            raise BaseModelError(f"no base model in {folder}; make one with `make base_model`")
+            raise BaseModelError(f"no base model in {folder}; make one with {remedy}")
         for name, expected in json.loads(listing.read_text()).items():
             path = folder / name
             found = sha256(path.read_bytes()).hexdigest() if path.is_file() else "nothing"
             if found != expected:
-                raise BaseModelError(f"{path} is damaged: sha256 {found}, expected {expected}; run `make base_model`")
+                raise BaseModelError(f"{path} is damaged: sha256 {found}, expected {expected}; run {remedy}")
         return Path(folder)
 
 
 def resolve(base: str) -> str:
-    """The path or hub name of ``base``; ``laptop`` is the shipped model."""
-    return str(base_path()) if base == "laptop" else base
+    """The path or hub name of ``base``, which may be one of :data:`SHIPPED`."""
+    return str(base_path(base)) if base in SHIPPED else base
 
 
 def load_model(base: str, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalLM:
-    """A causal LM from the shipped base (``laptop``), a folder or the hub; a folder with an adapter is merged into the
+    """A causal LM: a shipped one (see :data:`SHIPPED`), a folder's or the hub's; an adapter's folder is merged into the
     model below it.
     """
     if (folder := Path(base)).is_dir() and is_adapter(folder):

@@ -49,8 +49,8 @@ def code_hash() -> str:
 
 
 def hash_of_code(package: Path) -> str:
-    """16 hexadecimal digits over the source files and the shipped base model of ``package``: names and contents."""
-    base = (file for file in (package / "models" / "base").glob("*") if file.is_file() and file.suffix != ".md")
+    """16 hexadecimal digits over the source files and the shipped base models of ``package``: names and contents."""
+    base = (file for file in (package / "models").glob("base*/*") if file.is_file() and file.suffix != ".md")
     digest = blake2b(digest_size=8)
     for file in sorted([*package.rglob("*.py"), *base]):
         digest.update(f"{file.relative_to(package).as_posix()}\0{file.stat().st_size}\0".encode())
