@@ -97,7 +97,7 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["rerun_stale=yes"], "rerun_stale must be true or false, got 'yes'"),
         (["sweep=sedes"], "sweep=sedes is unknown; did you mean seeds?"),
         (["sweep=gone.yaml"], "sweep=gone.yaml: there is no such file"),
-        (["sweep="], "Which sweep?  sweep=NAME with NAME one of: alpha, k, regime, role_swap, seeds"),
+        (["sweep="], "Which sweep?  sweep=NAME with NAME one of: alpha, couplet, k, regime, role_swap, seeds"),
     ],
 )
 def test_a_mistake_is_answered_before_anything_runs(own: Path, arguments: list[str], said: str) -> None:
