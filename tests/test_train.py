@@ -75,11 +75,12 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
     assert loop.display.title == experiment
     teams = {"shared": {"tool": "shared", "plan": "shared"}, "specialized": {"tool": "tool", "plan": "plan"}}
     teams |= {"single": {"solo": "solo"}, "lora": teams["specialized"]}
-    teams |= {"magrpo": {"first": "first", "second": "second"}}
-    assert loop.router.team == teams[regime]
-    assert set(loop.team.pools) == set(loop.team.engines) == set(teams[regime].values())
+    poets = {"specialized": {"first": "first", "second": "second"}, "shared": {"first": "shared", "second": "shared"}}
+    team = (poets if world == "couplet" else teams)[regime]
+    assert loop.router.team == team
+    assert set(loop.team.pools) == set(loop.team.engines) == set(team.values())
     for voices in (loop.team.training, loop.team.evaluation):
-        assert {agent: voice.policy for agent, voice in voices.items()} == teams[regime]
+        assert {agent: voice.policy for agent, voice in voices.items()} == team
     # The configuration that is kept has no riddles left, and says what was asked for.
     text = (tmp_path / "run" / "config.yaml").read_text()
     assert "${" not in text
