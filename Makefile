@@ -84,7 +84,7 @@ test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) $(args)
 
 test-vllm: $(VLLM) ## Test the vLLM engine on this machine's CPU
-	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m vllm tests/rollout/vllm $(args)
+	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m vllm -W "ignore:Unclosed context:ResourceWarning" tests/rollout/vllm $(args)
 
 test-trl: $(TRL) ## Compare the objectives with TRL's published loss
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/test_trl.py $(args)

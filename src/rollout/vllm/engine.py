@@ -60,7 +60,7 @@ class VllmEngine:
         models: Mapping[str, PreTrainedModel],
         tokenizer: PreTrainedTokenizerBase,
         dtype: str = "float32",
-        kv_cache_gib: float = 1.0,
+        kv_cache_gib: float = 0.5,
         block_size: int = 32,
         max_batch_rows: int = 256,
         threads: int = 1,

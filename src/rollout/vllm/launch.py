@@ -124,6 +124,7 @@ def start(
             weight_transfer_config=WeightTransferConfig(backend=NAME),
             worker_extension_cls="troupe.rollout.vllm.worker.WorkerExtension",
             distributed_executor_backend="uni",
+            use_tqdm_on_load=False,
             disable_log_stats=True,
         )
         try:
