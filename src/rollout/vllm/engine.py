@@ -13,6 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...experience import Completion, Request
 from ..lockstep import held, rounds
+from ..lora import Adapted
 from ..torch_engine import EngineClosedError
 from . import canary
 from .digest import WeightsMismatchError, compare, digests
@@ -57,7 +58,7 @@ class VllmEngine:
 
     def __init__(
         self,
-        models: Mapping[str, PreTrainedModel],
+        models: Mapping[str, PreTrainedModel | Adapted],
         tokenizer: PreTrainedTokenizerBase,
         dtype: str = "float32",
         kv_cache_gib: float = 0.5,
@@ -72,8 +73,10 @@ class VllmEngine:
         if canary_nats <= 0:
             raise ValueError(f"engine.canary_nats must be above 0, got {canary_nats}")
         if len(models) != 1:
-            raise ValueError(f"a vLLM engine has one policy, got {', '.join(models) or 'none'}")
+            raise ValueError(f"engine=vllm has one policy to a model, got {', '.join(models) or 'none'}")
         [(self.policy, model)] = models.items()
+        if isinstance(model, Adapted):
+            raise ValueError(f"engine=vllm does not speak with adapters yet: policy '{self.policy}' needs engine=torch")
         check_cache(self.policy, model.config, self.settings)
         self.canary_nats, self.lockstep = canary_nats, lockstep
         self.context, self.vocabulary = model.config.max_position_embeddings, model.config.vocab_size

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from troupe.rollout.lora import Adapted
 from troupe.rollout.vllm import canary, versions
 from troupe.rollout.vllm.engine import VllmEngine
 from troupe.rollout.vllm.launch import GIB, VllmSettings, check_cache
@@ -71,12 +72,14 @@ def test_settings_out_of_range_are_refused_by_key(wrong: dict[str, object]) -> N
         VllmSettings(**SETTINGS | wrong)
 
 
-def test_several_policies_and_a_canary_that_allows_nothing_are_refused(
+def test_several_policies_an_adapter_and_a_canary_that_allows_nothing_are_refused(
     monkeypatch: pytest.MonkeyPatch, build: Build, digits: PreTrainedTokenizerFast
 ) -> None:
     installed(monkeypatch, vllm="0.32.0", torch="2.13.0")
-    with pytest.raises(ValueError, match="one policy, got a, b"):
+    with pytest.raises(ValueError, match="one policy to a model, got a, b"):
         VllmEngine({"a": build(), "b": build()}, digits)
+    with pytest.raises(ValueError, match="does not speak with adapters yet: policy 'a' needs engine=torch"):
+        VllmEngine({"a": Adapted(build(), {}, 1.0)}, digits)
     with pytest.raises(ValueError, match=r"engine\.canary_nats must be above 0, got 0"):
         VllmEngine({"a": build()}, digits, canary_nats=0)
 
