@@ -218,7 +218,9 @@ class TrainLoop:
         return {name: values for found in stats for name, values in found.items()}
 
     async def _load(self) -> dict[str, float]:
-        """The weights of every policy that learns into its engine; what engines measured of it, each metric at its largest."""
+        """The weights of every policy that learns into its engine; returns what engines measured of it, each metric at
+        its largest.
+        """
         measured: dict[str, float] = {}
         for name, pool in self.team.pools.items():
             found = await self.team.engines[name].load(name, await pool.weights(), pool.version)
