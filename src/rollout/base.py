@@ -43,6 +43,10 @@ class Sampler(Protocol):
         ...
 
 
+class EngineError(RuntimeError):
+    """An engine that cannot go on: nothing it would say may be trained on.  The message names the policy."""
+
+
 def longest(world: TeamEnv) -> list[tuple[str, ...]]:
     """Who acts at each step of an episode that goes on for the whole horizon."""
     env = world.fork()
@@ -67,8 +71,11 @@ class Engine(Protocol):
         """``request.n`` completions of ``request.prompt_ids``, drawn with ``request.seed``."""
         ...
 
-    async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> None:
-        """Replace the weights of ``policy``; completions sampled from now on carry ``version``."""
+    async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
+        """Replace the weights of ``policy``; completions sampled from now on carry ``version``.
+
+        Returns what was measured of it, by metric.
+        """
         ...
 
     async def sleep(self) -> None:

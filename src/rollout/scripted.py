@@ -65,8 +65,9 @@ class ScriptedEngine:
             version=self.versions.get(request.policy, 0),
         )
 
-    async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> None:
+    async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         self.versions[policy] = version
+        return {}
 
     async def sleep(self) -> None:
         pass

@@ -100,7 +100,7 @@ class TorchEngine:
         except TimeoutError as error:
             raise TimeoutError(f"policy '{request.policy}', request {request.key}: the deadline has passed") from error
 
-    async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> None:
+    async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Copy ``weights`` into ``policy``'s model, in the model's dtype, once no completion is under way.
 
         Requests that wait meanwhile are served with the new ones.  Raises ``ValueError`` for weights that do not fit,
@@ -118,6 +118,7 @@ class TorchEngine:
             async with self._idle:
                 await asyncio.get_running_loop().run_in_executor(self._worker, decoder.load, weights)
                 decoder.version = version
+                return {}
         finally:
             self._gates -= 1
 

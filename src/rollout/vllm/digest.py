@@ -1,0 +1,105 @@
+"""A digest of every tensor that an engine computes with, under the names of the checkpoint.
+
+vLLM fuses weights (``qkv_proj`` holds ``q_proj``, ``k_proj`` and ``v_proj``) and, on a CPU, packs linear weights away
+and leaves ``weight`` empty.  A packed layer is read back by running it on the identity matrix: each output is one
+weight times one plus zeros, which is exact in any precision.  One layer at a time is unpacked, never a second model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import sha256
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..base import EngineError
+
+Digests = dict[str, str]
+"""Name in the checkpoint -> hexadecimal digest."""
+
+
+class WeightsMismatchError(EngineError):
+    """An engine computes with other weights than those it was given; the message names policy and tensors."""
+
+
+def digest(tensor: Tensor, dtype: torch.dtype) -> str:
+    """Of shape and values in ``dtype``; -0 counts as 0."""
+    values = (tensor.detach().to(dtype) + 0.0).contiguous().cpu()
+    return sha256(repr(tuple(values.shape)).encode() + values.view(torch.uint8).numpy().tobytes()).hexdigest()
+
+
+def digests(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Digests:
+    return {name: digest(tensor, dtype) for name, tensor in tensors}
+
+
+def compare(policy: str, expected: Mapping[str, str], found: Mapping[str, str]) -> None:
+    """Raise :class:`WeightsMismatchError` unless the engine holds every tensor of the learner, and no other."""
+    problems = {
+        "differ": [name for name in expected if name in found and found[name] != expected[name]],
+        "are missing in the engine": [name for name in expected if name not in found],
+        "are unknown to the learner": [name for name in found if name not in expected],
+    }
+    told = "; ".join(f"{_some(names)} {what}" for what, names in problems.items() if names)
+    if told:
+        raise WeightsMismatchError(
+            f"policy '{policy}': the engine does not compute with the weights that it was given: {told}"
+        )
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+
+
+@torch.no_grad()
+def held(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """(Name in the checkpoint, tensor) of all that ``model``, one of vLLM's on one device, computes with."""
+    fused: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
+    for path, module in model.named_modules():
+        for name, parameter in module.named_parameters(recurse=False):
+            tensor = _unpacked(module) if name == "weight" and not parameter.numel() else parameter
+            yield from _split(path, name, tensor, module, fused)
+    yield from _tied_head(model)
+
+
+def _tied_head(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """The output layer that is the input embedding too.  On a CPU it computes with a packed copy of its own."""
+    head = getattr(model, "lm_head", None)
+    tied = {path for path, module in model.named_modules(remove_duplicate=False) if module is head} - {"lm_head"}
+    if isinstance(head, nn.Module) and tied:
+        tensor = _unpacked(head) if hasattr(head, "cpu_linear") else _weight(head)
+        yield "lm_head.weight", tensor[: _rows(head, tensor)]
+
+
+def _split(
+    path: str, name: str, tensor: Tensor, module: nn.Module, fused: Mapping[str, list[str]]
+) -> Iterator[tuple[str, Tensor]]:
+    """The checkpoint's tensors that lie in one of the engine's."""
+    parent, _, leaf = path.rpartition(".")
+    if leaf not in fused:
+        yield f"{path}.{name}", tensor[: _rows(module, tensor)] if tensor.dim() else tensor
+        return
+    sizes = getattr(module, "output_partition_sizes")  # noqa: B009  vLLM's, unknown to nn.Module
+    for part, rows in zip(fused[leaf], tensor.split(list(sizes)), strict=True):
+        yield f"{parent}.{part}.{name}", rows
+
+
+def _rows(module: nn.Module, tensor: Tensor) -> int:
+    """Rows without the padding of a vocabulary."""
+    return int(getattr(module, "org_vocab_size", tensor.shape[0]))
+
+
+def _weight(module: nn.Module) -> Tensor:
+    weight = module.weight
+    assert isinstance(weight, Tensor)
+    return weight
+
+
+def _unpacked(module: nn.Module) -> Tensor:
+    """(out, in): the weights that a packed linear layer multiplies with."""
+    linear: Any = module.cpu_linear
+    weight = _weight(module)
+    identity = torch.eye(int(getattr(module, "input_size_per_partition", 0)) or weight.shape[1], dtype=weight.dtype)
+    result: Tensor = linear(identity, weight, None)
+    return result.t()

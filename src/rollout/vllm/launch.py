@@ -1,0 +1,166 @@
+"""From a model in memory to a running vLLM: its folder, its environment and its arguments."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from ..base import EngineError
+from ..support import UnsupportedModelError
+
+SHARED_MEMORY = Path("/dev/shm")
+GIB = 1 << 30
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class VllmSettings:
+    """How an engine runs.
+
+    ``dtype`` of weights, activations and cache.  ``kv_cache_gib`` for keys and values.  ``block_size`` tokens are the
+    unit of the cache and of what prompts can share.  ``max_batch_rows`` completions decode together.  ``threads`` of
+    the engine's process, on a CPU.
+    """
+
+    dtype: str
+    kv_cache_gib: float
+    block_size: int
+    max_batch_rows: int
+    threads: int
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"engine.dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
+        if self.kv_cache_gib <= 0:
+            raise ValueError(f"engine.kv_cache_gib must be above 0, got {self.kv_cache_gib}")
+        for name in ("block_size", "max_batch_rows", "threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"engine.{name} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return DTYPES[self.dtype]
+
+
+def check_cache(policy: str, config: PretrainedConfig, settings: VllmSettings) -> None:
+    """Raise ``ValueError``, saying how much is needed, where the cache cannot hold one sequence of full length."""
+    blocks = -(-config.max_position_embeddings // settings.block_size)
+    needed = blocks * settings.block_size * token_bytes(config, settings.torch_dtype)
+    if needed > settings.kv_cache_gib * GIB:
+        raise ValueError(
+            f"engine.kv_cache_gib={settings.kv_cache_gib:g} is too little for policy '{policy}': one sequence of "
+            f"{config.max_position_embeddings} tokens, its context, needs {needed / GIB:.3g} GiB"
+        )
+
+
+def token_bytes(config: PretrainedConfig, dtype: torch.dtype) -> int:
+    """Bytes of keys and values that one token needs."""
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    return int(2 * config.num_hidden_layers * heads * head_width(config) * dtype.itemsize)
+
+
+def head_width(config: PretrainedConfig) -> int:
+    return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+
+
+def _check_heads(policy: str, config: PretrainedConfig) -> None:
+    """vLLM looks at the size of heads on a GPU alone; on a CPU its process would end at the first token."""
+    from vllm.platforms import current_platform
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    known = CPUAttentionBackend.get_supported_head_sizes()
+    if current_platform.is_cpu() and (width := head_width(config)) not in known:
+        raise UnsupportedModelError(
+            f"policy '{policy}': vLLM on a CPU does not run attention heads of {width}; it runs {known}"
+        )
+
+
+def folder() -> tempfile.TemporaryDirectory[str]:
+    """In shared memory, where there is such a thing; else on disk."""
+    return tempfile.TemporaryDirectory(
+        prefix="troupe-vllm-", dir=SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
+    )
+
+
+def start(
+    policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: VllmSettings, path: Path
+) -> Any:
+    """A running ``AsyncLLM`` with ``model``'s weights, by way of files in ``path``, which its process still reads.
+
+    Raises :class:`.support.UnsupportedModelError`, naming the policy, for a model that vLLM refuses, and
+    :class:`..base.EngineError` where its process does not start.
+    """
+    with _environment(settings):
+        from vllm.config import WeightTransferConfig
+        from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        from .transfer import NAME, register
+
+        _check_heads(policy, model.config)
+        register()
+        model.save_pretrained(path)
+        tokenizer.save_pretrained(path)
+        arguments = AsyncEngineArgs(
+            model=str(path),
+            dtype=settings.dtype,
+            max_model_len=model.config.max_position_embeddings,
+            max_num_seqs=settings.max_batch_rows,
+            max_num_batched_tokens=max(8192, settings.max_batch_rows),
+            kv_cache_memory_bytes=int(settings.kv_cache_gib * GIB),
+            block_size=settings.block_size,
+            enable_prefix_caching=True,
+            enforce_eager=True,
+            logprobs_mode="processed_logprobs",
+            generation_config="vllm",
+            weight_transfer_config=WeightTransferConfig(backend=NAME),
+            worker_extension_cls="troupe.rollout.vllm.worker.WorkerExtension",
+            distributed_executor_backend="uni",
+            use_tqdm_on_load=False,
+            disable_log_stats=True,
+        )
+        try:
+            config = arguments.create_engine_config()
+        except ValueError as error:  # vLLM's validation, in whose middle the reason stands
+            raise UnsupportedModelError(
+                f"policy '{policy}': vLLM does not run {type(model).__name__}: {error}"
+            ) from error
+        try:
+            engine = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+        except RuntimeError as error:
+            raise EngineError(
+                f"policy '{policy}': vLLM's process did not start; it says why above, on stderr: {error}"
+            ) from error
+    return engine
+
+
+@contextmanager
+def _environment(settings: VllmSettings) -> Iterator[None]:
+    """What the engine's process inherits; what was set by the user holds, but for threads."""
+    wanted = {
+        "VLLM_NO_USAGE_STATS": os.environ.get("VLLM_NO_USAGE_STATS", "1"),
+        "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
+        # One process for engine and model: vLLM's way to bind threads to cores would put all engines on the same ones.
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
+        "OMP_NUM_THREADS": str(settings.threads),
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ |= wanted
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,42 @@
+"""What Troupe adds to vLLM's worker, the process that holds the model.  vLLM imports this module there."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import sys
+from typing import Any
+
+from .digest import Digests, digests, held
+from .transfer import register
+
+PR_SET_PDEATHSIG = 1
+"""Of Linux' ``prctl``: the signal that a process gets when its parent has died."""
+
+
+class WorkerExtension:
+    """Mixed into vLLM's worker; called by ``collective_rpc``."""
+
+    model_runner: Any
+
+    def troupe_digests(self) -> Digests:
+        """The digest of every tensor that the model computes with, by its name in the checkpoint."""
+        model = self.model_runner.get_model()
+        return digests(held(model), self.model_runner.model_config.dtype)
+
+
+def _belong_to_the_learner() -> None:
+    """A Ctrl-C in the terminal is for the learner, which still needs its engine to end in good order; and nothing may
+    outlive a learner that was killed.
+    """
+    if multiprocessing.parent_process() is None:
+        return
+    os.setpgid(0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+register()
+_belong_to_the_learner()

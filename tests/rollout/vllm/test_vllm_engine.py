@@ -1,0 +1,299 @@
+"""The vLLM engine on a CPU against plain ``transformers``: what it samples, and that its weights are the learner's.
+
+One engine serves all tests, since it takes long to start; each test that changes its weights loads others afterwards.
+"""
+
+import asyncio
+import copy
+import multiprocessing
+import os
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from troupe.experience import Completion, Request, Sampling
+from troupe.rollout.lockstep import hold
+from troupe.rollout.support import UnsupportedModelError
+from troupe.rollout.torch_engine import EngineClosedError
+from troupe.rollout.vllm.digest import WeightsMismatchError
+from troupe.rollout.vllm.engine import VllmEngine
+
+pytestmark = [
+    pytest.mark.vllm,
+    pytest.mark.asyncio(loop_scope="module"),
+    pytest.mark.filterwarnings("ignore"),  # vLLM warns of its own affairs
+]
+
+Build = Callable[..., Qwen3ForCausalLM]
+Logprobs = Callable[..., Tensor]
+POLICY = "plan"
+PROMPT = tuple(range(10, 50))
+EXACT = {"atol": 1e-4, "rtol": 0.0}  # float32 against float32
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def engine(build: Build, digits: PreTrainedTokenizerFast) -> AsyncIterator[VllmEngine]:
+    running = VllmEngine({POLICY: build()}, digits, kv_cache_gib=0.05, max_batch_rows=64, lockstep=False)
+    yield running
+    await running.close()
+    assert not multiprocessing.active_children()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def base(engine: VllmEngine, build: Build) -> Qwen3ForCausalLM:
+    """The weights that the engine has at a test's start."""
+    model = build()
+    await engine.load(POLICY, model.state_dict(), 0)
+    return model
+
+
+@pytest.fixture
+def transfer() -> Any:
+    """Imports vLLM, which warns."""
+    from troupe.rollout.vllm import transfer
+
+    return transfer
+
+
+def request(n: int = 1, seed: int = 1, prompt: tuple[int, ...] = PROMPT, key: int = 0, **sampling: Any) -> Request:
+    return Request(POLICY, prompt, n, Sampling(**{"max_tokens": 12} | sampling), seed, (key,))
+
+
+def agree(model: Qwen3ForCausalLM, plain: Logprobs, found: list[Completion], temperature: float = 1.0) -> None:
+    for completion in found:
+        expected = plain(model, PROMPT, completion.token_ids, temperature)
+        torch.testing.assert_close(torch.tensor(completion.logprobs), expected, **EXACT)
+
+
+async def test_logprobs_are_the_models_at_the_start_and_after_three_updates(
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, plain_logprobs: Logprobs
+) -> None:
+    agree(base, plain_logprobs, await engine.generate(request(4)))
+    for version in (1, 2, 3):
+        learner = grown(base, version)
+        measured = await engine.load(POLICY, learner.state_dict(), version)
+        assert 0 <= measured["canary_nats"] < 1e-4
+        found = await engine.generate(request(4, seed=version))
+        assert {completion.version for completion in found} == {version}
+        agree(learner, plain_logprobs, found)
+
+
+async def test_one_prompt_has_n_different_completions_and_is_read_once(
+    engine: VllmEngine, base: Qwen3ForCausalLM
+) -> None:
+    found = await engine.generate(request(8, max_tokens=20))
+    assert len({completion.token_ids for completion in found}) == 8
+    again = await engine.server.sing([PROMPT], engine.vocabulary)
+    assert again[0].remembered == 32  # the prompt's whole blocks
+
+
+async def test_a_seed_fixes_the_draws_whatever_shares_the_batch(engine: VllmEngine, base: Qwen3ForCausalLM) -> None:
+    alone = await engine.generate(request(3, seed=7))
+    company = [request(2, seed=seed, prompt=PROMPT[: 5 + seed]) for seed in range(20, 30)]
+    shared, *_ = await asyncio.gather(engine.generate(request(3, seed=7)), *map(engine.generate, company))
+    other = await engine.generate(request(3, seed=8))
+    assert [c.token_ids for c in alone] == [c.token_ids for c in shared] != [c.token_ids for c in other]
+
+
+async def test_logprobs_are_those_of_the_distribution_sampled_from(
+    engine: VllmEngine, base: Qwen3ForCausalLM, plain_logprobs: Logprobs
+) -> None:
+    agree(base, plain_logprobs, await engine.generate(request(4, temperature=0.5)), temperature=0.5)
+    [certain] = await engine.generate(request(top_k=1))
+    assert certain.logprobs == (0.0,) * 12
+    [greedy] = await engine.generate(request(temperature=0.0))
+    assert greedy.token_ids == certain.token_ids and greedy.logprobs == certain.logprobs
+
+
+async def test_a_stop_string_ends_a_completion_and_is_no_text(
+    engine: VllmEngine, base: Qwen3ForCausalLM, digits: PreTrainedTokenizerFast
+) -> None:
+    [whole] = await engine.generate(request())
+    words = whole.text.split()
+    [cut] = await engine.generate(request(stop=(f"{words[4]} ", "never")))
+    first = words.index(words[4])
+    assert cut.finish_reason == "stop" and cut.text.split() == words[:first]
+    assert cut.token_ids == whole.token_ids[: len(cut.token_ids)] and len(cut.token_ids) <= first + 2
+
+
+async def test_the_end_of_sequence_ends_a_completion(
+    engine: VllmEngine, base: Qwen3ForCausalLM, digits: PreTrainedTokenizerFast
+) -> None:
+    with torch.no_grad():  # an output that always says <eos>, whatever the input embedding
+        base.model.norm.weight.fill_(0.0)
+        await engine.load(POLICY, base.state_dict(), 1)
+    found = await engine.generate(request(64, max_tokens=200, seed=3))  # uniform over the vocabulary
+    ended = [completion for completion in found if completion.finish_reason == "stop"]
+    assert ended
+    for completion in ended:
+        assert completion.token_ids.count(digits.eos_token_id) == 1
+        assert completion.token_ids[-1] == digits.eos_token_id
+        assert completion.text == digits.decode(list(completion.token_ids[:-1]), skip_special_tokens=True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (request(prompt=()), "the prompt is empty"),
+        (request(0), "n must be at least 1, got 0"),
+        (request(prompt=PROMPT * 6, max_tokens=17), "240 tokens and max_tokens = 17 exceed the context of 256"),
+        (request(prompt=(4, 64)), "outside of the vocabulary of 64"),
+        (request(temperature=0.001), "vLLM raises a temperature below 0.01"),
+        (Request("tool", PROMPT, 1, Sampling(), 0), "no policy 'tool' in this engine; it has plan"),
+    ],
+    ids=["empty", "n", "context", "vocabulary", "temperature", "policy"],
+)
+async def test_what_cannot_be_served_is_refused(engine: VllmEngine, wrong: Request, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        await engine.generate(wrong)
+
+
+async def test_a_prompt_may_fill_the_context_together_with_its_answer(
+    engine: VllmEngine, base: Qwen3ForCausalLM
+) -> None:
+    [found] = await engine.generate(request(prompt=PROMPT * 6, max_tokens=16))
+    assert len(found.token_ids) <= 16
+
+
+async def test_a_caller_that_goes_away_and_a_deadline_leave_the_engine_free(
+    engine: VllmEngine, base: Qwen3ForCausalLM
+) -> None:
+    asked = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
+    await asyncio.sleep(0.05)
+    asked.cancel()
+    late = Request(POLICY, PROMPT, 8, Sampling(max_tokens=200), 0, (9,), deadline=0.0)
+    with pytest.raises(TimeoutError, match=r"policy 'plan', request \(9,\)"):
+        await engine.generate(late)
+    await engine.load(POLICY, base.state_dict(), 1)  # waits for whatever is under way
+    assert not engine._serving
+    assert len(await engine.generate(request())) == 1
+
+
+async def test_asleep_it_serves_nothing(engine: VllmEngine, base: Qwen3ForCausalLM) -> None:
+    await engine.sleep()
+    with pytest.raises(RuntimeError, match="asleep"):
+        await engine.generate(request())
+    await engine.wake()
+    assert await engine.generate(request())
+
+
+async def test_lockstep_repeats_itself_bit_for_bit(
+    engine: VllmEngine, base: Qwen3ForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "lockstep", True)
+    requests = [request(3, seed=i, prompt=PROMPT[: 9 + i], key=i) for i in range(12)]
+
+    async def play(order: list[Request]) -> list[list[Completion]]:
+        await engine.load(POLICY, base.state_dict(), 1)
+        found = await asyncio.gather(*map(engine.generate, order))
+        return [completions for _, completions in sorted(zip([r.key for r in order], found, strict=True))]
+
+    assert await play(requests) == await play(requests[::-1])
+    with hold(), pytest.raises(RuntimeError, match="inside hold"):
+        await engine.generate(requests[0])
+
+
+# ---- mutations: what must stop a run ------------------------------------------------------------------------------
+
+
+async def test_a_tensor_that_was_not_sent_stops_the_run(
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner, skipped = grown(base, 1), "model.layers.1.post_attention_layernorm.weight"
+    whole = transfer.parts
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            transfer, "parts", lambda weights, *rest: whole({k: v for k, v in weights.items() if k != skipped}, *rest)
+        )
+        with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*: {skipped} differ$"):
+            await engine.load(POLICY, learner.state_dict(), 1)
+    with pytest.raises(WeightsMismatchError, match=skipped):
+        await engine.generate(request())
+
+
+@pytest.mark.parametrize("name", ["model.layers.0.self_attn.k_proj.weight", "model.embed_tokens.weight"])
+async def test_a_tensor_that_arrives_otherwise_stops_the_run(
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    learner, whole = grown(base, 1), transfer.parts
+
+    def altered(weights: dict[str, Tensor], *rest: Any) -> Any:
+        other = weights[name].clone()
+        other[-1, -1] *= 1.001
+        return whole(weights | {name: other}, *rest)
+
+    monkeypatch.setattr(transfer, "parts", altered)
+    with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*{name}.*differ$"):
+        await engine.load(POLICY, learner.state_dict(), 1)
+
+
+async def test_a_cache_of_prefixes_that_is_kept_stops_the_run(
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forget() -> None:
+        pass
+
+    monkeypatch.setattr(engine.server, "forget", forget)
+    with pytest.raises(WeightsMismatchError, match=r"policy 'plan', version 1: .*of prefixes still holds \d+ tok"):
+        await engine.load(POLICY, grown(base, 1).state_dict(), 1)
+
+
+async def test_a_canary_that_is_heard_otherwise_stops_the_run(
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights that agree are not all: were the digests blind, the log-probs would tell."""
+    monkeypatch.setattr("troupe.rollout.vllm.engine.compare", lambda *_: None)
+    monkeypatch.setattr(transfer, "parts", lambda *_: iter(()))
+    with pytest.raises(WeightsMismatchError, match=r"policy 'plan', version 1: .*nats on fixed.*canary_nats=0.01"):
+        await engine.load(POLICY, grown(base, 1).state_dict(), 1)
+
+
+async def test_weights_that_do_not_fit_change_nothing(
+    engine: VllmEngine, base: Qwen3ForCausalLM, plain_logprobs: Logprobs
+) -> None:
+    wrong = dict(base.state_dict())
+    del wrong["model.norm.weight"]
+    with pytest.raises(ValueError, match=r"policy 'plan'.*missing: model\.norm\.weight"):
+        await engine.load(POLICY, wrong, 1)
+    agree(base, plain_logprobs, await engine.generate(request(2)))
+    assert engine.version == 0
+
+
+# ---- models and ends ----------------------------------------------------------------------------------------------
+
+
+async def test_heads_that_the_cpu_cannot_run_are_refused(build: Build, digits: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"policy 'plan'.*attention heads of 16; it runs \[32, "):
+        VllmEngine({POLICY: build(head_dim=16)}, digits)
+
+
+async def test_a_model_that_vllm_does_not_know_is_refused(build: Build, digits: PreTrainedTokenizerFast) -> None:
+    model = build()
+    model.config.architectures, model.config.model_type = ["StrangeForCausalLM"], "qwen3"
+    strange = copy.deepcopy(model)
+    strange.__class__ = type("StrangeForCausalLM", (Qwen3ForCausalLM,), {})
+    with pytest.raises(UnsupportedModelError, match=r"policy 'plan': vLLM does not run StrangeForCausalLM"):
+        VllmEngine({POLICY: strange}, digits, kv_cache_gib=0.05)
+
+
+async def test_z_a_process_that_dies_is_told_and_closing_leaves_none(
+    engine: VllmEngine, base: Qwen3ForCausalLM
+) -> None:
+    """Last, since it ends the engine."""
+    [process] = multiprocessing.active_children()
+    asked = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
+    await asyncio.sleep(0.05)
+    os.kill(process.pid, 9)
+    with pytest.raises(RuntimeError, match="policy 'plan': vLLM's process has ended"):
+        await asked
+    folder = engine.server._folder.name
+    await engine.close()
+    await engine.close()
+    assert not os.path.exists(folder)
+    with pytest.raises(EngineClosedError):
+        await engine.generate(request())
