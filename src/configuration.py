@@ -202,12 +202,13 @@ def check_overridden(name: str, arguments: Sequence[str]) -> None:
         argument for argument in arguments if "=" in argument and not argument.startswith(("-", "+", "~", "hydra"))
     ]
     groups = [word for word in words if choices(word.partition("=")[0])]
-    if any("," in word for word in groups):
+    keys = [word.partition("=")[0] for word in words if word not in groups]
+    if not keys or any("," in word for word in groups):
         return
     with initialize_config_module("troupe.configs", version_base="1.3"):
         composed: Any = OmegaConf.to_container(compose(name, overrides=groups))
     known = {key for leaf, _ in flat(composed) for key in accumulate(leaf.split("."), "{}.{}".format)}
-    for key in (word.partition("=")[0] for word in words if word not in groups):
+    for key in keys:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1, 0.4)
             raise ConfigError(

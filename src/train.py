@@ -48,7 +48,7 @@ def _plain(cfg: DictConfig) -> dict[str, Any]:
 
 def show_plan(cfg: DictConfig) -> None:
     """Check ``cfg`` and print what the run would do; nothing is written.  Raises as :func:`build` does."""
-    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
+    config = _plain(cfg)
     parts = parts_of(config, OmegaConf.to_yaml(cfg, resolve=False))
     warn(parts)
     console = Console()

@@ -18,11 +18,12 @@ from functools import cache
 from hashlib import blake2b
 from itertools import combinations
 from random import Random
-from typing import Self, get_args
+from typing import Self
 
 from ..experience import Message, Split, Task
 from .base import Skill, StepResult, TeamEnv
 from .couplet_lines import FAMILIES, FAMILY, SUBJECTS, Half, compose, fit, read_line
+from .drawing import different
 from .grid import split_of
 
 FIRST, SECOND = "first", "second"
@@ -58,18 +59,7 @@ class Couplet(TeamEnv):
     # ---- tasks ----------------------------------------------------------------------------------------------------
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
-        if split not in get_args(Split):
-            raise ValueError(f"{self.name} has the splits {', '.join(get_args(Split))}, not {split}")
-        rng = Random(f"{self.name}/{split}/{seed}")
-        found: dict[str, Task] = {}
-        fruitless = 0
-        while len(found) < count:
-            task = self._draw(split, rng)
-            fruitless = fruitless + 1 if task.task_id in found else 0
-            found.setdefault(task.task_id, task)
-            if fruitless > 1000:  # in a row
-                raise ValueError(f"{self.name}: found only {len(found)} of {count} different {split} tasks")
-        return list(found.values())
+        return different(self.name, split, count, seed, lambda rng: self._draw(split, rng), patience=1000)
 
     def _draw(self, split: Split, rng: Random) -> Task:
         """A couplet is known by what the two poets are given, whoever writes which line."""

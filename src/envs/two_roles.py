@@ -19,10 +19,11 @@ from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 from ..experience import Message, Split, Task
 from .base import Skill, StepResult, TeamEnv
+from .drawing import different
 from .grid import MOVES, OPPOSITE, Plan, parse_plan
 
 TOOL, PLAN, SOLO = "tool", "plan", "solo"
@@ -155,21 +156,7 @@ class TwoRoleWorld(TeamEnv):
     # ---- the contract ---------------------------------------------------------------------------------------------
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
-        if split not in get_args(Split):
-            raise ValueError(f"{self.name} has the splits {', '.join(get_args(Split))}, not {split}")
-        rng = Random(f"{self.name}/{split}/{seed}")
-        found: dict[str, Task] = {}
-        fruitless = 0
-        while len(found) < count:
-            task = self._draw(rng)
-            if task is None or task.split != split or task.task_id in found:
-                fruitless += 1
-                if fruitless > 20_000:  # in a row
-                    raise ValueError(f"{self.name}: found only {len(found)} of {count} different {split} tasks")
-                continue
-            found[task.task_id] = task
-            fruitless = 0
-        return list(found.values())
+        return different(self.name, split, count, seed, self._draw, patience=20_000)
 
     def reset(self, task: Task) -> None:
         self._start(task)

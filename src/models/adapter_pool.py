@@ -21,7 +21,7 @@ from . import adapters
 from .adapters import AdapterError
 from .group_view import GroupView, joined
 from .learner import Learner, Terms
-from .policy import token_logprobs, token_scores
+from .policy import judged, token_logprobs, token_scores
 from .pool import Backbone, Batches
 from .ranks import Ranks
 
@@ -48,17 +48,8 @@ class AdapterModule(L.LightningModule):
         terms, base = self.terms[policy], self.model.get_base_model()
         reference = self._reference_logprobs(batch, terms) if terms.objective.kl else None
         adapters.activate(self.model, policy)
-        logprobs, entropies = token_scores(base, batch, terms.temperature, entropy=terms.objective.entropy > 0)
-        return terms.objective(
-            logprobs,
-            logprobs.detach() if old_logprobs is None else old_logprobs,
-            batch.behaviour_logprobs,
-            batch.advantages,
-            batch.weights,
-            batch.mask,
-            reference,
-            entropies,
-        )
+        scores = token_scores(base, batch, terms.temperature, entropy=terms.objective.entropy > 0)
+        return judged(terms.objective, batch, scores, old_logprobs, reference)
 
     @torch.no_grad()
     def _reference_logprobs(self, batch: TokenBatch, terms: Terms) -> Tensor:

@@ -60,17 +60,8 @@ class PolicyModule(L.LightningModule):
 
         ``old_logprobs`` (B, C) are the learner's at the update's start; None says that these are the present ones.
         """
-        logprobs, entropies = token_scores(self.model, batch, self.temperature, entropy=self.objective.entropy > 0)
-        return self.objective(
-            logprobs,
-            logprobs.detach() if old_logprobs is None else old_logprobs,
-            batch.behaviour_logprobs,
-            batch.advantages,
-            batch.weights,
-            batch.mask,
-            self._reference_logprobs(batch),
-            entropies,
-        )
+        scores = token_scores(self.model, batch, self.temperature, entropy=self.objective.entropy > 0)
+        return judged(self.objective, batch, scores, old_logprobs, self._reference_logprobs(batch))
 
     @torch.no_grad()
     def _reference_logprobs(self, batch: TokenBatch) -> Tensor | None:
@@ -84,6 +75,30 @@ class PolicyModule(L.LightningModule):
 def token_logprobs(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Tensor:
     """(B, C), nats: log-probability, at ``temperature``, of each completion token; 0 where ``mask`` is False."""
     return token_scores(model, batch, temperature, entropy=False)[0]
+
+
+def judged(
+    objective: Objective,
+    batch: TokenBatch,
+    scores: tuple[Tensor, Tensor | None],
+    old_logprobs: Tensor | None,
+    reference: Tensor | None,
+) -> ObjectiveOutput:
+    """``objective`` on a micro-batch with these :func:`token_scores`; ``old_logprobs`` and ``reference`` are (B, C).
+
+    None for ``old_logprobs``: they are the present ones.
+    """
+    logprobs, entropies = scores
+    return objective(
+        logprobs,
+        logprobs.detach() if old_logprobs is None else old_logprobs,
+        batch.behaviour_logprobs,
+        batch.advantages,
+        batch.weights,
+        batch.mask,
+        reference,
+        entropies,
+    )
 
 
 def token_scores(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
@@ -47,6 +49,19 @@ class EngineError(RuntimeError):
     """An engine that cannot go on: nothing it would say may be trained on.  The message names the policy."""
 
 
+class EpisodeSampler(ABC):
+    """A sampler of one episode a task, all played side by side."""
+
+    async def collect(
+        self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
+    ) -> list[Episode]:
+        """See :class:`Sampler`."""
+        return list(await asyncio.gather(*(self._play(world, task, voices, seed) for task in tasks)))
+
+    @abstractmethod
+    async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> Episode: ...
+
+
 def longest(world: TeamEnv) -> list[tuple[str, ...]]:
     """Who acts at each step of an episode that goes on for the whole horizon."""
     env = world.fork()
@@ -61,6 +76,10 @@ def checked_resample(rounds: int) -> int:
     if rounds < 0:
         raise ValueError(f"algorithm.sampler.resample must be >= 0, got {rounds}")
     return rounds
+
+
+class EngineClosedError(RuntimeError):
+    """The engine was closed before or while it served a request."""
 
 
 @runtime_checkable

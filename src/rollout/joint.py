@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..envs.base import TeamEnv
 from ..experience import Episode, Task
-from .base import Topology, checked_resample, longest
+from .base import EpisodeSampler, Topology, checked_resample, longest
 from .joint_tree import Grower, Growth, Joint, Rules, written
 from .rewards import RewardMix
 from .voice import Voice
@@ -17,7 +16,7 @@ LARGEST = 5_000
 """Joint actions of one task, at the most."""
 
 
-class JointSampler:
+class JointSampler(EpisodeSampler):
     """Every acting agent answers its own prompt K times; joint actions of these answers are tried on forks.
 
     ``joint=aligned`` tries K joint actions, candidate c of every agent in joint action c; ``cross`` all K^n
@@ -53,8 +52,8 @@ class JointSampler:
     def check(self, world: TeamEnv) -> None:
         """Raise ``ValueError`` where a task's full tree could have more than ``LARGEST`` joint actions."""
         steps = longest(world)
-        width = len(self.rules.picks(len(steps[0])))
-        size = sum(width * branches for branches in self._branches(world))
+        width = self._width(steps)
+        size = sum(width * branches for branches in self._branches(steps))
         if size > LARGEST:
             raise ValueError(
                 f"algorithm.sampler: a task's tree of {len(steps)} steps, with {width} joint actions at each node, may "
@@ -62,23 +61,20 @@ class JointSampler:
                 f"env.horizon={world.horizon}, or give algorithm.sampler.tree=best"
             )
 
-    def _branches(self, world: TeamEnv) -> list[int]:
+    def _width(self, steps: Sequence[tuple[str, ...]]) -> int:
+        """Joint actions at a node."""
+        return len(self.rules.picks(len(steps[0])))
+
+    def _branches(self, steps: Sequence[tuple[str, ...]]) -> list[int]:
         """How many branches of a tree each step may be taken on."""
-        steps = longest(world)
-        width = len(self.rules.picks(len(steps[0])))
-        return [width**depth if self.rules.tree == "full" else 1 for depth in range(len(steps))]
+        return [self._width(steps) ** depth if self.rules.tree == "full" else 1 for depth in range(len(steps))]
 
     def most(self, world: TeamEnv) -> Mapping[str, int]:
         count: Counter[str] = Counter()
-        for acting, branches in zip(longest(world), self._branches(world), strict=True):
+        steps = longest(world)
+        for acting, branches in zip(steps, self._branches(steps), strict=True):
             count.update(dict.fromkeys(acting, self.k * branches))
         return count
-
-    async def collect(
-        self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
-    ) -> list[Episode]:
-        """One tree of joint actions a task, all played side by side.  ``seed`` fixes every draw."""
-        return list(await asyncio.gather(*(self._play(world, task, voices, seed) for task in tasks)))
 
     async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> Episode:
         env = world.fork()

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from ..envs.base import StepResult, TeamEnv
 from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from .base import Topology, checked_resample, longest
+from .base import EpisodeSampler, Topology, checked_resample, longest
 from .rewards import RewardMix
 from .seeds import derive
 from .voice import Voice
@@ -31,7 +31,7 @@ class Moment:
     """The team's reward, where the step ended a turn; else 0."""
 
 
-class ReplaySampler:
+class ReplaySampler(EpisodeSampler):
     """One episode a task, the main line; at each of its messages, K - 1 alternatives from the same prompt, each played
     on to the end of an episode of its own.
 
@@ -74,12 +74,6 @@ class ReplaySampler:
             for later in steps[index + 1 :]:
                 count.update(dict.fromkeys(later, played_on))
         return count
-
-    async def collect(
-        self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
-    ) -> list[Episode]:
-        """One episode a task, all played side by side.  ``seed`` fixes every draw."""
-        return list(await asyncio.gather(*(self._play(world, task, voices, seed) for task in tasks)))
 
     async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> Episode:
         env = world.fork()

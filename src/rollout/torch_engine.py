@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -14,15 +13,13 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..experience import Completion, Request
+from .base import EngineClosedError
 from .decoding import Decoder, Job
 from .forward import Forward
 from .lockstep import held, rounds
 from .lora import Adapted, Adapter
+from .requests import check_prompt, in_time, label, order
 from .support import prepare
-
-
-class EngineClosedError(RuntimeError):
-    """The engine was closed before or while it served a request."""
 
 
 class TorchEngine:
@@ -92,13 +89,7 @@ class TorchEngine:
         future.add_done_callback(self._outstanding.discard)
         self._arrived.append(Job(request, lambda done: _tell(loop, resolve, done), future.done))
         self._ask()
-        if request.deadline is None:
-            return await future
-        try:
-            async with asyncio.timeout(request.deadline - time.monotonic()):
-                return await future
-        except TimeoutError as error:
-            raise TimeoutError(f"policy '{request.policy}', request {request.key}: the deadline has passed") from error
+        return await in_time(request, future)
 
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Copy ``weights`` into ``policy``'s model, in the model's dtype, once no completion is under way.
@@ -164,7 +155,7 @@ class TorchEngine:
         """Serve all that waits; a failure goes to every caller."""
         async with self._idle:
             if self.lockstep:
-                self._queue.extend(sorted(self._arrived, key=_order))
+                self._queue.extend(sorted(self._arrived, key=lambda job: order(job.request)))
                 self._arrived.clear()
             try:
                 await asyncio.get_running_loop().run_in_executor(self._worker, self._drain)
@@ -235,21 +226,12 @@ class TorchEngine:
 
     def _check(self, request: Request) -> None:
         config = self._decoder(request.policy).model.config
-        length, new = len(request.prompt_ids), request.sampling.max_tokens
-        context = getattr(config, "max_position_embeddings", None)
-        name = f"policy '{request.policy}', request {request.key}"
-        if not length:
-            raise ValueError(f"{name}: the prompt is empty")
+        check_prompt(request, getattr(config, "max_position_embeddings", None), config.vocab_size)
         if not 1 <= request.n <= self.max_batch_rows:
             raise ValueError(
-                f"{name}: n must be between 1 and engine.max_batch_rows = {self.max_batch_rows}, got {request.n}"
+                f"{label(request)}: n must be between 1 and engine.max_batch_rows = {self.max_batch_rows}, "
+                f"got {request.n}"
             )
-        if context is not None and length + new > context:
-            raise ValueError(
-                f"{name}: a prompt of {length} tokens and max_tokens = {new} exceed the context of {context} tokens"
-            )
-        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < config.vocab_size:
-            raise ValueError(f"{name}: a prompt token is outside of the vocabulary of {config.vocab_size}")
 
 
 def _decoders(
@@ -265,12 +247,6 @@ def _decoders(
         adapter = Adapter(policy, given) if isinstance(given, Adapted) else None
         decoders[policy] = Decoder(policy, model, forwards[id(model)], tokenizer, _eos(model, tokenizer), adapter)
     return decoders
-
-
-def _order(job: Job) -> tuple[object, ...]:
-    """Sorts by key, whatever its parts' types are, then by what else tells requests apart."""
-    key = tuple((type(part).__name__, part) for part in job.request.key)
-    return key, job.request.policy, job.request.seed, job.request.prompt_ids
 
 
 def _tell(

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from ..envs.base import StepResult, TeamEnv
 from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from .base import Topology, checked_resample, longest
+from .base import EpisodeSampler, Topology, checked_resample, longest
 from .rewards import RewardMix
 from .seeds import derive
 from .voice import Voice
@@ -19,7 +19,7 @@ from .voice import Voice
 Continuation = Literal["greedy", "sampled"]
 
 
-class TreeSampler:
+class TreeSampler(EpisodeSampler):
     """At every (agent, turn), K candidates from ONE prompt, each tried on its own fork of the world; the candidate with
     the highest mixed reward (see :class:`.rewards.RewardMix`) continues (ties by the run's seed).
 
@@ -77,12 +77,6 @@ class TreeSampler:
             if self.lookahead and acting[-1] != world.agents[-1]:  # what ends a turn acts on the world
                 count.update(dict.fromkeys(following, width))
         return count
-
-    async def collect(
-        self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
-    ) -> list[Episode]:
-        """One episode tree a task, all played side by side.  ``seed`` fixes every draw."""
-        return list(await asyncio.gather(*(self._play(world, task, voices, seed) for task in tasks)))
 
     async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> Episode:
         env = world.fork()

@@ -32,14 +32,14 @@ from transformers import (
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.rollout import decoding
-from troupe.rollout.base import Engine
+from troupe.rollout.base import Engine, EngineClosedError
 from troupe.rollout.decoding import _chunks, _group_width
 from troupe.rollout.forward import FusedForward, ModuleForward
 from troupe.rollout.lockstep import hold
 from troupe.rollout.sampling import Knobs, distribution, draw, uniforms
 from troupe.rollout.shared_prompt import moves
 from troupe.rollout.support import UnsupportedModelError
-from troupe.rollout.torch_engine import EngineClosedError, TorchEngine
+from troupe.rollout.torch_engine import TorchEngine
 
 VOCABULARY, EOS = 40, 1
 SIZE = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,

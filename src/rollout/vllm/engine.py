@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...experience import Completion, Request
+from ..base import EngineClosedError
 from ..lockstep import held, rounds
 from ..lora import Adapted
-from ..torch_engine import EngineClosedError
+from ..requests import check_prompt, in_time, label, order
 from . import canary
 from .digest import WeightsMismatchError, compare, digests
 from .launch import VllmSettings, check_cache
@@ -38,6 +39,16 @@ class Waiting:
     def fail(self, error: BaseException) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+
+
+@contextmanager
+def told(waiting: Iterable[Waiting]) -> Iterator[None]:
+    """Who waits gets the error that ends what stands inside, and it goes no further."""
+    try:
+        yield
+    except Exception as error:  # whatever it is, nobody may wait for ever
+        for each in waiting:
+            each.fail(error)
 
 
 class VllmEngine:
@@ -99,7 +110,7 @@ class VllmEngine:
         Raises ``ValueError`` for another policy, an empty prompt, ``n < 1``, a token outside of the vocabulary, a
         temperature that vLLM would change and a prompt that the context cannot hold together with ``max_tokens``;
         ``TimeoutError`` past the deadline; :class:`.replies.ReplyMismatchError`; :class:`.digest.WeightsMismatchError`;
-        :class:`..torch_engine.EngineClosedError`; ``RuntimeError`` while asleep or inside :func:`..lockstep.hold`.
+        :class:`..base.EngineClosedError`; ``RuntimeError`` while asleep or inside :func:`..lockstep.hold`.
         """
         self._check_open("generate")
         if self._asleep:
@@ -116,13 +127,7 @@ class VllmEngine:
         else:
             self._joining.add(task := asyncio.create_task(self._join(waiting)))
             task.add_done_callback(self._joining.discard)
-        if request.deadline is None:
-            return await waiting.future
-        try:
-            async with asyncio.timeout(request.deadline - time.monotonic()):
-                return await waiting.future
-        except TimeoutError as error:
-            raise TimeoutError(f"policy '{request.policy}', request {request.key}: the deadline has passed") from error
+        return await in_time(request, waiting.future)
 
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Replace the weights once no completion is under way, and prove it; requests wait meanwhile.
@@ -167,8 +172,8 @@ class VllmEngine:
 
     async def play_round(self) -> None:
         """Serve all that waits; a failure goes to every caller."""
-        arrived, self._arrived = sorted(self._arrived, key=_order), []
-        try:
+        arrived, self._arrived = sorted(self._arrived, key=lambda waiting: order(waiting.request)), []
+        with told(arrived):
             async with self._gate:
                 await self._prove()
                 async with self.server.gathering():
@@ -176,18 +181,13 @@ class VllmEngine:
                         await self._submit(waiting)
                 if self._serving:
                     await asyncio.wait(self._serving)
-        except Exception as error:  # whatever it is, nobody may wait for ever
-            for waiting in arrived:
-                waiting.fail(error)
 
     async def _join(self, waiting: Waiting) -> None:
         """Without lockstep: a request joins those under way."""
-        try:
+        with told([waiting]):
             async with self._gate:
                 await self._prove()
                 await self._submit(waiting)
-        except Exception as error:  # whatever it is, nobody may wait for ever
-            waiting.fail(error)
 
     async def _submit(self, waiting: Waiting) -> None:
         """Hand a request over; its answer is awaited in a task of its own."""
@@ -199,10 +199,8 @@ class VllmEngine:
         waiting.future.add_done_callback(lambda _: task.cancel())
 
     async def _land(self, waiting: Waiting, flight: Flight) -> None:
-        try:
+        with told([waiting]):
             waiting.resolve(await self.server.land(flight, self.version))
-        except Exception as error:  # whatever it is, nobody may wait for ever
-            waiting.fail(error)
 
     # ---- proof ------------------------------------------------------------------------------------------------------
 
@@ -247,25 +245,11 @@ class VllmEngine:
 
     def _check(self, request: Request) -> None:
         self._check_policy(request.policy)
-        length, new = len(request.prompt_ids), request.sampling.max_tokens
-        name = f"policy '{request.policy}', request {request.key}"
-        if not length:
-            raise ValueError(f"{name}: the prompt is empty")
+        check_prompt(request, self.context, self.vocabulary)
         if request.n < 1:
-            raise ValueError(f"{name}: n must be at least 1, got {request.n}")
-        if length + new > self.context:
-            raise ValueError(
-                f"{name}: a prompt of {length} tokens and max_tokens = {new} exceed the context of {self.context}"
-            )
-        if not 0 <= min(request.prompt_ids) <= max(request.prompt_ids) < self.vocabulary:
-            raise ValueError(f"{name}: a prompt token is outside of the vocabulary of {self.vocabulary}")
+            raise ValueError(f"{label(request)}: n must be at least 1, got {request.n}")
         if 0 < request.sampling.temperature < LEAST_TEMPERATURE:
             raise ValueError(
-                f"{name}: vLLM raises a temperature below {LEAST_TEMPERATURE} to it, got {request.sampling.temperature}"
+                f"{label(request)}: vLLM raises a temperature below {LEAST_TEMPERATURE} to it, "
+                f"got {request.sampling.temperature}"
             )
-
-
-def _order(waiting: Waiting) -> tuple[object, ...]:
-    """By key, whatever its parts' types are, then by what else tells requests apart."""
-    request = waiting.request
-    return tuple((type(part).__name__, part) for part in request.key), request.seed, request.prompt_ids

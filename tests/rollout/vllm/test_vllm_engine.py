@@ -17,9 +17,9 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.experience import Completion, Request, Sampling
+from troupe.rollout.base import EngineClosedError
 from troupe.rollout.lockstep import hold
 from troupe.rollout.support import UnsupportedModelError
-from troupe.rollout.torch_engine import EngineClosedError
 from troupe.rollout.vllm.digest import WeightsMismatchError
 from troupe.rollout.vllm.engine import VllmEngine
 
