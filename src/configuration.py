@@ -21,7 +21,10 @@ from omegaconf import OmegaConf
 
 from .reports.fingerprint import flat
 
-RUN = "env algorithm policies team engine strategy scale loop logger name seed run_dir resume dry_run threads"
+RUN = (
+    "env algorithm policies team engine strategy scale loop logger name seed run_dir resume dry_run threads "
+    "allow_unsafe_execution"
+)
 
 READ = {
     "": RUN.split(),
@@ -37,7 +40,7 @@ TUNINGS = {
 }
 """What ``policies.NAME.tuning`` may be, with the keys of such a policy that must be there, and those that may be."""
 
-FREE = "loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run".split()
+FREE = "loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split()
 """What may differ when a run is continued, with whatever lies below these keys."""
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 
 from .assembly import set_threads
 from .configuration import ConfigError, call, check_choices, check_keys, check_overridden, fail
+from .envs.base import WorldFailure
 from .examination.examine import Outcome, conditions, examine, identities
 from .examination.lineup import Run
 from .examination.questions import Questions
@@ -28,6 +29,7 @@ from .reports import evaluations
 from .reports.evaluations import Evaluation
 from .reports.tables import evaluation_table, progress_bar, show
 from .rollout.voice import PromptError
+from .sandbox import SandboxUnavailable
 
 OPEN = ("world", "agents", "echo", "swap")
 """Keys under which a user names keys of their own."""
@@ -153,7 +155,7 @@ def _hydra_main(cfg: DictConfig) -> None:
         run(cfg)
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was written")
-    except (ValueError, BaseModelError, PromptError, OmegaConfBaseException) as error:
+    except (ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, OmegaConfBaseException) as error:
         fail(error)
 
 

@@ -6,7 +6,6 @@ for an agent to ask what it contributes.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 from .envs.base import TeamEnv
 from .experience import Task
 from .reports.statistics import bootstrap_interval, pass_at_k, wilson
+from .rollout.playing import act, together
 from .rollout.seeds import derive
 from .rollout.voice import Voice
 
@@ -94,7 +94,7 @@ async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: 
         said = {agent: await speakers[agent].say(world, agent, task, heard, seed) for agent in acting}
         texts = {agent: utterance.text for agent, utterance in said.items()}
         seen = {agent: world.observe(agent)[-1]["content"] for agent in acting}
-        step = await world.step(texts)
+        step = await act(world, texts)
         heard.update(texts)
         for agent, utterance in said.items():
             result.messages.append(
@@ -118,14 +118,17 @@ async def evaluate(
     seed: int,
     played: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
-    """One episode a task, side by side, in the order of ``tasks``; ``played`` hears of each as it ends."""
+    """One episode a task, side by side, in the order of ``tasks``; ``played`` hears of each as it ends.
+
+    Raises :class:`.envs.base.WorldFailure` where the world fails: success over the others would be of other tasks.
+    """
 
     async def one(task: Task) -> Result:
         result = await play(env, task, speakers, seed)
         played(result)
         return result
 
-    return list(await asyncio.gather(*(one(task) for task in tasks)))
+    return await together(*(one(task) for task in tasks))
 
 
 def summarise(results: Sequence[Result]) -> dict[str, Any]:

@@ -183,6 +183,8 @@ class Episode:
     """(Tokens of the prompt, completion) of what was sampled to judge a candidate: not learnt from, but it costs."""
     chosen: bool = False
     """Whether branches went on because of their rewards: then the outcomes are better than the policies' own."""
+    failure: str | None = None
+    """Why the episode was lost, where the world failed: it has no nodes then."""
 
     @property
     def name(self) -> str:

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from transformers import PreTrainedTokenizerBase
 
 from .algorithms.base import CreditRule
-from .envs.base import TeamEnv
+from .envs.base import TeamEnv, WorldFailure
 from .evaluation import PolicySpeaker, evaluate, summarise
 from .experience import Episode, Split, Task
 from .models.checkpoint_folder import CheckpointFolder
@@ -118,6 +118,7 @@ class TrainLoop:
         at, started = self.progress, time.perf_counter() - self.progress.wall_s
         status = "failed"
         try:
+            at.summary |= _prefixed("world", await self.world.open())
             if "eval_before/success" not in at.summary:
                 at.summary |= _prefixed("eval_before", await self.play("test", "before training"))
                 self.directory.summary(at.summary)
@@ -147,6 +148,7 @@ class TrainLoop:
                 self.loggers.close()
                 for engine in set(self.team.engines.values()):
                     await engine.close()
+                await self.world.close()
         return summary
 
     async def advance(self) -> dict[str, Any]:
@@ -160,7 +162,7 @@ class TrainLoop:
         episodes = await self._sample(self.world.tasks("train", boards, seed), seed)
         for _ in range(self.resample):  # tasks whose groups do not differ are replaced; what they cost still counts
             played = {episode.task.task_id for episode in episodes}
-            missing = min(boards - len(self.credit.live(episodes)), self._payable() - len(played))
+            missing = min(boards - len(self.credit.live(kept(episodes))), self._payable() - len(played))
             if missing < 1:
                 break
             drawn = self.world.tasks("train", len(played) + missing, derive(seed, "more", len(played)))
@@ -175,8 +177,9 @@ class TrainLoop:
     async def _learn(self, episodes: Sequence[Episode], rollout_s: float) -> dict[str, Any]:
         self.whole = False
         t1 = time.perf_counter()
-        self.credit(episodes)
-        batches = self.router.route(episodes, self.credit.key)
+        played = kept(episodes)
+        self.credit(played)
+        batches = self.router.route(played, self.credit.key)
         stats = await self._update(batches)
         t2 = time.perf_counter()
         measured = await self._load()
@@ -292,6 +295,14 @@ class TrainLoop:
         self.loggers.metrics(_prefixed("summary", summary), self.progress.iteration)
         if self.whole:
             self._checkpoint()
+
+
+def kept(episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes that were not lost.  Raises :class:`.envs.base.WorldFailure` where all were."""
+    found = [episode for episode in episodes if episode.failure is None]
+    if not found and episodes:
+        raise WorldFailure(f"all {len(episodes)} episodes are lost; the first: {episodes[0].failure}")
+    return found
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:

@@ -19,6 +19,7 @@ from .algorithms.base import CreditError
 from .assembly import assemble, parts_of, warn
 from .configuration import ConfigError, check_choices, check_overridden, fail
 from .dry_run import plan, tables
+from .envs.base import WorldFailure
 from .loop import TrainLoop
 from .models.checkpoint import CheckpointError
 from .models.laptop import BaseModelError
@@ -27,6 +28,13 @@ from .reports.report import write_report
 from .resume import continued, locate
 from .rollout.base import EngineError
 from .rollout.voice import PromptError
+from .sandbox import SandboxUnavailable
+
+REFUSED = (ValueError, SandboxUnavailable, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException)
+"""What a run may be refused with before it begins."""
+
+STOPPED = (PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, WorldFailure, OSError)
+"""What may stop a run that has begun."""
 
 
 def build(cfg: DictConfig) -> TrainLoop:
@@ -99,7 +107,7 @@ def _hydra_main(cfg: DictConfig) -> None:
         loop = build(cfg)
     except OtherRankError:
         sys.exit(1)
-    except (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException) as error:
+    except REFUSED as error:
         fail(error)
     path, ranks = loop.directory.path, loop.ranks
     try:
@@ -110,7 +118,7 @@ def _hydra_main(cfg: DictConfig) -> None:
         if not ranks.first:
             sys.exit(0)
         sys.exit(f"interrupted; what was reached is in {path}, and resume={path} goes on from there")
-    except (PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError) as error:
+    except STOPPED as error:
         fail(error, f"; what was reached is in {path}")
 
 

@@ -1,10 +1,12 @@
 """What an iteration collects: tasks that teach nothing are replaced, and what is not finite stops the run."""
 
 import asyncio
+import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -13,9 +15,11 @@ from omegaconf import DictConfig
 from troupe import train
 from troupe.algorithms.base import CreditError
 from troupe.algorithms.grpo import Grpo
-from troupe.envs.base import TeamEnv
+from troupe.envs.base import StepResult, TeamEnv, WorldFailure
+from troupe.envs.sokoban import Sokoban
 from troupe.experience import Candidate, Episode, Task
 from troupe.loop import TrainLoop
+from troupe.rollout.seeds import derive
 from troupe.rollout.tree import TreeSampler
 from troupe.rollout.voice import Voice
 
@@ -125,3 +129,57 @@ def test_replacements_end_with_the_budget(sparse: Callable[..., Recorder]) -> No
 
 def test_nothing_is_replaced_unless_asked_for(sparse: Callable[..., Recorder]) -> None:
     assert len(sparse("algorithm.sampler.resample=0").tasks) == 1
+
+
+class Broken(Sokoban):
+    """Sokoban that cannot judge the boards in ``broken`` (None: any that it trains on)."""
+
+    broken: ClassVar[set[str] | None] = set()
+
+    def reset(self, task: Task) -> None:
+        self.task = task
+        super().reset(task)
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        if self.task.split == "train" and (self.broken is None or self.task.task_id in self.broken):
+            raise WorldFailure("the judge is gone")
+        return await super().step(actions)
+
+
+def test_episodes_that_a_failing_world_took_are_counted_and_not_learnt_from(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = build()
+    loop.world = Broken(horizon=2)
+    monkeypatch.setattr(Broken, "broken", {loop.world.tasks("train", 3, derive(0, "train", 0))[1].task_id})
+    summary = train.train(loop)
+    row = json.loads((loop.directory.path / "metrics.jsonl").read_text())
+    assert row["rollout/lost_episodes"] == 1 and row["rollout/tasks"] == 2
+    assert summary["status"] == "finished"
+
+
+def test_a_world_that_fails_in_every_episode_stops_the_run(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build()
+    loop.world = Broken(horizon=2)
+    monkeypatch.setattr(Broken, "broken", None)
+    with pytest.raises(WorldFailure, match="all 3 episodes are lost; the first: the judge is gone"):
+        train.train(loop)
+    assert json.loads((loop.directory.path / "summary.json").read_text())["status"] == "failed"
+    assert not loop.team.pools["tool"].version
+
+
+def test_what_a_world_opens_is_described_and_closed(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    async def opened(world: TeamEnv) -> dict[str, bool]:
+        calls.append("open")
+        return {"unsafe": False}
+
+    async def closed(world: TeamEnv) -> None:
+        calls.append("close")
+
+    monkeypatch.setattr(Sokoban, "open", opened)
+    monkeypatch.setattr(Sokoban, "close", closed)
+    summary = train.train(build())
+    assert summary["world/unsafe"] is False
+    assert calls == ["open", "open", "close"]  # before anything is written, and when the run begins

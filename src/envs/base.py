@@ -10,6 +10,11 @@ from typing import Literal, Self
 
 from ..experience import Message, Split, Task
 
+
+class WorldFailure(RuntimeError):
+    """The world failed, not the message: nothing is known about what was said, and it earns no reward, not even 0."""
+
+
 Skill = Literal["expert", "novice", "bungler"]
 """How good a demonstrator is, from best to worst."""
 
@@ -63,7 +68,8 @@ class TeamEnv(ABC):
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         """Take the texts of exactly :meth:`next_agents`; any text is legal input.
 
-        Raises ``ValueError`` where other agents speak, or fewer, or the episode is over.
+        Raises ``ValueError`` where other agents speak, or fewer, or the episode is over, and :class:`WorldFailure`
+        where the world cannot tell what the texts do; the episode is lost then.
         """
 
     @abstractmethod
@@ -73,6 +79,16 @@ class TeamEnv(ABC):
     @abstractmethod
     def state_key(self) -> Hashable:
         """Equal for two episodes that cannot be told apart from here on."""
+
+    async def open(self) -> Mapping[str, bool | int | str]:
+        """Make ready what the world needs outside of itself, shared by all forks; what it is, for the run's summary.
+
+        May be called again.  Raises where what is needed cannot be had.
+        """
+        return {}
+
+    async def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
+        """Undo :meth:`open`."""
 
     def picture(self) -> tuple[str, ...]:
         """The world as it is, drawn for people as rows of characters; nothing where there is no board.

@@ -113,6 +113,7 @@ async def examine(
         ]
         for condition, speaking in zip(found, speakers, strict=True):
             check_readable(condition, speaking)
+            await condition.world.open()
         outcomes = []
         for condition, speaking in zip(found, speakers, strict=True):
             samples = []
@@ -123,6 +124,8 @@ async def examine(
         return outcomes
     finally:
         await voices.close()
+        for condition in found:
+            await condition.world.close()
 
 
 def check_readable(condition: Condition, speakers: Mapping[str, Speaker]) -> None:

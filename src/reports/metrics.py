@@ -14,8 +14,10 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     ``success`` is that of sampled episodes (independent episodes, full joint trees).  Trees of which the best candidate
     went on have ``best_of_k_success`` instead, the success of branches chosen among K at every turn: far above the
     policies' own, and never to be reported as such.  Completions and tokens count whatever was generated; the other
-    averages are over candidates.
+    averages are over candidates.  ``lost_episodes`` are those that a failing world took; nothing else counts them.
     """
+    lost = sum(episode.failure is not None for episode in episodes)
+    episodes = [episode for episode in episodes if episode.failure is None]
     leaves = [leaf for episode in episodes for leaf in episode.leaves]
     spoken = [(node, candidate) for episode in episodes for node, candidate in episode.candidates()]
     asides = [aside for episode in episodes for aside in episode.asides]
@@ -30,6 +32,7 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         / len(episodes),
         "rollout/turns": sum(chance * outcome.turns for chance, outcome in leaves) / len(episodes),
         "rollout/tasks": len({episode.task.task_id for episode in episodes}),
+        "rollout/lost_episodes": lost,
         "rollout/completions": len(spoken) + len(asides),
         "rollout/tokens": tokens,
         "rollout/prompt_tokens": prompt_tokens + sum(length for length, _ in asides),

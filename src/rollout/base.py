@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from ..envs.base import TeamEnv
 from ..experience import Completion, Episode, Request, Task
+from .playing import lasting, together
 
 if TYPE_CHECKING:
     from .voice import Voice
@@ -41,7 +41,7 @@ class Sampler(Protocol):
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
     ) -> list[Episode]:
-        """Play ``tasks``; ``seed`` fixes every draw."""
+        """Play ``tasks``; ``seed`` fixes every draw.  Where the world failed the episode says so, and has no nodes."""
         ...
 
 
@@ -56,7 +56,7 @@ class EpisodeSampler(ABC):
         self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
     ) -> list[Episode]:
         """See :class:`Sampler`."""
-        return list(await asyncio.gather(*(self._play(world, task, voices, seed) for task in tasks)))
+        return await together(*(lasting(task, self._play(world, task, voices, seed)) for task in tasks))
 
     @abstractmethod
     async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> Episode: ...

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from ..envs.base import StepResult, TeamEnv
 from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 from .base import Topology, checked_resample
+from .playing import act, lasting, together
 from .rewards import RewardMix
 from .seeds import derive
 from .voice import Voice
@@ -47,23 +47,23 @@ class ChainSampler:
         self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
     ) -> list[Episode]:
         """K episodes a task, those of a task side by side in the list.  ``seed`` fixes every draw."""
-        found = await asyncio.gather(*(self._play(world, task, voices, seed) for task in tasks))
+        found = await together(*(self._play(world, task, voices, seed) for task in tasks))
         return [episode for episodes in found for episode in episodes]
 
     async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> list[Episode]:
         env = world.fork()
         env.reset(task)
         acting = env.next_agents()
-        asked = await asyncio.gather(*(self._ask(env, agent, task, voices[agent], seed, self.k) for agent in acting))
+        asked = await together(*(self._ask(env, agent, task, voices[agent], seed, self.k) for agent in acting))
         openings = [
             {agent: (prompt, said[sample]) for agent, (prompt, said) in zip(acting, asked, strict=True)}
             for sample in range(self.k)
         ]
         chains = (
-            self._chain(env.fork(), Episode(task, [], [], sample=sample), voices, seed, opening)
+            lasting(task, self._chain(env.fork(), Episode(task, [], [], sample=sample), voices, seed, opening), sample)
             for sample, opening in enumerate(openings)
         )
-        return list(await asyncio.gather(*chains))
+        return await together(*chains)
 
     async def _chain(
         self, env: TeamEnv, episode: Episode, voices: Mapping[str, Voice], seed: int, spoken: Mapping[str, Spoken]
@@ -74,7 +74,7 @@ class ChainSampler:
             team_return += result.team if env.turn > episode.nodes[-1].turn else 0.0
             acting, place = env.next_agents(), (len(episode.nodes), episode.sample)
             asked = (self._ask(env, agent, episode.task, voices[agent], seed, 1, *place) for agent in acting)
-            answers = await asyncio.gather(*asked)
+            answers = await together(*asked)
             spoken = {agent: (prompt, said) for agent, (prompt, (said,)) in zip(acting, answers, strict=True)}
         team_return += result.team
         outcome = Outcome(result.success, env.turn, team_return, self._return(episode, team_return, voices))
@@ -86,7 +86,7 @@ class ChainSampler:
     ) -> StepResult:
         """Say ``spoken``, and write it down in ``episode`` with what it earned."""
         turn, first, state = env.turn, len(episode.nodes), env.state_key()
-        result = await env.step({agent: completion.text for agent, (_, completion) in spoken.items()})
+        result = await act(env, {agent: completion.text for agent, (_, completion) in spoken.items()})
         episode.env_steps += 1
         for agent, (prompt, completion) in spoken.items():
             local = result.local[agent]

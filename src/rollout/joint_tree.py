@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from typing import Literal, get_args
 
 from ..envs.base import StepResult, TeamEnv
 from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
+from .playing import act, together
 from .rewards import RewardMix
 from .seeds import derive
 from .voice import Voice
@@ -77,14 +77,14 @@ class Grower:
         """What the agents that act now say, try, and lead to; ``path``: the joint actions that led here."""
         acting = env.next_agents()
         asked = [self._ask(env, agent, path) for agent in acting]
-        prompts, said = zip(*await asyncio.gather(*asked), strict=True)
+        prompts, said = zip(*await together(*asked), strict=True)
         picks = self.rules.picks(len(acting))
         forks = [env.fork() for _ in picks]
         steps = (
-            fork.step({agent: said[i][c].text for i, (agent, c) in enumerate(zip(acting, pick, strict=True))})
+            act(fork, {agent: said[i][c].text for i, (agent, c) in enumerate(zip(acting, pick, strict=True))})
             for fork, pick in zip(forks, picks, strict=True)
         )
-        results = await asyncio.gather(*steps)
+        results = await together(*steps)
         nodes = [
             self._node(env, agent, prompts[i], said[i], [pick[i] for pick in picks], results, path)
             for i, agent in enumerate(acting)
@@ -104,7 +104,7 @@ class Grower:
                 twigs[index].outcome = Outcome(result.success, fork.turn, so_far)
             else:
                 growing.append((twigs[index], self.grow(fork, (*path, index), so_far)))
-        branches = await asyncio.gather(*(branch for _, branch in growing))
+        branches = await together(*(branch for _, branch in growing))
         for (twig, _), branch in zip(growing, branches, strict=True):
             twig.next = branch
         return Branch(nodes, twigs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from statistics import fmean
 from ..envs.base import StepResult, TeamEnv
 from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 from .base import EpisodeSampler, Topology, checked_resample, longest
+from .playing import act, together
 from .rewards import RewardMix
 from .seeds import derive
 from .voice import Voice
@@ -87,7 +87,7 @@ class ReplaySampler(EpisodeSampler):
             line.append(Moment(before, said, result, team))
         episode = Episode(task, [], [], env_steps=len(line))
         judged = (self._judged(player, line[i:], agent) for i, moment in enumerate(line) for agent in moment.said)
-        nodes = iter(await asyncio.gather(*judged))
+        nodes = iter(await together(*judged))
         for moment in line:
             first = len(episode.nodes)
             for _ in moment.said:
@@ -108,7 +108,7 @@ class ReplaySampler(EpisodeSampler):
         prompt, rows = moment.said[agent]
         main = {name: said[0].text for name, (_, said) in moment.said.items()}
         places = [(c, again) for c in range(self.k) for again in range(self.continuations) if c or again]
-        futures = await asyncio.gather(
+        futures = await together(
             *(player.replay(moment.env, main | {agent: rows[c].text}, again) for c, again in places)
         )
         ends = {(0, 0): (moment.result, sum(step.team for step in line))}
@@ -146,7 +146,7 @@ class Player:
     async def ask(self, env: TeamEnv, n: int, again: int = 0) -> dict[str, Said]:
         """``n`` answers of each agent that acts now; ``again`` counts the continuations of one message."""
         acting = env.next_agents()
-        return dict(zip(acting, await asyncio.gather(*(self._said(env, a, n, again) for a in acting)), strict=True))
+        return dict(zip(acting, await together(*(self._said(env, a, n, again) for a in acting)), strict=True))
 
     async def _said(self, env: TeamEnv, agent: str, n: int, again: int) -> Said:
         prompt = self.voices[agent].encode(agent, self.task.task_id, env.observe(agent))
@@ -156,7 +156,7 @@ class Player:
     async def step(self, env: TeamEnv, texts: Mapping[str, str]) -> tuple[StepResult, float]:
         """The result, and the team's reward where the step ended a turn, else 0."""
         turn = env.turn
-        result = await env.step(texts)
+        result = await act(env, texts)
         return result, result.team if env.turn > turn else 0.0
 
     async def replay(self, before: TeamEnv, texts: Mapping[str, str], again: int) -> Future:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from random import Random
@@ -12,6 +11,7 @@ from typing import Literal, get_args
 from ..envs.base import StepResult, TeamEnv
 from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 from .base import EpisodeSampler, Topology, checked_resample, longest
+from .playing import act, together
 from .rewards import RewardMix
 from .seeds import derive
 from .voice import Voice
@@ -113,18 +113,20 @@ class TreeSampler(EpisodeSampler):
             voices[agent].speak(prompt, self._wide(acting), derive(seed, *key), key)
             for agent, prompt, key in zip(acting, prompts, keys, strict=True)
         )
-        spoken = dict(zip(acting, await asyncio.gather(*asked), strict=True))
+        spoken = dict(zip(acting, await together(*asked), strict=True))
         joint = [dict(zip(acting, said, strict=True)) for said in zip(*spoken.values(), strict=True)]
         forks = [env.fork() for _ in joint]
-        results = [
-            await fork.step({agent: completion.text for agent, completion in said.items()})
-            for fork, said in zip(forks, joint, strict=True)
-        ]
+        results = await together(
+            *(
+                act(fork, {agent: completion.text for agent, completion in said.items()})
+                for fork, said in zip(forks, joint, strict=True)
+            )
+        )
         episode.env_steps += len(forks)
         teams = [result.team for result in results]
         if self.lookahead:
             answers = (self._answered(fork, env.turn, task, first, voices, seed, i) for i, fork in enumerate(forks))
-            for branch, found in enumerate(await asyncio.gather(*answers)):
+            for branch, found in enumerate(await together(*answers)):
                 if found is not None:
                     teams[branch], asides = found
                     episode.asides += asides
@@ -189,4 +191,4 @@ class TreeSampler(EpisodeSampler):
             (answer,) = await voices[agent].speak(prompt, 1, derive(seed, *key), key)
             texts[agent] = answer.text
             asides.append((len(prompt), answer))
-        return (await fork.fork().step(texts)).team, asides
+        return (await act(fork.fork(), texts)).team, asides

@@ -1,0 +1,94 @@
+"""A world that waits, or fails, in the middle of a rollout."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from troupe.envs.base import StepResult, WorldFailure
+from troupe.envs.sokoban import Sokoban
+from troupe.experience import Sampling, Task
+from troupe.rollout.base import Sampler
+from troupe.rollout.chain import ChainSampler
+from troupe.rollout.joint import JointSampler
+from troupe.rollout.playing import together
+from troupe.rollout.replay import ReplaySampler
+from troupe.rollout.scripted import ScriptedEngine
+from troupe.rollout.tree import TreeSampler
+from troupe.rollout.voice import Voice
+
+
+class Failing(Sokoban):
+    """Fails in the episodes of one task, at the second turn."""
+
+    broken: str = ""
+
+    def reset(self, task: Task) -> None:
+        self.fails = task.task_id == self.broken
+        super().reset(task)
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        await asyncio.sleep(0)
+        if self.fails and self.turn == 1:
+            raise WorldFailure("the judge is gone")
+        return await super().step(actions)
+
+
+SAMPLERS: dict[str, Callable[[], Sampler]] = {
+    "tree": lambda: TreeSampler(k=2),
+    "lookahead": lambda: TreeSampler(k=2, lookahead=1),
+    "chain": lambda: ChainSampler(k=2),
+    "joint": lambda: JointSampler(k=2),
+    "replay": lambda: ReplaySampler(k=2),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_an_episode_whose_world_fails_is_lost_alone(
+    name: str, words: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = ScriptedEngine(lambda prompt, row, seed: "goal", words)
+    voice = Voice("p", engine, words, 512, Sampling(max_tokens=40))
+    world = Failing(horizon=2)
+    tasks = world.tasks("train", 3, 0)
+    world.broken = tasks[1].task_id
+    episodes = asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": voice, "plan": voice}, 0))
+    lost = [episode for episode in episodes if episode.failure]
+    assert {episode.task.task_id for episode in lost} == {world.broken}
+    assert all(episode.failure == "the judge is gone" and not episode.nodes for episode in lost)
+    assert all(episode.outcomes for episode in episodes if not episode.failure)
+    assert f"an episode is lost: task {world.broken}, sample 0: the judge is gone" in caplog.text
+
+
+def test_what_fails_cancels_what_goes_on_beside_it() -> None:
+    ended: list[str] = []
+
+    async def fails() -> None:
+        raise WorldFailure("no")
+
+    async def goes_on() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+
+    async def nested() -> None:
+        await together(goes_on(), fails())
+
+    with pytest.raises(WorldFailure, match=r"^no$"):
+        asyncio.run(asyncio.wait_for(together(nested(), goes_on()), 10))
+    assert ended == ["cancelled", "cancelled"]
+
+
+def test_results_keep_their_order() -> None:
+    async def late(value: int) -> int:
+        await asyncio.sleep(0.01 * (3 - value))
+        return value
+
+    async def main() -> list[Any]:
+        return await together(*(late(value) for value in range(3)))
+
+    assert asyncio.run(main()) == [0, 1, 2]
