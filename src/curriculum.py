@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from typing import Any
 
 from .envs.base import Skill, TeamEnv
+from .envs.code.micro import MicroCode
+from .envs.code.micro_programs import vocabulary as code_vocabulary
 from .envs.couplet import Couplet
 from .envs.couplet_lines import vocabulary as couplet_vocabulary
 from .envs.plan_path import PlanPath
 from .envs.sokoban import Sokoban
 from .envs.two_roles import vocabulary as grid_vocabulary
 from .experience import Message
+from .sandbox import LocalSandbox
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,20 @@ def _grid_variant(world: Any, rng: Random) -> TeamEnv:
     return world(team="solo")
 
 
+@cache
+def _coding(kind: str) -> MicroCode:
+    """One of the variants of micro-programs; each keeps what programs did, as long as the process lives."""
+    sandbox = LocalSandbox(workers=1)
+    if kind == "solo":
+        return MicroCode(sandbox, team="solo")
+    return MicroCode(sandbox, order="simultaneous", horizon=3) if kind == "simultaneous" else MicroCode(sandbox)
+
+
+def _code_variant(world: Any, rng: Random) -> TeamEnv:
+    """Mostly one after the other, sometimes at once or a team of one."""
+    return _coding(rng.choices(("sequential", "simultaneous", "solo"), (0.7, 0.15, 0.15))[0])
+
+
 COURSES = {
     # Plan-Path, the harder one, twice as often.
     "laptop": Course(
@@ -107,6 +125,12 @@ COURSES = {
         variant=lambda world, rng: world(),
         words=couplet_vocabulary(),
         recipe=Recipe(hidden=96, layers=3, stable=1000, decay=500, bunglers=0, experts=0.0, experts_last=0.0),
+    ),
+    "laptop_code": Course(
+        worlds=(MicroCode,),
+        variant=_code_variant,
+        words=code_vocabulary(),
+        recipe=Recipe(hidden=96, layers=3, stable=1500, decay=700, bunglers=200, experts=0.8, experts_last=0.12),
     ),
 }
 """The course of each shipped base model, by the model's name."""
