@@ -1,5 +1,7 @@
 """Code: a coder and a tester; at laptop scale micro-programs, at the papers' scale programming problems."""
 
+from .library import Library
 from .micro import MicroCode
+from .team import Code
 
-__all__ = ["MicroCode"]
+__all__ = ["Code", "Library", "MicroCode"]
