@@ -77,7 +77,7 @@ class Runner:
         recorded = await self.execution.result(Job(recording, entry=Call("_recorded")))
         calls = recorded.value
         if recorded.verdict is not Verdict.OK or not isinstance(calls, list) or not calls:
-            raise ScriptError(f"{problem.name}: its test script does not run: {recorded.errors[-SHOWN:]}")
+            raise ScriptError(f"{problem.name}: its test script does not run: {_shown(recorded, 'it calls nothing')}")
         results = await asyncio.gather(
             *(self.execution.result(_job(problem, program, json.dumps(args))) for args in calls)
         )

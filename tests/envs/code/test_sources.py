@@ -19,7 +19,7 @@ from troupe.envs.code.sources import IMPORTS, SOURCES, Unusable
 from troupe.envs.rows import DataError, Table, rows
 from troupe.experience import Split
 
-from .conftest import Rows, apps_row, contest_row, eval_row, live_row
+from .conftest import apps_row, contest_row, eval_row, live_row
 
 Written = Callable[..., Table]
 
