@@ -1,6 +1,6 @@
 """Boards drawn by hand, and how hypothesis runs here."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ from hypothesis import settings
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
 from troupe.experience import Task
+from troupe.sandbox import LocalSandbox
 
 settings.register_profile("envs", deadline=None, derandomize=True)  # the machine may be busy; a suite must not be moody
 settings.load_profile("envs")
@@ -53,3 +54,17 @@ def sokoban() -> Callable[..., Sokoban]:
         return world
 
     return begin
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[LocalSandbox]:
+    """A worker of the real sandbox."""
+    async with LocalSandbox(workers=1) as found:
+        yield found
+
+
+@pytest.fixture
+def in_full(sandbox: LocalSandbox) -> Callable[..., Any]:
+    """``in_full(make, picture, **settings)``: a world told in full, whose tool agent writes programs."""
+    given = {"wording": "full", "tool_message": "program", "program_seconds": 0.3, "sandbox": sandbox}
+    return lambda make, picture, **settings: make(picture, **given | settings)
