@@ -42,6 +42,16 @@ class Execution:
         self._kept.move_to_end(key)
         return self._kept[key]
 
+    async def open(self) -> dict[str, bool | int | str]:
+        """Start the sandbox; what protects the trainer.  Raises :class:`..sandbox.SandboxUnavailable`."""
+        await self.sandbox.run(Job(), self.limits)
+        described = self.sandbox.describe()
+        return {name: value for name, value in described.items() if isinstance(value, bool | int | str)}
+
+    async def close(self) -> None:
+        """End the sandbox's workers."""
+        await self.sandbox.close()
+
     def __copy__(self) -> Self:
         return self
 

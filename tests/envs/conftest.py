@@ -59,7 +59,14 @@ def sokoban() -> Callable[..., Sokoban]:
 
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[LocalSandbox]:
-    """The real one, shared by all tests of worlds."""
+    """A worker of the real sandbox, the same for all tests."""
     found = LocalSandbox(workers=1)
     yield found
     asyncio.run(found.close())
+
+
+@pytest.fixture
+def in_full(sandbox: LocalSandbox) -> Callable[..., Any]:
+    """``in_full(make, picture, **settings)``: a world told in full, whose tool agent writes programs."""
+    given = {"wording": "full", "tool_message": "program", "program_seconds": 0.3, "sandbox": sandbox}
+    return lambda make, picture, **settings: make(picture, **given | settings)

@@ -22,7 +22,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal, Self, get_args
 
 from ...experience import Message
-from ...sandbox import Job
 from ..base import StepResult, TeamEnv
 from ..execution import Execution
 from .problem import Ran, Suite
@@ -97,13 +96,10 @@ class CodeWorld(TeamEnv):
     # ---- the contract ---------------------------------------------------------------------------------------------
 
     async def open(self) -> Mapping[str, bool | int | str]:
-        """Start the sandbox.  Raises :class:`troupe.sandbox.SandboxUnavailable`."""
-        await self.execution.result(Job("pass"))
-        described = self.execution.sandbox.describe()
-        return {"sandbox_isolation": str(described["isolation"]), "sandbox_unsafe": bool(described["unsafe"])}
+        return await self.execution.open()
 
     async def close(self) -> None:
-        await self.execution.sandbox.close()
+        await self.execution.close()
 
     def next_agents(self) -> tuple[str, ...]:
         if self._done:

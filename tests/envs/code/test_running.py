@@ -105,4 +105,4 @@ async def test_a_sandbox_that_fails_is_no_wrong_program(coding: Callable[..., Co
 
 async def test_what_a_world_opens_is_told(coding: Callable[..., Code]) -> None:
     opened = await coding(DOUBLE).open()
-    assert opened["sandbox_isolation"] in ("bubblewrap", "landlock") and opened["sandbox_unsafe"] is False
+    assert opened["isolation"] in ("bubblewrap", "landlock") and opened["unsafe"] is False
