@@ -1,7 +1,6 @@
 """Boards drawn by hand, and how hypothesis runs here."""
 
-import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -57,12 +56,11 @@ def sokoban() -> Callable[..., Sokoban]:
     return begin
 
 
-@pytest.fixture(scope="session")
-def sandbox() -> Iterator[LocalSandbox]:
-    """A worker of the real sandbox, the same for all tests."""
-    found = LocalSandbox(workers=1)
-    yield found
-    asyncio.run(found.close())
+@pytest.fixture
+async def sandbox() -> AsyncIterator[LocalSandbox]:
+    """A worker of the real sandbox."""
+    async with LocalSandbox(workers=1) as found:
+        yield found
 
 
 @pytest.fixture

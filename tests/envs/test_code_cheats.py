@@ -1,5 +1,7 @@
 """Ways to be paid for programs and tests without writing right ones; docs/worlds.md lists them."""
 
+import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -27,6 +29,14 @@ STDIN = Problem(
     reference="print(int(input()) * 2)",
 )
 MICRO = Program(("b", "c", "a"), ("*", "-"), True)
+
+
+@pytest.fixture(scope="module")
+def sandbox() -> Iterator[LocalSandbox]:
+    """One worker for all of these tests, which never close it."""
+    found = LocalSandbox(workers=1)
+    yield found
+    asyncio.run(found.close())
 
 
 @pytest.fixture

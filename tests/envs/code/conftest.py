@@ -1,10 +1,11 @@
 """Small files of the data sets' schemas, written here, and problems by hand."""
 
+import asyncio
 import base64
 import json
 import pickle
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,14 @@ def eval_row(name: str, **cells: Any) -> dict[str, Any]:
         "test": "def check(candidate):\n    assert candidate(1) == 2\n    assert candidate(4) == 2 + 3\n",
         "entry_point": "more",
     } | cells
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[LocalSandbox]:
+    """One worker for all of these tests, which never close it."""
+    found = LocalSandbox(workers=1)
+    yield found
+    asyncio.run(found.close())
 
 
 @pytest.fixture
