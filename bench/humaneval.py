@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from troupe.envs.code.problem import Problem
@@ -56,6 +57,10 @@ class Item:
         """``program`` and its test in one, as the data set means it; for programs that are trusted."""
         return f"{self.problem.setup}\n{program}\n{self.test}\ncheck({self.problem.function})\n"
 
+    def mutants(self) -> Iterator[str]:
+        """Of the canonical solution."""
+        return mutants(self.problem.reference or "", self.problem.function or "")
+
 
 def items(path: Path) -> list[Item]:
     """All of the file.  Raises ``troupe.envs.rows.DataError``."""
@@ -63,18 +68,21 @@ def items(path: Path) -> list[Item]:
     return [Item(kind.problem(row["task_id"], row), row["test"]) for row in rows(Table(str(path)), kind.columns)]
 
 
-def mutants(program: str) -> Iterator[str]:
-    """``program`` with one place changed, place by place."""
+def mutants(program: str, function: str) -> Iterator[str]:
+    """``program`` with one place of ``function`` changed, place by place."""
     tree = ast.parse(program)
-    for index, node in enumerate(ast.walk(tree)):
+    for index in range(sum(1 for _ in ast.walk(_function(tree, function)))):
         twin = copy.deepcopy(tree)
-        place = next(found for i, found in enumerate(ast.walk(twin)) if i == index)
-        if _changed(node, place):
+        if _changed(next(islice(ast.walk(_function(twin, function)), index, None))):
             yield ast.unparse(ast.fix_missing_locations(twin))
 
 
-def _changed(node: ast.AST, place: ast.AST) -> bool:
-    """Change ``place``, which is ``node``'s; False where there is nothing to change."""
+def _function(tree: ast.Module, name: str) -> ast.AST:
+    return next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
+
+
+def _changed(place: ast.AST) -> bool:
+    """Change ``place``; False where there is nothing to change."""
     if isinstance(place, ast.BinOp | ast.BoolOp) and type(place.op) in OTHER:
         place.op = OTHER[type(place.op)]()  # type: ignore[assignment]
     elif isinstance(place, ast.Compare) and type(place.ops[0]) in OTHER:
@@ -90,7 +98,7 @@ def _changed(node: ast.AST, place: ast.AST) -> bool:
 
 async def broken(item: Item, sandbox: LocalSandbox) -> str:
     """The first mutant that the data set's own test finds wrong."""
-    for mutant in mutants(item.problem.reference or ""):
+    for mutant in item.mutants():
         if (await sandbox.run(Job(item.whole(mutant)), LIMITS)).verdict is not Verdict.OK:
             return mutant
     raise ValueError(f"{item.problem.name}: no mutant is wrong")
@@ -111,7 +119,7 @@ async def judged(found: list[Item], sandbox: LocalSandbox) -> dict[str, list[str
 
 async def differing(found: list[Item], count: int, sandbox: LocalSandbox) -> tuple[Counter[str], int]:
     """The verdicts on ``count`` different programs, and how many differ when they are run again."""
-    texts = dict.fromkeys(item.whole(mutant) for item in found for mutant in mutants(item.problem.reference or ""))
+    texts = dict.fromkeys(item.whole(mutant) for item in found for mutant in item.mutants())
     programs = [Job(text) for text in [*texts][:: max(1, len(texts) // count)][:count]]
     first, second = [await run_all(sandbox, programs, SHORT) for _ in range(2)]
     differ = sum(_said(one) != _said(other) for one, other in zip(first, second, strict=True))

@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from troupe.envs.code import Code, Library, MicroCode
+from troupe.envs.code import Code, Library, MicroCode, Source
 from troupe.envs.code.micro_programs import Program
 from troupe.envs.code.problem import Check, Problem
 from troupe.envs.code.world import CODER, SOLO, TESTER
-from troupe.envs.rows import Table
 from troupe.experience import Task
 from troupe.sandbox import LocalSandbox
 
@@ -42,7 +41,7 @@ def sandbox() -> Iterator[LocalSandbox]:
 @pytest.fixture
 def coding(sandbox: LocalSandbox) -> Any:
     def begin(problem: Problem, **settings: Any) -> Code:
-        world = Code(sandbox, Library("apps", Table("nowhere.jsonl")), **{"max_tests": 2, "cpu_s": 0.5, **settings})
+        world = Code(sandbox, Library(Source("apps", "nowhere.jsonl")), **{"max_tests": 2, "cpu_s": 0.5, **settings})
         world.reset(Task("by-hand", "test", {"problem": problem}))
         return world
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from random import Random
 
@@ -25,22 +25,52 @@ def digest_of(statement: str) -> str:
 
 
 @dataclass(frozen=True)
-class Library:
-    """Where problems come from: ``kind`` is one of :data:`.sources.SOURCES`.
+class Source:
+    """A table of problems; ``kind``, one of :data:`.sources.SOURCES`, says what its columns are.
 
-    ``train`` gives the train and validation splits, ``test`` the test split; without ``test`` the table is split in
-    three.  Within a table a problem's split is decided by its statement.  A statement occurs once, in the test split
-    where it is in both tables.  ``max_hidden`` tests of a problem, the first, are used (the paper: 4; 0: all).
+    ``path``, ``split``, ``config`` and ``revision`` are those of :class:`..rows.Table`.
     """
 
     kind: str
-    train: Table
-    test: Table | None = None
-    max_hidden: int = 0
+    path: str
+    split: str = "train"
+    config: str | None = None
+    revision: str | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in SOURCES:
-            raise ValueError(f"env.data.kind={self.kind} is unknown; known are {', '.join(SOURCES)}")
+            raise ValueError(f"env.data: kind={self.kind} of {self.path} is unknown; known are {', '.join(SOURCES)}")
+
+    def problems(self, counts: Counter[str]) -> Iterator[Problem]:
+        """The problems of the rows; what is left out is counted.  Raises :class:`..rows.DataError`."""
+        kind = SOURCES[self.kind]
+        key = next(iter(kind.columns))
+        for index, row in enumerate(rows(Table(self.path, self.split, self.config, self.revision), kind.columns)):
+            try:
+                problem = kind.problem(f"{self.kind}/{row[key]}", row)
+            except Unusable as reason:
+                counts[f"rows left out: {reason}"] += 1
+                continue
+            except Malformed as error:
+                raise DataError(f"{self.path}, row {index}, {error}") from error
+            counts["refused tests"] += problem.refused
+            yield problem
+
+
+@dataclass(frozen=True)
+class Library:
+    """Where problems come from: ``train`` gives the train and validation splits, ``test`` the test split.
+
+    Without ``test`` the one table is split in three.  Within a table a problem's split is decided by its statement.  A
+    statement occurs once, in the test split where it is in both tables.  ``max_hidden`` tests of a problem, the first,
+    are used (the paper: 4; 0: all).
+    """
+
+    train: Source
+    test: Source | None = None
+    max_hidden: int = 0
+
+    def __post_init__(self) -> None:
         if self.max_hidden < 0:
             raise ValueError(f"env.data.max_hidden must be at least 0, got {self.max_hidden}")
 
@@ -48,27 +78,14 @@ class Library:
         """All problems.  Raises :class:`..rows.DataError` for a cell that is not as the data set's card says."""
         shelves = Shelves()
         if self.test is not None:
-            for problem in self._problems(self.test, shelves.counts):
-                shelves.put(problem, "test")
-        for problem in self._problems(self.train, shelves.counts):
+            for problem in self.test.problems(shelves.counts):
+                shelves.put(_shortened(problem, self.max_hidden), "test")
+        for problem in self.train.problems(shelves.counts):
             split = split_of(digest_of(problem.statement))
-            shelves.put(problem, "train" if self.test is not None and split == "test" else split)
+            split = "train" if self.test is not None and split == "test" else split
+            shelves.put(_shortened(problem, self.max_hidden), split)
         _log.info("%s: %s", self.train.path, ", ".join(f"{n} {what}" for what, n in sorted(shelves.counts.items())))
         return shelves
-
-    def _problems(self, table: Table, counts: Counter[str]) -> Iterator[Problem]:
-        kind = SOURCES[self.kind]
-        key = next(iter(kind.columns))
-        for index, row in enumerate(rows(table, kind.columns)):
-            try:
-                problem = kind.problem(f"{self.kind}/{row[key]}", row)
-            except Unusable as reason:
-                counts[f"rows left out: {reason}"] += 1
-                continue
-            except Malformed as error:
-                raise DataError(f"{table.path}, row {index}, {error}") from error
-            counts["refused tests"] += problem.refused
-            yield _shortened(problem, self.max_hidden)
 
 
 @dataclass
@@ -97,7 +114,4 @@ class Shelves:
 
 
 def _shortened(problem: Problem, most: int) -> Problem:
-    if not most or len(problem.hidden) <= most:
-        return problem
-    values = {**vars(problem), "hidden": problem.hidden[:most]}
-    return Problem(**values)
+    return replace(problem, hidden=problem.hidden[:most]) if most else problem

@@ -165,7 +165,11 @@ class CodeWorld(TeamEnv):
             runs = any(ran.ran for ran in hidden)
             score = 0.1 * (runs or await self._builds(self._program)) + 0.1 * runs + 0.8 * self._share
         agreeing = sum(ran.passed for ran in self._runs) / len(self._runs) if self._runs else 0.0
-        info |= {"malformed": self._program is None, "hidden_passed": self._share, "tests_passed": agreeing}
+        malformed = float(self._program is None)
+        info["malformed"] = (
+            (info["malformed"] + malformed) / 2 if "malformed" in info else malformed
+        )  # of those who act
+        info |= {"hidden_passed": self._share, "tests_passed": agreeing}
         beyond, self._best = max(0.0, score - self._best), max(score, self._best)
         return beyond
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from troupe.envs.code import Code, Library
+from troupe.envs.code import Code, Library, Source
 from troupe.envs.code.problem import Check, Problem
 from troupe.envs.rows import Table
 from troupe.experience import Task
@@ -116,7 +116,7 @@ def coding(sandbox: LocalSandbox) -> Callable[..., Code]:
     """``coding(problem, **settings)``: an episode of it."""
 
     def begin(problem: Problem, **settings: Any) -> Code:
-        world = Code(sandbox, Library("apps", Table("nowhere.jsonl")), **{"max_tests": 2, "cpu_s": 1.0, **settings})
+        world = Code(sandbox, Library(Source("apps", "nowhere.jsonl")), **{"max_tests": 2, "cpu_s": 1.0, **settings})
         world.reset(Task("by-hand", "test", {"problem": problem}))
         return world
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from troupe.envs.base import TeamEnv
-from troupe.envs.code import Code, Library
+from troupe.envs.code import Code, Library, Source
 from troupe.envs.code.world import CODER, SOLO, TESTER
 from troupe.envs.testing import check_world
 from troupe.sandbox import LocalSandbox
@@ -126,5 +126,5 @@ def oracle(env: TeamEnv, agent: str, rng: Any) -> str:
 async def test_the_world_keeps_the_contract(
     sandbox: LocalSandbox, written: Callable[[Rows], Any], settings: dict[str, Any]
 ) -> None:
-    data = Library("apps", written([apps_row(number) for number in range(60)]))
+    data = Library(Source("apps", written([apps_row(number) for number in range(60)]).path))
     await check_world(Code(sandbox, data, horizon=2, **settings), tasks=2, team=(-1, 1), oracle=oracle, solved=1.0)

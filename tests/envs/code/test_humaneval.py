@@ -24,8 +24,8 @@ async def test_all_solutions_are_judged_as_they_are() -> None:
 
 def test_mutants_differ_in_one_place() -> None:
     mutants = runpy.run_path(str(BENCH))["mutants"]
-    source = "def f(x):\n    return x + 1 if x < 2 else 0"
-    assert [text.splitlines()[1].strip() for text in mutants(source)] == [
+    source = "def g():\n    return 1\n\ndef f(x):\n    return x + 1 if x < 2 else 0"
+    assert [text.splitlines()[-1].strip() for text in mutants(source, "f")] == [
         "return None",
         "return x + 1 if x >= 2 else 0",
         "return x - 1 if x < 2 else 0",

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 import pytest
 
-from troupe.envs.code import Library
+from troupe.envs.code import Library, Source
 from troupe.envs.code.library import digest_of
 from troupe.envs.code.problem import Check
 from troupe.envs.code.sources import IMPORTS, SOURCES, Unusable
@@ -141,19 +141,19 @@ def test_a_cell_that_is_not_as_promised_is_named(written: Written, case: str) ->
     kind, bad, words = BAD[case]
     table = written([GOOD[kind], bad])
     with pytest.raises(DataError, match=words) as error:
-        Library(kind, table).read()
+        Library(Source(kind, table.path)).read()
     assert table.path in str(error.value)
 
 
 def test_a_column_that_is_missing_is_named(written: Written) -> None:
     table = written([{key: value for key, value in apps_row(1).items() if key != "question"}])
     with pytest.raises(DataError, match=r"rows\.jsonl has no column question; it has problem_id, solutions"):
-        Library("apps", table).read()
+        Library(Source("apps", table.path)).read()
 
 
 def test_a_cell_of_another_type_is_named(written: Written) -> None:
     with pytest.raises(DataError, match=r"row 0, column question: expected str, got int"):
-        Library("apps", written([apps_row(1, question=7) | {"question": 7}])).read()
+        Library(Source("apps", written([apps_row(1) | {"question": 7}]).path)).read()
 
 
 def test_files_that_cannot_be_read(tmp_path: Path, written: Written) -> None:
@@ -184,7 +184,7 @@ def test_splits_are_disjoint_by_statement(written: Written, separate: bool) -> N
     shouted = [apps_row(n) | {"question": apps_row(n)["question"].upper() + "\n\n!"} for n in range(40)]
     train = written([apps_row(number) for number in range(200)] + shouted, "train.jsonl")
     test = written(shouted[:20] + [apps_row(n) for n in range(300, 320)], "test.jsonl") if separate else None
-    shelves = Library("apps", train, test).read()
+    shelves = Library(Source("apps", train.path), test and Source("apps", test.path)).read()
     statements = {
         split: {digest_of(task.data["problem"].statement) for task in shelves.tasks[split]} for split in get_args(Split)
     }
@@ -199,16 +199,16 @@ def test_splits_are_disjoint_by_statement(written: Written, separate: bool) -> N
 
 def test_what_is_left_out_is_counted(written: Written) -> None:
     table = written([apps_row(1), apps_row(2, input_output="")])
-    assert Library("apps", table).read().counts["rows left out: no tests"] == 1
+    assert Library(Source("apps", table.path)).read().counts["rows left out: no tests"] == 1
 
 
 def test_hidden_tests_can_be_fewer(written: Written) -> None:
-    shelves = Library("apps", written([apps_row(1)]), max_hidden=1).read()
+    shelves = Library(Source("apps", written([apps_row(1)]).path), max_hidden=1).read()
     (task,) = [task for tasks in shelves.tasks.values() for task in tasks]
     whole = problem_of("apps", apps_row(1))
     assert task.data["problem"] == dataclasses.replace(whole, name="apps/1", hidden=whole.hidden[:1])
 
 
 def test_a_kind_that_is_unknown() -> None:
-    with pytest.raises(ValueError, match=r"env\.data\.kind=mbpp is unknown; known are apps, code_contests"):
-        Library("mbpp", Table("x.jsonl"))
+    with pytest.raises(ValueError, match=r"kind=mbpp of x\.jsonl is unknown; known are apps, code_contests"):
+        Source("mbpp", "x.jsonl")
