@@ -1,17 +1,26 @@
 """docs/worlds.md tells the truth: its examples, its cheats, its world."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from troupe.envs.base import TeamEnv
+from troupe.envs.code import MicroCode
 from troupe.envs.couplet import Couplet
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
 from troupe.envs.testing import check_world
+from troupe.sandbox import LocalSandbox
 
 PAGE = (Path(__file__).parents[2] / "docs" / "worlds.md").read_text(encoding="utf-8")
-WORLDS = {"Sokoban": Sokoban, "PlanPath": PlanPath, "Couplet": Couplet}
+WORLDS: dict[str, Callable[[], TeamEnv]] = {
+    "Sokoban": Sokoban,
+    "PlanPath": PlanPath,
+    "Couplet": Couplet,
+    "MicroCode": lambda: MicroCode(LocalSandbox(workers=1)),
+}
 
 
 async def test_the_examples_are_real() -> None:
@@ -26,6 +35,7 @@ async def test_the_examples_are_real() -> None:
             said = {agent: heard(world, agent, next(lines), next(lines)) for agent in acting}
             result = await world.step(said)
         assert result.success and not [*lines]
+        await world.close()
 
 
 def heard(world: Any, agent: str, sees: list[str], says: list[str]) -> str:
