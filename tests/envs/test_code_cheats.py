@@ -11,7 +11,7 @@ from troupe.envs.code.micro_programs import Program
 from troupe.envs.code.problem import Check, Problem
 from troupe.envs.code.world import CODER, SOLO, TESTER
 from troupe.experience import Task
-from troupe.sandbox import LocalSandbox
+from troupe.sandbox import Job, Limits, LocalSandbox, Result
 
 EXPECTED = 4242
 SECRET = Problem(
@@ -141,6 +141,25 @@ def key(n):
     return number if found or any(str(number).encode() in held for held in seen() if isinstance(held, bytes)) else 0
 """
     assert await share(coding(SECRET), said) == 0
+
+
+async def test_what_a_process_is_given(coding: Any) -> None:
+    """No answer, of a hidden test or of the tester's, goes where the program goes; and prompts hold no hidden one."""
+    given: list[str] = []
+
+    class Watched(LocalSandbox):
+        async def run(self, job: Job, limits: Limits | None = None) -> Result:
+            given.append(repr(job))
+            return await super().run(job, limits)
+
+    world = coding(SECRET)
+    async with Watched(workers=1) as world.execution.sandbox:
+        await world.step({CODER: program("def key(n): return 'mine'"), TESTER: suite(("[4]", "8118"))})
+    mine = [job for job in given if "'mine'" in job]
+    assert len(mine) == 4 and not any(answer in job for job in mine for answer in ("4242", "17", "-5", "8118"))
+    for agent in (CODER, TESTER):
+        told = world.observe(agent)[-1]["content"]
+        assert "8118" in told and not any(answer in told for answer in ("4242", "17", "-5", "{1:"))
 
 
 async def test_answering_the_shown_tests_alone(coding: Any) -> None:

@@ -16,6 +16,9 @@ from .prompts import told
 from .running import Runner
 from .world import CodeWorld, Order
 
+REMEMBERED = 1024
+"""Runs whose results are kept, each of which may hold half a MiB of output."""
+
 _NOTHING = Problem("nothing", "", (Check("", ""),))
 
 
@@ -38,9 +41,8 @@ class Code(CodeWorld):
         cpu_s: float = 10.0,
         local_share: float = 1.0,
     ) -> None:
-        super().__init__(
-            Execution(sandbox, Limits(cpu_s=cpu_s)), horizon=horizon, order=order, team=team, local_share=local_share
-        )
+        execution = Execution(sandbox, Limits(cpu_s=cpu_s), REMEMBERED)
+        super().__init__(execution, horizon=horizon, order=order, team=team, local_share=local_share)
         if max_tests < 1:
             raise ValueError(f"env.max_tests must be at least 1, got {max_tests}")
         self.data, self.max_tests = data, max_tests
