@@ -50,13 +50,13 @@ class SourceKind:
 def apps(name: str, row: Mapping[str, Any]) -> Problem:
     """APPS: tests and solutions are JSON in text."""
     if not row["input_output"]:
-        raise Unusable("no tests")
+        raise Unusable("no hidden tests")
     tests = _json_of(row, "input_output", dict)
     inputs, outputs = tests.get("inputs"), tests.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
         raise Malformed("column input_output: inputs and outputs are no lists of one length")
     if not inputs:
-        raise Unusable("no tests")
+        raise Unusable("no hidden tests")
     solutions = _json_of(row, "solutions", list) if row["solutions"] else []
     function = tests.get("fn_name")
     if function is not None:
@@ -82,9 +82,9 @@ def apps(name: str, row: Mapping[str, Any]) -> Problem:
 def code_contests(name: str, row: Mapping[str, Any]) -> Problem:
     """CodeContests: the public tests are the examples; private and generated ones decide."""
     examples = _pairs(row, "public_tests")
-    hidden = _pairs(row, "private_tests") + _pairs(row, "generated_tests") or examples
+    hidden = _pairs(row, "private_tests") + _pairs(row, "generated_tests")
     if not hidden:
-        raise Unusable("no tests")
+        raise Unusable("no hidden tests")
     solutions = row["solutions"]
     if set(solutions) < {"language", "solution"}:
         raise Malformed("column solutions: no language and solution")
@@ -103,9 +103,9 @@ def live_code_bench(name: str, row: Mapping[str, Any]) -> Problem:
         private = _unpacked(packed)
     if not isinstance(private, list):
         raise Malformed("column private_test_cases: no list")
-    hidden = _cases(private, "private_test_cases") or examples
+    hidden = _cases(private, "private_test_cases")
     if not hidden:
-        raise Unusable("no tests")
+        raise Unusable("no hidden tests")
     kinds = {kind for kind, _ in (*examples, *hidden)}
     if len(kinds) > 1:
         raise Unusable("tests of both kinds")

@@ -82,12 +82,12 @@ NO_TESTS = {"input": [], "output": []}
     [
         ("apps", apps_row(1, input_output="")),
         ("apps", apps_row(1, input_output='{"inputs": [], "outputs": []}')),
-        ("code_contests", contest_row("a", public_tests=NO_TESTS, private_tests=NO_TESTS, generated_tests=NO_TESTS)),
-        ("live_code_bench", live_row("a", public_test_cases="[]", private_test_cases="[]")),
+        ("code_contests", contest_row("a", private_tests=NO_TESTS, generated_tests=NO_TESTS)),
+        ("live_code_bench", live_row("a", private_test_cases="[]")),
     ],
 )
-def test_rows_without_tests_are_no_problems(kind: str, row: dict[str, Any]) -> None:
-    with pytest.raises(Unusable, match="no tests"):
+def test_rows_without_hidden_tests_are_no_problems(kind: str, row: dict[str, Any]) -> None:
+    with pytest.raises(Unusable, match="no hidden tests"):
         problem_of(kind, row)
 
 
@@ -199,7 +199,7 @@ def test_splits_are_disjoint_by_statement(written: Written, separate: bool) -> N
 
 def test_what_is_left_out_is_counted(written: Written) -> None:
     table = written([apps_row(1), apps_row(2, input_output="")])
-    assert Library(Source("apps", table.path)).read().counts["rows left out: no tests"] == 1
+    assert Library(Source("apps", table.path)).read().counts["rows left out: no hidden tests"] == 1
 
 
 def test_hidden_tests_can_be_fewer(written: Written) -> None:
