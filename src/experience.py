@@ -88,7 +88,7 @@ class Completion:
 
     ``token_ids`` and ``logprobs`` have one entry a sampled token, the end-of-sequence token included when it was
     sampled; ``logprobs`` are nats under the distribution actually sampled from (after temperature and truncation).
-    ``text`` excludes special tokens.
+    ``text`` excludes special tokens.  What a remote policy said has no token ids: it is text alone.
     """
 
     token_ids: tuple[int, ...]
@@ -101,6 +101,11 @@ class Completion:
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.logprobs):
             raise ValueError(f"{len(self.token_ids)} tokens but {len(self.logprobs)} log-probs (policy {self.policy})")
+
+    @property
+    def text_only(self) -> bool:
+        """Whether its tokens are unknown, so that nothing can be learnt from it; its prompt's are then, too."""
+        return not self.token_ids
 
 
 @dataclass
