@@ -213,7 +213,7 @@ def check_overridden(name: str, arguments: Sequence[str]) -> None:
     words = [
         argument for argument in arguments if "=" in argument and not argument.startswith(("-", "+", "~", "hydra"))
     ]
-    groups = [word for word in words if choices(word.partition("=")[0])]
+    groups = [word for word in words if choices(re.split("[@=]", word, maxsplit=1)[0])]
     keys = [word.partition("=")[0] for word in words if word not in groups]
     if not keys or any("," in word for word in groups):
         return

@@ -67,12 +67,13 @@ class Fault:
 class ChatServer:
     """A server with OpenAI's interface on this machine.
 
-    ``script`` says (messages, seed) -> words; ``faults`` are answered first, one a request.  ``seen`` has the body of
+    ``script`` says (messages, seed) -> words; ``faults`` are answered first, one a request, None
+    as it should be.  ``seen`` has the body of
     each request and ``keys`` its Authorization; ``most`` is how many were under way at once.
     """
 
     script: Callable[[list[dict[str, str]], int], str] = lambda messages, seed: f"{messages[-1]['content']} {seed}"
-    faults: deque[Fault] = field(default_factory=deque)
+    faults: deque[Fault | None] = field(default_factory=deque)
     key: str | None = None
     seen: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str | None] = field(default_factory=list)
@@ -85,8 +86,8 @@ class ChatServer:
 
     def answer(self, body: dict[str, Any], key: str | None) -> Fault:
         """What is sent."""
-        if self.faults:
-            return self.faults.popleft()
+        if self.faults and (fault := self.faults.popleft()):
+            return fault
         if self.key is not None and key != f"Bearer {self.key}":
             return Fault(401, json.dumps({"error": {"message": f"no such key: {key}"}}))
         count = min(body.get("n", 1), self.at_most)
@@ -146,3 +147,9 @@ def chat_server() -> Iterator[ChatServer]:
         yield speaker
         server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def fault() -> Callable[..., Fault]:
+    """``fault(status=429)``: an answer that is not what was asked for."""
+    return Fault

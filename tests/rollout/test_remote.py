@@ -124,12 +124,6 @@ def test_answers_of_many_kinds(
 # ---- what servers do wrong ------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def fault(chat_server: Any) -> Callable[..., Any]:
-    """``fault(status=429)``: an answer that is not what was asked for."""
-    return type(chat_server.answer({"messages": [{"content": ""}], "seed": 0}, None))
-
-
 BAD = {
     "too many requests": [{"status": 429}, {"status": 429}],
     "an error of its own": [{"status": 500, "text": "<html>oh</html>"}],
