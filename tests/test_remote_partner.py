@@ -121,7 +121,7 @@ def test_a_server_that_is_gone_ends_a_run_that_goes_on_later(
         return await real()
 
     cut.advance = advance  # type: ignore[method-assign]
-    with pytest.raises(EngineError, match=rf"policy 'tool' at {chat_server.url}: Error code: 503"):
+    with pytest.raises(EngineError, match=rf"policy 'tool' at {chat_server.url}: HTTP 503"):
         train.train(cut)
     path = cut.directory.path
     said = json.loads((path / "summary.json").read_text())

@@ -20,7 +20,7 @@ from .remote_settings import RemoteSettings
 from .requests import check_prompt, in_time, label
 
 if TYPE_CHECKING:
-    from openai import AsyncOpenAI
+    from openai import AsyncOpenAI, OpenAIError
 
 COUNTS = ("requests", "retries", "prompt_tokens", "completion_tokens", "unmetered", "empty")
 LONGEST = 500
@@ -141,14 +141,16 @@ class RemoteEngine:
             "max_tokens": sampling.max_tokens,
         }
         said |= {"stop": list(sampling.stop)} if sampling.stop else {}
+        extra = dict(self.settings.extra)
+        said = {name: value for name, value in said.items() if name not in extra}
+        more = {name: value for name, value in extra.items() if value is not None}
         async with self._turns:
             try:
                 ask = self._client.chat.completions.with_raw_response.create
-                return str((await ask(**said, extra_headers=keyless, extra_body=dict(self.settings.extra))).text)
+                return str((await ask(**said, extra_headers=keyless, extra_body=more)).text)
             except OpenAIError as error:
                 repeated = _retries(error.request) if isinstance(error, APIError) else 0
-                cause = f" ({error.__cause__})" if str(error.__cause__ or "") else ""
-                raise EngineError(self._told(f"{error}{cause}", repeated)) from error
+                raise EngineError(self._told(_reason(error), repeated)) from error
 
     def _read(self, text: str) -> list[Completion]:
         """The candidates of an answer, at least one.  Raises :class:`UselessAnswerError`."""
@@ -185,7 +187,8 @@ class RemoteEngine:
                 f"policies.{self.policy}.tuning=remote needs the openai client: pip install 'troupe[remote]'"
             ) from error
         for name in ("openai", "httpx", "httpx2"):  # a line a request would drown all others
-            logging.getLogger(name).setLevel(logging.WARNING)
+            if logging.getLogger(name).level == logging.NOTSET:
+                logging.getLogger(name).setLevel(logging.WARNING)
         return AsyncOpenAI(
             base_url=self.settings.url,
             api_key=self._key or "none",
@@ -209,6 +212,15 @@ class RemoteEngine:
         shown = what.replace(self._key, "KEY") if self._key else what
         after = f" (after {repeated} retries)" if repeated else ""
         return f"policy '{self.policy}' at {self.settings.url}: {shown[:LONGEST]}{after}"
+
+
+def _reason(error: OpenAIError) -> str:
+    """What the server said, or why it said nothing."""
+    from openai import APIStatusError
+
+    if isinstance(error, APIStatusError):
+        return f"HTTP {error.status_code}: {error.response.text.strip()}"
+    return f"{error} {error.__cause__ or ''}".strip()
 
 
 def _retries(request: Any) -> int:

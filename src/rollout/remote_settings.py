@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-OWN = ("model", "messages", "n", "seed", "temperature", "top_p", "max_tokens", "stop", "stream")
-"""What the engine says in a request, so that ``extra`` may not."""
+OWN = ("model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "stop")
+"""What the engine says in a request, so that ``extra`` may not; the first three are always said."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,9 @@ class RemoteSettings:
     ``url`` ends before ``/chat/completions``; ``key_env`` names an environment variable that holds the key (None: none
     is sent).  At most ``concurrency`` requests are under way, and no more than ``requests_per_minute`` begin, repeated
     ones included (None: no limit).  A request waits ``timeout_s`` for each part of an answer and is repeated up to
-    ``retries`` times.  Prices are of a million tokens, in any currency (None: unknown).  ``extra`` is sent along as it
-    is, for what one server knows and others do not.  Raises ``ValueError`` naming the key.
+    ``retries`` times.  Prices are of a million tokens, in any currency (None: unknown).  ``extra`` is sent along, for
+    what one server knows beyond the interface; what is None in it is not sent at all, for what a server refuses to hear
+    (``max_tokens``, ``seed``).  Raises ``ValueError`` naming the key.
     """
 
     url: str
@@ -51,8 +52,10 @@ class RemoteSettings:
         prices = [self.prompt_price, self.completion_price]
         if (None in prices and prices != [None, None]) or any(price is not None and price < 0 for price in prices):
             raise ValueError(f"prompt_price and completion_price: two numbers of at least 0 or none, got {prices}")
-        for name in self.extra:
-            if name in OWN:
+        if not isinstance(self.extra, Mapping):
+            raise ValueError(f"extra must hold keys, got {self.extra!r}")
+        for name, value in self.extra.items():
+            if name in OWN[:3] or (name in OWN and value is not None):
                 raise ValueError(f"extra.{name}: Troupe sends {name} itself")
 
     @property

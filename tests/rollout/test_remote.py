@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -97,6 +98,16 @@ def test_a_server_that_ignores_n_is_asked_for_the_rest(chat_server: Any) -> None
     assert (counts["requests"], counts["retries"], counts["prompt_tokens"]) == (3, 0, 30)
 
 
+def test_what_a_server_refuses_to_hear_is_left_out(chat_server: Any) -> None:
+    chat_server.script = lambda messages, seed: "ok"
+    extra = {"n": None, "max_tokens": None, "top_p": None, "max_completion_tokens": 64}
+    (answers,), _ = ask(chat_server.url, request(n=2), extra=extra)
+    assert len(answers) == 2
+    assert [set(body) for body in chat_server.seen] == [
+        {"model", "messages", "seed", "temperature", "max_completion_tokens"}
+    ] * 2
+
+
 def test_greedy_candidates_are_asked_for_once(chat_server: Any) -> None:
     (answers,), _ = ask(chat_server.url, request(n=4, sampling=Sampling(temperature=0)))
     assert [body["n"] for body in chat_server.seen] == [1]
@@ -149,8 +160,11 @@ def test_what_went_wrong_is_asked_again(chat_server: Any, fault: Callable[..., A
 @pytest.mark.parametrize(
     ("what", "expected"),
     [
-        ({"status": 429, "text": '{"error": {"message": "slow down"}}'}, r"429 .*slow down.* \(after 1 retries\)$"),
-        ({"status": 502}, r"Error code: 502 \(after 1 retries\)|502.*\(after 1 retries\)"),
+        (
+            {"status": 429, "text": '{"error": {"message": "slow down"}}'},
+            r"HTTP 429: .*down.* \(after 1 retries\)$",
+        ),
+        ({"status": 502, "text": "<html>oh</html>"}, r"HTTP 502: <html>oh</html> \(after 1 retries\)$"),
         ({"text": "<html>please log in</html>"}, r"no chat completion: <html>please .*\(after 1 retries\)"),
         ({"text": '{"choices": []}'}, r"no choices that can be read: .*\(after 1 retries\)"),
         ({"delay_s": 0.5}, r"Request timed out\..*\(after 1 retries\)"),
@@ -174,7 +188,7 @@ def test_nobody_there() -> None:
 def test_a_refusal_ends_the_run_at_once(chat_server: Any, fault: Callable[..., Any]) -> None:
     said = json.dumps({"error": {"message": "no model m; " + "x" * 2000}})
     chat_server.faults.append(fault(status=404, text=said))
-    with pytest.raises(EngineError, match=r"Error code: 404 .*no model m") as raised:
+    with pytest.raises(EngineError, match=r"HTTP 404: .*no model m") as raised:
         ask(chat_server.url, request())
     assert len(chat_server.seen) == 1 and len(str(raised.value)) < LONGEST + 100
 
@@ -184,13 +198,19 @@ def test_the_key_is_sent_and_never_shown(chat_server: Any, monkeypatch: pytest.M
     monkeypatch.setenv("JUDGE_KEY", "sesame-right")
     ask(chat_server.url, request(), key_env="JUDGE_KEY")
     monkeypatch.setenv("JUDGE_KEY", "sesame-wrong")
-    with pytest.raises(EngineError, match=r"401 .*no such key: Bearer KEY") as raised:
+    with pytest.raises(EngineError, match=r"HTTP 401: .*no such key: Bearer KEY") as raised:
         ask(chat_server.url, request(), key_env="JUDGE_KEY")
     assert "sesame" not in str(raised.value)
     assert chat_server.keys == ["Bearer sesame-right", "Bearer sesame-wrong"]
     monkeypatch.delenv("JUDGE_KEY")
     with pytest.raises(ValueError, match=r"policies\.judge\.remote\.key_env=JUDGE_KEY: the environment holds no such"):
         ask(chat_server.url, request(), key_env="JUDGE_KEY")
+
+
+def test_without_the_client(chat_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(ValueError, match=r"policies\.judge\.tuning=remote needs .*: pip install 'troupe\[remote\]'"):
+        ask(chat_server.url, request())
 
 
 def test_a_stranger_gets_no_key_of_openais(chat_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,6 +287,8 @@ async def test_weights_are_refused(chat_server: Any) -> None:
         ({"requests_per_minute": -1}, "requests_per_minute must be above 0, got -1"),
         ({"prompt_price": 1.0}, r"prompt_price and completion_price: .*got \[1\.0, None\]"),
         ({"extra": {"n": 2}}, r"extra\.n: Troupe sends n itself"),
+        ({"extra": {"messages": None}}, r"extra\.messages: Troupe sends messages itself"),
+        ({"extra": "top_k"}, r"extra must hold keys, got 'top_k'"),
     ],
     ids=str,
 )
