@@ -101,8 +101,9 @@ def test_a_run_beside_a_server_and_its_evaluation(build: Build, chat_server: Any
         assert {name: sampled[name] for name in names} == {name: told[f"{key}/{name}"] for name in names}
         assert found["remote/tool/requests"] == len(chat_server.seen) > 0
     chat_server.seen.clear()
-    ask(path, "checkpoint=last")
-    assert not chat_server.seen  # it was found
+    first = ask(path, "checkpoint=last")
+    assert ask(path, "checkpoint=last", f"agents.tool={path}") == first
+    assert not chat_server.seen  # it was found, by the server's and the weights' identity
     ask(path, "checkpoint=last", "silence=[tool]")
     assert not chat_server.seen
 

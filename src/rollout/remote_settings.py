@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 OWN = ("model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "stop")
-"""What the engine says in a request, so that ``extra`` may not; the first three are always said."""
+"""What ``extra`` may not say, since the engine does; the first three it may not even leave out."""
 
 
 @dataclass(frozen=True)
