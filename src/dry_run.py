@@ -129,13 +129,6 @@ def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) 
     return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, memory)
 
 
-def _remote(spec: PolicySpec, team: Mapping[str, str], most: Mapping[str, int]) -> RemotePlan:
-    assert spec.remote is not None
-    agents = tuple(agent for agent, policy in team.items() if policy == spec.name)
-    completions = sum(most[agent] for agent in agents)
-    return RemotePlan(spec.name, agents, spec.remote, completions, completions * spec.train.max_tokens)
-
-
 def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
     """Numbers of the policy's adapter; 0 without.  Raises :class:`ConfigError` naming a target that is not there."""
     return 0 if spec.lora is None else call(f"policies.{spec.name}.lora", spec.lora.parameters, model)
@@ -194,6 +187,13 @@ def tables(found: Plan) -> Sequence[Table | str]:
         f"{found.tokens:,} tokens; {found.optimizer_steps} optimizer steps a policy",
         f"{found.iterations} iterations: at most {found.iterations * found.completions:,} completions",
     )
+
+
+def _remote(spec: PolicySpec, team: Mapping[str, str], most: Mapping[str, int]) -> RemotePlan:
+    assert spec.remote is not None
+    agents = tuple(agent for agent, policy in team.items() if policy == spec.name)
+    completions = sum(most[agent] for agent in agents)
+    return RemotePlan(spec.name, agents, spec.remote, completions, completions * spec.train.max_tokens)
 
 
 def _told(found: RemotePlan) -> str:
