@@ -2,6 +2,6 @@
 
 from .library import Library, Source
 from .micro import MicroCode
-from .team import Code
+from .programming import Code
 
 __all__ = ["Code", "Library", "MicroCode", "Source"]

@@ -25,7 +25,7 @@ from .micro_demonstrations import demonstrated_program, demonstrated_tests, pass
 from .micro_notation import read_expression, read_tests, row_of, written, written_row
 from .micro_programs import HIDDEN, INPUTS, LARGEST_OUTPUT, NAMES, OPERATORS, SMALLEST_OUTPUT, Program, Row
 from .problem import Check, Ran, Suite
-from .world import CODER, SOLO, TESTER, CodeWorld, Order, as_messages
+from .world import CODER, SOLO, TESTER, CodeWorld, Order
 
 LIMITS = Limits(cpu_s=1.0, idle_s=1.0)
 REMEMBERED = 16_384
@@ -98,7 +98,7 @@ class MicroCode(CodeWorld):
             words += ["shape", self._goal.shape, "mine", self._program or "none"]
         if agent != SOLO:
             words += ["tests", written(self._suite, self._runs)]
-        return as_messages(agent, self.name, words)
+        return [{"role": "system", "content": f"{agent} {self.name}"}, {"role": "user", "content": " ".join(words)}]
 
     # ---- what is said ---------------------------------------------------------------------------------------------
 

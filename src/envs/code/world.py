@@ -21,7 +21,6 @@ from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal, Self, get_args
 
-from ...experience import Message
 from ..base import StepResult, TeamEnv
 from ..execution import Execution
 from .problem import Ran, Suite
@@ -178,8 +177,3 @@ class CodeWorld(TeamEnv):
         if self._program is None:
             return False
         return all(ran.passed for ran in self._runs) and (bool(self._suite) or len(self.agents) == 1)
-
-
-def as_messages(agent: str, name: str, words: Sequence[str]) -> list[Message]:
-    """The prompt of the laptop scale: who speaks, then what it is told."""
-    return [{"role": "system", "content": f"{agent} {name}"}, {"role": "user", "content": " ".join(words)}]
