@@ -53,8 +53,10 @@ def apps(name: str, row: Mapping[str, Any]) -> Problem:
         raise Unusable("no hidden tests")
     tests = _json_of(row, "input_output", dict)
     inputs, outputs = tests.get("inputs"), tests.get("outputs")
-    if not isinstance(inputs, list) or not isinstance(outputs, list) or len(inputs) != len(outputs):
-        raise Malformed("column input_output: inputs and outputs are no lists of one length")
+    if not isinstance(inputs, list) or not isinstance(outputs, list):
+        raise Malformed("column input_output: inputs and outputs are no lists")
+    if len(inputs) != len(outputs):
+        raise Unusable("more inputs than outputs, or fewer")
     if not inputs:
         raise Unusable("no hidden tests")
     solutions = _json_of(row, "solutions", list) if row["solutions"] else []
@@ -63,7 +65,7 @@ def apps(name: str, row: Mapping[str, Any]) -> Problem:
         # Values are mostly wrapped into lists of one.
         wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
         outputs = [output[0] for output in outputs] if wrapped else outputs
-        suite = tuple(Check(json.dumps(i), json.dumps(o)) for i, o in zip(inputs, outputs, strict=True))
+        suite = tuple(Check(_dumped(i), _dumped(o)) for i, o in zip(inputs, outputs, strict=True))
         method = "class Solution" in row["starter_code"]
         function = f"Solution.{function}" if method else function
     else:
@@ -98,8 +100,8 @@ def live_code_bench(name: str, row: Mapping[str, Any]) -> Problem:
     examples = _cases(_json_of(row, "public_test_cases", list), "public_test_cases")
     packed = row["private_test_cases"]
     try:
-        private = json.loads(packed)
-    except ValueError:
+        private = _loaded(packed)
+    except json.JSONDecodeError:
         private = _unpacked(packed)
     if not isinstance(private, list):
         raise Malformed("column private_test_cases: no list")
@@ -183,12 +185,28 @@ SOURCES: Final[Mapping[str, SourceKind]] = {
 
 def _json_of(row: Mapping[str, Any], column: str, kind: type) -> Any:
     try:
-        value = json.loads(row[column])
-    except ValueError as error:
+        value = _loaded(row[column])
+    except json.JSONDecodeError as error:
         raise Malformed(f"column {column}: no JSON: {error}") from error
     if not isinstance(value, kind):
         raise Malformed(f"column {column}: expected JSON of a {kind.__name__}, got a {type(value).__name__}")
     return value
+
+
+def _loaded(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError as error:  # APPS has a few integers beyond Python's limit
+        raise Unusable("integers of more than 4300 digits") from error
+
+
+def _dumped(value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError as error:
+        raise Unusable("values that JSON does not have") from error
 
 
 def _text(value: Any) -> str:
@@ -212,9 +230,9 @@ def _cases(cases: list[Any], column: str) -> list[tuple[str, Check]]:
         given, expected = case["input"], case["output"]
         if case["testtype"] == "functional":
             try:
-                arguments = [json.loads(line) for line in given.splitlines() if line.strip()]
-                given, expected = json.dumps(arguments), json.dumps(json.loads(expected))
-            except ValueError as error:
+                arguments = [_loaded(line) for line in given.splitlines() if line.strip()]
+                given, expected = _dumped(arguments), _dumped(_loaded(expected))
+            except json.JSONDecodeError as error:
                 raise Malformed(f"column {column}: a functional case that is no JSON: {error}") from error
         found.append((case["testtype"], Check(given, expected)))
     return found
@@ -229,13 +247,18 @@ class _TextOnly(pickle.Unpickler):
 
 def _unpacked(packed: str) -> Any:
     """LiveCodeBench's base64 of zlib of a pickled text of JSON.  Nothing but text comes out of it."""
+    inflating = zlib.decompressobj()
     try:
-        inflating = zlib.decompressobj()
         data = inflating.decompress(base64.b64decode(packed, validate=True), _UNPACKED)
-        if inflating.unconsumed_tail:
-            raise Malformed(f"column private_test_cases: more than {_UNPACKED} bytes")
-        return json.loads(_TextOnly(io.BytesIO(data)).load())
-    except (ValueError, TypeError, EOFError, zlib.error, pickle.UnpicklingError) as error:
+        # What a broken pickle raises, its documentation leaves open; these are seen.
+        text = _TextOnly(io.BytesIO(data)).load()
+    except (ValueError, LookupError, EOFError, AttributeError, zlib.error, pickle.UnpicklingError) as error:
+        raise Malformed(f"column private_test_cases: neither JSON nor packed JSON: {error}") from error
+    if inflating.unconsumed_tail or not isinstance(text, str):
+        raise Malformed(f"column private_test_cases: no packed text of at most {_UNPACKED} bytes")
+    try:
+        return _loaded(text)
+    except json.JSONDecodeError as error:
         raise Malformed(f"column private_test_cases: neither JSON nor packed JSON: {error}") from error
 
 

@@ -96,13 +96,34 @@ class Evil:
         return os.system, ("exit 1",)
 
 
+LONG = '{"fn_name": "f", "inputs": [[' + "9" * 5000 + ']], "outputs": [1]}'
+
+
+@pytest.mark.parametrize(
+    ("tests", "why"),
+    [
+        ('{"inputs": ["1"], "outputs": []}', "more inputs than outputs, or fewer"),
+        (LONG, "integers of more than 4300 digits"),
+        ('{"fn_name": "f", "inputs": [[NaN]], "outputs": [1]}', "values that JSON does not have"),
+    ],
+)
+def test_rows_of_apps_that_cannot_be_used(tests: str, why: str) -> None:
+    with pytest.raises(Unusable, match=why):
+        problem_of("apps", apps_row(1, input_output=tests))
+
+
+NUMBER = base64.b64encode(zlib.compress(pickle.dumps(7))).decode()
 EVIL = base64.b64encode(zlib.compress(pickle.dumps(Evil()))).decode()
 
 
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "apps json": ("apps", apps_row(2, input_output="{"), "row 1, column input_output: no JSON"),
     "apps kind": ("apps", apps_row(2, input_output="[]"), "row 1, column input_output: expected JSON of a dict"),
-    "apps lengths": ("apps", apps_row(2, input_output='{"inputs": [1], "outputs": []}'), "row 1, column input_output"),
+    "apps lists": (
+        "apps",
+        apps_row(2, input_output='{"inputs": [1]}'),
+        "row 1, column input_output: inputs and outputs",
+    ),
     "apps solutions": ("apps", apps_row(2, solutions="{}"), "row 1, column solutions: expected JSON of a list"),
     "contests": (
         "code_contests",
@@ -119,6 +140,8 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         live_row("b", private_test_cases="%"),
         "row 1, column private_test_cases: neither",
     ),
+    "live not ascii": ("live_code_bench", live_row("b", private_test_cases="ü"), "private_test_cases: neither"),
+    "live no text": ("live_code_bench", live_row("b", private_test_cases=NUMBER), "private_test_cases: no packed text"),
     "live evil": (
         "live_code_bench",
         live_row("b", private_test_cases=EVIL),
