@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from random import Random
 from typing import Any
 
 from .envs.base import Skill, TeamEnv
 from .envs.couplet import Couplet
 from .envs.couplet_lines import vocabulary as couplet_vocabulary
+from .envs.math.arithmetic import Arithmetic
+from .envs.math.arithmetic import words as arithmetic_words
 from .envs.plan_path import PlanPath
 from .envs.sokoban import Sokoban
 from .envs.two_roles import vocabulary as grid_vocabulary
 from .experience import Message
+from .sandbox import LocalSandbox
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,17 @@ def _grid_variant(world: Any, rng: Random) -> TeamEnv:
     return world(team="solo")
 
 
+@cache
+def _sandbox() -> LocalSandbox:
+    """Where demonstrators' programs run; one a process."""
+    return LocalSandbox(workers=1)
+
+
+def _arithmetic_variant(world: Any, rng: Random) -> TeamEnv:
+    """Mostly a pair, sometimes one agent."""
+    return world(sandbox=_sandbox(), team="pair" if rng.random() < 0.7 else "solo")
+
+
 COURSES = {
     # Plan-Path, the harder one, twice as often.
     "laptop": Course(
@@ -107,6 +122,12 @@ COURSES = {
         variant=lambda world, rng: world(),
         words=couplet_vocabulary(),
         recipe=Recipe(hidden=96, layers=3, stable=1000, decay=500, bunglers=0, experts=0.0, experts_last=0.0),
+    ),
+    "laptop_math": Course(
+        worlds=(Arithmetic,),
+        variant=_arithmetic_variant,
+        words=arithmetic_words(),
+        recipe=Recipe(hidden=96, stable=700, decay=500, bunglers=100, experts_last=0.25),
     ),
 }
 """The course of each shipped base model, by the model's name."""

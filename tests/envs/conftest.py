@@ -1,6 +1,7 @@
 """Boards drawn by hand, and how hypothesis runs here."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import settings
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
 from troupe.experience import Task
+from troupe.sandbox import LocalSandbox
 
 settings.register_profile("envs", deadline=None, derandomize=True)  # the machine may be busy; a suite must not be moody
 settings.load_profile("envs")
@@ -53,3 +55,11 @@ def sokoban() -> Callable[..., Sokoban]:
         return world
 
     return begin
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[LocalSandbox]:
+    """A sandbox that worlds share; it knows no packages."""
+    sandbox = LocalSandbox(workers=2)
+    yield sandbox
+    asyncio.run(sandbox.close())

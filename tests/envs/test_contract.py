@@ -9,7 +9,8 @@ from hydra.utils import instantiate
 
 from troupe.envs.testing import check_world
 
-WORLDS = sorted(file.name.removesuffix(".yaml") for file in resources.files("troupe.configs").joinpath("env").iterdir())
+FILES = resources.files("troupe.configs").joinpath("env").iterdir()
+WORLDS = sorted(file.name.removesuffix(".yaml") for file in FILES if file.name.endswith(".yaml"))
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -17,6 +18,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "full": {"tool_view": "full", "planner_view": "full"},
     "outcome_only": {"local_share": 0.0},
     "every_rhyme": {"rhymes": 4},
+    "consensus": {"stop": "consensus"},
 }
 """Settings; a world is tried in the variants whose keys it has."""
 
@@ -30,4 +32,7 @@ async def test_the_world_keeps_the_contract(name: str, variant: str) -> None:
     if not settings.keys() <= config.keys():
         pytest.skip(f"{name} has no {', '.join(settings.keys() - config.keys())}")
     most = settings.get("local_share", config.get("local_share", 1.0))
-    await check_world(instantiate(config, **settings), local=(0.0, most))
+    world = instantiate(config, **settings)
+    await world.open()
+    await check_world(world, local=(0.0, most))
+    await world.close()
