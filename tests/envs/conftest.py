@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from troupe.envs.math.answers import IMPORTS
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
 from troupe.experience import Task
@@ -61,5 +62,13 @@ def sokoban() -> Callable[..., Sokoban]:
 def programs() -> Iterator[LocalSandbox]:
     """A sandbox that worlds share; it knows no packages."""
     sandbox = LocalSandbox(workers=2)
+    yield sandbox
+    asyncio.run(sandbox.close())
+
+
+@pytest.fixture(scope="session")
+def reading() -> Iterator[LocalSandbox]:
+    """A sandbox that can read answers."""
+    sandbox = LocalSandbox(workers=1, imports=IMPORTS)
     yield sandbox
     asyncio.run(sandbox.close())

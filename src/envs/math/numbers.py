@@ -44,18 +44,11 @@ def value(tree: Tree, symbols: Mapping[str, Fraction]) -> Value:
         return _bounded(_product(Fraction(1, 100), value(rest[0], symbols)))
     if kind == "fn":
         return _bounded(_function(rest[0], [value(inner, symbols) for inner in rest[1:]]))
-    inner = [value(part, symbols) for part in rest]
-    result = inner[0]
-    for other in inner[1:]:
-        if kind == "add":
-            result = _sum(result, other)
-        elif kind == "mul":
-            result = _product(result, other)
-        elif kind == "pow":
-            result = _power(result, other)
-        else:
-            raise Undecided(f"{kind} has no value")
-        result = _bounded(result)
+    if kind not in _OPERATIONS:
+        raise Undecided(f"{kind} has no value")
+    result, *others = [value(part, symbols) for part in rest]
+    for other in others:
+        result = _bounded(_OPERATIONS[kind](result, other))
     return result
 
 
@@ -124,6 +117,9 @@ def _power(base: Value, exponent: Value) -> Value:
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and (root := _root(base, exponent)) is not None:
         return root
     return context.power(below, above)
+
+
+_OPERATIONS = {"add": _sum, "mul": _product, "pow": _power}
 
 
 def _root(base: Fraction, exponent: Fraction) -> Fraction | None:
