@@ -20,7 +20,7 @@ from troupe.sandbox import Job, Limits, LocalSandbox, Result, Verdict
 
 STORY = Story((Fact("bob", 17, "plus", "ann"), Fact("cid", 3, "times", "bob"), Fact("ann", 34)), "cid")
 TASK = Task("by-hand", "test", {"question": STORY.text, "answer": "153"})
-RIGHT = "( cid := 3 * ( bob := 1 7 + ( ann := 3 4 ) ) )"
+RIGHT = "( cid:= 3 * ( bob:= 17 + ( ann:= 34 ) ) )"
 
 
 def begun(sandbox: Any, **settings: Any) -> Arithmetic:
@@ -37,7 +37,7 @@ def told_to(world: Arithmetic, agent: str) -> str:
 
 
 def test_a_story_told_and_understood() -> None:
-    assert STORY.text == "bob is 1 7 plus ann ; cid is 3 times bob ; ann is 3 4 ; ask cid"
+    assert STORY.text == "bob:= 17 plus ann ; cid:= 3 times bob ; ann:= 34 ; ask cid"
     assert told(STORY.text) == STORY and STORY.value == 153
     assert " ".join(expression(STORY.chain)) == RIGHT
     rng = Random(0)
@@ -49,7 +49,7 @@ def test_a_story_told_and_understood() -> None:
 
 def test_minus_and_a_negative_answer() -> None:
     chain = [Fact("ann", 10, "minus", "bob"), Fact("bob", 34)]
-    assert value(chain) == -24 and " ".join(expression(chain)) == "( ann := 1 0 - ( bob := 3 4 ) )"
+    assert value(chain) == -24 and " ".join(expression(chain)) == "( ann:= 10 - ( bob:= 34 ) )"
 
 
 def test_a_task_is_known_by_its_arithmetic() -> None:
@@ -74,20 +74,20 @@ def test_settings_are_checked(programs: LocalSandbox, wrong: dict, more: dict) -
 TOOL_REWARDS = [
     # what the tool agent says, team reward, local reward, what the reasoner is told
     (RIGHT, 1.0, 1.0, "1 5 3"),
-    ("3 * ( 1 7 + 3 4 )", 1.0, 1.0, "1 5 3"),
+    ("3 * ( 17 + 3 4 )", 1.0, 1.0, "1 5 3"),
     ("1 5 3", 1.0, 1.0, "1 5 3"),  # done in the head: it is right
-    ("3 * 1 7 + 3 4", 0.0, 0.2, "8 5"),
+    ("3 * 17 + 34", 0.0, 0.2, "8 5"),
     ("- 1 5 3", 0.0, 0.2, "- 1 5 3"),
-    ("3 * ( 1 7 + ann )", 0.0, 0.1, "error"),  # no such name
-    ("3 * ( 1 7", 0.0, 0.1, "error"),
+    ("3 * ( 17 + ann )", 0.0, 0.1, "error"),  # no such name
+    ("3 * ( 17", 0.0, 0.1, "error"),
     ("0 1 5 3", 0.0, 0.1, "error"),  # Python knows no leading zeros
     ("9 * * 9 * * 9", 0.0, 0.1, "error"),  # time is up
     ("9 * * 9", 0.0, 0.1, "error"),  # 387420489 is longer than what can be said
-    ("ann := 1 5 3", 0.0, 0.1, "error"),  # not an expression
+    ("ann:= 1 5 3", 0.0, 0.1, "error"),  # not an expression
     ("say 1 5 3", 0.0, 0.0, "none"),
     ("153", 0.0, 0.0, "none"),  # a word that is no digit
     ("", 0.0, 0.0, "none"),
-    (" ".join(["1", "+"] * 20 + ["1"]), 0.0, 0.0, "none"),  # 41 words
+    (" ".join(["1", "+"] * 12 + ["1"]), 0.0, 0.0, "none"),  # 25 words
 ]
 
 
@@ -132,7 +132,7 @@ async def test_the_share_of_local_rewards(programs: LocalSandbox) -> None:
 
 async def test_another_turn(programs: LocalSandbox) -> None:
     world = begun(programs)
-    await world.step({"tool": "3 * ( 1 7"})
+    await world.step({"tool": "3 * ( 17"})
     await world.step({"reasoner": "again"})
     assert told_to(world, "tool") == f"{STORY.text} result error"
     await world.step({"tool": RIGHT})

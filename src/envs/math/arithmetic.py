@@ -1,8 +1,7 @@
 """Arithmetic at laptop scale: stories whose sums are too long for a tiny model's head, and a tool that computes them.
 
-The tool agent writes an expression, digit by digit ("( bob := 1 7 + ( ann := 3 4 ) )"); its words, put together, are
-evaluated by Python in the sandbox.  The reasoner sees the result and says it ("say 1 5 3"), or asks for another turn
-("again").
+The tool agent writes an expression ("( bob:= 17 + ( ann:= 34 ) )"); its words, put together, are evaluated by Python in
+the sandbox.  The reasoner sees the result, digit by digit, and says it ("say 5 1"), or asks for another turn ("again").
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ...experience import Message, Split, Task
 from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..base import Skill
 from ..drawing import different
-from .stories import NAMES, RELATIONS, Story, digits, draw, expression, task, told, vocabulary
+from .stories import DEFINED, LARGEST, NAMES, RELATIONS, Story, digits, draw, expression, task, told, vocabulary
 from .world import REASONER, SOLO, TOOL, Mathematics, Ran
 
 AGAIN, SAY, ERROR, NONE = "again", "say", "error", "none"
@@ -35,10 +34,10 @@ class Arithmetic(Mathematics):
         self,
         *,
         sandbox: Sandbox,
-        links: int = 2,
-        spare: int = 2,
+        links: int = 3,
+        spare: int = 1,
         horizon: int = 2,
-        max_words: int = 40,
+        max_words: int = 24,
         team: Literal["pair", "solo"] = "pair",
         stop: Literal["answer", "consensus"] = "answer",
         local_share: float = 0.1,
@@ -99,7 +98,7 @@ class Arithmetic(Mathematics):
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
         """Experts write the expression that is asked for, say its result, and ask again where there is none.
 
-        A novice slips: in the expression it forgets a relation or mistakes a digit, in the result a digit.  A bungler
+        A novice slips: in the expression it forgets relations or mistakes a number, in the result a digit.  A bungler
         writes or says a guess, or takes the story's numbers as they come.
         """
         story = told(self._question)
@@ -117,13 +116,13 @@ class Arithmetic(Mathematics):
             if rng.random() < 0.5:
                 words = expression([fact for fact in story.chain if not fact.relation or rng.random() < 0.5])
             else:
-                words = _slipped(words, rng)
+                words = _slipped(words, str(rng.randint(2, LARGEST)), rng)
         elif skill == "bungler":
             kind = rng.random()
             if kind < 0.5:
                 words = _as_they_come(story, rng)
             elif kind < 0.8:
-                words = digits(_guess(rng))
+                words = [str(rng.randint(2, LARGEST))]
             else:
                 words = expression(story.chain[rng.randrange(1, len(story.chain)) :])
         return " ".join(words)
@@ -140,15 +139,14 @@ class Arithmetic(Mathematics):
         if output is None:
             return AGAIN if self.turn + 1 < self.horizon else " ".join([SAY, *digits(_guess(rng))])
         if skill == "novice":
-            return " ".join([SAY, *_slipped(digits(int(output)), rng)])
+            return " ".join([SAY, *_slipped(digits(int(output)), rng.choice("0123456789"), rng)])
         return " ".join([SAY, *digits(int(output))])
 
 
-def _slipped(words: list[str], rng: Random) -> list[str]:
-    """``words`` with one digit mistaken."""
-    places = [place for place, word in enumerate(words) if word.isdigit()]
-    place = rng.choice(places)
-    return [*words[:place], rng.choice("0123456789"), *words[place + 1 :]]
+def _slipped(words: list[str], wrong: str, rng: Random) -> list[str]:
+    """``words`` with ``wrong`` in place of one of its numbers."""
+    place = rng.choice([place for place, word in enumerate(words) if word.isdigit()])
+    return [*words[:place], wrong, *words[place + 1 :]]
 
 
 def _misread(output: str, rng: Random) -> int:
@@ -157,7 +155,7 @@ def _misread(output: str, rng: Random) -> int:
     if len(shown) > 1 and rng.random() < 0.5:
         place = rng.randrange(len(shown))
         shown = shown[:place] + shown[place + 1 :]
-    return int("".join(_slipped(shown, rng))) if any(word.isdigit() for word in shown) else 0
+    return int("".join(_slipped(shown, rng.choice("0123456789"), rng))) if any(word.isdigit() for word in shown) else 0
 
 
 def _guess(rng: Random) -> int:
@@ -169,11 +167,11 @@ def _as_they_come(story: Story, rng: Random) -> list[str]:
     """Some of the story's numbers put together by its relations."""
     words: list[str] = []
     for fact in rng.sample(story.facts, rng.randint(2, len(story.facts))):
-        words += [*([RELATIONS.get(fact.relation, "+")] if words else []), *digits(fact.number)]
+        words += [*([RELATIONS.get(fact.relation, "+")] if words else []), str(fact.number)]
     return words
 
 
-_ARITHMETIC = frozenset([*"0123456789", *RELATIONS.values(), "(", ")", ":=", *NAMES])
+_ARITHMETIC = frozenset([*map(str, range(LARGEST + 1)), *RELATIONS.values(), "(", ")", *NAMES, *DEFINED])
 
 
 def words() -> list[str]:

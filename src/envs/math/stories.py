@@ -1,7 +1,7 @@
 """Little stories of numbers: what the laptop's mathematics asks.
 
 A story tells, in any order, one number and how further numbers follow from it, and asks for the last of the chain:
-"bob is 1 7 plus ann ; cid is 3 times bob ; ann is 3 4 ; ask cid" asks for 3 * (17 + 34).  Digits are words.
+"bob:= 17 plus ann ; cid:= 3 times bob ; ann:= 34 ; ask cid" asks for 3 * (17 + 34).
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from ...experience import Task
 from ..grid import split_of
 
 NAMES: tuple[str, ...] = tuple("ann bob cid dan eva fay gus hal".split())
+DEFINED: tuple[str, ...] = tuple(f"{name}:=" for name in NAMES)
+LARGEST = 99
+"""The numbers that are told are at most so large, and words of their own."""
 RELATIONS: dict[str, str] = {"plus": "+", "minus": "-", "times": "*"}
 
 
@@ -29,7 +32,7 @@ class Fact:
 
     @property
     def words(self) -> list[str]:
-        return [self.name, "is", *digits(self.number), *([self.relation, self.other] if self.relation else [])]
+        return [f"{self.name}:=", str(self.number), *([self.relation, self.other] if self.relation else [])]
 
 
 @dataclass(frozen=True)
@@ -76,10 +79,10 @@ def digits(number: int) -> list[str]:
 
 
 def expression(chain: Sequence[Fact]) -> list[str]:
-    """The head of ``chain`` in Python, every number by its name: ( cid := 3 * ( bob := 1 7 + ( ann := 3 4 ) ) )."""
+    """The head of ``chain`` in Python, every number by its name: ( cid:= 3 * ( bob:= 17 + ( ann:= 34 ) ) )."""
     words: list[str] = []
     for fact in chain:
-        words += ["(", fact.name, ":=", *digits(fact.number), *([RELATIONS[fact.relation]] if fact.relation else [])]
+        words += ["(", f"{fact.name}:=", str(fact.number), *([RELATIONS[fact.relation]] if fact.relation else [])]
     return words + [")"] * len(chain)
 
 
@@ -88,17 +91,15 @@ def told(text: str) -> Story:
     body, _, asked = text.rpartition(" ask ")
     facts = []
     for sentence in body.removesuffix(" ;").split(" ; "):
-        name, _, *rest = sentence.split()
-        related = [word for word in rest if word in RELATIONS]
-        number = int("".join(word for word in rest if word.isdigit()))
-        facts.append(Fact(name, number, related[0] if related else "", rest[-1] if related else ""))
+        name, number, *related = sentence.split()
+        facts.append(Fact(name.removesuffix(":="), int(number), *related))
     return Story(tuple(facts), asked)
 
 
 def draw(links: int, spare: int, rng: Random) -> Story:
     """A story of a chain of ``links`` relations and ``spare`` facts that do not matter."""
     names = rng.sample(NAMES, links + 1 + spare)
-    facts = [Fact(names[0], rng.randint(10, 99))]
+    facts = [Fact(names[0], rng.randint(10, LARGEST))]
     for name, other in zip(names[1 : links + 1], names, strict=False):
         facts.append(_related(name, other, rng))
     asked = names[links]
@@ -110,16 +111,17 @@ def draw(links: int, spare: int, rng: Random) -> Story:
 
 def _related(name: str, other: str, rng: Random) -> Fact:
     relation = rng.choice(list(RELATIONS))
-    return Fact(name, rng.randint(2, 9) if relation == "times" else rng.randint(10, 99), relation, other)
+    return Fact(name, rng.randint(2, 9) if relation == "times" else rng.randint(10, LARGEST), relation, other)
 
 
 def task(name: str, story: Story) -> Task:
     """A story as a task.  It is known by the arithmetic that it asks for, whoever is in it and however it is told."""
-    form = " ".join(word for word in expression(story.chain) if word not in NAMES)
+    form = " ".join(word for word in expression(story.chain) if word not in DEFINED)
     digest = blake2b(form.encode(), digest_size=6).hexdigest()
     return Task(f"{name}-{digest}", split_of(digest), {"question": story.text, "answer": str(story.value)})
 
 
 def vocabulary() -> list[str]:
     """Every word of stories and arithmetic."""
-    return [*"0123456789", *RELATIONS, *RELATIONS.values(), "(", ")", ":=", "is", ";", "ask", *NAMES]
+    numbers = [str(number) for number in range(LARGEST + 1)]
+    return [*numbers, *RELATIONS, *RELATIONS.values(), "(", ")", ";", "ask", *NAMES, *DEFINED]
