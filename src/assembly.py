@@ -176,12 +176,13 @@ def check_tasks(world: TeamEnv, settings: LoopSettings, team: Team, resample: in
     counts = {"boards": "train", "validation_tasks": "validation", "test_tasks": "test"}
     for key, split in counts.items():
         count = getattr(settings, key) * (1 + resample if key == "boards" else 1)
-        task = call(f"loop.{key}", world.tasks, split, count, 0)[0]
-        env = world.fork()
-        env.reset(task)
-        for agent in env.next_agents():
-            for voice in (team.training[agent], team.evaluation[agent]):
-                voice.encode(agent, task.task_id, env.observe(agent))
+        drawn = call(f"loop.{key}", world.tasks, split, count, 0)
+        for task in {task.world: task for task in drawn}.values():
+            env = world.fork()
+            env.reset(task)
+            for agent in env.next_agents():
+                for voice in (team.training[agent], team.evaluation[agent]):
+                    voice.encode(agent, task.task_id, env.observe(agent))
 
 
 def set_threads(count: int) -> None:

@@ -68,7 +68,7 @@ class Echo:
 class Result:
     """One episode as played; ``tokens`` were generated and ``prompt_tokens`` read for it, in ``env_steps`` steps.
 
-    ``pictures`` of the world: at the start and after each turn, where it offers any.
+    ``pictures`` of the world: at the start and after each turn, where it offers any.  ``world``: see :class:`Task`.
     """
 
     task_id: str
@@ -79,6 +79,7 @@ class Result:
     prompt_tokens: int = 0
     env_steps: int = 0
     pictures: list[tuple[str, ...]] = field(default_factory=list)
+    world: str = ""
 
 
 async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: int) -> Result:
@@ -86,7 +87,7 @@ async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: 
     world = env.fork()
     world.reset(task)
     heard: dict[str, str] = {}
-    result = Result(task.task_id, False, 0)
+    result = Result(task.task_id, False, 0, world=task.world)
     if picture := world.picture():
         result.pictures.append(picture)
     while acting := world.next_agents():
@@ -162,6 +163,8 @@ def _success(results: Sequence[Result]) -> dict[str, Any]:
 
 def _averages(results: Sequence[Result]) -> dict[str, Any]:
     summary: dict[str, Any] = {"turns": fmean(result.turns for result in results), "episodes": len(results)}
+    for world in sorted({result.world for result in results} - {""}):
+        summary[f"success_{world}"] = fmean(result.success for result in results if result.world == world)
     for cost in ("tokens", "prompt_tokens", "env_steps"):
         summary[cost] = sum(getattr(result, cost) for result in results)
     spoken = [message for result in results for message in result.messages]

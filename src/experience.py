@@ -33,12 +33,14 @@ Message = Mapping[str, str]
 class Task:
     """One problem instance of a world.
 
-    ``task_id`` is stable and derives from the content; ``data`` is whatever the world needs to reset to it.
+    ``task_id`` is stable and derives from the content; ``data`` is whatever the world needs to reset to it.  ``world``
+    names one of several that are played at once.
     """
 
     task_id: str
     split: Split
     data: Mapping[str, Any]
+    world: str = ""
 
 
 @dataclass(frozen=True)

@@ -259,7 +259,7 @@ class TrainLoop:
         at = self.progress
         if at.iteration % self.settings.eval_every and not self.over():
             return {}
-        result = await self.play("validation", f"validation after {at.iteration} iterations")
+        result = await self.play("validation", f"validation after iteration {at.iteration}")
         if result["success"] > at.best:
             at.best, at.best_iteration = result["success"], at.iteration
         return _prefixed("eval", result)

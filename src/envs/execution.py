@@ -42,13 +42,17 @@ class Execution:
         return await asyncio.shield(self._going[key])
 
     async def open(self) -> dict[str, bool | int | str]:
-        """Start the sandbox; what protects the trainer, for a run's summary.
+        """Start the sandbox; what protects the trainer.
 
-        Raises what the sandbox raises where it cannot run, and :class:`~.base.WorldFailure` where it fails.
+        Raises :class:`..sandbox.SandboxUnavailable`, and :class:`~.base.WorldFailure` where the sandbox fails.
         """
-        await self.result(Job("pass"))
-        described = self.sandbox.describe().items()
-        return {f"sandbox/{key}": value for key, value in described if isinstance(value, bool | int | str)}
+        await self.result(Job())
+        described = self.sandbox.describe()
+        return {name: value for name, value in described.items() if isinstance(value, bool | int | str)}
+
+    async def close(self) -> None:
+        """End the sandbox's workers."""
+        await self.sandbox.close()
 
     async def _run(self, key: str, job: Job) -> Result:
         try:

@@ -13,6 +13,7 @@ from random import Random
 from typing import Literal
 
 from ..experience import Task
+from ..sandbox import Sandbox
 from .grid import (
     Plan,
     canonical,
@@ -26,7 +27,8 @@ from .grid import (
     trace,
     window,
 )
-from .two_roles import PLAN, TOOL, DryRun, PlannerView, ToolView, TwoRoleWorld, make_task
+from .grid_wording import Sight
+from .two_roles import PLAN, SOLO, TOOL, DryRun, PlannerView, ToolMessage, ToolView, TwoRoleWorld, Wording, make_task
 
 
 class PlanPath(TwoRoleWorld):
@@ -51,7 +53,10 @@ class PlanPath(TwoRoleWorld):
         tool_view: ToolView = "map",
         planner_view: PlannerView = "local",
         view_radius: int = 3,
-        tool_message: Literal["plan", "program"] = "plan",
+        tool_message: ToolMessage = "plan",
+        wording: Wording = "compact",
+        sandbox: Sandbox | None = None,
+        program_seconds: float = 2.0,
         local_share: float = 0.1,
     ) -> None:
         super().__init__(
@@ -63,6 +68,9 @@ class PlanPath(TwoRoleWorld):
             planner_view=planner_view,
             view_radius=view_radius,
             tool_message=tool_message,
+            wording=wording,
+            sandbox=sandbox,
+            program_seconds=program_seconds,
             local_share=local_share,
         )
         if size < 2:
@@ -103,22 +111,33 @@ class PlanPath(TwoRoleWorld):
     def _map(self) -> frozenset[int]:
         return self.mapped if self.tool_view == "map" else self.walls
 
-    def _sight(self, agent: str) -> tuple[frozenset[int], frozenset[int]]:
-        """The cells that ``agent`` sees, and the walls it knows."""
-        everything = frozenset(range(self.size**2))
-        if agent == TOOL:
-            return everything, self._map()
+    def _sight(self, agent: str) -> Sight:
+        seen, walls = frozenset(range(self.size**2)), self._map() if agent == TOOL else self.walls
         if agent == PLAN and self.planner_view == "local":
             seen = window(self.size, self.at, self.view_radius)
-            return seen, self.walls & seen
-        return everything, self.walls
+        return Sight(seen, walls & seen, frozenset(), frozenset([self.goal]) & seen, self.at)
 
     def _board(self, agent: str) -> list[str]:
-        words = cell_words(self.size)
-        seen, walls = self._sight(agent)
-        where = ["near"] if len(seen) < self.size**2 else []
-        goal = ["goal", words[self.goal]] if self.goal in seen else []
-        return [*where, "walls", *(words[cell] for cell in sorted(walls)), "at", words[self.at], *goal]
+        words, sight = cell_words(self.size), self._sight(agent)
+        where = ["near"] if len(sight.seen) < self.size**2 else []
+        goal = ["goal", words[self.goal]] if sight.goals else []
+        return [*where, "walls", *(words[cell] for cell in sorted(sight.walls)), "at", words[self.at], *goal]
+
+    def _rules(self, agent: str) -> str:
+        task = "Plan-Path: a walker goes over a grid to a goal, up, down, left or right; walls and the edge block it."
+        if agent == SOLO:
+            return f"{task} You are the walker: give its steps."
+        if agent == TOOL:
+            old = " Your map is an old one: some walls are missing on it." if self.tool_view == "map" else ""
+            return (
+                f"{task} You are the tool agent of a team of two: you propose a route from where the walker stands; "
+                f"the walker, your partner, decides.{old}"
+            )
+        near = " You see only the cells close to you, and every wall there." if self.planner_view == "local" else ""
+        return (
+            f"{task} You are the planner of a team of two, and the walker: your partner, the tool agent, proposes a "
+            f"route, and you give the steps that are taken.{near}"
+        )
 
     def _distance(self) -> int | None:
         return self._to_goal.get(self.at)
@@ -163,7 +182,8 @@ class PlanPath(TwoRoleWorld):
     # ---- demonstrators --------------------------------------------------------------------------------------------
 
     def _expert(self, agent: str, rng: Random) -> tuple[list[str], list[str]]:
-        seen, walls = self._sight(agent)
+        sight = self._sight(agent)
+        seen, walls = sight.seen, sight.walls
         if len(seen) == self.size**2:
             return [], shortest_path(self.size, walls, self.at, [self.goal]) or []
         return [], self._follow(seen, walls, rng)
@@ -195,8 +215,7 @@ class PlanPath(TwoRoleWorld):
         return []
 
     def _naive(self, agent: str, rng: Random) -> list[str]:
-        seen, _ = self._sight(agent)
-        if self.goal not in seen:
+        if not self._sight(agent).goals:
             return list(self._plan.moves)
         (row, column), (goal_row, goal_column) = divmod(self.at, self.size), divmod(self.goal, self.size)
         vertical = ["D" if goal_row > row else "U"] * abs(goal_row - row)

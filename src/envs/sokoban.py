@@ -20,6 +20,7 @@ from random import Random
 from typing import Literal
 
 from ..experience import Task
+from ..sandbox import Sandbox
 from .grid import (
     MOVES,
     OPPOSITE,
@@ -35,8 +36,9 @@ from .grid import (
     trace,
     window,
 )
+from .grid_wording import Sight
 from .sokoban_solver import Position, SearchLimitError, Solver, moved
-from .two_roles import PLAN, TOOL, DryRun, PlannerView, ToolView, TwoRoleWorld, make_task
+from .two_roles import PLAN, SOLO, TOOL, DryRun, PlannerView, ToolMessage, ToolView, TwoRoleWorld, Wording, make_task
 
 
 @lru_cache(maxsize=1024)  # a table of a small room takes kilobytes, the largest allowed a megabyte or two
@@ -67,7 +69,10 @@ class Sokoban(TwoRoleWorld):
         tool_view: ToolView = "map",
         planner_view: PlannerView = "local",
         view_radius: int = 1,
-        tool_message: Literal["plan", "program"] = "plan",
+        tool_message: ToolMessage = "plan",
+        wording: Wording = "compact",
+        sandbox: Sandbox | None = None,
+        program_seconds: float = 2.0,
         local_share: float = 0.1,
     ) -> None:
         super().__init__(
@@ -79,6 +84,9 @@ class Sokoban(TwoRoleWorld):
             planner_view=planner_view,
             view_radius=view_radius,
             tool_message=tool_message,
+            wording=wording,
+            sandbox=sandbox,
+            program_seconds=program_seconds,
             local_share=local_share,
         )
         if size < 4:
@@ -141,18 +149,36 @@ class Sokoban(TwoRoleWorld):
         self.worker = task.data["worker"]
 
     def _board(self, agent: str) -> list[str]:
-        words = cell_words(self.size)
-        seen = (
-            window(self.size, self.worker, self.view_radius)
-            if self._is_local(agent)
-            else frozenset(range(self.size**2))
-        )
+        words, sight = cell_words(self.size), self._sight(agent)
         board = ["near"] if self._is_local(agent) else []
-        for name, cells in (("walls", self.walls - self._border), ("box", self.boxes), ("goal", self.goals)):
-            board += [name, *(words[cell] for cell in sorted(cells & seen))]
-        if not (agent == TOOL and self.tool_view == "map"):
-            board += ["at", words[self.worker]]
-        return board
+        for name, cells in (("walls", sight.walls - self._border), ("box", sight.boxes), ("goal", sight.goals)):
+            board += [name, *(words[cell] for cell in sorted(cells))]
+        return board if sight.at is None else [*board, "at", words[sight.at]]
+
+    def _sight(self, agent: str) -> Sight:
+        everything = frozenset(range(self.size**2))
+        seen = window(self.size, self.worker, self.view_radius) if self._is_local(agent) else everything
+        hidden = agent == TOOL and self.tool_view == "map"
+        return Sight(seen, self.walls & seen, self.boxes & seen, self.goals & seen, None if hidden else self.worker)
+
+    def _rules(self, agent: str) -> str:
+        task = (
+            "Sokoban: a worker pushes every box onto a goal. The worker steps up, down, left or right; stepping into a "
+            "box pushes it one cell on, if the cell behind it is free. Boxes cannot be pulled."
+        )
+        if agent == SOLO:
+            return f"{task} You are the worker: give the worker's steps."
+        if agent == TOOL:
+            blind = " You do not see the worker." if self.tool_view == "map" else ""
+            return (
+                f"{task} You are the tool agent of a team of two: you propose the pushes of one box, which box first, "
+                f"then the direction of each push; the worker, your partner, walks and pushes.{blind}"
+            )
+        near = " You see only the cells close to you." if self._is_local(agent) else ""
+        return (
+            f"{task} You are the planner of a team of two, and the worker: your partner, the tool agent, proposes the "
+            f"pushes of a box, and you give every step, the walks between the pushes included.{near}"
+        )
 
     def _is_local(self, agent: str) -> bool:
         return agent == PLAN and self.planner_view == "local"

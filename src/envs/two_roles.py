@@ -19,20 +19,22 @@ from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 from ..experience import Message, Split, Task
+from ..sandbox import Job, Limits, Sandbox, Verdict
+from . import grid_wording as full
 from .base import Skill, StepResult, TeamEnv
 from .drawing import different
+from .execution import Execution
 from .grid import MOVES, OPPOSITE, Plan, parse_plan
+from .grid_wording import Sight
 
 TOOL, PLAN, SOLO = "tool", "plan", "solo"
 PlannerView = Literal["full", "local"]
 ToolView = Literal["full", "map"]
-
-
-class UnsupportedWorldError(ValueError):
-    """A variant of a world that cannot run."""
+ToolMessage = Literal["plan", "program"]
+Wording = Literal["compact", "full"]
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,9 @@ class TwoRoleWorld(TeamEnv):
     """Turn taking, notation and rewards shared by the grid worlds; a world adds its board.
 
     ``team``: ``pair`` (agents ``tool`` and ``plan``) or ``solo``.  ``tool_view`` and ``planner_view``: what each agent
-    is shown, see the worlds.  ``tool_message``: ``plan`` (the compact notation) or ``program``.  ``local_share``: the
-    weight of progress, 0 for outcome-only rewards.
+    is shown, see the worlds.  ``tool_message``: ``plan``, or ``program`` (Python that prints one, run in ``sandbox``
+    with ``program_seconds`` of CPU time).  ``wording``: ``compact`` (the notation) or ``full`` (rules, drawn boards).
+    ``local_share``: the weight of progress, 0 for outcome-only rewards.
     """
 
     name: str
@@ -71,22 +74,29 @@ class TwoRoleWorld(TeamEnv):
         tool_view: ToolView,
         planner_view: PlannerView,
         view_radius: int,
-        tool_message: Literal["plan", "program"],
+        tool_message: ToolMessage,
+        wording: Wording,
+        sandbox: Sandbox | None,
+        program_seconds: float,
         local_share: float,
     ) -> None:
         choices: dict[str, tuple[str, tuple[str, ...]]] = {
             "team": (team, ("pair", "solo")),
             "tool_view": (tool_view, ("full", "map")),
             "planner_view": (planner_view, ("full", "local")),
-            "tool_message": (tool_message, ("plan", "program")),
+            "tool_message": (tool_message, get_args(ToolMessage)),
+            "wording": (wording, get_args(Wording)),
         }
         for key, (value, known) in choices.items():
             if value not in known:
                 raise ValueError(f"env.{key}={value} is unknown; {self.name} knows {', '.join(known)}")
-        if tool_message == "program":
-            raise UnsupportedWorldError(
-                "env.tool_message=program: the tool agent would write Python, and this version has no sandbox to run "
-                "it in; model-written programs never run on the host. Use env.tool_message=plan."
+        programs = team == "pair" and tool_message == "program"
+        if programs and wording != "full":
+            raise ValueError("env.tool_message=program: only env.wording=full tells the tool agent to write a program")
+        if programs and sandbox is None:
+            raise ValueError(
+                "env.tool_message=program: the tool agent's programs need a sandbox to run in; give "
+                "env.sandbox={_target_: troupe.sandbox.LocalSandbox}"
             )
         for key, number, least in (
             ("horizon", horizon, 1),
@@ -100,10 +110,12 @@ class TwoRoleWorld(TeamEnv):
         self.size, self.horizon, self.max_moves = size, horizon, max_moves
         self.agents = (TOOL, PLAN) if team == "pair" else (SOLO,)
         self.tool_view, self.planner_view, self.view_radius = tool_view, planner_view, view_radius
-        self.local_share = local_share
+        self.wording, self.local_share = wording, local_share
+        self._programs = Execution(sandbox, Limits(cpu_s=program_seconds)) if programs and sandbox else None
         self.turn, self._acting, self._done, self._success = 0, 0, True, False
         self._proposal, self._last = "", "start"
         self._check: tuple[str, ...] = ("none",)
+        self._fault = ""
         self._plan = Plan()
         self._first_distance = self._best_distance = 1
 
@@ -120,6 +132,14 @@ class TwoRoleWorld(TeamEnv):
     @abstractmethod
     def _board(self, agent: str) -> list[str]:
         """The board's words as ``agent`` sees it."""
+
+    @abstractmethod
+    def _sight(self, agent: str) -> Sight:
+        """What ``agent`` sees of the board."""
+
+    @abstractmethod
+    def _rules(self, agent: str) -> str:
+        """The world and the agent's part in it, in full wording."""
 
     @abstractmethod
     def _distance(self) -> int | None:
@@ -162,7 +182,7 @@ class TwoRoleWorld(TeamEnv):
         self._start(task)
         self.turn, self._acting, self._done, self._success = 0, 0, False, False
         self._proposal, self._last = "", "start"
-        self._check = ("none",)
+        self._check, self._fault = ("none",), ""
         self._plan = Plan()
         distance = self._distance()
         if not distance:
@@ -176,6 +196,8 @@ class TwoRoleWorld(TeamEnv):
     def observe(self, agent: str) -> list[Message]:
         if agent not in self.agents:
             raise ValueError(f"{self.name} has the agents {', '.join(self.agents)}, not {agent}")
+        if self.wording == "full":
+            return self._told(agent)
         words = [*self._board(agent), "last", self._last]
         if agent == PLAN:
             words += ["proposal", *(self._proposal.split() or ["none"]), "check", *self._check]
@@ -187,24 +209,69 @@ class TwoRoleWorld(TeamEnv):
             expected = f"a message of {acting[0]}" if acting else "no message: the episode is over or not begun"
             raise ValueError(f"{self.name} expects {expected}, got one of {', '.join(actions) or 'nobody'}")
         ((agent, text),) = actions.items()
-        plan = parse_plan(text, self.size, self.max_moves, may_name_box=agent == TOOL and self.boxes_have_names)
-        return self._propose(plan) if agent == TOOL else self._execute(agent, plan)
+        if agent != TOOL:
+            return self._execute(agent, self._read(text, agent))
+        fault = ""
+        if self._programs is not None:
+            text, fault = await self._printed(self._programs, text)
+        return self._propose(self._read(text, agent), fault)
+
+    async def open(self) -> Mapping[str, bool | int | str]:
+        return await self._programs.open() if self._programs else {}
+
+    async def close(self) -> None:
+        if self._programs:
+            await self._programs.close()
 
     def fork(self) -> Self:
         # No field is ever changed in place, and the worlds draw no noise.
         return copy.copy(self)
 
     def state_key(self) -> Hashable:
-        told = (self._proposal, self._check, self._last)
+        told = (self._proposal, self._check, self._fault, self._last)
         return (self.turn, self._acting, self._done, self._pieces(), *told, self._first_distance, self._best_distance)
+
+    # ---- what is said ---------------------------------------------------------------------------------------------
+
+    def _told(self, agent: str) -> list[Message]:
+        """The prompt in full wording."""
+        example = full.example(self.size, agent == TOOL and self.boxes_have_names)
+        how = full.MOVES_LINE.format(example=example)
+        if agent == TOOL and self._programs is not None:
+            how = full.PROGRAM.format(size=self.size, seconds=self._programs.limits.cpu_s, example=example)
+        most = f"At most {self.max_moves} moves are made each time, and the team has {self.horizon} turns."
+        told = [full.board(self.size, self._sight(agent)), f"The last moves: {full.LAST[self._last]}."]
+        if agent == PLAN:
+            told.append(full.proposal(self._proposal, self._check, self._fault))
+        return [
+            {"role": "system", "content": f"{self._rules(agent)} {most}\n\n{how}"},
+            {"role": "user", "content": "\n\n".join(told)},
+        ]
+
+    def _read(self, text: str, agent: str) -> Plan:
+        if self.wording == "full":
+            line = full.answer(text)
+            if line is None:
+                return Plan(malformed=True)
+            text = line
+        return parse_plan(text, self.size, self.max_moves, may_name_box=agent == TOOL and self.boxes_have_names)
+
+    async def _printed(self, programs: Execution, text: str) -> tuple[str, str]:
+        """What the tool agent's program prints, and how it failed, if it did."""
+        source = full.fenced(text)
+        if source is None:
+            return "", "there is no closed fenced block with a program"
+        result = await programs.result(Job(source, self._sight(TOOL).json(self.size)))
+        return (result.text, "") if result.verdict is Verdict.OK else ("", result.verdict.value)
 
     # ---- rewards --------------------------------------------------------------------------------------------------
 
-    def _propose(self, plan: Plan) -> StepResult:
+    def _propose(self, plan: Plan, fault: str = "") -> StepResult:
         run = self._dry_run(plan)
         # Only what counts is passed on: of a malformed proposal, whose words could be anything, nothing.
         self._proposal = " ".join(plan.words)
         self._plan, self._check = plan, ("malformed",) if plan.malformed else run.check
+        self._fault = fault
         self._acting = 1
         return StepResult(
             local={TOOL: self.local_share * run.progress},
@@ -223,7 +290,7 @@ class TwoRoleWorld(TeamEnv):
             self._best_distance = distance
         self._success = self._solved()
         self._last = "malformed" if plan.malformed else "hit" if blocked else "ok"
-        self._proposal, self._check, self._plan = "", ("none",), Plan()
+        self._proposal, self._check, self._fault, self._plan = "", ("none",), "", Plan()
         self.turn += 1
         self._acting = 0
         self._done = self._success or self.turn >= self.horizon
@@ -272,7 +339,11 @@ class TwoRoleWorld(TeamEnv):
                 moves = _slipped(moves, rng.uniform(0.5, 1.0), rng)
         moves = moves[: self.max_moves]
         aloud = rng.random() < {"expert": 0.85, "novice": 0.15, "bungler": 0.1}[skill]
-        return " ".join([*opening, *(self._aloud(agent, opening, moves) if aloud else moves)])
+        words = " ".join([*opening, *(self._aloud(agent, opening, moves) if aloud else moves)])
+        if self.wording == "compact":
+            return words
+        line = f"Moves: {words}"
+        return f"```python\nprint({line!r})\n```" if agent == TOOL and self._programs else line
 
 
 def _slipped(moves: Sequence[str], share: float, rng: Random) -> list[str]:

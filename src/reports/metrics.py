@@ -40,12 +40,14 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         "rollout/tokens_per_s": tokens / seconds,
         "rollout/cut_off": fmean(candidate.completion.finish_reason == "length" for _, candidate in spoken),
     }
+    for world in sorted({episode.task.world for episode in episodes} - {""}):
+        row[f"rollout/tasks_{world}"] = len({e.task.task_id for e in episodes if e.task.world == world})
     for agent in sorted({node.agent for node, _ in spoken}):
         mine = [candidate for node, candidate in spoken if node.agent == agent]
         row[f"rollout/{agent}/reward"] = fmean(candidate.reward for candidate in mine)
         row[f"rollout/{agent}/team_reward"] = fmean(candidate.team for candidate in mine)
         row[f"rollout/{agent}/local_reward"] = fmean(candidate.local for candidate in mine)
         row[f"rollout/{agent}/tokens_a_message"] = fmean(len(candidate.completion.token_ids) for candidate in mine)
-        for name in mine[0].info:
-            row[f"rollout/{agent}/{name}"] = fmean(candidate.info[name] for candidate in mine)
+        for name in dict.fromkeys(name for candidate in mine for name in candidate.info):  # worlds may differ in them
+            row[f"rollout/{agent}/{name}"] = fmean(c.info[name] for c in mine if name in c.info)
     return row

@@ -1,7 +1,7 @@
 """Boards drawn by hand, and how hypothesis runs here."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -72,3 +72,17 @@ def reading() -> Iterator[LocalSandbox]:
     sandbox = LocalSandbox(workers=1, imports=IMPORTS)
     yield sandbox
     asyncio.run(sandbox.close())
+
+
+@pytest.fixture
+async def sandbox() -> AsyncIterator[LocalSandbox]:
+    """A worker of the real sandbox."""
+    async with LocalSandbox(workers=1) as found:
+        yield found
+
+
+@pytest.fixture
+def in_full(sandbox: LocalSandbox) -> Callable[..., Any]:
+    """``in_full(make, picture, **settings)``: a world told in full, whose tool agent writes programs."""
+    given = {"wording": "full", "tool_message": "program", "program_seconds": 0.3, "sandbox": sandbox}
+    return lambda make, picture, **settings: make(picture, **given | settings)

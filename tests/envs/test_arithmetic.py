@@ -198,7 +198,7 @@ async def test_a_failed_sandbox_is_no_reward() -> None:
 
 async def test_a_run_says_what_protects_it(programs: LocalSandbox) -> None:
     described = await Arithmetic(sandbox=programs).open()
-    assert described["sandbox/unsafe"] is False and described["sandbox/workers"] == 2
+    assert described["unsafe"] is False and described["workers"] == 2
 
 
 async def test_a_program_runs_once(programs: LocalSandbox) -> None:

@@ -17,6 +17,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "solo": {"team": "solo"},
     "full": {"tool_view": "full", "planner_view": "full"},
     "outcome_only": {"local_share": 0.0},
+    "full_wording": {"wording": "full"},
     "every_rhyme": {"rhymes": 4},
     "consensus": {"stop": "consensus"},
 }

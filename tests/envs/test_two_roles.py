@@ -8,7 +8,7 @@ import pytest
 
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
-from troupe.envs.two_roles import UnsupportedWorldError, vocabulary
+from troupe.envs.two_roles import vocabulary
 
 # From S to G are 4 moves; the map lacks the wall above S.
 LANE = """
@@ -226,12 +226,6 @@ async def test_equal_states_have_equal_keys(plan_path: Callable[..., PlanPath]) 
 def test_bad_settings_are_refused_by_name(kind: Callable[..., Any], settings: dict[str, Any], key: str) -> None:
     with pytest.raises(ValueError, match=key):
         kind(**settings)
-
-
-@BOTH
-def test_programs_are_refused_with_a_reason(kind: Callable[..., Any]) -> None:
-    with pytest.raises(UnsupportedWorldError, match=r"env\.tool_message=program.*no sandbox.*env\.tool_message=plan"):
-        kind(tool_message="program")
 
 
 @BOTH

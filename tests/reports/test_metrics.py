@@ -1,5 +1,7 @@
 """A rollout's metrics, by hand."""
 
+from dataclasses import replace
+
 import pytest
 
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
@@ -30,6 +32,7 @@ def test_a_rollout_by_hand() -> None:
         "rollout/best_of_k_success": 0.5,
         "rollout/turns": 2.5,
         "rollout/tasks": 1,
+        "rollout/lost_episodes": 0,
         "rollout/completions": 6,
         "rollout/tokens": 20,
         "rollout/prompt_tokens": 8,
@@ -47,6 +50,17 @@ def test_a_rollout_by_hand() -> None:
         "rollout/tool/tokens_a_message": 4.0,
         "rollout/tool/blocked": 0.5,
     }
+
+
+def test_several_worlds_are_counted_apart_and_may_tell_different_things() -> None:
+    one, other = candidate(1, 0, 0, 1), candidate(1, 0, 0, 0)
+    other.info = {"wrong": 1.0}
+    episodes = [episode(True, 1, Node("t", "tool", 0, (1,), [found])) for found in (one, other)]
+    for name, found in zip(("a", "b"), episodes, strict=True):
+        found.task = replace(found.task, task_id=name, world=name)
+    row = rollout_metrics(episodes, 1.0)
+    assert (row["rollout/tasks_a"], row["rollout/tasks_b"], row["rollout/tasks"]) == (1, 1, 2)
+    assert (row["rollout/tool/blocked"], row["rollout/tool/wrong"]) == (1.0, 1.0)
 
 
 def test_chains_have_a_success_of_their_own() -> None:

@@ -142,7 +142,7 @@ class Mathematics(TeamEnv):
         return await self.execution.open()
 
     async def close(self) -> None:
-        await self.execution.sandbox.close()
+        await self.execution.close()
 
     def fork(self) -> Self:
         # No field is ever changed in place, and the world draws no noise.

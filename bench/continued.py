@@ -1,0 +1,70 @@
+"""A control: the base model's pretraining continued for as long as reinforcement learning takes, on the demonstrations
+that it saw last: `python bench/continued.py --seed S [--seconds 120]`.
+
+The last phase of the recipe goes on with new demonstrations, at its learning rate.  Success of the default teams of
+both grid worlds is measured before and after, sampled at temperature 1.  If more of the same made the team, it would
+show here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from troupe.curriculum import COURSES
+from troupe.envs.plan_path import PlanPath
+from troupe.envs.sokoban import Sokoban
+from troupe.evaluation import PolicySpeaker, evaluate, summarise
+from troupe.experience import Sampling
+from troupe.models.laptop import load_model, load_tokenizer
+from troupe.rollout.torch_engine import TorchEngine
+from troupe.rollout.voice import Voice
+from troupe.warm_start import Demonstrations, WarmStart
+
+
+async def measured(start: WarmStart, tasks: int) -> dict[str, str]:
+    """Sampled success on test boards, with its 95 % interval, by world."""
+    tokenizer = load_tokenizer("laptop")
+    engine = TorchEngine({"base": start.model.eval()}, tokenizer, max_batch_rows=1024)
+    voice = Voice("base", engine, tokenizer, 512, Sampling(max_tokens=40))
+    found = {}
+    for world in (Sokoban(), PlanPath()):
+        speakers = {agent: PolicySpeaker(voice) for agent in world.agents}
+        row = summarise(await evaluate(world, world.tasks("test", tasks, 0), speakers, 0))
+        low, high = row["success_ci95"]
+        found[world.name] = f"{row['success']:.3f} ({low:.3f}-{high:.3f})"
+    await engine.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=1, help="of the new demonstrations; not 0, the base model's own")
+    parser.add_argument("--seconds", type=float, default=120.0, help="CPU time of this process for pretraining")
+    parser.add_argument("--tasks", type=int, default=200)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    course = COURSES["laptop"]
+    recipe = replace(course.recipe, seed=options.seed)
+    start = WarmStart(replace(course, recipe=recipe), Path("unused"))
+    start.model.load_state_dict(load_model("laptop").state_dict())
+    print(json.dumps({"seed": options.seed, "steps": 0, **asyncio.run(measured(start, options.tasks))}), flush=True)
+    start.model.train()
+    start.step = recipe.stable + recipe.decay  # the last phase
+    demonstrations, began, steps = Demonstrations(start.course, start.tokenizer), time.process_time(), 0
+    while time.process_time() - began < options.seconds:
+        start.fit(demonstrations[start.step + steps % recipe.bunglers])
+        steps += 1
+        if steps % recipe.bunglers == 0:  # other demonstrations, the same phase
+            demonstrations.recipe = replace(demonstrations.recipe, seed=demonstrations.recipe.seed + 1_000)
+    print(json.dumps({"seed": options.seed, "steps": steps, **asyncio.run(measured(start, options.tasks))}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

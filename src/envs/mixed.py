@@ -1,0 +1,94 @@
+"""Several worlds at once: every episode is played in one of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Self
+
+from ..experience import Message, Split, Task
+from .base import Skill, StepResult, TeamEnv
+
+
+class Mixed(TeamEnv):
+    """``worlds`` by name, each with its part of the tasks: ``shares`` in any unit, equal where none are given.
+
+    ``agents`` are those of all worlds; agents of one name are one agent, with one policy.  An iteration's tasks are
+    shared out exactly (the largest remainders get what is left over) and shuffled.  Tasks say which world they are of,
+    and so do metrics.
+    """
+
+    def __init__(self, *, worlds: Mapping[str, TeamEnv], shares: Mapping[str, float] | None = None) -> None:
+        if not worlds:
+            raise ValueError("env.worlds is empty: name at least one world")
+        shares = dict.fromkeys(worlds, 1.0) if shares is None else shares
+        for name in {**worlds, **shares}:
+            if name not in worlds:
+                raise ValueError(f"env.shares.{name}: there is no env.worlds.{name}; worlds: {', '.join(worlds)}")
+            if not shares.get(name, 0.0) > 0:
+                raise ValueError(f"env.shares.{name} must be above 0, got {shares.get(name)}; or leave the world out")
+        self.worlds, self.shares = dict(worlds), dict(shares)
+        self.agents = tuple(dict.fromkeys(agent for world in worlds.values() for agent in world.agents))
+        self.horizon = max(world.horizon for world in worlds.values())
+        self._name, self._world = next(iter(worlds.items()))
+
+    @property
+    def turn(self) -> int:  # type: ignore[override]  # the world's that is played
+        return self._world.turn
+
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        found = [
+            replace(task, task_id=f"{name}:{task.task_id}", world=name, data={"task": task})
+            for name, part in self._parts(count).items()
+            for task in (self.worlds[name].tasks(split, part, seed) if part else ())
+        ]
+        Random(f"mixed/{split}/{seed}").shuffle(found)
+        return found
+
+    def _parts(self, count: int) -> dict[str, int]:
+        """How many of ``count`` tasks are of each world."""
+        whole = sum(self.shares.values())
+        due = {name: count * share / whole for name, share in self.shares.items()}
+        parts = {name: int(part) for name, part in due.items()}
+        for name in sorted(due, key=lambda name: parts[name] - due[name])[: count - sum(parts.values())]:
+            parts[name] += 1
+        return parts
+
+    def reset(self, task: Task) -> None:
+        if task.world not in self.worlds:
+            raise ValueError(f"task {task.task_id} is of none of the worlds {', '.join(self.worlds)}")
+        self._name, self._world = task.world, self.worlds[task.world].fork()
+        self._world.reset(task.data["task"])
+
+    def next_agents(self) -> tuple[str, ...]:
+        return self._world.next_agents()
+
+    def observe(self, agent: str) -> Sequence[Message]:
+        return self._world.observe(agent)
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        return await self._world.step(actions)
+
+    def fork(self) -> Self:
+        twin = copy.copy(self)
+        twin._world = self._world.fork()
+        return twin
+
+    def state_key(self) -> Hashable:
+        return self._name, self._world.state_key()
+
+    async def open(self) -> Mapping[str, bool | int | str]:
+        opened = {name: await world.open() for name, world in self.worlds.items()}
+        return {f"{name}/{key}": value for name, facts in opened.items() for key, value in facts.items()}
+
+    async def close(self) -> None:
+        for world in self.worlds.values():
+            await world.close()
+
+    def picture(self) -> tuple[str, ...]:
+        return self._world.picture()
+
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        return self._world.demonstration(agent, rng, skill=skill)
