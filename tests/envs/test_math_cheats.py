@@ -117,16 +117,15 @@ async def test_looking_for_the_answer(reading: LocalSandbox) -> None:
     """Nothing in the process of a program holds the expected answer, nor the question."""
     source = """
 import gc, os, sys
-seen = [repr(os.environ), sys.stdin.read(), repr(sys.argv)]
-frame = sys._getframe()
-while frame:
-    seen.append(repr({**frame.f_globals, **frame.f_locals}))
-    frame = frame.f_back
-seen += [repr(thing) for thing in gc.get_objects() if isinstance(thing, (dict, list, tuple)) and len(thing) < 50]
-found = [text for text in seen if str(2718281 * 7 // 7) in text or "How " + "many" in text]
-print(len(seen) > 100, len(found))
+gc.unfreeze()
+things = [thing for thing in gc.get_objects() if type(thing) in (dict, list, tuple)]
+texts = [sys.stdin.read(), *os.environ.values(), *sys.argv]
+for thing in things:
+    inside = [*thing.keys(), *thing.values()] if type(thing) is dict else thing
+    texts += [text for text in inside if type(text) is str]
+wanted = "".join(["27", "18", "281"]), " ".join(["How", "many"])  # they must not stand in the program itself
+print(len(texts) > 10000, sum(word in text for word in wanted for text in texts))
 """
-    source = source.replace("2718281 * 7 // 7", "0x297A49")  # the number itself must not stand in the program
     world = asked(reading)
     await world.step({"tool": program(source)})
     ran = world._ran
