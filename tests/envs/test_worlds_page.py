@@ -6,19 +6,21 @@ from random import Random
 from typing import Any
 
 from troupe.envs.couplet import Couplet
+from troupe.envs.math import Arithmetic
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
 from troupe.envs.testing import check_world
+from troupe.sandbox import LocalSandbox
 
 PAGE = (Path(__file__).parents[2] / "docs" / "worlds.md").read_text(encoding="utf-8")
-WORLDS = {"Sokoban": Sokoban, "PlanPath": PlanPath, "Couplet": Couplet}
+WORLDS: dict[str, Any] = {"Sokoban": Sokoban, "PlanPath": PlanPath, "Couplet": Couplet, "Arithmetic": Arithmetic}
 
 
-async def test_the_examples_are_real() -> None:
+async def test_the_examples_are_real(programs: LocalSandbox) -> None:
     examples = re.findall(r"<!-- example: (\w+) (\w+) (\d+) (\d+) (\S+) -->\n```text\n(.*?)```", PAGE, re.DOTALL)
     assert {kind for kind, *_ in examples} == WORLDS.keys()
     for kind, split, count, seed, task_id, dialogue in examples:
-        world = WORLDS[kind]()
+        world = WORLDS[kind](**({"sandbox": programs} if kind == "Arithmetic" else {}))
         (task,) = [task for task in world.tasks(split, int(count), int(seed)) if task.task_id == task_id]
         world.reset(task)
         lines = iter(re.split(" {2,}", line) for line in dialogue.splitlines())
