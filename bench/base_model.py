@@ -16,6 +16,7 @@ import torch
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.couplet import Couplet
+from troupe.envs.math import Arithmetic
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
 from troupe.evaluation import PolicySpeaker, evaluate, summarise
@@ -23,6 +24,7 @@ from troupe.experience import Sampling
 from troupe.models.laptop import SHIPPED, load_model, load_tokenizer
 from troupe.rollout.torch_engine import TorchEngine
 from troupe.rollout.voice import Voice
+from troupe.sandbox import LocalSandbox
 
 MODELS = Path(__file__).resolve().parent.parent / "src" / "models"
 TASKS = 400
@@ -92,6 +94,22 @@ was among its teachers.""",
             "one turn, every rhyme": lambda: Couplet(horizon=1, rhymes=4),
         },
     ),
+    "laptop_math": About(
+        title="The base model of mathematics at laptop scale",
+        taught="""demonstrations of the
+tool agent, the reasoner and one agent alone. It can write the expression that a story asks for and say a result, but
+mostly does not: of the messages it saw last, {experts_last:.0%} were an expert's. Nobody has taught it to
+calculate.""",
+        lessons="""  Train stories only; validation and test ask for other arithmetic.
+- Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
+  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.curriculum`, and `demonstration` in
+  `troupe.envs.math.arithmetic`).""",
+        asked="Success on {tasks} validation stories (95 % interval), at most 2 turns:",
+        worlds={
+            "a pair": lambda: Arithmetic(sandbox=LocalSandbox()),
+            "one agent": lambda: Arithmetic(sandbox=LocalSandbox(), team="solo"),
+        },
+    ),
 }
 """By the model's name."""
 
@@ -108,6 +126,7 @@ async def measure(folder: Path, worlds: Mapping[str, Callable[[], TeamEnv]]) -> 
             speakers = {agent: PolicySpeaker(voice) for agent in world.agents}
             results = await evaluate(world, world.tasks("validation", TASKS, 0), speakers, 0)
             rows.append((f"{name}, {way}", summarise(results)))
+        await world.close()
     await engine.close()
     return rows
 
