@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import copy
 import json
 import time
 from dataclasses import replace
@@ -31,7 +32,7 @@ from troupe.warm_start import Demonstrations, WarmStart
 async def measured(start: WarmStart, tasks: int) -> dict[str, str]:
     """Sampled success on test boards, with its 95 % interval, by world."""
     tokenizer = load_tokenizer("laptop")
-    engine = TorchEngine({"base": start.model.eval()}, tokenizer, max_batch_rows=1024)
+    engine = TorchEngine({"base": copy.deepcopy(start.model).eval()}, tokenizer, max_batch_rows=1024)
     voice = Voice("base", engine, tokenizer, 512, Sampling(max_tokens=40))
     found = {}
     for world in (Sokoban(), PlanPath()):
@@ -55,7 +56,6 @@ def main() -> None:
     start = WarmStart(replace(course, recipe=recipe), Path("unused"))
     start.model.load_state_dict(load_model("laptop").state_dict())
     print(json.dumps({"seed": options.seed, "steps": 0, **asyncio.run(measured(start, options.tasks))}), flush=True)
-    start.model.train()
     start.step = recipe.stable + recipe.decay  # the last phase
     demonstrations, began, steps = Demonstrations(start.course, start.tokenizer), time.process_time(), 0
     while time.process_time() - began < options.seconds:

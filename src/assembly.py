@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,7 +89,6 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         lambda: build_team(parts.policies, parts.router.team, parts.strategy, config["engine"], config["seed"], ranks)
     )
     ranks.agreed(lambda: check_tasks(parts.world, parts.settings, team, parts.sampler.resample))
-    ranks.agreed(lambda: asyncio.run(parts.world.open()))
     loggers = ranks.agreed(lambda: _loggers(config))
     loop = TrainLoop(
         world=parts.world,

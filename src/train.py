@@ -30,10 +30,13 @@ from .rollout.base import EngineError
 from .rollout.voice import PromptError
 from .sandbox import SandboxUnavailable
 
-REFUSED = (ValueError, SandboxUnavailable, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException)
+REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException)
 """What a run may be refused with before it begins."""
 
-STOPPED = (PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, WorldFailure, OSError)
+STOPPED = (
+    *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError),
+    *(WorldFailure, SandboxUnavailable),
+)
 """What may stop a run that has begun."""
 
 
