@@ -18,7 +18,7 @@ from troupe.envs.math import Aime24, OlympiadBench
 from troupe.envs.math.answers import IMPORTS, Answers
 from troupe.envs.math.numbers import Tree
 from troupe.envs.math.sources import Question
-from troupe.envs.math.trees import equal
+from troupe.envs.math.trees import equal, is_numeral
 from troupe.sandbox import Limits, LocalSandbox
 
 PARTS = {"list", "set", "union"}
@@ -33,7 +33,12 @@ def notations(text: str, tree: Tree) -> Iterator[str]:
     sized = bare.replace("\\left", "").replace("\\right", "").replace("(", "\\left(").replace(")", "\\right)")
     yield sized.replace("\\frac", "\\dfrac")
     kind = tree[0]
-    if kind == "int":
+    left, _, right = bare.rpartition("=")
+    if kind == "pow" and is_numeral(tree):
+        yield from (f"x = {bare}", f"{bare} \\text{{ units}}")
+    elif kind == "rel" and is_numeral(tree[-1]):
+        yield from (right, f"{left} = {right}.0", f"{right} \\text{{ units}}")
+    elif kind == "int":
         yield from (f"{bare}.0", f"\\frac{{{2 * tree[1]}}}{{2}}", f"x = {bare}", f"{bare} \\text{{ units}}")
     elif kind == "rat":
         yield from (f"\\frac{{{3 * tree[1]}}}{{{3 * tree[2]}}}", f"{tree[1]}/{tree[2]}", f"x = {bare}")
@@ -46,20 +51,13 @@ def notations(text: str, tree: Tree) -> Iterator[str]:
         members = pieces(bare)
         yield from (", ".join(reversed(members)), " ; ".join(members), f"\\{{{', '.join(members)}\\}}")
     elif kind == "tuple":
-        yield from (
-            bare.replace(",", " , "),
-            f"({bare})",
-            f"\\boxed{{{bare}}}"[7:-1] + " ",
-            f"\\bigl{bare[:-1]}\\bigr)",
-        )
+        yield from (bare.replace(",", " , "), f"({bare})", f"\\bigl{bare[:-1]}\\bigr)")
     elif kind == "interval":
         yield from (f"x \\in {bare}", bare.replace(",", " , "))
     elif kind == "rel" and tree[1] == ["="]:
-        yield from (
-            bare.split("=")[-1],
-            f"{bare} + 0",
-            f"{bare.split('=')[0]} = \\frac{{2({bare.split('=')[-1]})}}{{2}}",
-        )
+        yield from (right, f"{bare} + 0", f"{left} = \\frac{{2({right})}}{{2}}")
+    elif kind == "rel":
+        yield from (bare.replace("\\geqslant", sign) for sign in ("\\ge", "≥", "\\geq"))
 
 
 def near_misses(text: str, tree: Tree) -> Iterator[str]:

@@ -18,7 +18,7 @@ from troupe.rollout.tree import TreeSampler
 from troupe.rollout.voice import Voice
 from troupe.sandbox import Job, Limits, LocalSandbox, Result, Verdict
 
-STORY = Story((Fact("bob", 17, "plus", "ann"), Fact("cid", 3, "times", "bob"), Fact("ann", 34)), "cid")
+STORY = Story((Fact("cid", 3, "times", "bob"), Fact("bob", 17, "plus", "ann"), Fact("ann", 34)), "cid")
 TASK = Task("by-hand", "test", {"question": STORY.text, "answer": "153"})
 RIGHT = "( cid:= 3 * ( bob:= 17 + ( ann:= 34 ) ) )"
 
@@ -37,7 +37,7 @@ def told_to(world: Arithmetic, agent: str) -> str:
 
 
 def test_a_story_told_and_understood() -> None:
-    assert STORY.text == "bob:= 17 plus ann ; cid:= 3 times bob ; ann:= 34 ; ask cid"
+    assert STORY.text == "cid:= 3 times bob ; bob:= 17 plus ann ; ann:= 34 ; ask cid"
     assert told(STORY.text) == STORY and STORY.value == 153
     assert " ".join(expression(STORY.chain)) == RIGHT
     rng = Random(0)

@@ -35,7 +35,7 @@ class Arithmetic(Mathematics):
         *,
         sandbox: Sandbox,
         links: int = 3,
-        spare: int = 1,
+        spare: int = 0,
         horizon: int = 2,
         max_words: int = 24,
         team: Literal["pair", "solo"] = "pair",

@@ -1,7 +1,7 @@
 """Little stories of numbers: what the laptop's mathematics asks.
 
-A story tells, in any order, one number and how further numbers follow from it, and asks for the last of the chain:
-"bob:= 17 plus ann ; cid:= 3 times bob ; ann:= 34 ; ask cid" asks for 3 * (17 + 34).
+A story tells how numbers follow from each other, back to one that stands alone, and asks for the first of the chain:
+"cid:= 3 times bob ; bob:= 17 plus ann ; ann:= 34 ; ask cid" asks for 3 * (17 + 34).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import pairwise
 from random import Random
 
 from ...experience import Task
@@ -97,16 +98,14 @@ def told(text: str) -> Story:
 
 
 def draw(links: int, spare: int, rng: Random) -> Story:
-    """A story of a chain of ``links`` relations and ``spare`` facts that do not matter."""
+    """A story of a chain of ``links`` relations, in their order, and ``spare`` facts anywhere that do not matter."""
     names = rng.sample(NAMES, links + 1 + spare)
-    facts = [Fact(names[0], rng.randint(10, LARGEST))]
-    for name, other in zip(names[1 : links + 1], names, strict=False):
-        facts.append(_related(name, other, rng))
-    asked = names[links]
-    for name in names[links + 1 :]:
-        facts.append(_related(name, rng.choice(names[: links + 1]), rng))
-    rng.shuffle(facts)
-    return Story(tuple(facts), asked)
+    chain, others = names[: links + 1], names[links + 1 :]
+    facts = [_related(name, other, rng) for name, other in pairwise(chain)]
+    facts.append(Fact(chain[-1], rng.randint(10, LARGEST)))
+    for name in others:
+        facts.insert(rng.randint(0, len(facts)), _related(name, rng.choice(chain), rng))
+    return Story(tuple(facts), chain[0])
 
 
 def _related(name: str, other: str, rng: Random) -> Fact:
