@@ -36,7 +36,7 @@ def notations(text: str, tree: Tree) -> Iterator[str]:
     left, _, right = bare.rpartition("=")
     if kind == "pow" and is_numeral(tree):
         yield from (f"x = {bare}", f"{bare} \\text{{ units}}")
-    elif kind == "rel" and is_numeral(tree[-1]):
+    elif kind == "rel" and tree[1] == ["="] and is_numeral(tree[-1]):
         yield from (right, f"{left} = {right}.0", f"{right} \\text{{ units}}")
     elif kind == "int":
         yield from (f"{bare}.0", f"\\frac{{{2 * tree[1]}}}{{2}}", f"x = {bare}", f"{bare} \\text{{ units}}")
