@@ -12,7 +12,7 @@ import torch
 from rich.console import Console
 
 from .algorithms.base import CreditRule
-from .configuration import ConfigError, binding, call, check_equal, check_keys, instantiated
+from .configuration import SPEAKING, ConfigError, binding, call, check_equal, check_keys, instantiated
 from .envs.base import TeamEnv
 from .loop import LoopSettings, Team, TrainLoop
 from .models.checkpoint import restore
@@ -52,7 +52,7 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     check_keys(config, unresolved)
     settings = call("loop", LoopSettings, **{k: v for k, v in config["loop"].items() if k != "checkpoint"})
     world = instantiated("env", config["env"])
-    frozen = [name for name, policy in config["policies"].items() if policy.get("tuning") == "frozen"]
+    frozen = [name for name, policy in config["policies"].items() if policy.get("tuning") in SPEAKING]
     router = Router(config["team"], world.agents, tuple(config["policies"]), frozen)
     sampler, credit, objective = (
         instantiated(f"algorithm.{key}", config["algorithm"][key]) for key in ("sampler", "credit", "objective")

@@ -19,7 +19,7 @@ from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import OmegaConf
 
-from .reports.fingerprint import flat
+from .reports.fingerprint import FETCHING, flat, matches
 
 RUN = (
     "env algorithm policies team engine strategy scale loop logger name seed run_dir resume dry_run threads "
@@ -37,11 +37,21 @@ TUNINGS = {
     "full": ("base optimizer scheduler sampling", "tuning schedule algorithm"),
     "lora": ("base optimizer scheduler sampling tuning lora", "schedule algorithm"),
     "frozen": ("base sampling tuning", ""),
+    "remote": ("remote sampling tuning", ""),
 }
 """What ``policies.NAME.tuning`` may be, with the keys of such a policy that must be there, and those that may be."""
 
-FREE = "loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split()
-"""What may differ when a run is continued, with whatever lies below these keys."""
+SPEAKING = ("frozen", "remote")
+"""Tunings of policies that speak and never learn."""
+
+LEARNING = ("optimizer", "scheduler", "lora", "schedule", "algorithm")
+"""Keys of policies that learn."""
+
+FREE = (
+    *"loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split(),
+    *FETCHING,
+)
+"""What may differ when a run is continued, with whatever lies below these keys; ``*`` stands for one name."""
 
 
 OWN_FOLDERS = r"--config-dir|-cd|\+?hydra\.searchpath"
@@ -54,9 +64,7 @@ class ConfigError(ValueError):
 
 def binding(config: Mapping[str, Any]) -> dict[str, Any]:
     """The dotted keys that a continued run must have in common with the run before."""
-    return {
-        key: value for key, value in flat(config) if not any(key == free or key.startswith(f"{free}.") for free in FREE)
-    }
+    return {key: value for key, value in flat(config) if not matches(key, FREE)}
 
 
 def check_equal(before: Mapping[str, Any], asked: Mapping[str, Any], remedy: str) -> None:
@@ -105,7 +113,7 @@ def _sections(config: dict[str, Any]) -> Iterator[tuple[str, Any, list[str]]]:
     for name, policy in config["policies"].items():
         yield f"policies.{name}.", policy, []
         _check_policy(f"policies.{name}", policy)
-        for part in ("optimizer", "scheduler", "lora", "schedule", "algorithm"):
+        for part in (*LEARNING, "remote"):
             if policy.get(part) is not None:
                 yield f"policies.{name}.{part}.", policy[part], []
         for part in policy.get("algorithm") or {}:
@@ -128,7 +136,8 @@ def _check_policy(key: str, policy: Mapping[str, Any]) -> None:
         if name not in everywhere:
             raise ConfigError(f"{key}.{name} is a key that nothing reads{nearest(name, [*needed, *more])}")
         if name not in needed + more and value is not None:
-            raise ConfigError(f"{key}.{name} is a key that nothing reads with {key}.tuning={tuning}; give null")
+            why = f": a {tuning} policy speaks and never learns" if tuning in SPEAKING and name in LEARNING else ""
+            raise ConfigError(f"{key}.{name} is a key that nothing reads with {key}.tuning={tuning}{why}; give null")
     for name in needed:
         if policy.get(name) is None:
             raise ConfigError(f"{key}.{name} is missing")
@@ -204,7 +213,7 @@ def check_overridden(name: str, arguments: Sequence[str]) -> None:
     words = [
         argument for argument in arguments if "=" in argument and not argument.startswith(("-", "+", "~", "hydra"))
     ]
-    groups = [word for word in words if choices(word.partition("=")[0])]
+    groups = [word for word in words if choices(re.split("[@=]", word, maxsplit=1)[0])]
     keys = [word.partition("=")[0] for word in words if word not in groups]
     if not keys or any("," in word for word in groups):
         return

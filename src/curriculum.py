@@ -127,7 +127,7 @@ COURSES = {
         worlds=(Arithmetic,),
         variant=_arithmetic_variant,
         words=arithmetic_words(),
-        recipe=Recipe(hidden=96, layers=3, stable=250, decay=100, bunglers=150, experts_last=0.2),
+        recipe=Recipe(hidden=96, layers=3, stable=250, decay=100, bunglers=150, experts_last=0.4),
     ),
 }
 """The course of each shipped base model, by the model's name."""

@@ -16,6 +16,7 @@ from .configuration import ConfigError, call
 from .models.laptop import resolve
 from .models.strategies import Sharded, StrategySettings
 from .policies import PolicySpec
+from .rollout.remote_settings import RemoteSettings
 from .team import backbones
 
 ADAM_STATES = 2
@@ -57,10 +58,22 @@ class PoolPlan:
 
 
 @dataclass(frozen=True)
+class RemotePlan:
+    """One remote policy: its agents, its server, and the most that an iteration can ask of it."""
+
+    policy: str
+    agents: tuple[str, ...]
+    server: RemoteSettings
+    completions: int
+    tokens: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a run would do; ``completions`` and ``tokens`` are the most that an iteration can generate."""
 
     pools: tuple[PoolPlan, ...]
+    remote: tuple[RemotePlan, ...]
     boards: int
     k: int
     completions: int
@@ -81,6 +94,7 @@ def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
     update = config["algorithm"]["update"]
     return Plan(
         pools=tuple(_pool(specs, config, parts) for specs in backbones(parts.policies)),
+        remote=tuple(_remote(spec, parts.router.team, most) for spec in parts.policies.values() if spec.remote),
         boards=parts.settings.boards,
         k=k,
         completions=sum(most.values()),
@@ -168,9 +182,26 @@ def tables(found: Plan) -> Sequence[Table | str]:
         "strategy.devices=auto: as for 1 process" if found.processes is None else processes,
         f"all pools: about {_bytes(sum(pool.memory.total for pool in found.pools))} (estimated; an engine's cache "
         "grows with what it really decodes)",
+        *(_told(each) for each in found.remote),
         f"an iteration: {found.boards} tasks, K = {found.k}, at most {found.completions:,} completions of "
         f"{found.tokens:,} tokens; {found.optimizer_steps} optimizer steps a policy",
         f"{found.iterations} iterations: at most {found.iterations * found.completions:,} completions",
+    )
+
+
+def _remote(spec: PolicySpec, team: Mapping[str, str], most: Mapping[str, int]) -> RemotePlan:
+    assert spec.remote is not None
+    agents = tuple(agent for agent, policy in team.items() if policy == spec.name)
+    completions = sum(most[agent] for agent in agents)
+    return RemotePlan(spec.name, agents, spec.remote, completions, completions * spec.train.max_tokens)
+
+
+def _told(found: RemotePlan) -> str:
+    price = found.server.completion_price
+    cost = "" if price is None else f", which cost {found.tokens * price / 1e6:.3g} and their prompts"
+    return (
+        f"{found.policy} ({', '.join(found.agents)}) speaks through {found.server.url}, model {found.server.model}: at "
+        f"most {found.completions:,} completions of {found.tokens:,} tokens an iteration{cost}"
     )
 
 

@@ -28,8 +28,14 @@ from .models.laptop import BaseModelError
 from .reports import evaluations
 from .reports.evaluations import Evaluation
 from .reports.tables import evaluation_table, progress_bar, show
+from .rollout.base import EngineError
 from .rollout.voice import PromptError
 from .sandbox import SandboxUnavailable
+
+REFUSED = (
+    *(ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, EngineError, OmegaConfBaseException),
+)
+"""What an evaluation may end with."""
 
 OPEN = ("world", "agents", "echo", "swap")
 """Keys under which a user names keys of their own."""
@@ -64,6 +70,7 @@ def run(cfg: DictConfig, console: Console | None = None) -> Evaluation:
             outcomes = asyncio.run(examine(asked, found, voices, lambda result: bar.advance(episodes)))
         summary = {
             "conditions": {outcome.condition.name: outcome.summary for outcome in outcomes},
+            **voices.drain(),
             "time/wall_s": time.perf_counter() - started,
         }
         folder = parent / (keys["name"] or f"{asked.checkpoint}-{asked.split}-{wanted}")
@@ -155,7 +162,7 @@ def _hydra_main(cfg: DictConfig) -> None:
         run(cfg)
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was written")
-    except (ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, OmegaConfBaseException) as error:
+    except REFUSED as error:
         fail(error)
 
 

@@ -21,7 +21,7 @@ from .rollout.voice import Voice
 
 @dataclass(frozen=True)
 class Utterance:
-    """What was said, and what it cost: ``tokens`` generated and ``prompt_tokens`` read."""
+    """What was said, and what it cost: ``tokens`` generated and ``prompt_tokens`` read; 0 for a remote policy."""
 
     text: str
     tokens: int = 0
@@ -44,7 +44,8 @@ class PolicySpeaker:
         prompt = self.voice.encode(agent, task.task_id, env.observe(agent))
         place = (task.task_id, env.turn, agent)
         (completion,) = await self.voice.speak(prompt, 1, derive(seed, *place), place)
-        return Utterance(completion.text, len(completion.token_ids), len(prompt))
+        read = 0 if completion.text_only else len(prompt)
+        return Utterance(completion.text, len(completion.token_ids), read)
 
 
 class Silence:

@@ -25,6 +25,8 @@ from torch import Tensor
 
 Split = Literal["train", "validation", "test"]
 FinishReason = Literal["stop", "length"]
+Topology = Literal["tree", "chain", "joint", "replay"]
+"""The shape of the episodes that a sampler gives; credit rules declare which ones they can judge."""
 Message = Mapping[str, str]
 """One chat message: ``{"role": ..., "content": ...}``."""
 
@@ -90,7 +92,7 @@ class Completion:
 
     ``token_ids`` and ``logprobs`` have one entry a sampled token, the end-of-sequence token included when it was
     sampled; ``logprobs`` are nats under the distribution actually sampled from (after temperature and truncation).
-    ``text`` excludes special tokens.
+    ``text`` excludes special tokens.  What a remote policy said has no token ids: it is text alone.
     """
 
     token_ids: tuple[int, ...]
@@ -103,6 +105,11 @@ class Completion:
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.logprobs):
             raise ValueError(f"{len(self.token_ids)} tokens but {len(self.logprobs)} log-probs (policy {self.policy})")
+
+    @property
+    def text_only(self) -> bool:
+        """Whether its tokens are unknown, so that nothing can be learnt from it; its prompt's are then, too."""
+        return not self.token_ids
 
 
 @dataclass

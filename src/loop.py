@@ -7,7 +7,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -68,7 +68,7 @@ class Team:
     """Who plays and learns: engines and tokenizers by policy, and each agent's voice in training and in evaluation.
 
     ``pools`` has each policy that learns, as its pool hands it out; ``schedules`` says in which iterations, where it is
-    not all of them.
+    not all of them.  ``meters`` has the counts of each remote policy since they were last asked.
     """
 
     pools: Mapping[str, PolicyHandle]
@@ -77,6 +77,7 @@ class Team:
     training: Mapping[str, Voice]
     evaluation: Mapping[str, Voice]
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    meters: Mapping[str, Callable[[], Mapping[str, float]]] = field(default_factory=dict)
 
     def learning(self, iteration: int) -> list[str]:
         """The policies that learn after ``iteration`` iterations."""
@@ -138,6 +139,7 @@ class TrainLoop:
             status = "interrupted"
             raise
         finally:
+            self._count(self._metered())
             at.wall_s = time.perf_counter() - started
             summary = at.totals() | {"status": status}
             if status == "failed":
@@ -155,7 +157,8 @@ class TrainLoop:
         """One iteration; returns its metrics.  Once the policies begin to learn from it, no interrupt stops it."""
         t0 = time.perf_counter()
         episodes = await self._collect()
-        return await uninterrupted(self._learn(episodes, time.perf_counter() - t0))
+        rollout_s, asked = time.perf_counter() - t0, await self._asked()
+        return await uninterrupted(self._learn(episodes, rollout_s, asked))
 
     async def _collect(self) -> list[Episode]:
         seed, boards = derive(self.seed, "train", self.progress.iteration), self._boards()
@@ -174,7 +177,7 @@ class TrainLoop:
             tasks, lambda mine: self.sampler.collect(self.world, mine, self.team.training, seed)
         )
 
-    async def _learn(self, episodes: Sequence[Episode], rollout_s: float) -> dict[str, Any]:
+    async def _learn(self, episodes: Sequence[Episode], rollout_s: float, asked: Mapping[str, float]) -> dict[str, Any]:
         self.whole = False
         t1 = time.perf_counter()
         played = kept(episodes)
@@ -185,11 +188,32 @@ class TrainLoop:
         measured = await self._load()
         times = {"rollout_s": rollout_s, "update_s": t2 - t1, "load_s": time.perf_counter() - t2}
         row = self.progress.count(rollout_metrics(episodes, rollout_s)) | _prefixed("rollout", measured)
+        row |= asked
         for policy, values in stats.items():
             row |= _prefixed(f"train/{policy}", values)
         self.progress.row = row | _prefixed("time", times)
         self.whole = True
         return self.progress.row
+
+    def _metered(self) -> dict[str, float]:
+        """What this process's remote policies were asked since the last call, by metric."""
+        return {f"remote/{name}/{key}": n for name, meter in self.team.meters.items() for key, n in meter().items()}
+
+    def _count(self, asked: Mapping[str, float]) -> dict[str, float]:
+        """Add ``asked`` to the totals of the summary; returns it."""
+        self.progress.summary |= {key: self.progress.summary.get(key, 0) + value for key, value in asked.items()}
+        return dict(asked)
+
+    async def _asked(self) -> dict[str, float]:
+        """What remote policies were asked since the last call, in all processes; counted."""
+        if not self.team.meters:
+            return {}
+
+        async def mine(_: Sequence[int]) -> list[dict[str, float]]:
+            return [self._metered()]
+
+        everyone = await self.ranks.share(range(self.ranks.world), mine)
+        return self._count({key: sum(one[key] for one in everyone) for key in everyone[0]})
 
     def _boards(self) -> int:
         """``settings.boards``; fewer where the bound on completions leaves less."""
@@ -249,6 +273,7 @@ class TrainLoop:
         speakers = {agent: PolicySpeaker(voice) for agent, voice in self.team.evaluation.items()}
         seed = derive(self.seed, "eval", split)
         results = await self.ranks.share(self.held_out(split), lambda mine: evaluate(self.world, mine, speakers, seed))
+        await self._asked()
         summary = summarise(results)
         self.directory.episodes(file or f"{split}_{self.progress.iteration:05d}", map(asdict, results))
         self.display.evaluation(title, summary)

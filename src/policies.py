@@ -13,6 +13,7 @@ from .experience import Sampling
 from .models.adapters import LoraSettings
 from .models.learner import Terms, UpdateSettings
 from .models.schedule import Schedule, Turn, rotation
+from .rollout.remote_settings import RemoteSettings
 
 SCHEDULE = ("freeze_until", "alternate")
 
@@ -21,8 +22,8 @@ SCHEDULE = ("freeze_until", "alternate")
 class PolicySpec:
     """One policy: its base model, how it is sampled in training and evaluation, and how it learns.
 
-    ``terms`` and ``schedule`` are None where it does not learn (tuning=frozen); ``lora`` is its adapter, None where the
-    whole model learns.
+    ``terms`` and ``schedule`` are None where it does not learn (tuning=frozen, remote); ``lora`` is its adapter, None
+    where the whole model learns; ``remote`` is the server that speaks for it, and ``base`` then the model's name there.
     """
 
     name: str
@@ -32,6 +33,7 @@ class PolicySpec:
     terms: Terms | None
     schedule: Schedule | None
     lora: LoraSettings | None
+    remote: RemoteSettings | None = None
 
     @property
     def whole(self) -> bool:
@@ -85,6 +87,9 @@ def _policy(name: str, node: Mapping[str, Any], algorithm: Mapping[str, Any], ob
     train, evaluation = (read_sampling(f"{key}.sampling.{way}", node["sampling"][way]) for way in ("train", "eval"))
     if tuning == "frozen":
         return PolicySpec(name, node["base"], train, evaluation, None, None, None)
+    if tuning == "remote":
+        server = read_remote(key, node)
+        return PolicySpec(name, server.model, train, evaluation, None, None, None, server)
     if train.temperature == 0:
         raise ConfigError(
             f"{key}.sampling.train.temperature=0 is greedy: K equal candidates teach nothing; give a temperature "
@@ -129,6 +134,18 @@ def _merged(key: str, run: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
 def read_sampling(key: str, values: Mapping[str, Any]) -> Sampling:
     """Raises :class:`ConfigError` naming ``key``."""
     return call(key, Sampling, **{**values, "stop": tuple(values.get("stop", ()))})
+
+
+def read_remote(key: str, node: Mapping[str, Any]) -> RemoteSettings:
+    """The server of the remote policy under ``key``.  Raises :class:`ConfigError` naming the key."""
+    for way, sampling in node["sampling"].items():
+        if sampling.get("top_k"):
+            raise ConfigError(
+                f"{key}.sampling.{way}.top_k={sampling['top_k']}: OpenAI's interface has no top_k; give 0, and what a "
+                f"server takes beyond it in {key}.remote.extra"
+            )
+    server: RemoteSettings = call(f"{key}.remote", RemoteSettings, **node["remote"])
+    return server
 
 
 def check_room(key: str, sampling: Sampling, base: str, context: int) -> None:

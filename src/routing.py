@@ -17,7 +17,7 @@ class TeamMapError(ValueError):
 class Router:
     """``team`` maps agent to policy, many to one; it must cover the world's ``agents`` and use every policy.
 
-    What ``frozen`` policies say is not routed: they do not learn.
+    What ``frozen`` policies say is not routed: they do not learn (remote ones are frozen, too).
     """
 
     def __init__(
@@ -35,7 +35,8 @@ class Router:
             if policy not in team.values():
                 raise TeamMapError(f"policy '{policy}' is used by no agent; team is {dict(team)}")
         if set(policies) <= set(frozen):
-            raise TeamMapError(f"nobody learns: {', '.join(policies)} {'are' if len(policies) > 1 else 'is'} frozen")
+            verb = "are" if len(policies) > 1 else "is"
+            raise TeamMapError(f"nobody learns: {', '.join(policies)} {verb} frozen or remote")
         self.team, self.policies = dict(team), tuple(policies)
         self.learning = tuple(policy for policy in policies if policy not in frozen)
 
@@ -44,11 +45,14 @@ class Router:
 
         A candidate's weight is 1 / (groups of the policy * the policy's candidates in the group): the loss is a mean
         over candidates, then over groups.  Groups without any advantage are kept: they count in the mean.
+
+        Raises ``ValueError`` for a candidate without an advantage, or without tokens: what a remote policy said.
         """
         groups: dict[str, dict[Hashable, list[tuple[Node, Candidate]]]] = {policy: {} for policy in self.learning}
         for episode in episodes:
             for node, candidate in episode.candidates():
                 if (policy := self.team[node.agent]) in groups:
+                    _check_learnable(node, candidate)
                     groups[policy].setdefault(key(node), []).append((node, candidate))
         return {
             policy: [
@@ -67,6 +71,14 @@ class Router:
             ]
             for policy, mine in groups.items()
         }
+
+
+def _check_learnable(node: Node, candidate: Candidate) -> None:
+    if candidate.completion.text_only:
+        raise ValueError(
+            f"agent '{node.agent}', task {node.task_id}: policy '{candidate.completion.policy}' gave text without "
+            "tokens, and nobody can learn from that"
+        )
 
 
 def _advantage(task_id: str, advantage: float | None) -> float:

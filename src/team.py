@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,7 +24,9 @@ from .models.ranks import Ranks
 from .models.strategies import StrategySettings, launch
 from .policies import PolicySpec, check_room
 from .rollout.base import Engine
+from .rollout.chat_codec import ChatCodec
 from .rollout.lora import Adapted
+from .rollout.remote import RemoteEngine
 from .rollout.seeds import derive
 from .rollout.voice import Voice
 
@@ -33,7 +36,7 @@ class Backing:
     """One backbone: the policies that live on it, those of them that learn, and the engine that they speak through."""
 
     engine: Engine
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase | ChatCodec
     context: int
     handles: Mapping[str, PolicyHandle] = field(default_factory=dict)
 
@@ -52,6 +55,8 @@ def build_team(
     """
     pools: dict[str, PolicyHandle] = {}
     of: dict[str, Backing] = {}
+    remote = {name: RemoteEngine(name, spec.remote) for name, spec in policies.items() if spec.remote is not None}
+    of |= {name: Backing(speaking, ChatCodec(), sys.maxsize) for name, speaking in remote.items()}
     for specs in backbones(policies):
         given = strategy, engine, seed, ranks
         backing = _full(specs[0], *given) if specs[0].whole else _shared(specs, *given)
@@ -70,13 +75,18 @@ def build_team(
         training=training,
         evaluation=evaluation,
         schedules={name: spec.schedule for name, spec in policies.items() if spec.schedule is not None},
+        meters={name: speaking.drain for name, speaking in remote.items()},
     )
 
 
 def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
-    """Policies that share a model: adapters and frozen ones with one base.  One whose whole model learns is alone."""
+    """Policies that share a model: adapters and frozen ones with one base.  One whose whole model learns is alone;
+    remote ones have none.
+    """
     found: dict[tuple[str, str], list[PolicySpec]] = {}
     for name, spec in policies.items():
+        if spec.remote is not None:
+            continue
         found.setdefault((name, "") if spec.whole else ("", resolve(spec.base)), []).append(spec)
     return list(found.values())
 

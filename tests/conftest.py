@@ -1,6 +1,14 @@
-"""What tests of several rooms share: the worlds' words, a board, and configurations as the command composes them."""
+"""What tests of several rooms share: the worlds' words, a board, a server that speaks for remote policies, and
+configurations as the command composes them."""
 
+import json
+import threading
+import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
@@ -42,3 +50,106 @@ def composed() -> Iterator[Callable[..., DictConfig]]:
 
     yield composition
     HydraConfig.instance().cfg = None
+
+
+@dataclass
+class Fault:
+    """An answer that is not what was asked for: sent as it is, after ``delay_s``; ``cut`` bytes of it never come."""
+
+    status: int = 200
+    text: str = ""
+    headers: dict[str, str] = field(default_factory=lambda: {"retry-after-ms": "1"})
+    delay_s: float = 0.0
+    cut: int = 0
+
+
+@dataclass
+class ChatServer:
+    """A server with OpenAI's interface on this machine.
+
+    ``script`` says (messages, seed) -> words; ``faults`` are answered first, one a request, None
+    as it should be.  ``seen`` has the body of
+    each request and ``keys`` its Authorization; ``most`` is how many were under way at once.
+    """
+
+    script: Callable[[list[dict[str, str]], int], str] = lambda messages, seed: f"{messages[-1]['content']} {seed}"
+    faults: deque[Fault | None] = field(default_factory=deque)
+    key: str | None = None
+    seen: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str | None] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    delay_s: Callable[[str], float] = lambda last: 0.0  # by the last message
+    at_most: int = 1000  # choices an answer
+    url: str = ""
+    here: int = 0
+    most: int = 0
+
+    def answer(self, body: dict[str, Any], key: str | None) -> Fault:
+        """What is sent."""
+        if self.faults and (fault := self.faults.popleft()):
+            return fault
+        if self.key is not None and key != f"Bearer {self.key}":
+            return Fault(401, json.dumps({"error": {"message": f"no such key: {key}"}}))
+        count = min(body.get("n", 1), self.at_most)
+        words = [self.script(body["messages"], body["seed"] + i) for i in range(count)]
+        choices = [{"index": i, "message": {"content": w}, "finish_reason": "stop"} for i, w in enumerate(words)]
+        usage = {"prompt_tokens": 10, "completion_tokens": 2 * count}
+        return Fault(
+            200, json.dumps({"choices": choices, "usage": usage}), delay_s=self.delay_s(body["messages"][-1]["content"])
+        )
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    speaker: ChatServer
+    lock: threading.Lock
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        with self.lock:
+            speaker = self.speaker
+            speaker.seen.append(body)
+            speaker.keys.append(self.headers["authorization"])
+            speaker.times.append(time.monotonic())
+            speaker.here += 1
+            speaker.most = max(speaker.most, speaker.here)
+            answer = speaker.answer(body, self.headers["authorization"])
+        time.sleep(answer.delay_s)
+        with self.lock:
+            speaker.here -= 1
+        data = answer.text.encode()
+        self.send_response(answer.status)
+        for name, value in {"content-type": "application/json", **answer.headers}.items():
+            self.send_header(name, value)
+        self.send_header("content-length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data[: len(data) - answer.cut])
+        self.close_connection = answer.cut > 0
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Nothing: tests read the counts."""
+
+
+class _Quiet(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that did not wait for its answer is part of the tests."""
+
+
+@pytest.fixture
+def chat_server() -> Iterator[ChatServer]:
+    """A running :class:`ChatServer`."""
+    speaker = ChatServer()
+    handler = type("Handler", (_Handler,), {"speaker": speaker, "lock": threading.Lock()})
+    with _Quiet(("127.0.0.1", 0), handler) as server:
+        speaker.url = f"http://127.0.0.1:{server.server_port}/v1"
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        yield speaker
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def fault() -> Callable[..., Fault]:
+    """``fault(status=429)``: an answer that is not what was asked for."""
+    return Fault

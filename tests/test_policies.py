@@ -13,6 +13,7 @@ from troupe.policies import check_names
 from troupe.team import backbones
 
 Read = Callable[..., Parts]
+REMOTE = ["policy@policies.tool=[laptop,remote]", "policies.tool.remote.model=m"]
 
 
 @pytest.fixture
@@ -62,15 +63,60 @@ def test_who_shares_a_base(read: Read) -> None:
     assert parts.policies["tool"].terms is None and parts.router.learning == ("plan",)
 
 
+def test_a_remote_policy(read: Read) -> None:
+    parts = read(*REMOTE, "+policies.tool.remote.extra.chat_template_kwargs.enable_thinking=false")
+    spec = parts.policies["tool"]
+    assert (spec.base, spec.terms, spec.schedule) == ("m", None, None) and spec.remote is not None
+    assert spec.remote.identity == {
+        "url": "http://localhost:8000/v1",
+        "model": "m",
+        "extra": {"chat_template_kwargs": {"enable_thinking": False}},
+    }
+    assert parts.router.learning == ("plan",)
+    assert [[spec.name for spec in group] for group in backbones(parts.policies)] == [["plan"]]
+
+
 MISTAKES = {
     "unknown tuning": (
         ["+policies.tool.tuning=qlora"],
-        "policies.tool.tuning=qlora is unknown.* Known: full, lora, frozen",
+        "policies.tool.tuning=qlora is unknown.* Known: full, lora, frozen, remote",
     ),
-    "a remote policy": (["+policies.tool.tuning=remote"], "policies.tool.tuning=remote is unknown"),
+    "a remote policy that nobody speaks for": (
+        [f"policies.tool.{key}=null" for key in ("base", "optimizer", "scheduler")] + ["+policies.tool.tuning=remote"],
+        "policies.tool.remote is missing",
+    ),
+    "a remote policy with a base": (
+        [*REMOTE, "policies.tool.base=laptop"],
+        "policies.tool.base is a key that nothing reads with policies.tool.tuning=remote; give null",
+    ),
+    "a remote policy with an algorithm": (
+        [*REMOTE, "+policies.tool.algorithm.update.epochs=2"],
+        "policies.tool.algorithm is a key .*tuning=remote: a remote policy speaks and never learns; give null",
+    ),
+    "a remote policy with a scheduler": (
+        [*REMOTE, "policies.tool.scheduler={}"],
+        "policies.tool.scheduler is a key .*tuning=remote: a remote policy speaks and never learns; give null",
+    ),
+    "a strange key of a server": (
+        [*REMOTE, "+policies.tool.remote.timeout=3"],
+        "policies.tool.remote.timeout is a key that nothing reads",
+    ),
+    "a server without a model": (
+        [*REMOTE, "~policies.tool.remote.model"],
+        "policies.tool.remote.model is missing",
+    ),
+    "a server that is nowhere": ([*REMOTE, "policies.tool.remote.url=host"], "policies.tool.remote: url must be http"),
+    "top_k for a server": (
+        [*REMOTE, "policies.tool.sampling.eval.top_k=5"],
+        r"policies.tool.sampling.eval.top_k=5: OpenAI's interface has no top_k; give 0",
+    ),
+    "a team of servers": (
+        [*REMOTE, "policy@policies.plan=[laptop,remote]", "policies.plan.remote.model=m"],
+        "nobody learns: tool, plan are frozen or remote",
+    ),
     "a frozen policy with an optimizer": (
         ["+policies.tool.tuning=frozen"],
-        "policies.tool.optimizer is a key that nothing reads with policies.tool.tuning=frozen; give null",
+        "policies.tool.optimizer is a key .*tuning=frozen: a frozen policy speaks and never learns; give null",
     ),
     "a frozen policy with a schedule": (
         [
@@ -80,7 +126,7 @@ MISTAKES = {
     ),
     "nobody learns": (
         [f"+policies.{n}={{tuning: frozen, optimizer: null, scheduler: null}}" for n in ("tool", "plan")],
-        "nobody learns: tool, plan are frozen",
+        "nobody learns: tool, plan are frozen or remote",
     ),
     "an adapter of a whole model": (["+policies.tool.lora.r=4"], "policies.tool.lora is a key that nothing reads with"),
     "an adapter without settings": (["+policies.tool.tuning=lora"], "policies.tool.lora is missing"),

@@ -124,3 +124,13 @@ def test_a_group_may_hold_nodes_of_several_turns_and_agents() -> None:
     # Two groups of the policy, with eight and six candidates.
     assert {sample.weight for sample in routed["a"][0]} == {1 / 16}
     assert {sample.weight for sample in routed["a"][1]} == {1 / 12}
+
+
+def test_what_has_no_tokens_is_never_learnt_from() -> None:
+    episodes = played()
+    said = Candidate(Completion((), (), "R", "stop", "far", 0), 0.0, 1.0, 1.0, advantage=0.5)
+    episodes[0].nodes[0].candidates[1] = said
+    team = {"tool": "far", "plan": "worker"}
+    assert set(Router(team, AGENTS, ("far", "worker"), ("far",)).route(episodes, by_node)) == {"worker"}
+    with pytest.raises(ValueError, match="agent 'tool', task t: policy 'far' gave text without tokens"):
+        Router(team, AGENTS, ("far", "worker")).route(episodes, by_node)

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import Any, get_args
 
-from ..experience import Candidate, Episode, Node
+from ..experience import Candidate, Episode, Node, Topology
 from .baselines import Baseline, check_baseline, compared
 
 
@@ -29,7 +29,7 @@ class CreditRule(ABC):
     """Sets the advantage of every candidate, on the joint episodes: the sum of what its shares' groups give it.
 
     ``topologies`` are the samplers' topologies whose episodes the rule can judge; ``least`` is the fewest samples that
-    its groups must be meant to hold.
+    its groups must be meant to hold.  A rule declares both ``one_prompt_per_group`` and ``topologies``.
     """
 
     one_prompt_per_group: bool
@@ -42,7 +42,7 @@ class CreditRule(ABC):
 
     @abstractmethod
     def advantages(self, values: Sequence[float]) -> list[float]:
-        """The advantages within one group, from its shares' values."""
+        """The advantages within one group, from its shares' values: as many, and two at least where ``least`` is."""
 
     def shares(self, episode: Episode) -> Iterator[tuple[Hashable, Share]]:
         """(Group, share) of an episode; by default each candidate is one, with its own reward."""
@@ -52,6 +52,12 @@ class CreditRule(ABC):
     def check(self, k: int, topology: str) -> None:
         """Raise ``ValueError``, naming the key, where the rule makes no sense with such a sampler."""
         name = type(self).__name__
+        declared = getattr(self, "topologies", None)
+        if not isinstance(declared, tuple) or not declared or not set(declared) <= set(get_args(Topology)):
+            some = f"a tuple of some of {', '.join(get_args(Topology))}"
+            raise ValueError(f"algorithm.credit: {name}.topologies must be {some}, got {declared!r}")
+        if not isinstance(getattr(self, "one_prompt_per_group", None), bool):
+            raise ValueError(f"algorithm.credit: {name}.one_prompt_per_group must be declared: True or False")
         if topology not in self.topologies:
             raise ValueError(
                 f"algorithm.credit: {name} judges episodes of a {' or '.join(self.topologies)} sampler, but "
@@ -60,7 +66,7 @@ class CreditRule(ABC):
         if k < self.least:
             raise ValueError(
                 f"algorithm.sampler.k={k}: {name} compares the {k} samples of a group with each other, so K must be at "
-                f"least {self.least} (the standard deviation of one reward is undefined)"
+                f"least {self.least}"
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -76,10 +82,10 @@ class CreditRule(ABC):
         """Annotate every candidate of ``episodes``.
 
         A group that lost candidates (to a failure of engine or world) is judged by those that are left; one that is
-        left alone has nothing to be compared with, and advantage 0 under any baseline but ``none``.
+        left alone has nothing to be compared with, and advantage 0 unless ``least`` is 1.
 
-        Raises :class:`CreditError` where a group that needs one prompt holds two, and where a reward or a
-        log-probability is not a finite number.
+        Raises :class:`CreditError` where a group that needs one prompt holds two, where a reward or a log-probability
+        is not a finite number, and where the rule does not give a finite advantage for each value of a group.
         """
         check_finite(episodes)
         if self.one_prompt_per_group:
@@ -90,8 +96,8 @@ class CreditRule(ABC):
                 candidate.advantage = None
             for key, share in self.shares(episode):
                 groups.setdefault(key, []).append(share)
-        for shares in groups.values():
-            for share, advantage in zip(shares, self.advantages([share.value for share in shares]), strict=True):
+        for key, shares in groups.items():
+            for share, advantage in zip(shares, self._judged(key, [share.value for share in shares]), strict=True):
                 for candidate in share.candidates:
                     candidate.advantage = (candidate.advantage or 0.0) + share.weight * advantage
 
@@ -104,7 +110,21 @@ class CreditRule(ABC):
             for key, share in self.shares(episode):
                 values.setdefault(key, []).append(share.value)
                 tasks.setdefault(key, set()).add(episode.task.task_id)
-        return {task for key, found in values.items() if any(self.advantages(found)) for task in tasks[key]}
+        return {task for key, found in values.items() if any(self._judged(key, found)) for task in tasks[key]}
+
+    def _judged(self, key: Hashable, values: Sequence[float]) -> list[float]:
+        """The advantages of the group ``key``, checked."""
+        if len(values) < min(self.least, 2):
+            return [0.0] * len(values)
+        found, name = self.advantages(values), type(self).__name__
+        if not isinstance(found, list) or len(found) != len(values):
+            raise CreditError(
+                f"{name}.advantages must give a list of {len(values)} numbers, one for each value of the group {key}, "
+                f"and gave {found!r}"
+            )
+        if not all(map(isfinite, found)):
+            raise CreditError(f"{name}.advantages of the values {values} of the group {key}: {found}")
+        return found
 
     def _check_prompts(self, episodes: Sequence[Episode]) -> None:
         first: dict[Hashable, Node] = {}

@@ -10,7 +10,8 @@ from typing import Any, get_args
 from ..configuration import ConfigError, nearest
 from ..evaluation import Echo, Silence
 from ..experience import Sampling
-from ..policies import read_sampling
+from ..policies import read_remote, read_sampling
+from ..rollout.remote_settings import RemoteSettings
 from .questions import Checkpoint, Questions
 
 
@@ -29,7 +30,16 @@ class Weights:
     below: str | None = None
 
 
-Part = Weights | Silence | Echo
+@dataclass(frozen=True)
+class Remote:
+    """A policy that speaks through a server, and its own way of sampling."""
+
+    policy: str
+    server: RemoteSettings
+    sampling: Sampling
+
+
+Part = Weights | Remote | Silence | Echo
 """What stands behind an agent."""
 
 
@@ -40,7 +50,7 @@ class Run:
     config: Mapping[str, Any]
     path: Path | None
 
-    def weights(self, key: str, agent: str, checkpoint: Checkpoint) -> Weights:
+    def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> Weights | Remote:
         """The policy that speaks for ``agent`` in this run.  Raises :class:`ConfigError` naming ``key``."""
         team = self.config["team"]
         if agent not in team:
@@ -50,6 +60,8 @@ class Run:
         policy = self.config["policies"][name]
         sampling = read_sampling(f"policies.{name}.sampling.eval", policy["sampling"]["eval"])
         tuning = policy.get("tuning")
+        if tuning == "remote":  # the same at every checkpoint
+            return Remote(name, read_remote(f"policies.{name}", policy), sampling)
         if checkpoint == "base":
             return Weights(key, "base", policy["base"], sampling)
         folder = self._checkpoint(key, checkpoint) / name
@@ -85,12 +97,12 @@ def line_up(asked: Questions, run: Run, others: Mapping[str, Run], agents: Seque
         elif agent in asked.echo:
             parts[agent] = Echo(asked.echo[agent])
         elif asked.agents.get(agent) == "base":
-            parts[agent] = run.weights(f"agents.{agent}", agent, "base")
+            parts[agent] = run.policy(f"agents.{agent}", agent, "base")
         elif agent in asked.agents:
-            parts[agent] = others[agent].weights(f"agents.{agent}", agent, _checkpoint_of(agent, asked))
+            parts[agent] = others[agent].policy(f"agents.{agent}", agent, _checkpoint_of(agent, asked))
         else:
-            parts[agent] = run.weights("checkpoint", spoken_with[agent], asked.checkpoint)
-    policies = {part.policy for part in parts.values() if isinstance(part, Weights)}
+            parts[agent] = run.policy("checkpoint", spoken_with[agent], asked.checkpoint)
+    policies = {part.policy for part in parts.values() if isinstance(part, (Weights, Remote))}
     if asked.swap and len(policies) == 1:
         raise ConfigError(f"swap changes nothing: policy '{policies.pop()}' speaks for all agents")
     return parts

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from hashlib import sha256
@@ -12,9 +14,11 @@ from ..evaluation import Echo, PolicySpeaker, Silence, Speaker
 from ..experience import Sampling
 from ..models.laptop import resolve
 from ..policies import check_room
+from ..rollout.chat_codec import ChatCodec
+from ..rollout.remote import RemoteEngine
 from ..rollout.voice import Voice
 from ..team import build_engine, load_speaker
-from .lineup import Part, Weights
+from .lineup import Part, Remote, Weights
 from .questions import Temperature
 
 
@@ -29,6 +33,8 @@ class Voices:
         """``part`` at ``temperature``.  Raises :class:`ConfigError` naming the key that asked for weights that cannot
         be loaded.
         """
+        if isinstance(part, Remote):
+            return self._remote(part, temperature)
         if not isinstance(part, Weights):
             return part
         if part.base not in self._open:
@@ -38,6 +44,21 @@ class Voices:
         voice = replace(self._open[part.base], sampling=sampled(part.sampling, temperature))
         check_room(f"policies.{part.policy}.sampling.eval", voice.sampling, part.base, voice.context)
         return PolicySpeaker(voice)
+
+    def _remote(self, part: Remote, temperature: Temperature) -> Speaker:
+        key = f"{part.policy} {part.server}"
+        if key not in self._open:
+            engine = RemoteEngine(part.policy, part.server)
+            self._open[key] = Voice(part.policy, engine, ChatCodec(), sys.maxsize, part.sampling)
+        return PolicySpeaker(replace(self._open[key], sampling=sampled(part.sampling, temperature)))
+
+    def drain(self) -> dict[str, float]:
+        """What remote policies were asked since the last call, as ``remote/POLICY/...``."""
+        found: Counter[str] = Counter()
+        for voice in self._open.values():
+            if isinstance(voice.engine, RemoteEngine):
+                found.update({f"remote/{voice.policy}/{key}": n for key, n in voice.engine.drain().items()})
+        return dict(found)
 
     async def close(self) -> None:
         """Close every engine."""
@@ -56,8 +77,11 @@ def identity(part: Part, temperature: Temperature, digests: Mapping[str, str]) -
         return {"silence": True}
     if isinstance(part, Echo):
         return {"echo": part.of}
+    words = asdict(sampled(part.sampling, temperature))
+    if isinstance(part, Remote):
+        return {"remote": part.server.identity, "sampling": words}
     lies_on = {"below": digests[part.below]} if part.below else {}
-    return {"weights": digests[part.base], **lies_on, "sampling": asdict(sampled(part.sampling, temperature))}
+    return {"weights": digests[part.base], **lies_on, "sampling": words}
 
 
 def digest(base: str) -> str:

@@ -13,8 +13,14 @@ from typing import Any
 EVALUATION = ("loop.eval_every", "loop.validation_tasks", "loop.test_tasks", "policies.*.sampling.eval")
 """Keys that decide how a run is scored, not how it learns.  ``*`` stands for one name; keys below are meant too."""
 
-EXCLUDED = (*EVALUATION, "loop.checkpoint", "run_dir", "resume", "dry_run", "name", "logger", "display")
-"""Every key that the training hash leaves out: evaluation, checkpoints, paths, loggers and display."""
+FETCHING = tuple(
+    f"policies.*.remote.{key}"
+    for key in "key_env concurrency requests_per_minute retries timeout_s prompt_price completion_price".split()
+)
+"""Keys that say how a remote policy's words are fetched, not what they are."""
+
+EXCLUDED = (*EVALUATION, *FETCHING, "loop.checkpoint", "run_dir", "resume", "dry_run", "name", "logger", "display")
+"""Every key that the training hash leaves out: evaluation, fetching, checkpoints, paths, loggers and display."""
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -28,12 +34,12 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
 
 def training_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of a resolved configuration that training depends on."""
-    return {key: _plain(value) for key, value in flat(config) if not _is_any(key, EXCLUDED)}
+    return {key: _plain(value) for key, value in flat(config) if not matches(key, EXCLUDED)}
 
 
 def evaluation_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of a resolved configuration that only scoring depends on."""
-    return {key: _plain(value) for key, value in flat(config) if _is_any(key, EVALUATION)}
+    return {key: _plain(value) for key, value in flat(config) if matches(key, EVALUATION)}
 
 
 def training_hash(config: Mapping[str, Any]) -> str:
@@ -58,7 +64,8 @@ def hash_of_code(package: Path) -> str:
     return digest.hexdigest()
 
 
-def _is_any(key: str, patterns: tuple[str, ...]) -> bool:
+def matches(key: str, patterns: tuple[str, ...]) -> bool:
+    """Whether one of ``patterns`` names ``key``, or something that it lies below; ``*`` stands for one name."""
     return any(re.match(re.escape(pattern).replace(r"\*", "[^.]+") + r"(\.|$)", key) for pattern in patterns)
 
 

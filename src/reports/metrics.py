@@ -15,6 +15,7 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     went on have ``best_of_k_success`` instead, the success of branches chosen among K at every turn: far above the
     policies' own, and never to be reported as such.  Completions and tokens count whatever was generated; the other
     averages are over candidates.  ``lost_episodes`` are those that a failing world took; nothing else counts them.
+    The tokens of remote policies are unknown here, and are in no sum: their engines count them.
     """
     lost = sum(episode.failure is not None for episode in episodes)
     episodes = [episode for episode in episodes if episode.failure is None]
@@ -23,7 +24,12 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     asides = [aside for episode in episodes for aside in episode.asides]
     tokens = sum(len(candidate.completion.token_ids) for _, candidate in spoken)
     tokens += sum(len(completion.token_ids) for _, completion in asides)
-    prompt_tokens = sum(len(node.prompt_ids) for episode in episodes for node in episode.nodes)
+    prompt_tokens = sum(
+        len(node.prompt_ids)
+        for episode in episodes
+        for node in episode.nodes
+        if not node.candidates[0].completion.text_only
+    )
     chosen = any(episode.chosen for episode in episodes)
     row = {
         f"rollout/{'best_of_k_success' if chosen else 'success'}": sum(
@@ -35,7 +41,7 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         "rollout/lost_episodes": lost,
         "rollout/completions": len(spoken) + len(asides),
         "rollout/tokens": tokens,
-        "rollout/prompt_tokens": prompt_tokens + sum(length for length, _ in asides),
+        "rollout/prompt_tokens": prompt_tokens + sum(length for length, aside in asides if not aside.text_only),
         "rollout/env_steps": sum(episode.env_steps for episode in episodes),
         "rollout/tokens_per_s": tokens / seconds,
         "rollout/cut_off": fmean(candidate.completion.finish_reason == "length" for _, candidate in spoken),
@@ -47,7 +53,8 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         row[f"rollout/{agent}/reward"] = fmean(candidate.reward for candidate in mine)
         row[f"rollout/{agent}/team_reward"] = fmean(candidate.team for candidate in mine)
         row[f"rollout/{agent}/local_reward"] = fmean(candidate.local for candidate in mine)
-        row[f"rollout/{agent}/tokens_a_message"] = fmean(len(candidate.completion.token_ids) for candidate in mine)
+        if not mine[0].completion.text_only:
+            row[f"rollout/{agent}/tokens_a_message"] = fmean(len(candidate.completion.token_ids) for candidate in mine)
         for name in dict.fromkeys(name for candidate in mine for name in candidate.info):  # worlds may differ in them
             row[f"rollout/{agent}/{name}"] = fmean(c.info[name] for c in mine if name in c.info)
     return row

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from ..envs.base import TeamEnv
-from ..experience import Completion, Episode, Request, Task
+from ..experience import Completion, Episode, Request, Task, Topology
 from .playing import lasting, together
 
 if TYPE_CHECKING:
     from .voice import Voice
-
-Topology = Literal["tree", "chain", "joint", "replay"]
-"""The shape of the episodes that a sampler gives; credit rules declare which ones they can judge."""
 
 
 class Sampler(Protocol):

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from ..envs.base import StepResult, TeamEnv
-from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from .base import Topology, checked_resample
+from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task, Topology
+from .base import checked_resample
 from .playing import act, lasting, together
 from .rewards import RewardMix
 from .seeds import derive

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ..envs.base import TeamEnv
-from ..experience import Episode, Task
-from .base import EpisodeSampler, Topology, checked_resample, longest
+from ..experience import Episode, Task, Topology
+from .base import EpisodeSampler, checked_resample, longest
 from .joint_tree import Grower, Growth, Joint, Rules, written
 from .rewards import RewardMix
 from .voice import Voice

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from ..envs.base import StepResult, TeamEnv
-from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from .base import EpisodeSampler, Topology, checked_resample, longest
+from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task, Topology
+from .base import EpisodeSampler, checked_resample, longest
 from .playing import act, together
 from .rewards import RewardMix
 from .seeds import derive

@@ -9,8 +9,8 @@ from statistics import fmean
 from typing import Literal, get_args
 
 from ..envs.base import StepResult, TeamEnv
-from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from .base import EpisodeSampler, Topology, checked_resample, longest
+from ..experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task, Topology
+from .base import EpisodeSampler, checked_resample, longest
 from .playing import act, together
 from .rewards import RewardMix
 from .seeds import derive

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..experience import Completion, Message, Request, Sampling
 from .base import Engine
+from .chat_codec import ChatCodec
 
 
 class PromptError(ValueError):
@@ -24,7 +25,7 @@ class Voice:
 
     policy: str
     engine: Engine
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: PreTrainedTokenizerBase | ChatCodec
     context: int
     sampling: Sampling
 
@@ -42,6 +43,8 @@ class Voice:
                 f"{self.sampling.max_tokens} new ones exceed the "
                 f"context of policy '{self.policy}' ({self.context} tokens)"
             )
+        if isinstance(self.tokenizer, ChatCodec):  # writes everything
+            return tuple(ids)
         unknown = self.tokenizer.unk_token_id
         if unknown is not None and unknown in ids:
             words = " ".join(message["content"] for message in messages).split()

@@ -34,6 +34,12 @@ def test_the_rule(tree: Callable[..., Episode]) -> None:
     assert [candidate.advantage for _, candidate in episode.candidates()] == [-1.5, -0.5, 0.5, 7.5, 0, 0]
 
 
+def test_its_test(tree: Callable[..., Episode]) -> None:
+    names = defined(blocks("python")[0])
+    exec(blocks("python")[2], names)
+    names["test_by_hand"](tree)
+
+
 def test_its_yaml() -> None:
     parts = {entry.split("@")[0] for entry in yaml.safe_load(blocks("yaml")[0])["defaults"] if "@" in entry}
     assert all((ROOT / "configs" / "algorithm" / f"{part}.yaml").is_file() for part in parts) and len(parts) == 3
@@ -62,4 +68,4 @@ def test_every_algorithm_is_in_the_table(algorithm: str) -> None:
         r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", (ROOT / "docs/algorithms.md").read_text(), re.M))
     )
     suffixes = [f"at_grpo{name}" for name in names if name.startswith("_")]
-    assert algorithm in names + suffixes
+    assert algorithm in names + suffixes, f"add a line for `{algorithm}` to the table in docs/algorithms.md"

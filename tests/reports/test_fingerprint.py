@@ -32,7 +32,10 @@ def changed(key: str, value: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "key",
-    ["seed", "loop.iterations", "algorithm.sampler.k", "policies.tool.sampling.train.top_p", "policies.plan.base"],
+    [
+        *("seed", "loop.iterations", "algorithm.sampler.k", "policies.tool.sampling.train.top_p", "policies.plan.base"),
+        *("policies.tool.remote.url", "policies.tool.remote.model", "policies.tool.remote.extra"),
+    ],
 )
 def test_what_trains_counts(key: str) -> None:
     assert training_hash(changed(key, 7)) != training_hash(CONFIG)

@@ -94,3 +94,13 @@ def test_what_was_asked_only_to_judge_counts_as_generated() -> None:
         "rollout/prompt_tokens": 30,
         "rollout/tokens_per_s": 4.0,
     }
+
+
+def test_the_tokens_of_remote_policies_are_unknown_here() -> None:
+    remote = Candidate(Completion((), (), "R", "stop", "p", 0), 0.0, 1.0, 1.0)
+    nodes = [Node("t", "tool", 0, (9,) * 50, [remote] * 2), Node("t", "plan", 0, (1, 2), [candidate(4, 1, 0, 0)])]
+    tree = episode(True, 1, *nodes)
+    tree.asides = [(60, remote.completion), (3, spoken(1))]
+    row = rollout_metrics([tree], 1.0)
+    assert (row["rollout/completions"], row["rollout/tokens"], row["rollout/prompt_tokens"]) == (5, 5, 5)
+    assert row["rollout/tool/reward"] == 1.0 and "rollout/tool/tokens_a_message" not in row
