@@ -72,7 +72,7 @@ sweep-given:
 	  for file in configs/sweep/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
 	  exit 2; } >&2
 
-base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable): [base=laptop, an hour; laptop_couplet, minutes]
+base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable): [base=laptop, an hour; laptop_couplet or laptop_math, minutes]
 	@$(BIN)/python -m troupe.warm_start --base $(base) --compile --threads 1 \
 	  --export src/models/$(subst laptop,base,$(base)) $(args)
 	@$(BIN)/python bench/base_model.py --base $(base)

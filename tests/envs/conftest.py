@@ -1,11 +1,13 @@
 """Boards drawn by hand, and how hypothesis runs here."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from troupe.envs.math.answers import IMPORTS
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
 from troupe.experience import Task
@@ -54,6 +56,22 @@ def sokoban() -> Callable[..., Sokoban]:
         return world
 
     return begin
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[LocalSandbox]:
+    """A sandbox that worlds share; it knows no packages."""
+    sandbox = LocalSandbox(workers=2)
+    yield sandbox
+    asyncio.run(sandbox.close())
+
+
+@pytest.fixture(scope="session")
+def reading() -> Iterator[LocalSandbox]:
+    """A sandbox that can read answers."""
+    sandbox = LocalSandbox(workers=1, imports=IMPORTS)
+    yield sandbox
+    asyncio.run(sandbox.close())
 
 
 @pytest.fixture

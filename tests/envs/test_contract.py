@@ -9,7 +9,8 @@ from hydra.utils import instantiate
 
 from troupe.envs.testing import check_world
 
-WORLDS = sorted(file.name.removesuffix(".yaml") for file in resources.files("troupe.configs").joinpath("env").iterdir())
+FILES = resources.files("troupe.configs").joinpath("env").iterdir()
+WORLDS = sorted(file.name.removesuffix(".yaml") for file in FILES if file.name.endswith(".yaml"))
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -19,6 +20,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "full_wording": {"wording": "full"},
     "every_rhyme": {"rhymes": 4},
     "at_once": {"order": "simultaneous"},
+    "consensus": {"stop": "consensus"},
 }
 """Settings; a world is tried in the variants whose keys it has."""
 
@@ -40,6 +42,7 @@ async def test_the_world_keeps_the_contract(name: str, variant: str) -> None:
     most = settings.get("local_share", config.get("local_share", 1.0))
     world = instantiate(config, **settings)
     try:
+        await world.open()
         await check_world(world, team=TEAM.get(name, (0.0, 1.0)), local=(0.0, most))
     finally:
         await world.close()

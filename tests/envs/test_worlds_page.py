@@ -9,6 +9,7 @@ from typing import Any
 from troupe.envs.base import TeamEnv
 from troupe.envs.code import MicroCode
 from troupe.envs.couplet import Couplet
+from troupe.envs.math import Arithmetic
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
 from troupe.envs.testing import check_world
@@ -19,6 +20,7 @@ WORLDS: dict[str, Callable[[], TeamEnv]] = {
     "Sokoban": Sokoban,
     "PlanPath": PlanPath,
     "Couplet": Couplet,
+    "Arithmetic": lambda: Arithmetic(sandbox=LocalSandbox(workers=1)),
     "MicroCode": lambda: MicroCode(LocalSandbox(workers=1)),
 }
 
