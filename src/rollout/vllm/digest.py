@@ -20,6 +20,10 @@ Digests = dict[str, str]
 """Name in the checkpoint -> hexadecimal digest."""
 
 
+WRAPPED = ".base_layer"
+"""In the path of a layer that vLLM wraps, for adapters to be added to it."""
+
+
 class WeightsMismatchError(EngineError):
     """An engine computes with other weights than those it was given; the message names policy and tensors."""
 
@@ -57,6 +61,7 @@ def held(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """(Name in the checkpoint, tensor) of all that ``model``, one of vLLM's on one device, computes with."""
     fused: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
     for path, module in model.named_modules():
+        path = path.replace(WRAPPED, "")
         for name, parameter in module.named_parameters(recurse=False):
             tensor = _unpacked(module) if name == "weight" and not parameter.numel() else parameter
             yield from _split(path, name, tensor, module, fused)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..base import EngineError
@@ -27,7 +28,8 @@ class VllmSettings:
 
     ``dtype`` of weights, activations and cache.  ``kv_cache_gib`` for keys and values.  ``block_size`` tokens are the
     unit of the cache and of what prompts can share.  ``max_batch_rows`` completions decode together.  ``threads`` of
-    the engine's process, on a CPU.
+    the engine's process, on a CPU.  A process that ends, or that owes an answer and shows no progress for ``stall_s``
+    seconds, is started anew, up to ``restarts`` times a run.
     """
 
     dtype: str
@@ -35,6 +37,8 @@ class VllmSettings:
     block_size: int
     max_batch_rows: int
     threads: int
+    stall_s: float
+    restarts: int
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -44,10 +48,23 @@ class VllmSettings:
         for name in ("block_size", "max_batch_rows", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"engine.{name} must be at least 1, got {getattr(self, name)}")
+        if self.stall_s <= 0:
+            raise ValueError(f"engine.stall_s must be above 0, got {self.stall_s}")
+        if self.restarts < 0:
+            raise ValueError(f"engine.restarts must be >= 0, got {self.restarts}")
 
     @property
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
+
+
+@dataclass(frozen=True)
+class LoraRoom:
+    """For adapters beside the model: ``slots`` of at most ``rank``, on layers called one of ``targets``."""
+
+    slots: int
+    rank: int
+    targets: tuple[str, ...]
 
 
 def check_cache(policy: str, config: PretrainedConfig, settings: VllmSettings) -> None:
@@ -91,9 +108,16 @@ def folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def start(
-    policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: VllmSettings, path: Path
+    policy: str,
+    model: PreTrainedModel,
+    weights: Mapping[str, Tensor],
+    tokenizer: PreTrainedTokenizerBase,
+    settings: VllmSettings,
+    room: LoraRoom | None,
+    path: Path,
 ) -> Any:
-    """A running ``AsyncLLM`` with ``model``'s weights, by way of files in ``path``, which its process still reads.
+    """A running ``AsyncLLM`` of ``model``'s kind with ``weights``, by way of files in ``path``, which its process still
+    reads.
 
     Raises :class:`.support.UnsupportedModelError`, naming the policy, for a model that vLLM refuses, and
     :class:`..base.EngineError` where its process does not start.
@@ -107,7 +131,7 @@ def start(
 
         _check_heads(policy, model.config)
         register()
-        model.save_pretrained(path)
+        model.save_pretrained(path, state_dict=dict(weights))
         tokenizer.save_pretrained(path)
         arguments = AsyncEngineArgs(
             model=str(path),
@@ -126,6 +150,7 @@ def start(
             distributed_executor_backend="uni",
             use_tqdm_on_load=False,
             disable_log_stats=True,
+            **_adapters(room),
         )
         try:
             config = arguments.create_engine_config()
@@ -140,6 +165,19 @@ def start(
                 f"policy '{policy}': vLLM's process did not start; it says why above, on stderr: {error}"
             ) from error
     return engine
+
+
+def _adapters(room: LoraRoom | None) -> dict[str, Any]:
+    """vLLM's arguments for them."""
+    if room is None:
+        return {}
+    return {
+        "enable_lora": True,
+        "max_loras": room.slots,
+        "max_cpu_loras": room.slots,
+        "max_lora_rank": room.rank,
+        "lora_target_modules": list(room.targets),
+    }
 
 
 @contextmanager

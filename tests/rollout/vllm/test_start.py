@@ -9,15 +9,29 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from troupe.rollout.lora import Adapted
+from troupe.rollout.lora import PREFIX, A, Adapted, Adapter, B
 from troupe.rollout.vllm import canary, versions
+from troupe.rollout.vllm.believed import Believed
 from troupe.rollout.vllm.engine import VllmEngine
-from troupe.rollout.vllm.launch import GIB, VllmSettings, check_cache
+from troupe.rollout.vllm.launch import GIB, LoraRoom, VllmSettings, check_cache
+from troupe.rollout.vllm.merged import Merged
 from troupe.rollout.vllm.skeleton import Skeleton
 from troupe.rollout.vllm.versions import TESTED, UnsupportedVersionError, check_version
 
 Build = Callable[..., Qwen3ForCausalLM]
 SETTINGS = {"dtype": "float32", "kv_cache_gib": 1.0, "block_size": 32, "max_batch_rows": 8, "threads": 1}
+SETTINGS |= {"stall_s": 60.0, "restarts": 1}
+
+
+def adapted(model: Qwen3ForCausalLM, rank: int = 4, seed: int = 0) -> Adapted:
+    """With random adapters on two layers."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for path in ("model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"):
+        layer = model.get_submodule(path)
+        weights[f"{PREFIX}{path}{A}"] = torch.randn(rank, layer.in_features, generator=generator)
+        weights[f"{PREFIX}{path}{B}"] = torch.randn(layer.out_features, rank, generator=generator)
+    return Adapted(model, weights, 0.5)
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
@@ -64,7 +78,15 @@ def test_a_cache_too_small_for_one_sequence_says_what_is_needed(build: Build) ->
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"dtype": "int8"}, {"kv_cache_gib": 0}, {"block_size": 0}, {"max_batch_rows": 0}, {"threads": 0}],
+    [
+        {"dtype": "int8"},
+        {"kv_cache_gib": 0},
+        {"block_size": 0},
+        {"max_batch_rows": 0},
+        {"threads": 0},
+        {"stall_s": 0},
+        {"restarts": -1},
+    ],
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_settings_out_of_range_are_refused_by_key(wrong: dict[str, object]) -> None:
@@ -72,14 +94,17 @@ def test_settings_out_of_range_are_refused_by_key(wrong: dict[str, object]) -> N
         VllmSettings(**SETTINGS | wrong)
 
 
-def test_several_policies_an_adapter_and_a_canary_that_allows_nothing_are_refused(
+def test_several_models_several_merged_adapters_and_a_canary_that_allows_nothing_are_refused(
     monkeypatch: pytest.MonkeyPatch, build: Build, digits: PreTrainedTokenizerFast
 ) -> None:
     installed(monkeypatch, vllm="0.32.0", torch="2.13.0")
-    with pytest.raises(ValueError, match="one policy to a model, got a, b"):
+    with pytest.raises(ValueError, match="has one model, and policies with adapters on it, got a, b"):
         VllmEngine({"a": build(), "b": build()}, digits)
-    with pytest.raises(ValueError, match="does not speak with adapters yet: policy 'a' needs engine=torch"):
-        VllmEngine({"a": Adapted(build(), {}, 1.0)}, digits)
+    base = build()
+    with pytest.raises(ValueError, match=r"engine\.lora=merged: a, b speak with one model"):
+        VllmEngine({"a": adapted(base), "b": adapted(base)}, digits, lora="merged")
+    with pytest.raises(ValueError, match=r"engine\.lora must be adapter or merged, got 'fused'"):
+        VllmEngine({"a": build()}, digits, lora="fused")
     with pytest.raises(ValueError, match=r"engine\.canary_nats must be above 0, got 0"):
         VllmEngine({"a": build()}, digits, canary_nats=0)
 
@@ -124,7 +149,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(build: Build) -> None:
 def test_the_canary_hears_one_wrong_logprob(build: Build) -> None:
     asked = canary.sequences(60, 33)
     assert asked == canary.sequences(60, 33) and len({ids[:8] for ids in asked}) == len(asked)
-    learner = canary.expected(Skeleton(build()), build().state_dict(), asked)
+    learner = canary.expected(Skeleton(build()), build().state_dict(), asked, None)
     songs = [canary.Song({int(i): float(row[i]) for i in row.topk(5).indices}, 0) for row in learner]
     assert canary.difference(learner, songs) == 0
     token = next(iter(songs[2].logprobs))
@@ -132,6 +157,45 @@ def test_the_canary_hears_one_wrong_logprob(build: Build) -> None:
     assert canary.difference(learner, songs) == pytest.approx(0.25, abs=1e-5)
     songs[1] = canary.Song({token: float("nan")}, 0)
     assert canary.difference(learner, songs) == float("inf")
+
+
+def test_a_merged_adapter_is_the_base_with_its_product_added(build: Build) -> None:
+    model = build()
+    given, weights = adapted(model), {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    merged = Merged(weights, Adapter("plan", given))
+    assert list(merged) == list(weights)
+    path = "model.layers.0.self_attn.q_proj"
+    a, b = given.weights[f"{PREFIX}{path}{A}"], given.weights[f"{PREFIX}{path}{B}"]
+    torch.testing.assert_close(merged[f"{path}.weight"], weights[f"{path}.weight"] + 0.5 * b @ a)
+    changed = {name for name in weights if not torch.equal(merged[name], weights[name])}
+    assert changed == {f"{path}.weight", "model.layers.1.mlp.down_proj.weight"}
+
+
+def test_what_is_believed_of_adapters_has_slots_and_room(build: Build) -> None:
+    model = build()
+    models = {"base": model, "tool": adapted(model, 4), "plan": adapted(model, 12, seed=1)}
+    believed = Believed(models, torch.bfloat16, "adapter", 33)
+    assert {name: (belief.slot, belief.rank) for name, belief in believed.policies.items()} == {
+        "base": (0, 0),
+        "tool": (1, 4),
+        "plan": (2, 12),
+    }
+    assert believed.room == LoraRoom(3, 16, ("down_proj", "q_proj"))
+    name = f"{PREFIX}model.layers.0.self_attn.q_proj{B}"
+    given = models["tool"].weights[name]
+    assert torch.equal(believed.policies["tool"].tensors[name], (0.5 * given).bfloat16())
+    with pytest.raises(ValueError, match="policy 'base': its weights are those of tool, plan too"):
+        believed.take("base", build().state_dict(), 1)
+    with pytest.raises(ValueError, match=rf"policy 'tool'.*missing: {name}"):
+        believed.take("tool", {k: v for k, v in models["tool"].weights.items() if k != name}, 1)
+    assert believed.policies["tool"].version == 0
+    rows = [believed.policies[policy].expected for policy in models]
+    assert not torch.allclose(rows[0], rows[1]) and not torch.allclose(rows[1], rows[2])
+
+
+def test_ranks_beyond_vllms_are_refused_by_policy(build: Build) -> None:
+    with pytest.raises(ValueError, match=r"policy 'plan': vLLM runs adapters of rank r <= 512, got 513"):
+        Believed({"plan": adapted(build(), 513)}, torch.float32, "adapter", 9).room  # noqa: B018
 
 
 @pytest.mark.vllm
