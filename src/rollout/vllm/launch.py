@@ -122,7 +122,7 @@ def start(
     Raises :class:`.support.UnsupportedModelError`, naming the policy, for a model that vLLM refuses, and
     :class:`..base.EngineError` where its process does not start.
     """
-    with _environment(settings):
+    with environment(settings):
         from vllm.config import WeightTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
@@ -181,7 +181,7 @@ def _adapters(room: LoraRoom | None) -> dict[str, Any]:
 
 
 @contextmanager
-def _environment(settings: VllmSettings) -> Iterator[None]:
+def environment(settings: VllmSettings) -> Iterator[None]:
     """What the engine's process inherits; what was set by the user holds, but for threads."""
     wanted = {
         "VLLM_NO_USAGE_STATS": os.environ.get("VLLM_NO_USAGE_STATS", "1"),
