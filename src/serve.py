@@ -160,7 +160,8 @@ def _told(number: int, frame: object) -> None:
 
 @hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="serve")
 def _hydra_main(cfg: DictConfig) -> None:
-    signal.signal(signal.SIGTERM, _told)
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it starts in the background ignore the former
+        signal.signal(number, _told)
     try:
         serve(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
     except KeyboardInterrupt:

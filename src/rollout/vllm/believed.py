@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -82,6 +82,16 @@ class Believed:
     def weights(self) -> Mapping[str, Tensor]:
         """Those of the model, by all their names."""
         return Merged(self._base, *self._adapters.values()) if self.merged else self._base
+
+    def sent(self) -> Iterator[tuple[str, Tensor]]:
+        """The weights of the model, each once, as a checkpoint has them."""
+        weights = self.weights
+        return ((name, weights[name]) for name in self._skeleton.names)
+
+    @property
+    def tied(self) -> dict[str, str]:
+        """The other names of weights that are sent once, each with the one that is sent."""
+        return self._skeleton.tied
 
     @property
     def room(self) -> LoraRoom | None:

@@ -140,7 +140,7 @@ class Lives:
             self.believed.doubt_bare()
         else:
             self._whole = False
-            await server.replace(self.believed.weights)
+            await server.replace()
         await server.forget(policy)
         await self._prove(server)
 

@@ -6,12 +6,11 @@ import asyncio
 import gc
 import itertools
 import time
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ...experience import Completion, Request
@@ -105,16 +104,17 @@ class Server:
 
     # ---- weights ----------------------------------------------------------------------------------------------------
 
-    async def replace(self, weights: Mapping[str, Tensor]) -> None:
-        """All weights of the model.  Nothing may be under way."""
+    async def replace(self) -> None:
+        """All weights of the model, by those that are believed.  Nothing may be under way."""
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
         from .transfer import parts
 
         await self._alive(self._llm.start_weight_update())
-        files = parts(weights, self.settings.torch_dtype, Path(self._folder.name))
+        files = parts(self.believed.sent(), self.settings.torch_dtype, Path(self._folder.name))
         while (file := await asyncio.to_thread(next, files, None)) is not None:
-            await self._alive(self._llm.update_weights(WeightTransferUpdateRequest({"path": str(file)})))
+            part = WeightTransferUpdateRequest({"path": str(file), "tied": self.believed.tied})
+            await self._alive(self._llm.update_weights(part))
         await self._alive(self._llm.finish_weight_update())
 
     async def adapt(self, belief: Belief) -> None:

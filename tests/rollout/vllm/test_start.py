@@ -206,11 +206,15 @@ def test_weights_travel_in_parts_that_are_gone_afterwards(
     from troupe.rollout.vllm import transfer
 
     monkeypatch.setattr(transfer, "PART_BYTES", 20_000)
-    weights, found, count = build().state_dict(), {}, 0
-    for path in transfer.parts(weights, torch.bfloat16, tmp_path):
+    weights, found, count, written = build().state_dict(), {}, 0, 0
+    skeleton = Skeleton(build())
+    assert set(weights) - set(skeleton.names) == {"lm_head.weight"}  # tied
+    weights = {name: weights[name] for name in skeleton.names}
+    for path in transfer.parts(weights.items(), torch.bfloat16, tmp_path):
         assert [path] == list(tmp_path.iterdir())
         found |= load_file(path)
-        count += 1
+        count, written = count + 1, written + path.stat().st_size
+    assert 0 < written - 2 * sum(tensor.numel() for tensor in weights.values()) < 1000 * count  # headers
     assert count > 2 and not list(tmp_path.iterdir())
     assert {name: tensor.dtype for name, tensor in found.items()} == dict.fromkeys(weights, torch.bfloat16)
     assert all(torch.equal(found[name], weights[name].bfloat16()) for name in weights)

@@ -7,7 +7,7 @@ import asyncio
 import copy
 import multiprocessing
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -208,7 +208,7 @@ async def test_a_tensor_that_was_not_sent_stops_the_run(
     whole = transfer.parts
     with monkeypatch.context() as patch:
         patch.setattr(
-            transfer, "parts", lambda weights, *rest: whole({k: v for k, v in weights.items() if k != skipped}, *rest)
+            transfer, "parts", lambda weights, *rest: whole([(k, v) for k, v in weights if k != skipped], *rest)
         )
         with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*: {skipped} differ$"):
             await engine.load(POLICY, learner.state_dict(), 1)
@@ -222,14 +222,23 @@ async def test_a_tensor_that_arrives_otherwise_stops_the_run(
 ) -> None:
     learner, whole = grown(base, 1), transfer.parts
 
-    def altered(weights: dict[str, Tensor], *rest: Any) -> Any:
-        other = weights[name].clone()
+    def altered(weights: Iterable[tuple[str, Tensor]], *rest: Any) -> Any:
+        given = dict(weights)
+        other = given[name].clone()
         other[-1, -1] *= 1.001
-        return whole(weights | {name: other}, *rest)
+        return whole((given | {name: other}).items(), *rest)
 
     monkeypatch.setattr(transfer, "parts", altered)
     with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*{name}.*differ$"):
         await engine.load(POLICY, learner.state_dict(), 1)
+
+
+async def test_a_tied_head_that_keeps_its_packed_copy_stops_the_run(
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(engine.believed), "tied", {})
+    with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*: lm_head.weight differ$"):
+        await engine.load(POLICY, grown(base, 1).state_dict(), 1)
 
 
 async def test_a_cache_of_prefixes_that_is_kept_stops_the_run(
