@@ -17,6 +17,7 @@ import asyncio
 import os
 import statistics
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -71,21 +72,19 @@ class Clock:
 
 @dataclass
 class Noted:
-    """An engine that notes what it is asked, round by round: a round's requests arrive before any is answered."""
+    """An engine that notes what it is asked, round by round: the n-th request of every board is in round n."""
 
     engine: Engine
     rounds: list[list[Request]] = field(default_factory=list)
-    _open: int = 0
+    _asked: Counter[Any] = field(default_factory=Counter)
 
     async def generate(self, request: Request) -> list[Completion]:
-        if not self._open:
+        board = request.key[0]
+        if self._asked[board] == len(self.rounds):
             self.rounds.append([])
-        self._open += 1
-        self.rounds[-1].append(request)
-        try:
-            return await self.engine.generate(request)
-        finally:
-            self._open -= 1
+        self.rounds[self._asked[board]].append(request)
+        self._asked[board] += 1
+        return await self.engine.generate(request)
 
 
 def played(
@@ -159,6 +158,10 @@ async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> 
         pid = ours.server._llm.engine_core.resources.engine_manager.processes[0].pid
         made = await timed("sampler + worlds + vLLM", pid, lambda play=play, noted=noted: play(noted))
         await ours.load("policy", model.state_dict(), repetition)  # forgets the prefixes, as after an update
+        ours.lockstep = False
+        await timed("the same without lockstep", pid, lambda play=play: play(ours))
+        ours.lockstep = True
+        await ours.load("policy", model.state_dict(), repetition)
         await timed("sampler + worlds + torch", None, lambda play=play: play(embedded))
 
         async def of_raw(rounds: list[list[Request]] = noted.rounds) -> int:
@@ -260,17 +263,19 @@ async def update(shape: str, repetitions: int) -> None:
     for version in range(1, repetitions + 1):
         with torch.no_grad():
             for tensor in {tensor.data_ptr(): tensor for tensor in weights.values()}.values():
-                tensor += 0.01 * tensor.std() * torch.randn(tensor.shape, dtype=tensor.dtype)
+                tensor += 0.01 * torch.randn(tensor.shape, dtype=tensor.dtype)
         seconds: dict[str, float] = {}
         written: list[int] = []
         clock = Clock(engine.server._llm.engine_core.resources.engine_manager.processes[0].pid)
         with stages(seconds, written), clock.running():
             measured = await engine.load("policy", weights, version)
+        if "adapt" in seconds:
+            written.append(sum(tensor.nbytes for tensor in engine.believed.policies["policy"].tensors.values()))
         told = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
         print(
             f"  update {version}: {clock.wall:.2f} s (CPU {clock.cpu:.2f}); {told}; learner's digests and canary "
-            f"{clock.wall - sum(seconds.values()):.2f}; canary_nats {measured['canary_nats']:.2g}; through shared "
-            f"memory {sum(written) / 1e6:.2f} MB, {sum(written) / size:.3f} of the model's {size / 1e6:.2f} MB",
+            f"{clock.wall - sum(seconds.values()):.2f}; canary_nats {measured['canary_nats']:.2g}; sent "
+            f"{sum(written) / 1e6:.2f} MB, {sum(written) / size:.3f} of the model's {size / 1e6:.2f} MB",
             flush=True,
         )
     await engine.close()

@@ -18,6 +18,7 @@ from ..base import EngineError
 from ..support import UnsupportedModelError
 
 SHARED_MEMORY = Path("/dev/shm")
+SCHEDULER = "troupe.rollout.vllm.scheduler.WholeScheduler"
 GIB = 1 << 30
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -125,6 +126,7 @@ def start(
     with environment(settings):
         from vllm.config import WeightTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.platforms import current_platform
         from vllm.v1.engine.async_llm import AsyncLLM
 
         from .transfer import NAME, register
@@ -150,6 +152,7 @@ def start(
             distributed_executor_backend="uni",
             use_tqdm_on_load=False,
             disable_log_stats=True,
+            scheduler_cls=SCHEDULER if current_platform.is_cpu() else None,
             **_adapters(room),
         )
         try:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -218,3 +219,25 @@ def test_weights_travel_in_parts_that_are_gone_afterwards(
     assert count > 2 and not list(tmp_path.iterdir())
     assert {name: tensor.dtype for name, tensor in found.items()} == dict.fromkeys(weights, torch.bfloat16)
     assert all(torch.equal(found[name], weights[name].bfloat16()) for name in weights)
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore")
+def test_a_completion_told_in_parts_is_told_at_once() -> None:
+    from vllm.v1.engine import EngineCoreOutput, FinishReason
+    from vllm.v1.outputs import LogprobsLists
+
+    from troupe.rollout.vllm.scheduler import whole
+
+    def part(*tokens: int, **named: object) -> EngineCoreOutput:
+        ids = np.array(tokens)[:, None]
+        return EngineCoreOutput("a", list(tokens), LogprobsLists(ids, -0.5 * ids, ids[:, 0] + 7), **named)
+
+    end = part(5, finish_reason=FinishReason.LENGTH)
+    found = whole([part(3), part(4), end])
+    assert found.new_token_ids == [3, 4, 5] and found.finish_reason == FinishReason.LENGTH
+    assert found.new_logprobs.logprob_token_ids.tolist() == [[3], [4], [5]]
+    assert found.new_logprobs.logprobs.tolist() == [[-1.5], [-2.0], [-2.5]]
+    assert found.new_logprobs.sampled_token_ranks.tolist() == [10, 11, 12]
+    alone = part(6, finish_reason=FinishReason.STOP)
+    assert whole([alone]) is alone
