@@ -6,9 +6,11 @@ largest rank.  :func:`stacked` splits the buffers back into the tensors of a pef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from types import MethodType
 from typing import Any
 
+import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -38,6 +40,37 @@ def install(manager: Any, slot: int, rank: int, given: bytes) -> None:
     manager.remove_adapter(slot)
     manager.add_adapter(adapter)
     manager.activate_adapter(slot)
+    for wrapper in manager.punica_wrapper_mapping.values():
+        if manager.device.type == "cpu":
+            wrapper.add_lora_linear = MethodType(add_by_adapter, wrapper)
+
+
+@torch.no_grad()
+def add_by_adapter(
+    wrapper: Any,
+    y: Tensor,
+    x: Tensor,
+    down: Sequence[Tensor],
+    up: Sequence[Tensor],
+    scale: float,
+    widths: Sequence[int],
+    **_: Any,
+) -> None:
+    """Add to ``y`` (tokens, out) what each token's adapter makes of ``x`` (tokens, in); ``down`` (slots, 1, r, in) and
+    ``up`` (slots, 1, out, r) are those of the parts of a fused layer, ``widths`` wide.
+
+    In place of vLLM's own on a CPU, which gathers a copy of the matrices for every token.
+    """
+    slots = wrapper.token_lora_indices[: len(x)]
+    for slot in slots.unique().tolist():
+        if slot < 0:  # no adapter
+            continue
+        mine = (slots == slot).nonzero()[:, 0]
+        asked, start = x[mine].float(), 0
+        for a, b, width in zip(down, up, widths, strict=True):
+            low = (asked @ a[slot, 0].float().t() * scale).to(y.dtype)
+            y[:, start : start + width].index_add_(0, mine, low @ b[slot, 0].t())
+            start += width
 
 
 def stacked(manager: Any, slot: int, rank: int) -> Iterator[tuple[str, Tensor]]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.rollout.lora import PREFIX, A, Adapted, Adapter, B
 from troupe.rollout.vllm import canary, versions
+from troupe.rollout.vllm.adapters import add_by_adapter
 from troupe.rollout.vllm.believed import Believed
 from troupe.rollout.vllm.engine import VllmEngine
 from troupe.rollout.vllm.launch import GIB, LoraRoom, VllmSettings, check_cache
@@ -192,6 +194,21 @@ def test_what_is_believed_of_adapters_has_slots_and_room(build: Build) -> None:
     assert believed.policies["tool"].version == 0
     rows = [believed.policies[policy].expected for policy in models]
     assert not torch.allclose(rows[0], rows[1]) and not torch.allclose(rows[1], rows[2])
+
+
+def test_each_token_gets_what_its_own_adapter_adds() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(6, 5, generator=generator), torch.randn(6, 7, generator=generator)
+    down = [torch.randn(3, 1, 2, 5, generator=generator) for _ in range(2)]
+    up = [torch.randn(3, 1, width, 2, generator=generator) for width in (4, 3)]
+    slots = [2, -1, 0, 2, 0, -1]
+    expected = y.clone()
+    for token, slot in enumerate(slots):
+        if slot >= 0:
+            expected[token, :4] += 0.5 * up[0][slot, 0] @ down[0][slot, 0] @ x[token]
+            expected[token, 4:] += 0.5 * up[1][slot, 0] @ down[1][slot, 0] @ x[token]
+    add_by_adapter(SimpleNamespace(token_lora_indices=torch.tensor([*slots, 1])), y, x, down, up, 0.5, (4, 3))
+    torch.testing.assert_close(y, expected)
 
 
 def test_ranks_beyond_vllms_are_refused_by_policy(build: Build) -> None:
