@@ -51,7 +51,8 @@ def names() -> list[str]:
 @pytest.mark.parametrize("adapters", [False, True], ids=["its regime", "adapters"])
 @pytest.mark.parametrize("experiment", names())
 def test_every_experiment_can_be_composed_with_vllm_and_with_adapters(experiment: str, adapters: bool) -> None:
-    regime = "poets_lora" if experiment.startswith("couplet") else "lora"
+    own = {"couplet": "poets_lora", "code": "coders_lora", "math": "solvers_lora"}
+    regime = own.get(experiment.partition("_")[0], "lora")
     words = [f"experiment={experiment}", "engine=vllm", *([f"regime={regime}"] if adapters else [])]
     config, parts = composed(*words)
     inspect.signature(VllmEngine).bind({}, None, **{k: v for k, v in config["engine"].items() if k[0] != "_"})
