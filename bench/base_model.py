@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from troupe.envs.base import TeamEnv
+from troupe.envs.code import MicroCode
 from troupe.envs.couplet import Couplet
 from troupe.envs.math import Arithmetic
 from troupe.envs.plan_path import PlanPath
@@ -110,6 +111,22 @@ calculate.""",
             "one agent": lambda: Arithmetic(sandbox=LocalSandbox(), team="solo"),
         },
     ),
+    "laptop_code": About(
+        title="The base model of Code at laptop scale",
+        taught="""demonstrations of micro-programs
+in every role. It can compute what a program gives and find the operators that give it, but mostly does not: of the
+messages it saw last, {experts_last:.0%} were an expert's.""",
+        lessons="""  Train tasks only; no program of a validation or test task computes what one of them does.
+- Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
+  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.curriculum` and
+  `troupe.envs.code.micro_demonstrations`).""",
+        asked="Team success on {tasks} validation tasks (95 % interval):",
+        worlds={
+            "one after the other": lambda: MicroCode(LocalSandbox()),
+            "at once, three turns": lambda: MicroCode(LocalSandbox(), order="simultaneous", horizon=3),
+            "one agent": lambda: MicroCode(LocalSandbox(), team="solo"),
+        },
+    ),
 }
 """By the model's name."""
 
@@ -121,6 +138,7 @@ async def measure(folder: Path, worlds: Mapping[str, Callable[[], TeamEnv]]) -> 
     rows = []
     for name, make in worlds.items():
         world = make()
+        await world.open()
         for way, temperature in (("greedy", 0.0), ("sampled", 1.0)):
             voice = Voice("base", engine, tokenizer, 512, Sampling(temperature=temperature, max_tokens=40))
             speakers = {agent: PolicySpeaker(voice) for agent in world.agents}

@@ -1,9 +1,9 @@
 """What a trained team can, and why: `python bench/claims.py RUN_DIR [RUN_DIR ...]`.
 
-On each run's held-out test tasks: the base model at several temperatures, the trained team, the team with the tool
-agent silenced, its proposals executed without the planner, and the two policies swapped.  Each is an evaluation
-(`docs/evaluation.md`), kept in the run's `evaluations/`; here they make one Markdown table a run, with 95 % Wilson
-intervals.
+On each run's held-out test tasks: the base model at several temperatures, the trained team, the team with its first
+agent (the tool agent, the tester) silenced, the tool agent's proposals executed without the planner, and the two
+policies swapped.  Each is an evaluation (`docs/evaluation.md`), kept in the run's `evaluations/`; here they make one
+Markdown table a run, with 95 % Wilson intervals.
 """
 
 from __future__ import annotations
@@ -13,30 +13,47 @@ import io
 from pathlib import Path
 
 from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
 from rich.console import Console
 
 from troupe.evaluate import opened, run
 
-CONDITIONS = {
-    "base": ["checkpoint=base", "temperature=[1,0,0.3,0.5,0.7]"],
-    "trained": ["temperature=[1,0]"],
+BASE = ["checkpoint=base", "temperature=[1,0,0.3,0.5,0.7]"]
+TRAINED = ["temperature=[1,0]"]
+SWAPPED = ["swap=true", "temperature=1"]
+GRIDS = {
+    "base": BASE,
+    "trained": TRAINED,
     "trained, tool agent silenced": ["silence=[tool]", "temperature=1"],
     "trained, proposals executed without the planner": ["echo.plan=tool", "temperature=1"],
-    "trained, policies swapped": ["swap=true", "temperature=1"],
+    "trained, policies swapped": SWAPPED,
 }
-COLUMNS = ("success", "turns", "tool/reward", "tool/malformed", "tool/blocked", "plan/malformed", "plan/blocked")
+CODE = {
+    "base": BASE,
+    "trained": TRAINED,
+    "trained, tester silenced": ["silence=[tester]", "temperature=1"],
+    "trained, policies swapped": SWAPPED,
+}
+COLUMNS = ("success", "turns")
+ASKED = {
+    ("plan", "tool"): (GRIDS, ("tool/reward", "tool/malformed", "tool/blocked", "plan/malformed", "plan/blocked")),
+    ("coder", "tester"): (CODE, ("tester/reward", "tester/malformed", "coder/reward", "coder/malformed")),
+}
+"""Agents -> what is asked of their team, and columns of the table."""
 
 
 def table(folder: Path, tasks: int, checkpoint: str, threads: int) -> str:
-    """Markdown."""
-    lines = ["| condition | " + " | ".join(COLUMNS) + " |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for name, words in CONDITIONS.items():
+    """Markdown.  Raises ``KeyError`` for a team that nothing is asked of."""
+    conditions, own = ASKED[tuple(sorted(OmegaConf.load(folder / "config.yaml").team))]
+    columns = (*COLUMNS, *own)
+    lines = ["| condition | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    for name, words in conditions.items():
         asked = [f"run={folder}", f"checkpoint={checkpoint}", f"tasks={tasks}", f"threads={threads}", *words]
         found = run(compose("evaluate", overrides=opened(asked)), Console(file=io.StringIO()))
         for condition, row in found.conditions.items():
             low, high = row["success_ci95"]
             cells = [f"{row['success']:.3f} ({low:.3f}-{high:.3f})"]
-            cells += [f"{row[column]:.3f}" if column in row else "" for column in COLUMNS[1:]]
+            cells += [f"{row[column]:.3f}" if column in row else "" for column in columns[1:]]
             lines.append(f"| {name}, {condition} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

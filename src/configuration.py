@@ -135,7 +135,7 @@ def _check_policy(key: str, policy: Mapping[str, Any]) -> None:
     for name, value in policy.items():
         if name not in everywhere:
             raise ConfigError(f"{key}.{name} is a key that nothing reads{nearest(name, [*needed, *more])}")
-        if name not in needed + more and value is not None:
+        if name not in needed + more and not _empty(value):
             why = f": a {tuning} policy speaks and never learns" if tuning in SPEAKING and name in LEARNING else ""
             raise ConfigError(f"{key}.{name} is a key that nothing reads with {key}.tuning={tuning}{why}; give null")
     for name in needed:
@@ -227,6 +227,11 @@ def check_overridden(name: str, arguments: Sequence[str]) -> None:
                 f"{key} is a key that nothing reads{f'; did you mean {near[0]}?' if near else '.'} "
                 "docs/configuration.md lists all keys"
             )
+
+
+def _empty(value: Any) -> bool:
+    """Whether a key says nothing: null, 0, or only keys that do."""
+    return all(map(_empty, value.values())) if isinstance(value, Mapping) else not value
 
 
 def fail(error: Exception, more: str = "") -> NoReturn:

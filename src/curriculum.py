@@ -9,6 +9,8 @@ from random import Random
 from typing import Any
 
 from .envs.base import Skill, TeamEnv
+from .envs.code.micro import MicroCode
+from .envs.code.micro_programs import vocabulary as code_vocabulary
 from .envs.couplet import Couplet
 from .envs.couplet_lines import vocabulary as couplet_vocabulary
 from .envs.math.arithmetic import Arithmetic
@@ -109,6 +111,20 @@ def _arithmetic_variant(world: Any, rng: Random) -> TeamEnv:
     return world(sandbox=_sandbox(), team="pair" if rng.random() < 0.7 else "solo")
 
 
+@cache
+def _coding(kind: str) -> MicroCode:
+    """One of the variants of micro-programs; each keeps what programs did, as long as the process lives."""
+    sandbox = LocalSandbox(workers=1)
+    if kind == "solo":
+        return MicroCode(sandbox, team="solo")
+    return MicroCode(sandbox, order="simultaneous", horizon=3) if kind == "simultaneous" else MicroCode(sandbox)
+
+
+def _code_variant(world: Any, rng: Random) -> TeamEnv:
+    """Mostly one after the other, sometimes at once or a team of one."""
+    return _coding(rng.choices(("sequential", "simultaneous", "solo"), (0.7, 0.15, 0.15))[0])
+
+
 COURSES = {
     # Plan-Path, the harder one, twice as often.
     "laptop": Course(
@@ -128,6 +144,12 @@ COURSES = {
         variant=_arithmetic_variant,
         words=arithmetic_words(),
         recipe=Recipe(hidden=96, layers=3, stable=250, decay=100, bunglers=150, experts_last=0.4),
+    ),
+    "laptop_code": Course(
+        worlds=(MicroCode,),
+        variant=_code_variant,
+        words=code_vocabulary(),
+        recipe=Recipe(hidden=96, layers=3, stable=1500, decay=700, bunglers=200, experts=0.8, experts_last=0.12),
     ),
 }
 """The course of each shipped base model, by the model's name."""

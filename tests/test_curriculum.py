@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from troupe.curriculum import COURSES, Recipe, messages
+from troupe.curriculum import COURSES, Recipe, _coding, messages
 from troupe.envs.couplet import Couplet
 from troupe.models.laptop import SHIPPED, base_path, build_tokenizer, load_model, load_tokenizer
 from troupe.warm_start import WarmStart, collate, export
@@ -40,6 +40,19 @@ async def test_all_who_act_at_once_are_learnt_from() -> None:
 def test_nobody_teaches_couplet_an_agreement() -> None:
     recipe, rng = COURSES["laptop_couplet"].recipe, Random(0)
     assert {recipe.skill(step, rng) for step in range(recipe.steps)} == {"novice"}
+
+
+async def test_code_is_taught_in_every_role() -> None:
+    course, rng = COURSES["laptop_code"], Random(0)
+    spoken: Counter[str] = Counter()
+    for step in range(12):
+        world = course.world(step, rng)
+        examples = await messages(world, 8, partial(course.recipe.skill, step), rng)
+        spoken.update(seen[0]["content"] for seen, _ in examples)
+        assert {word for seen, text in examples for word in f"{seen[1]['content']} {text}".split()} <= {*course.words}
+        await world.close()
+        _coding.cache_clear()
+    assert spoken.keys() == {"tester code", "coder code", "solo code"}
 
 
 def test_skills_by_phase() -> None:

@@ -32,7 +32,7 @@ def test_what_a_policy_overrides_is_its_own(read: Read) -> None:
     found = read(
         "+policies.tool.algorithm.objective={clip: 0.1, kl: 0.05}",
         "+policies.tool.algorithm.update.mini_batches=2",
-        "+policies.plan.schedule.freeze_until=5",
+        "policies.plan.schedule.freeze_until=5",
         "policies.plan.sampling.train.temperature=0.8",
     ).policies
     tool, plan = found["tool"].terms, found["plan"].terms
@@ -58,7 +58,7 @@ def test_who_shares_a_base(read: Read) -> None:
     ]
     assert groups == [["tool"], ["plan"]]
     frozen = [f"policies.tool.{key}=null" for key in ("optimizer", "scheduler")]
-    parts = read("regime=specialized", "+policies.tool.tuning=frozen", *frozen)
+    parts = read("regime=specialized", "policies.tool.tuning=frozen", *frozen)
     assert [[spec.name for spec in group] for group in backbones(parts.policies)] == [["tool"], ["plan"]]
     assert parts.policies["tool"].terms is None and parts.router.learning == ("plan",)
 
@@ -78,11 +78,11 @@ def test_a_remote_policy(read: Read) -> None:
 
 MISTAKES = {
     "unknown tuning": (
-        ["+policies.tool.tuning=qlora"],
+        ["policies.tool.tuning=qlora"],
         "policies.tool.tuning=qlora is unknown.* Known: full, lora, frozen, remote",
     ),
     "a remote policy that nobody speaks for": (
-        [f"policies.tool.{key}=null" for key in ("base", "optimizer", "scheduler")] + ["+policies.tool.tuning=remote"],
+        [f"policies.tool.{key}=null" for key in ("base", "optimizer", "scheduler")] + ["policies.tool.tuning=remote"],
         "policies.tool.remote is missing",
     ),
     "a remote policy with a base": (
@@ -94,7 +94,7 @@ MISTAKES = {
         "policies.tool.algorithm is a key .*tuning=remote: a remote policy speaks and never learns; give null",
     ),
     "a remote policy with a scheduler": (
-        [*REMOTE, "policies.tool.scheduler={}"],
+        [*REMOTE, "policies.tool.scheduler={_target_: x}"],
         "policies.tool.scheduler is a key .*tuning=remote: a remote policy speaks and never learns; give null",
     ),
     "a strange key of a server": (
@@ -115,7 +115,7 @@ MISTAKES = {
         "nobody learns: tool, plan are frozen or remote",
     ),
     "a frozen policy with an optimizer": (
-        ["+policies.tool.tuning=frozen"],
+        ["policies.tool.tuning=frozen"],
         "policies.tool.optimizer is a key .*tuning=frozen: a frozen policy speaks and never learns; give null",
     ),
     "a frozen policy with a schedule": (
@@ -129,7 +129,7 @@ MISTAKES = {
         "nobody learns: tool, plan are frozen or remote",
     ),
     "an adapter of a whole model": (["+policies.tool.lora.r=4"], "policies.tool.lora is a key that nothing reads with"),
-    "an adapter without settings": (["+policies.tool.tuning=lora"], "policies.tool.lora is missing"),
+    "an adapter without settings": (["policies.tool.tuning=lora"], "policies.tool.lora is missing"),
     "a strange key of an adapter": (
         ["regime=lora", "+policies.tool.lora.rank=4"],
         "policies.tool.lora.rank is a key that",
@@ -146,10 +146,10 @@ MISTAKES = {
     ),
     "a strange key of a schedule": (["+policies.tool.schedule.turns=2"], "policies.tool.schedule.turns is a key that"),
     "a strange key of a turn": (
-        ["+policies.tool.schedule.alternate={every: 1, turn: 0, of: 2}"],
+        ["policies.tool.schedule.alternate={every: 1, turn: 0, of: 2}"],
         "policies.tool.schedule.alternate.of is a key that nothing reads",
     ),
-    "a turn that nobody has": (["+policies.tool.schedule.alternate={every: 1, turn: 1}"], "nobody has turn 0 of 2"),
+    "a turn that nobody has": (["policies.tool.schedule.alternate={every: 1, turn: 1}"], "nobody has turn 0 of 2"),
 }
 
 
@@ -173,13 +173,13 @@ def test_names_that_are_no_folders(name: str) -> None:
 
 def test_a_schedule_longer_than_the_run_is_said(read: Read, caplog: pytest.LogCaptureFixture) -> None:
     words = [
-        f"+policies.{name}.schedule.alternate={{every: 20, turn: {turn}}}" for turn, name in enumerate(("tool", "plan"))
+        f"policies.{name}.schedule.alternate={{every: 20, turn: {turn}}}" for turn, name in enumerate(("tool", "plan"))
     ]
     with caplog.at_level(logging.WARNING):
         warn(read(*words, "loop.iterations=40"))
         assert not caplog.records
         warn(read(*words, "loop.iterations=20"))
-        warn(read("+policies.tool.schedule.freeze_until=40", "loop.iterations=40"))
+        warn(read("policies.tool.schedule.freeze_until=40", "loop.iterations=40"))
     assert [record.getMessage() for record in caplog.records] == [
         "policies.plan.schedule: the policy learns in none of the run's 20 iterations",
         "policies.tool.schedule: the policy learns in none of the run's 40 iterations",

@@ -35,7 +35,7 @@ SMALL = [
     "env.horizon=2",
 ]
 LORA = ["experiment=sokoban_lora", *SMALL]
-FROZEN = [f"+policies.tool.{word}" for word in ("tuning=frozen",)] + [
+FROZEN = [f"policies.tool.{word}" for word in ("tuning=frozen",)] + [
     f"policies.tool.{key}=null" for key in ("optimizer", "scheduler")
 ]
 Build = Callable[..., TrainLoop]
@@ -212,8 +212,8 @@ def engine_of(loop: TrainLoop, policy: str) -> Weights:
 
 @pytest.mark.parametrize("experiment", ["sokoban_specialized", "sokoban_lora"])
 async def test_policies_learn_in_turns(build: Build, experiment: str) -> None:
-    turns = [f"+policies.{name}.schedule.alternate={{every: 1, turn: {i}}}" for i, name in enumerate(("tool", "plan"))]
-    loop = build(f"experiment={experiment}", *SMALL, *turns, "+policies.plan.schedule.freeze_until=2")
+    turns = [f"policies.{name}.schedule.alternate={{every: 1, turn: {i}}}" for i, name in enumerate(("tool", "plan"))]
+    loop = build(f"experiment={experiment}", *SMALL, *turns, "policies.plan.schedule.freeze_until=2")
 
     async def weights() -> dict[str, Weights]:
         return {

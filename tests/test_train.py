@@ -76,7 +76,9 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
     teams = {"shared": {"tool": "shared", "plan": "shared"}, "specialized": {"tool": "tool", "plan": "plan"}}
     teams |= {"single": {"solo": "solo"}, "lora": teams["specialized"]}
     poets = {"specialized": {"first": "first", "second": "second"}, "shared": {"first": "shared", "second": "shared"}}
-    team = (poets if world == "couplet" else teams)[regime]
+    coders = {"specialized": {"tester": "tester", "coder": "coder"}, "single": teams["single"]}
+    coders |= {"shared": {"tester": "shared", "coder": "shared"}}
+    team = {"couplet": poets, "code": coders}.get(world, teams)[regime]
     assert loop.router.team == team
     assert set(loop.team.pools) == set(loop.team.engines) == set(team.values())
     for voices in (loop.team.training, loop.team.evaluation):

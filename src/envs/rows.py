@@ -21,19 +21,14 @@ class DataError(ValueError):
 class Table:
     """Where rows come from.
 
-    ``path`` is a file (.json, .jsonl, .parquet, .csv, also .gz of the first two) or a name on the hub; ``config``,
-    ``split`` and ``revision`` are the hub's.
+    ``path`` is a file (.json, .jsonl, .parquet, .csv, also .gz of the first two), here or behind a URL (hf://...), or a
+    name on the hub; ``config``, ``split`` and ``revision`` are for such a name.
     """
 
     path: str
     split: str = "train"
     config: str | None = None
     revision: str | None = None
-
-    @property
-    def file(self) -> Path | None:
-        """The local file, where it is one."""
-        return Path(self.path).expanduser() if self._format else None
 
     @property
     def _format(self) -> str | None:
@@ -51,10 +46,11 @@ class Table:
             raise DataError(f"{self.path}: reading it needs `datasets`: pip install 'troupe[data]'") from error
         if self._format is None:
             return datasets.load_dataset(self.path, self.config, split=self.split, revision=self.revision)
-        if self.file is None or not self.file.is_file():
+        file = self.path if "://" in self.path else str(Path(self.path).expanduser())
+        if "://" not in file and not Path(file).is_file():
             raise DataError(f"{self.path}: no such file")
         try:
-            return datasets.load_dataset(self._format, data_files=str(self.file), split="train")
+            return datasets.load_dataset(self._format, data_files=file, split="train")
         except datasets.exceptions.DatasetGenerationError as error:
             raise DataError(f"{self.path} cannot be read as {self._format}: {error.__cause__ or error}") from error
 

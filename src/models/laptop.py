@@ -98,7 +98,12 @@ def _fourier(row: int, column: int, width: int) -> torch.Tensor:
     return torch.nn.functional.pad(features, (0, width - len(features)))
 
 
-SHIPPED = {"laptop": "base", "laptop_couplet": "base_couplet", "laptop_math": "base_math"}
+SHIPPED = {
+    "laptop": "base",
+    "laptop_couplet": "base_couplet",
+    "laptop_code": "base_code",
+    "laptop_math": "base_math",
+}
 """The shipped base models: name -> folder beside this file."""
 
 

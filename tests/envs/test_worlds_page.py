@@ -1,10 +1,13 @@
 """docs/worlds.md tells the truth: its examples, its cheats, its world."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from troupe.envs.base import TeamEnv
+from troupe.envs.code import MicroCode
 from troupe.envs.couplet import Couplet
 from troupe.envs.math import Arithmetic
 from troupe.envs.plan_path import PlanPath
@@ -13,14 +16,20 @@ from troupe.envs.testing import check_world
 from troupe.sandbox import LocalSandbox
 
 PAGE = (Path(__file__).parents[2] / "docs" / "worlds.md").read_text(encoding="utf-8")
-WORLDS: dict[str, Any] = {"Sokoban": Sokoban, "PlanPath": PlanPath, "Couplet": Couplet, "Arithmetic": Arithmetic}
+WORLDS: dict[str, Callable[[], TeamEnv]] = {
+    "Sokoban": Sokoban,
+    "PlanPath": PlanPath,
+    "Couplet": Couplet,
+    "Arithmetic": lambda: Arithmetic(sandbox=LocalSandbox(workers=1)),
+    "MicroCode": lambda: MicroCode(LocalSandbox(workers=1)),
+}
 
 
-async def test_the_examples_are_real(programs: LocalSandbox) -> None:
+async def test_the_examples_are_real() -> None:
     examples = re.findall(r"<!-- example: (\w+) (\w+) (\d+) (\d+) (\S+) -->\n```text\n(.*?)```", PAGE, re.DOTALL)
     assert {kind for kind, *_ in examples} == WORLDS.keys()
     for kind, split, count, seed, task_id, dialogue in examples:
-        world = WORLDS[kind](**({"sandbox": programs} if kind == "Arithmetic" else {}))
+        world = WORLDS[kind]()
         (task,) = [task for task in world.tasks(split, int(count), int(seed)) if task.task_id == task_id]
         world.reset(task)
         lines = iter(re.split(" {2,}", line) for line in dialogue.splitlines())
@@ -28,6 +37,7 @@ async def test_the_examples_are_real(programs: LocalSandbox) -> None:
             said = {agent: heard(world, agent, next(lines), next(lines)) for agent in acting}
             result = await world.step(said)
         assert result.success and not [*lines]
+        await world.close()
 
 
 def heard(world: Any, agent: str, sees: list[str], says: list[str]) -> str:

@@ -1,0 +1,72 @@
+"""What is read in the messages of large models: a program in a fence, tests as data.  Nothing here is run."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from ...sandbox import NO_VALUE
+from .problem import Check, Suite, contradictory
+from .running import data_of
+
+LONGEST_PROGRAM: Final = 1 << 16
+LONGEST_TEST: Final = 10_000
+"""Characters of a program, and of one side of a test."""
+
+INPUT, OUTPUT = "**Test Input:**", "**Test Output:**"
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+    """(Label, content) of the fenced blocks of Markdown; an unclosed one is none."""
+    found: list[tuple[str, str]] = []
+    label: str | None = None
+    lines: list[str] = []
+    for line in text.split("\n"):
+        mark = line.strip()
+        if label is None and mark.startswith("```"):
+            label, lines = mark[3:].strip().lower(), []
+        elif label is not None and mark == "```":
+            found.append((label, "\n".join(lines)))
+            label = None
+        elif label is not None:
+            lines.append(line)
+    return found
+
+
+def read_program(text: str) -> str | None:
+    """The last fenced Python (or unlabelled) block; None where there is none, or it is empty or too long."""
+    programs = [content for label, content in fences(text) if label in ("", "python", "python3", "py")]
+    if not programs or not programs[-1].strip() or len(programs[-1]) > LONGEST_PROGRAM:
+        return None
+    return programs[-1] if "\0" not in programs[-1] else None
+
+
+def read_tests(text: str, most: int, *, calls: bool) -> Suite | None:
+    """The tests of a message: each a fenced block after ``**Test Input:**`` and one after ``**Test Output:**``.
+
+    With ``calls`` the first holds the JSON of a list of arguments, the second that of a value.  None where there are
+    none, or more than ``most``, or one cannot be read, or they contradict each other.
+    """
+    found: dict[Check, None] = {}
+    for part in text.split(INPUT)[1:]:
+        before, mark, after = part.partition(OUTPUT)
+        given, expected = fences(before), fences(after)
+        if not mark or not given or not expected:
+            return None
+        check = _check(given[0][1], expected[0][1], calls)
+        if check is None:
+            return None
+        found[check] = None
+    suite = tuple(found)
+    return suite if 0 < len(suite) <= most and not contradictory(suite) else None
+
+
+def _check(given: str, expected: str, calls: bool) -> Check | None:
+    if len(given) > LONGEST_TEST or len(expected) > LONGEST_TEST or "\0" in given:
+        return None
+    if not calls:
+        return Check(given, expected)
+    arguments, value = data_of(given), data_of(expected)
+    if not isinstance(arguments, list) or value is NO_VALUE:
+        return None
+    return Check(json.dumps(arguments), json.dumps(value))

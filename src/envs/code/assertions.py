@@ -1,0 +1,124 @@
+"""Tests written as Python assertions, taken apart into calls and expected values; nothing of them is run."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .problem import Check, Suite
+
+_OPERATORS: Final = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.Div: lambda a, b: a / b,
+}
+_LONGEST: Final = 100_000
+"""Characters of one input or value."""
+
+
+class NotApart(ValueError):
+    """An assertion that is no comparison of one call with one value."""
+
+
+@dataclass(frozen=True)
+class Apart:
+    """The tests found, how many assertions could not be taken apart, and the tolerance that the others ask for."""
+
+    suite: Suite
+    refused: int
+    tolerance: float
+
+
+def take_apart(source: str, names: Mapping[str, str]) -> Apart:
+    """The assertions about the functions ``names`` (as the tests call them -> as the program does) in ``source``.
+
+    Understood are ``f(...) == value``, ``f(...) is value``, ``f(...)``, ``not f(...)``, ``abs(f(...) - value) < t`` and
+    ``tuple(f(...)) == tuple(value)``, with values of literals and arithmetic.  Assertions of constants say nothing and
+    are left out; all others are refused, with those in loops.  Raises ``SyntaxError``.
+    """
+    found: dict[Check, None] = {}
+    tree = ast.parse(source)
+    inner = {node for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While) for node in ast.walk(loop)}
+    asserted = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    refused, tolerance = sum(node in inner for node in asserted), 0.0
+    for node in asserted:
+        if node in inner or isinstance(node.test, ast.Constant):
+            continue
+        try:
+            check, allowed = _read(node.test, names)
+        except NotApart:
+            refused += 1
+            continue
+        found[check] = None
+        tolerance = max(tolerance, allowed)
+    return Apart(tuple(found), refused, tolerance)
+
+
+def _read(test: ast.expr, names: Mapping[str, str]) -> tuple[Check, float]:
+    match test:
+        case ast.Call():
+            return _check(test, True, names), 0.0
+        case ast.UnaryOp(op=ast.Not(), operand=call):
+            return _check(call, False, names), 0.0
+        case ast.Compare(
+            left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=call, op=ast.Sub(), right=value)]),
+            ops=[ast.Lt() | ast.LtE()],
+            comparators=[tolerance],
+        ):
+            return _check(call, _value(value), names), float(_value(tolerance))
+        case ast.Compare(
+            left=ast.Call(func=ast.Name(id="tuple" | "list"), args=[call]),
+            ops=[ast.Eq()],
+            comparators=[ast.Call(func=ast.Name(id="tuple" | "list"), args=[value])],
+        ):
+            return _check(call, _value(value), names), 0.0
+        case ast.Compare(left=call, ops=[ast.Eq() | ast.Is()], comparators=[value]):
+            return _check(call, _value(value), names), 0.0
+    raise NotApart
+
+
+def _check(call: ast.expr, expected: Any, names: Mapping[str, str]) -> Check:
+    if not isinstance(call, ast.Call) or call.keywords or not isinstance(call.func, ast.Name):
+        raise NotApart
+    if call.func.id not in names:
+        raise NotApart
+    return Check(_json([_value(argument) for argument in call.args]), _json(expected))
+
+
+def _value(node: ast.expr) -> Any:
+    """A literal, or arithmetic of literals."""
+    if isinstance(node, ast.List | ast.Tuple):
+        return [_value(item) for item in node.elts]
+    if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
+        left, right = _value(node.left), _value(node.right)
+        if isinstance(node.op, ast.Mult) and not all(isinstance(side, int | float) for side in (left, right)):
+            raise NotApart  # a text or list times a number may be of any size
+        try:
+            return _OPERATORS[type(node.op)](left, right)
+        except (TypeError, ArithmeticError) as error:
+            raise NotApart from error
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise NotApart from error
+
+
+def _json(value: Any) -> str:
+    """``value`` as JSON carries it; what it does not carry faithfully (sets, keys that are no text) is refused."""
+    try:
+        text = json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise NotApart from error
+    if len(text) > _LONGEST or not _faithful(value):
+        raise NotApart
+    return text
+
+
+def _faithful(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _faithful(inner) for key, inner in value.items())
+    return not isinstance(value, list | tuple) or all(map(_faithful, value))

@@ -1,0 +1,108 @@
+"""Programs against tests in the sandbox; what only a script can ask; runs remembered; failures that earn nothing."""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from troupe.envs.base import WorldFailure
+from troupe.envs.code import Code
+from troupe.envs.code.problem import Problem
+from troupe.envs.code.running import Runner, ScriptError
+from troupe.envs.code.world import CODER, TESTER
+from troupe.envs.execution import Execution
+from troupe.sandbox import Job, Limits, LocalSandbox, Result, Verdict
+
+from .conftest import DOUBLE, message, program
+
+ROOT = Problem(
+    "root",
+    "Give a number whose square is that of x.",
+    hidden=(),
+    function="root",
+    setup="import random\n\ndef square(x):\n    return x * x\n",
+    script=(
+        "def check(candidate):\n    for _ in range(20):\n        x = random.randint(-9, 9)\n"
+        "        assert square(candidate(x)) == square(x)\n"
+    ),
+    reference="def root(x):\n    return x",
+)
+
+
+@pytest.fixture
+def runner(sandbox: LocalSandbox) -> Runner:
+    return Runner(Execution(sandbox, Limits(cpu_s=1)))
+
+
+@pytest.mark.parametrize(
+    ("said", "passed"),
+    [
+        ("def root(x): return x", True),
+        ("def root(x): return -x", True),  # another right answer than the reference's
+        ("def root(x): return abs(x)", True),
+        ("def root(x): return 1", False),
+        ("def root(x): return x if x > 0 else 0", False),
+        ("class Any:\n    __eq__ = lambda *_: True\n    __mul__ = lambda *_: Any()\ndef root(x): return Any()", False),
+        ("import random\nrandom.seed(0)\nrandom.randint = lambda *_: 0\ndef root(x): return 0", False),
+        ("check = square = lambda *_: True\ndef root(x): return 0", False),
+        ("raise SystemExit(0)", False),
+        ("def root(x): exit(0)", False),
+    ],
+)
+async def test_a_script_meets_answers_as_data(runner: Runner, said: str, passed: bool) -> None:
+    (ran,) = await runner.hidden(ROOT, said)
+    assert ran.passed == passed
+
+
+async def test_a_script_that_does_not_run_is_named(runner: Runner) -> None:
+    broken = dataclasses.replace(ROOT, script="def check(candidate):\n    candidate({1, 2})")
+    with pytest.raises(ScriptError, match=r"root: its test script does not run: .*TypeError"):
+        await runner.hidden(broken, "def root(x): return x")
+
+
+async def test_a_setup_comes_before_the_program(runner: Runner) -> None:
+    problem = dataclasses.replace(DOUBLE, setup="from math import floor")
+    assert all(ran.passed for ran in await runner.hidden(problem, "print(floor(float(input()) * 2))"))
+
+
+async def test_each_test_has_a_process_of_its_own(runner: Runner) -> None:
+    counting = "import builtins\nbuiltins.n = getattr(builtins, 'n', 0) + 1\nprint(builtins.n)"
+    assert [ran.got for ran in await runner.runs(DOUBLE, counting, DOUBLE.hidden)] == ["1\n"] * 4
+
+
+async def test_a_program_runs_once_a_test(runner: Runner) -> None:
+    for _ in range(3):
+        await runner.runs(DOUBLE, "print(2)", DOUBLE.hidden)
+    assert runner.execution.runs == 4
+
+
+def test_problems_without_tests_cannot_be() -> None:
+    with pytest.raises(ValueError, match="problem p has no hidden tests"):
+        Problem("p", "", ())
+    with pytest.raises(ValueError, match="problem p has a test script, which needs"):
+        Problem("p", "", (), script="def check(candidate): pass")
+
+
+class Broken:
+    """A sandbox that fails."""
+
+    async def run(self, job: Job, limits: Limits | None = None) -> Result:
+        return Result(Verdict.INFRA, detail="no worker lives")
+
+    def describe(self) -> Mapping[str, object]:
+        return {"isolation": "none", "unsafe": False}
+
+    async def close(self) -> None:
+        return
+
+
+async def test_a_sandbox_that_fails_is_no_wrong_program(coding: Callable[..., Code]) -> None:
+    world = coding(DOUBLE)
+    world.execution.sandbox = Broken()
+    with pytest.raises(WorldFailure, match="no worker lives"):
+        await world.step({CODER: program("print(int(input()) * 2)"), TESTER: message(("1", "2"))})
+
+
+async def test_what_a_world_opens_is_told(coding: Callable[..., Code]) -> None:
+    opened = await coding(DOUBLE).open()
+    assert opened["isolation"] in ("bubblewrap", "landlock") and opened["unsafe"] is False
