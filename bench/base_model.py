@@ -95,22 +95,6 @@ was among its teachers.""",
             "one turn, every rhyme": lambda: Couplet(horizon=1, rhymes=4),
         },
     ),
-    "laptop_math": About(
-        title="The base model of mathematics at laptop scale",
-        taught="""demonstrations of the
-tool agent, the reasoner and one agent alone. It can write the expression that a story asks for and say a result, but
-mostly does not: of the messages it saw last, {experts_last:.0%} were an expert's. Nobody has taught it to
-calculate.""",
-        lessons="""  Train stories only; validation and test ask for other arithmetic.
-- Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
-  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.curriculum`, and `demonstration` in
-  `troupe.envs.math.arithmetic`).""",
-        asked="Success on {tasks} validation stories (95 % interval), at most 2 turns:",
-        worlds={
-            "a pair": lambda: Arithmetic(sandbox=LocalSandbox()),
-            "one agent": lambda: Arithmetic(sandbox=LocalSandbox(), team="solo"),
-        },
-    ),
     "laptop_code": About(
         title="The base model of Code at laptop scale",
         taught="""demonstrations of micro-programs
@@ -125,6 +109,22 @@ messages it saw last, {experts_last:.0%} were an expert's.""",
             "one after the other": lambda: MicroCode(LocalSandbox()),
             "at once, three turns": lambda: MicroCode(LocalSandbox(), order="simultaneous", horizon=3),
             "one agent": lambda: MicroCode(LocalSandbox(), team="solo"),
+        },
+    ),
+    "laptop_math": About(
+        title="The base model of mathematics at laptop scale",
+        taught="""demonstrations of the
+tool agent, the reasoner and one agent alone. It can write the expression that a story asks for and say a result, but
+mostly does not: of the messages it saw last, {experts_last:.0%} were an expert's. Nobody has taught it to
+calculate.""",
+        lessons="""  Train stories only; validation and test ask for other arithmetic.
+- Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
+  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.curriculum`, and `demonstration` in
+  `troupe.envs.math.arithmetic`).""",
+        asked="Success on {tasks} validation stories (95 % interval), at most 2 turns:",
+        worlds={
+            "a pair": lambda: Arithmetic(sandbox=LocalSandbox()),
+            "one agent": lambda: Arithmetic(sandbox=LocalSandbox(), team="solo"),
         },
     ),
 }

@@ -106,23 +106,22 @@ def _sandbox() -> LocalSandbox:
     return LocalSandbox(workers=1)
 
 
-def _arithmetic_variant(world: Any, rng: Random) -> TeamEnv:
-    """Mostly a pair, sometimes one agent."""
-    return world(sandbox=_sandbox(), team="pair" if rng.random() < 0.7 else "solo")
-
-
 @cache
 def _coding(kind: str) -> MicroCode:
     """One of the variants of micro-programs; each keeps what programs did, as long as the process lives."""
-    sandbox = LocalSandbox(workers=1)
     if kind == "solo":
-        return MicroCode(sandbox, team="solo")
-    return MicroCode(sandbox, order="simultaneous", horizon=3) if kind == "simultaneous" else MicroCode(sandbox)
+        return MicroCode(_sandbox(), team="solo")
+    return MicroCode(_sandbox(), order="simultaneous", horizon=3) if kind == "simultaneous" else MicroCode(_sandbox())
 
 
 def _code_variant(world: Any, rng: Random) -> TeamEnv:
     """Mostly one after the other, sometimes at once or a team of one."""
     return _coding(rng.choices(("sequential", "simultaneous", "solo"), (0.7, 0.15, 0.15))[0])
+
+
+def _arithmetic_variant(world: Any, rng: Random) -> TeamEnv:
+    """Mostly a pair, sometimes one agent."""
+    return world(sandbox=_sandbox(), team="pair" if rng.random() < 0.7 else "solo")
 
 
 COURSES = {
@@ -139,17 +138,17 @@ COURSES = {
         words=couplet_vocabulary(),
         recipe=Recipe(hidden=96, layers=3, stable=1000, decay=500, bunglers=0, experts=0.0, experts_last=0.0),
     ),
-    "laptop_math": Course(
-        worlds=(Arithmetic,),
-        variant=_arithmetic_variant,
-        words=arithmetic_words(),
-        recipe=Recipe(hidden=96, layers=3, stable=250, decay=100, bunglers=150, experts_last=0.4),
-    ),
     "laptop_code": Course(
         worlds=(MicroCode,),
         variant=_code_variant,
         words=code_vocabulary(),
         recipe=Recipe(hidden=96, layers=3, stable=1500, decay=700, bunglers=200, experts=0.8, experts_last=0.12),
+    ),
+    "laptop_math": Course(
+        worlds=(Arithmetic,),
+        variant=_arithmetic_variant,
+        words=arithmetic_words(),
+        recipe=Recipe(hidden=96, layers=3, stable=250, decay=100, bunglers=150, experts_last=0.4),
     ),
 }
 """The course of each shipped base model, by the model's name."""

@@ -17,6 +17,7 @@ from .models.laptop import resolve
 from .models.strategies import Sharded, StrategySettings
 from .policies import PolicySpec
 from .rollout.remote_settings import RemoteSettings
+from .rollout.vllm.launch import GIB, VllmSettings
 from .team import backbones
 
 ADAM_STATES = 2
@@ -28,8 +29,8 @@ class Memory:
     """Bytes on one device, estimated: ``weights``, ``gradients``, ``optimizer`` (two numbers a parameter),
     ``activations`` (of one micro-batch, scores over the vocabulary included) and ``engine`` (its copy of the weights
     that learn, and its cache at ``max_batch_rows`` completions of full length, each K after one prompt that fills the
-    context).  A strategy that shards the first three leaves each process its part, and none of what it offloads to the
-    host.
+    context; of vLLM a copy of all weights in its dtype, and the cache of fixed size that it is given).  A strategy that
+    shards the first three leaves each process its part, and none of what it offloads to the host.
     """
 
     weights: float
@@ -113,9 +114,6 @@ def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) 
     parameters = sum(p.numel() for p in model.parameters())
     adapters = sum(_adapter(spec, model) for spec in specs)
     trained = parameters if first.whole else adapters
-    rows = config["engine"].get("max_batch_rows", parts.sampler.k)
-    full, groups = shape.max_position_embeddings, math.ceil(rows / parts.sampler.k)
-    cached = sum(rows * spec.train.max_tokens + groups * (full - spec.train.max_tokens) for spec in specs)
     tokens = max((spec.terms.update.max_tokens for spec in specs if spec.terms is not None), default=0)
     strategy, number = parts.strategy, parts.strategy.number_bytes
     memory = Memory(
@@ -123,10 +121,29 @@ def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) 
         gradients=number * trained * _share(strategy, "gradients"),
         optimizer=number * ADAM_STATES * trained * _share(strategy, "optimizer"),
         activations=number * tokens * _activations(shape, strategy.gradient_checkpointing),
-        engine=4 * trained + cached * _cache(shape),
+        engine=_engine(config["engine"], shape, specs, parts.sampler.k, parameters + adapters, trained),
     )
     agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
     return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, memory)
+
+
+def _engine(
+    engine: Mapping[str, Any],
+    shape: PretrainedConfig,
+    specs: Sequence[PolicySpec],
+    k: int,
+    parameters: int,
+    trained: int,
+) -> float:
+    """Bytes of weights and cache; see :class:`Memory`."""
+    if "kv_cache_gib" in engine:
+        settings = {field.name: engine[field.name] for field in fields(VllmSettings) if field.name in engine}
+        vllm: VllmSettings = call("engine", VllmSettings, **settings)
+        return vllm.torch_dtype.itemsize * parameters + vllm.kv_cache_gib * GIB
+    rows = engine.get("max_batch_rows", k)
+    full, groups = shape.max_position_embeddings, math.ceil(rows / k)
+    cached = sum(rows * spec.train.max_tokens + groups * (full - spec.train.max_tokens) for spec in specs)
+    return float(4 * trained + cached * _cache(shape))
 
 
 def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:

@@ -236,7 +236,8 @@ class Episode:
 class Sample:
     """One candidate as a learner sees it: what the router hands to a pool.
 
-    ``weight`` is the candidate's share in its policy's loss; the weights of a policy's samples sum to 1.
+    ``weight`` is the candidate's share in its policy's loss; the weights of a policy's samples sum to 1.  ``agent``
+    said it in ``turn``.
     """
 
     policy: str
@@ -245,6 +246,8 @@ class Sample:
     behaviour_logprobs: tuple[float, ...]
     advantage: float
     weight: float
+    agent: str = ""
+    turn: int = 0
 
 
 @dataclass  # not frozen: Fabric converts the fields under some precisions
@@ -257,7 +260,7 @@ class TokenBatch:
     The candidates: ``rows`` (B,) int64, which row holds each; ``targets`` (B, C) int64, its completion's tokens;
     ``sources`` (B, C) int64, the position in its row after which each of them comes; ``mask`` (B, C) bool, False on
     padding; ``behaviour_logprobs`` (B, C) float32, nats, 0 where ``mask`` is False; ``advantages`` and ``weights`` (B,)
-    float32.
+    float32; ``places``, agent and turn of each.
     """
 
     input_ids: Tensor
@@ -270,8 +273,11 @@ class TokenBatch:
     behaviour_logprobs: Tensor
     advantages: Tensor
     weights: Tensor
+    places: list[tuple[str, int]]
 
     def to(self, device: torch.device) -> TokenBatch:
-        return TokenBatch(
-            **{name: getattr(self, name).to(device, non_blocking=True) for name in self.__dataclass_fields__}
-        )
+        moved: dict[str, Any] = {
+            name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
+            for name, value in vars(self).items()
+        }
+        return TokenBatch(**moved)

@@ -190,7 +190,7 @@ class TrainLoop:
         row = self.progress.count(rollout_metrics(episodes, rollout_s)) | _prefixed("rollout", measured)
         row |= asked
         for policy, values in stats.items():
-            row |= _prefixed(f"train/{policy}", values)
+            row |= {key if key.startswith("mismatch/") else f"train/{policy}/{key}": v for key, v in values.items()}
         self.progress.row = row | _prefixed("time", times)
         self.whole = True
         return self.progress.row
@@ -245,13 +245,16 @@ class TrainLoop:
         return {name: values for found in stats for name, values in found.items()}
 
     async def _load(self) -> dict[str, float]:
-        """The weights of every policy that learns into its engine; returns what engines measured of it, each metric at
-        its largest.
+        """The weights of every policy that learns into its engine; returns what engines measured of it: each metric at
+        its largest, counts (whole numbers) summed.
         """
         measured: dict[str, float] = {}
         for name, pool in self.team.pools.items():
             found = await self.team.engines[name].load(name, await pool.weights(), pool.version)
-            measured |= {key: max(value, measured.get(key, value)) for key, value in found.items()}
+            for key, value in found.items():
+                before = measured.get(key)
+                both = value if before is None else (before + value if isinstance(value, int) else max(before, value))
+                measured[key] = both
         return measured
 
     def over(self) -> bool:

@@ -64,6 +64,8 @@ class Router:
                         behaviour_logprobs=candidate.completion.logprobs,
                         advantage=_advantage(node.task_id, candidate.advantage),
                         weight=1 / (len(mine) * len(members)),
+                        agent=node.agent,
+                        turn=node.turn,
                     )
                     for node, candidate in members
                 ]

@@ -1,5 +1,6 @@
 """What a run would do: figures by hand, and nothing written."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -8,16 +9,22 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from troupe import train
-from troupe.assembly import parts_of
+from troupe.assembly import Parts, parts_of
+from troupe.configuration import ConfigError
 from troupe.dry_run import Plan, plan
 from troupe.models.laptop import load_model
+from troupe.rollout.vllm.engine import VllmEngine
 
 
-def planned(*overrides: str) -> Plan:
+def composed(*overrides: str) -> tuple[Any, Parts]:
     with initialize_config_module("troupe.configs", version_base="1.3"):
         cfg = compose("train", overrides=["run_dir=nowhere", "name=test", *overrides])
     config: Any = OmegaConf.to_container(cfg, resolve=True)
-    return plan(config, parts_of(config, OmegaConf.to_yaml(cfg)))
+    return config, parts_of(config, OmegaConf.to_yaml(cfg))
+
+
+def planned(*overrides: str) -> Plan:
+    return plan(*composed(*overrides))
 
 
 def test_the_default_by_hand() -> None:
@@ -35,6 +42,36 @@ def test_the_default_by_hand() -> None:
         )
         # 4 layers, 2 key-value heads of 32: 4 * 2 * 2 * 32 numbers a token; 25 prompts of 472 and 100 answers of 40.
         assert pool.memory.engine == 4 * parameters + (25 * 472 + 100 * 40) * 512 * 4
+
+
+def names() -> list[str]:
+    return sorted(file.stem for file in (Path(__file__).parents[1] / "configs/experiment").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("adapters", [False, True], ids=["its regime", "adapters"])
+@pytest.mark.parametrize("experiment", names())
+def test_every_experiment_can_be_composed_with_vllm_and_with_adapters(experiment: str, adapters: bool) -> None:
+    regime = "poets_lora" if experiment.startswith("couplet") else "lora"
+    words = [f"experiment={experiment}", "engine=vllm", *([f"regime={regime}"] if adapters else [])]
+    config, parts = composed(*words)
+    inspect.signature(VllmEngine).bind({}, None, **{k: v for k, v in config["engine"].items() if k[0] != "_"})
+    assert config["algorithm"]["objective"]["importance_cap"] == 2.0
+    assert {spec.terms.objective.importance_cap for spec in parts.policies.values() if spec.terms} == {2.0}
+    pools = plan(config, parts).pools
+    if adapters:
+        (pool,) = pools
+        assert len(pool.agents) == 2 and 0 < pool.trained < pool.parameters
+    for pool in pools:
+        assert pool.memory.engine == 4 * pool.parameters + 0.5 * 2**30
+    with_torch, _ = composed(f"experiment={experiment}")
+    assert with_torch["algorithm"]["objective"]["importance_cap"] == 0
+
+
+def test_vllms_memory_is_its_copy_of_the_weights_and_the_cache_that_it_is_given() -> None:
+    for pool in planned("engine=vllm", "engine.dtype=bfloat16", "engine.kv_cache_gib=0.25").pools:
+        assert pool.memory.engine == 2 * pool.parameters + 2**28
+    with pytest.raises(ConfigError, match=r"engine\.kv_cache_gib must be above 0, got 0"):
+        planned("engine=vllm", "engine.kv_cache_gib=0")
 
 
 def test_a_shared_policy_has_one_pool_and_both_agents() -> None:

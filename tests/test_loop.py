@@ -89,6 +89,9 @@ def same(one: Weights, other: Weights) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
+LEDGER = ("max_abs_nats", "k3_nats", "effective_share")
+
+
 def rows(loop: TrainLoop) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (loop.directory.path / "metrics.jsonl").read_text().splitlines()]
 
@@ -139,6 +142,12 @@ def test_one_row_of_metrics_an_iteration(finished: TrainLoop) -> None:
         assert expected <= row.keys()
         # The engine and the learner agree about the probabilities of what was said.
         assert all(abs(row[f"train/{policy}/behaviour_kl_nats"]) < 1e-4 for policy in ("tool", "plan"))
+        ledger = {
+            name: [v for k, v in row.items() if k.startswith("mismatch/") and k.endswith(name)] for name in LEDGER
+        }
+        assert all(0 <= value < 1e-3 for name in ("max_abs_nats", "k3_nats") for value in ledger[name])
+        assert ledger["effective_share"] == pytest.approx([1] * len(ledger["k3_nats"]), abs=1e-5)
+        assert {key.split("/")[1] for key in row if key.startswith("mismatch/")} == {"tool", "plan"}
 
 
 def test_the_summary_of_a_run(finished: TrainLoop) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-INTERNAL = {"experiment-given", "evaluation-given", "pair-given", "sweep-given"}
+INTERNAL = {"experiment-given", "run-given", "evaluation-given", "pair-given", "sweep-given"}
 PHONY = {*re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()} - INTERNAL
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")

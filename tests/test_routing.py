@@ -68,6 +68,8 @@ def test_a_sample_is_its_candidate() -> None:
         behaviour_logprobs=(-0.25, -1.0, -2.0, -3.0),
         advantage=1.5,
         weight=1 / 6,
+        agent="tool",
+        turn=1,
     )
     assert {sample.weight for sample in routed["worker"][2]} == {1 / 12}
 

@@ -24,6 +24,7 @@ class ObjectiveOutput:
     http://joschu.net/blog/kl-approx.html) of two divergences: of the learner now from the learner at the update's
     start, and of the latter from the behaviour policy.  ``reference_kl_nats`` sums k3 of the learner now from the
     reference, ``entropy_nats`` the entropy of its next-token distribution; each 0 where the objective does not ask.
+    ``drift`` is (B, C), nats: the learner at the update's start less the behaviour policy, 0 on padding.
     """
 
     loss: Tensor
@@ -33,6 +34,7 @@ class ObjectiveOutput:
     tokens: Tensor
     reference_kl_nats: Tensor
     entropy_nats: Tensor
+    drift: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +154,7 @@ class Objective(ABC):
                 tokens=mask.sum(),
                 reference_kl_nats=_k3(distance).sum() if self.kl else none,
                 entropy_nats=none if entropies is None else torch.where(mask, entropies, 0.0).sum(),
+                drift=drift,
             )
 
     def _divisor(self, mask: Tensor) -> Tensor | int:
@@ -164,12 +167,20 @@ class Objective(ABC):
             return self.length
         return mask.sum(dim=1).clamp(min=1)
 
-    def _correction(self, drift: Tensor) -> Tensor:
-        """(B, C) or (B, 1): the importance of learner at the update's start over behaviour policy."""
+    def importance(self, drift: Tensor) -> tuple[Tensor, Tensor]:
+        """The ratio of learner at the update's start to behaviour policy, (B, C) or (B, 1), and whether truncated
+        importance sampling truncates or masks it.
+        """
         ratio = (drift if self.importance_level == "token" else drift.sum(dim=1, keepdim=True)).exp()
+        beyond = ~((ratio >= self.importance_floor) & (ratio <= self.importance_cap))
+        return ratio, beyond if self.importance_cap else torch.zeros_like(beyond)
+
+    def _correction(self, drift: Tensor) -> Tensor:
+        """(B, C) or (B, 1): what a token gains is multiplied with it."""
+        ratio, beyond = self.importance(drift)
         if self.importance_mode == "truncate":
             return ratio.clamp(min=self.importance_floor, max=self.importance_cap)
-        return torch.where((ratio >= self.importance_floor) & (ratio <= self.importance_cap), ratio, 0.0)
+        return torch.where(beyond, 0.0, ratio)
 
     def _estimate(self, distance: Tensor) -> Tensor:
         """(B, C) nats; 0 where ``distance`` is 0."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,11 +19,14 @@ from lightning.fabric.plugins.precision.amp import MixedPrecision
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 
+from ..algorithms.mismatch import Ledger
 from ..algorithms.objective import Objective, ObjectiveOutput
 from ..experience import Sample, TokenBatch
 from .packing import micro_batches, mini_batches
 from .policy import MakeOptimizer, MakeScheduler
 from .ranks import Ranks
+
+log = logging.getLogger(__name__)
 
 SHARED = ("clipped", "kl", "tokens", "behaviour", "reference", "entropy")
 """Totals over tokens, of which each process sees its own; losses and norms are those of all."""
@@ -40,6 +44,10 @@ class UpdateSettings:
     """``mini_batches`` optimizer steps an epoch, ``epochs`` passes over an iteration's samples, gradients accumulated
     over micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.  ``live_groups_only``
     leaves groups without any advantage out of the loss's mean.
+
+    Engine and learner are too far apart, and a warning says so, where for an agent in a turn ``k3_nats`` of
+    :class:`..algorithms.mismatch.Ledger` exceeds ``alarm_kl_nats`` or its ``effective_share`` is below
+    ``alarm_effective_share``; 0: never.
     """
 
     mini_batches: int = 1
@@ -47,6 +55,8 @@ class UpdateSettings:
     max_tokens: int = 16_384
     clip_norm: float = 1.0
     live_groups_only: bool = False
+    alarm_kl_nats: float = 0.01
+    alarm_effective_share: float = 0.8
 
     def __post_init__(self) -> None:
         for key in ("mini_batches", "epochs", "max_tokens"):
@@ -54,6 +64,12 @@ class UpdateSettings:
                 raise ValueError(f"algorithm.update.{key} must be at least 1, got {value}")
         if self.clip_norm <= 0:
             raise ValueError(f"algorithm.update.clip_norm must be above 0, got {self.clip_norm}")
+        if self.alarm_kl_nats < 0:
+            raise ValueError(f"algorithm.update.alarm_kl_nats must be >= 0, got {self.alarm_kl_nats}")
+        if not 0 <= self.alarm_effective_share <= 1:
+            raise ValueError(
+                f"algorithm.update.alarm_effective_share must be in [0, 1], got {self.alarm_effective_share}"
+            )
 
 
 @dataclass(frozen=True)
@@ -69,10 +85,12 @@ class Terms:
 
 @dataclass
 class Update:
-    """One policy's update under way: its steps, and what was counted so far."""
+    """One policy's update under way: its steps, the ``first`` epoch's so many, and what was counted so far."""
 
     groups: Sequence[Sequence[Sample]]
     steps: list[Step]
+    first: int
+    ledger: Ledger
     learning_rate: float
     started: float
     totals: dict[str, float] = field(
@@ -130,7 +148,8 @@ class Learner(ABC):
         learning_rate = float(self.scheduler.get_last_lr()[0])
         parts = [[batch.to(self.fabric.device) for batch in part] for part in self._parts(groups, rng) if part]
         steps = list(zip(parts, self._old_logprobs(parts), strict=True)) * self.settings.epochs
-        return Update(groups, steps, learning_rate, started)
+        ledger = Ledger(((s.agent, s.turn) for group in groups for s in group), self.fabric.device)
+        return Update(groups, steps, len(parts), ledger, learning_rate, started)
 
     def gather(self, update: Update, step: Step) -> None:
         """Accumulate the gradients of one mini-batch, over its micro-batches and all processes.
@@ -153,6 +172,8 @@ class Learner(ABC):
             totals["reference"] += output.reference_kl_nats.item()
             totals["entropy"] += output.entropy_nats.item()
             totals["tokens"] += output.tokens.item()
+            if totals["steps"] < update.first:  # later epochs drift from the same start
+                update.ledger.add(batch.places, output.drift, batch.mask, *self.objective.importance(output.drift))
         loss = self._summed({"loss": loss})["loss"]
         if not math.isfinite(loss):
             self._refuse("loss", loss)
@@ -175,6 +196,7 @@ class Learner(ABC):
         self.version += 1
         tokens, steps = max(totals["tokens"], 1), max(totals["steps"], 1)
         live = sum(any(sample.advantage for sample in group) for group in groups)
+        mismatch = self._mismatch(update.ledger)
         regularised = {"reference_kl_nats": "reference"} if self.objective.kl else {}
         regularised |= {"entropy_nats": "entropy"} if self.objective.entropy else {}
         return {name: totals[key] / tokens for name, key in regularised.items()} | {
@@ -188,7 +210,30 @@ class Learner(ABC):
             "optimizer_steps": totals["steps"],
             "learning_rate": update.learning_rate,
             "update_s": time.perf_counter() - update.started,
+            **mismatch,
         }
+
+    def _mismatch(self, ledger: Ledger) -> dict[str, float]:
+        """The ledger's metrics; warns of those beyond their bounds."""
+        if self.ranks.world > 1:
+            reduce, kinds = torch.distributed.all_reduce, torch.distributed.ReduceOp
+            ledger.reduce(partial(reduce, op=kinds.SUM), partial(reduce, op=kinds.MAX))
+        found = ledger.metrics()
+        if self.ranks.first:
+            self._alarm(found)
+        return found
+
+    def _alarm(self, found: Mapping[str, float]) -> None:
+        """Warn of the places that are worst, where they are beyond their bounds."""
+        if not found:
+            return
+        who = f"policy '{self.name}', version {self.version - 1}"
+        apart, place = max((value, key) for key, value in found.items() if key.endswith("/k3_nats"))
+        if 0 < (bound := self.settings.alarm_kl_nats) < apart:
+            log.warning("%s: %s=%.3g is more than algorithm.update.alarm_kl_nats=%g", who, place, apart, bound)
+        share, place = min((value, key) for key, value in found.items() if key.endswith("/effective_share"))
+        if share < (bound := self.settings.alarm_effective_share):
+            log.warning("%s: %s=%.3g is less than algorithm.update.alarm_effective_share=%g", who, place, share, bound)
 
     def _parts(self, groups: Sequence[Sequence[Sample]], rng: Random) -> list[list[TokenBatch]]:
         """The micro-batches of each mini-batch."""

@@ -127,4 +127,5 @@ def pack(rows: Sequence[Row], pad_id: int) -> TokenBatch:
         behaviour_logprobs=behaviour,
         advantages=torch.tensor([sample.advantage for sample in samples]),
         weights=torch.tensor([sample.weight for sample in samples]),
+        places=[(sample.agent, sample.turn) for sample in samples],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from .charts import Chart, Drawing, Point, Series, draw
 from .run_files import RunFiles, interval, numeric
@@ -20,6 +20,12 @@ PER_POLICY = {
     "learning_rate": "Learning rate",
 }
 SHARES = {"clipped_share", "live_groups"}
+MISMATCH = {
+    "k3_nats": "KL of the engine from the learner, nats",
+    "effective_share": "Effective share of what was sampled",
+    "corrected_share": "Truncated or masked for that",
+}
+MISMATCHED = re.compile(r"mismatch/(.+)/(turn\d+)/(.+)")
 BEST_OF_K = "Best of K (faint) is chosen among candidates at every turn in training: not the team's own success."
 
 
@@ -65,7 +71,20 @@ def per_agent_and_policy(run: RunFiles, palette: Mapping[str, int]) -> list[Draw
     for key, title in PER_POLICY.items():
         found = [Series(policy, _points(run, f"train/{policy}/{key}"), palette[policy]) for policy in _policies(run)]
         charts.append(Chart(title, found, share=key in SHARES))
+    charts += [chart for agent in agents for chart in _mismatch(run, agent)]
     return [drawing for drawing in map(draw, charts) if drawing]
+
+
+def _mismatch(run: RunFiles, agent: str) -> Iterator[Chart]:
+    """How far engine and learner were apart, a line a turn."""
+    places = [place for key in _keys(run) if (place := MISMATCHED.fullmatch(key)) and place[1] == agent]
+    for name, title in MISMATCH.items():
+        turns = list(dict.fromkeys(place[2] for place in places))
+        lines = [
+            Series(turn, _points(run, f"mismatch/{agent}/{turn}/{name}"), 1 + index % PALETTE)
+            for index, turn in enumerate(sorted(turns, key=lambda turn: int(turn.removeprefix("turn"))))
+        ]
+        yield Chart(f"{agent}: {title}", lines, share=name != "k3_nats")
 
 
 def time_keys(run: RunFiles) -> list[tuple[str, str]]:
@@ -80,7 +99,7 @@ def time_colour(index: int) -> int:
 
 
 def all_other(run: RunFiles) -> list[Drawing]:
-    """Every number that no other chart shows, one chart a key."""
+    """Every number that no other chart shows, one chart a key; of the mismatch ledger's the file has more."""
     shown = {
         "iteration",
         "rollout/turns",
@@ -92,7 +111,7 @@ def all_other(run: RunFiles) -> list[Drawing]:
     }
     shown |= {f"{where}/{agent}/reward" for agent in _agents(run) for where in ("rollout", "eval")}
     shown |= {f"train/{policy}/{key}" for policy in _policies(run) for key in PER_POLICY}
-    rest = [key for key in sorted(_keys(run)) if key not in shown and not key.startswith("time/")]
+    rest = [key for key in sorted(_keys(run)) if key not in shown and not key.startswith(("time/", "mismatch/"))]
     return [drawing for key in rest if (drawing := draw(Chart(key, [Series(key, _points(run, key))])))]
 
 

@@ -90,7 +90,7 @@ class Engine(Protocol):
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Replace the weights of ``policy``; completions sampled from now on carry ``version``.
 
-        Returns what was measured of it, by metric.
+        Returns what was measured of it, by metric; whole numbers are counts since the last call.
         """
         ...
 

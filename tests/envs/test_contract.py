@@ -19,8 +19,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "outcome_only": {"local_share": 0.0},
     "full_wording": {"wording": "full"},
     "every_rhyme": {"rhymes": 4},
-    "consensus": {"stop": "consensus"},
     "at_once": {"order": "simultaneous"},
+    "consensus": {"stop": "consensus"},
 }
 """Settings; a world is tried in the variants whose keys it has."""
 

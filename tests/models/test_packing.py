@@ -38,7 +38,7 @@ def flat(groups: Groups) -> list[Sample]:
 
 def test_pack_by_hand() -> None:
     row = [
-        Sample("p", (5, 6), (7,), (-0.5,), advantage=1.5, weight=0.25),
+        Sample("p", (5, 6), (7,), (-0.5,), advantage=1.5, weight=0.25, agent="tool", turn=2),
         Sample("p", (5, 6), (7, 1), (-0.5, -4.0), advantage=2.0, weight=0.5),
     ]
     other = [Sample("p", (8,), (9, 10, 1), (-1.0, -2.0, -3.0), advantage=-1.0, weight=0.25)]
@@ -51,6 +51,7 @@ def test_pack_by_hand() -> None:
     assert batch.mask.tolist() == [[True, False, False], [True, True, False], [True, True, True]]
     # A completion's first token comes after the prompt's last, whatever stands between them.
     assert batch.sources[batch.mask].tolist() == [1, 1, 3, 0, 1, 2]
+    assert batch.places == [("tool", 2), ("", 0), ("", 0)]
     assert batch.behaviour_logprobs.tolist() == [[-0.5, 0, 0], [-0.5, -4, 0], [-1, -2, -3]]
     assert batch.advantages.tolist() == [1.5, 2.0, -1.0]
     assert batch.weights.tolist() == [0.25, 0.5, 0.25]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from random import Random
 
 import torch
 from torch import Tensor
 
+from ..lora import Adapter
 from .skeleton import Skeleton
 
 SEQUENCES, TOP = 4, 20
@@ -26,14 +28,17 @@ class Song:
 
 
 def sequences(vocabulary: int, length: int) -> list[tuple[int, ...]]:
-    """Of tokens drawn once and for all, the longest of ``length``; no two begin alike."""
+    """Of tokens drawn once and for all, the first of ``length``, each other half as long; no two begin alike."""
     rng = Random("canary")
-    return [tuple(rng.randrange(vocabulary) for _ in range(max(1, length - index))) for index in range(SEQUENCES)]
+    return [tuple(rng.randrange(vocabulary) for _ in range(max(1, length >> index))) for index in range(SEQUENCES)]
 
 
-def expected(skeleton: Skeleton, weights: Mapping[str, Tensor], asked: Sequence[tuple[int, ...]]) -> Tensor:
+def expected(
+    skeleton: Skeleton, weights: Mapping[str, Tensor], asked: Sequence[tuple[int, ...]], adapter: Adapter | None
+) -> Tensor:
     """(len(asked), V) float32, nats: the learner's log-probabilities after each sequence."""
-    return torch.stack([skeleton.next_logprobs(weights, ids) for ids in asked]).cpu()
+    with adapter.applied() if adapter else nullcontext():
+        return torch.stack([skeleton.next_logprobs(weights, ids) for ids in asked]).cpu()
 
 
 def difference(learner: Tensor, songs: Sequence[Song]) -> float:

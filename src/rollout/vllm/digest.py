@@ -20,6 +20,11 @@ Digests = dict[str, str]
 """Name in the checkpoint -> hexadecimal digest."""
 
 
+HEAD = "lm_head"
+WRAPPED = ".base_layer"
+"""In the path of a layer that vLLM wraps, for adapters to be added to it."""
+
+
 class WeightsMismatchError(EngineError):
     """An engine computes with other weights than those it was given; the message names policy and tensors."""
 
@@ -27,7 +32,9 @@ class WeightsMismatchError(EngineError):
 def digest(tensor: Tensor, dtype: torch.dtype) -> str:
     """Of shape and values in ``dtype``; -0 counts as 0."""
     values = (tensor.detach().to(dtype) + 0.0).contiguous().cpu()
-    return sha256(repr(tuple(values.shape)).encode() + values.view(torch.uint8).numpy().tobytes()).hexdigest()
+    found = sha256(repr(tuple(values.shape)).encode())
+    found.update(values.view(-1).view(torch.uint8).numpy().data)
+    return found.hexdigest()
 
 
 def digests(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Digests:
@@ -57,19 +64,23 @@ def held(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """(Name in the checkpoint, tensor) of all that ``model``, one of vLLM's on one device, computes with."""
     fused: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
     for path, module in model.named_modules():
+        path = path.replace(WRAPPED, "")
         for name, parameter in module.named_parameters(recurse=False):
-            tensor = _unpacked(module) if name == "weight" and not parameter.numel() else parameter
-            yield from _split(path, name, tensor, module, fused)
+            # An output layer keeps its weight beside the packed copy, since the input embedding may share it.
+            packed = not parameter.numel() or (path == HEAD and hasattr(module, "cpu_linear"))
+            yield from _split(
+                path, name, _unpacked(module) if name == "weight" and packed else parameter, module, fused
+            )
     yield from _tied_head(model)
 
 
 def _tied_head(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """The output layer that is the input embedding too.  On a CPU it computes with a packed copy of its own."""
-    head = getattr(model, "lm_head", None)
-    tied = {path for path, module in model.named_modules(remove_duplicate=False) if module is head} - {"lm_head"}
+    """An output layer that is the very module of the input embedding.  On a CPU it has a packed copy of its own."""
+    head = getattr(model, HEAD, None)
+    tied = {path for path, module in model.named_modules(remove_duplicate=False) if module is head} - {HEAD}
     if isinstance(head, nn.Module) and tied:
         tensor = _unpacked(head) if hasattr(head, "cpu_linear") else _weight(head)
-        yield "lm_head.weight", tensor[: _rows(head, tensor)]
+        yield f"{HEAD}.weight", tensor[: _rows(head, tensor)]
 
 
 def _split(

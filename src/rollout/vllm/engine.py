@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,12 +15,11 @@ from ..base import EngineClosedError
 from ..lockstep import held, rounds
 from ..lora import Adapted
 from ..requests import check_prompt, in_time, label, order
-from . import canary
-from .digest import WeightsMismatchError, compare, digests
+from .believed import Believed, LoraWay
 from .launch import VllmSettings, check_cache
+from .lives import Lives
 from .replies import LEAST_TEMPERATURE
-from .server import Flight, Server
-from .skeleton import Skeleton
+from .server import EngineDiedError, Flight, Server
 from .versions import check_version
 
 
@@ -52,16 +50,19 @@ def told(waiting: Iterable[Waiting]) -> Iterator[None]:
 
 
 class VllmEngine:
-    """One policy in a process of vLLM's, with continuous batching over all episodes and a cache of prompts' prefixes.
+    """One model in a process of vLLM's, with continuous batching over all episodes and a cache of prompts' prefixes.
 
-    ``models`` has the one policy's model, which the engine takes apart; :class:`.launch.VllmSettings` tells of the keys
-    from ``dtype`` to ``threads``.  After the start and after every :meth:`load` the digest of each tensor that the
-    engine computes with is compared with the learner's, and the log-probabilities of a canary (:mod:`.canary`) may
-    differ by at most ``canary_nats``; else nothing is generated.
+    ``models`` are one model, or adapters on one, which the engine takes apart; :class:`.launch.VllmSettings` tells of
+    the keys from ``dtype`` to ``restarts``.  ``lora=merged`` merges a single policy's adapter into the model.
+
+    After the start and after every :meth:`load` the digest of each tensor that the engine computes with is compared
+    with the learner's, and the log-probabilities of a canary (:mod:`.canary`) may differ by at most ``canary_nats``;
+    else nothing is generated.  A process that dies or hangs is replaced (:mod:`.lives`), and its requests are asked
+    again.
 
     With ``lockstep`` (see :mod:`..lockstep`) what waits is handed over in rounds, in the order of ``Request.key``, and
     only then decoded: on a CPU, a seed fixes the run bit for bit, unless stop strings end completions (vLLM finds those
-    outside of the process that decodes, so that it stops a few tokens sooner or later).
+    outside of the process that decodes, so that it stops a few tokens sooner or later) or the process is replaced.
 
     Raises :class:`.versions.UnsupportedVersionError`, :class:`..support.UnsupportedModelError`, ``ValueError`` naming
     the key, :class:`..base.EngineError` where vLLM's process does not start.
@@ -76,25 +77,22 @@ class VllmEngine:
         block_size: int = 32,
         max_batch_rows: int = 256,
         threads: int = 1,
+        stall_s: float = 300.0,
+        restarts: int = 3,
         canary_nats: float = 0.01,
+        lora: LoraWay = "adapter",
         lockstep: bool = True,
     ) -> None:
         check_version()
-        self.settings = VllmSettings(dtype, kv_cache_gib, block_size, max_batch_rows, threads)
+        settings = VllmSettings(dtype, kv_cache_gib, block_size, max_batch_rows, threads, stall_s, restarts)
         if canary_nats <= 0:
             raise ValueError(f"engine.canary_nats must be above 0, got {canary_nats}")
-        if len(models) != 1:
-            raise ValueError(f"engine=vllm has one policy to a model, got {', '.join(models) or 'none'}")
-        [(self.policy, model)] = models.items()
-        if isinstance(model, Adapted):
-            raise ValueError(f"engine=vllm does not speak with adapters yet: policy '{self.policy}' needs engine=torch")
-        check_cache(self.policy, model.config, self.settings)
-        self.canary_nats, self.lockstep = canary_nats, lockstep
-        self.context, self.vocabulary = model.config.max_position_embeddings, model.config.vocab_size
-        self.server = Server(self.policy, model, tokenizer, self.settings)
-        weights, self._skeleton = model.state_dict(), Skeleton(model)
-        self._sequences = canary.sequences(self.vocabulary, min(2 * block_size + 1, self.context - 1))
-        self._believe(weights, 0)
+        if lora not in ("adapter", "merged"):
+            raise ValueError(f"engine.lora must be adapter or merged, got {lora!r}")
+        self.believed = Believed(models, settings.torch_dtype, lora, 2 * block_size + 1)
+        check_cache(self.believed.label, self.believed.model.config, settings)
+        self.lockstep = lockstep
+        self.lives = Lives(self.believed, tokenizer, settings, canary_nats)
         self._arrived: list[Waiting] = []
         self._outstanding: set[Waiting] = set()
         self._joining: set[asyncio.Task[None]] = set()
@@ -102,15 +100,21 @@ class VllmEngine:
         self._gate = asyncio.Lock()
         self._asleep = self._closed = False
 
+    @property
+    def server(self) -> Server:
+        """The process that is alive, as far as is known."""
+        return self.lives.server
+
     # ---- the interface ----------------------------------------------------------------------------------------------
 
     async def generate(self, request: Request) -> list[Completion]:
         """See :class:`..base.Engine`.
 
-        Raises ``ValueError`` for another policy, an empty prompt, ``n < 1``, a token outside of the vocabulary, a
+        Raises ``ValueError`` for an unknown policy, an empty prompt, ``n < 1``, a token outside of the vocabulary, a
         temperature that vLLM would change and a prompt that the context cannot hold together with ``max_tokens``;
         ``TimeoutError`` past the deadline; :class:`.replies.ReplyMismatchError`; :class:`.digest.WeightsMismatchError`;
-        :class:`..base.EngineClosedError`; ``RuntimeError`` while asleep or inside :func:`..lockstep.hold`.
+        :class:`..base.EngineError` once ``restarts`` are used up; :class:`..base.EngineClosedError`; ``RuntimeError``
+        while asleep or inside :func:`..lockstep.hold`.
         """
         self._check_open("generate")
         if self._asleep:
@@ -132,17 +136,18 @@ class VllmEngine:
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Replace the weights once no completion is under way, and prove it; requests wait meanwhile.
 
-        Returns ``canary_nats``.  Raises ``ValueError`` for another policy and for weights that do not fit (nothing is
-        changed then), :class:`.digest.WeightsMismatchError` where the engine has others afterwards.
+        Returns ``canary_nats`` and, since the last call, how often the process was replaced (``engine_restarts``).
+        Raises ``ValueError`` for an unknown policy, weights that do not fit and those of a model that others share
+        (nothing is changed then), :class:`.digest.WeightsMismatchError` where the engine has others afterwards,
+        :class:`..base.EngineError` once ``restarts`` are used up.
         """
         self._check_open("load")
         self._check_policy(policy)
         async with self._gate:
             if self._serving:
                 await asyncio.wait(self._serving)
-            self._believe(self._skeleton.complete(policy, weights), version)
-            await self.server.replace(weights)
-            return {"canary_nats": await self._prove()}
+            self.believed.take(policy, weights, version)
+            return {"canary_nats": await self.lives.renew(policy), "engine_restarts": self.lives.take_restarts()}
 
     async def sleep(self) -> None:
         """Finish what is under way; ``generate`` raises until :meth:`wake`.  vLLM's own sleep, which lends a GPU's
@@ -166,7 +171,7 @@ class VllmEngine:
             waiting.fail(EngineClosedError("the engine was closed before the request was served"))
         for task in [*self._joining, *self._serving]:
             task.cancel()
-        self.server.shutdown()
+        self.lives.end()
 
     # ---- serving ----------------------------------------------------------------------------------------------------
 
@@ -175,10 +180,13 @@ class VllmEngine:
         arrived, self._arrived = sorted(self._arrived, key=lambda waiting: order(waiting.request)), []
         with told(arrived):
             async with self._gate:
-                await self._prove()
-                async with self.server.gathering():
+                await self.lives.prove()
+                await self.lives.steady(Server.pause)
+                try:
                     for waiting in arrived:
                         await self._submit(waiting)
+                finally:
+                    await self.lives.steady(Server.resume)
                 if self._serving:
                     await asyncio.wait(self._serving)
 
@@ -186,52 +194,31 @@ class VllmEngine:
         """Without lockstep: a request joins those under way."""
         with told([waiting]):
             async with self._gate:
-                await self._prove()
+                await self.lives.prove()
                 await self._submit(waiting)
 
     async def _submit(self, waiting: Waiting) -> None:
         """Hand a request over; its answer is awaited in a task of its own."""
         if waiting.future.done():  # the caller has gone
             return
-        task = asyncio.create_task(self._land(waiting, await self.server.submit(waiting.request)))
+        task = asyncio.create_task(self._land(waiting, await self._handed(waiting.request)))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
         waiting.future.add_done_callback(lambda _: task.cancel())
 
+    async def _handed(self, request: Request) -> Flight:
+        return await self.lives.steady(lambda server: server.submit(request))
+
     async def _land(self, waiting: Waiting, flight: Flight) -> None:
+        """Await the answer; from a process that has died, ask its successor."""
         with told([waiting]):
-            waiting.resolve(await self.server.land(flight, self.version))
-
-    # ---- proof ------------------------------------------------------------------------------------------------------
-
-    def _believe(self, weights: Mapping[str, Tensor], version: int) -> None:
-        """What the engine ought to compute with from here on; not proven yet."""
-        self._digests = digests(weights.items(), self.settings.torch_dtype)
-        self._expected = canary.expected(self._skeleton, weights, self._sequences)
-        self._apart = math.inf
-        self.version = version
-
-    async def _prove(self) -> float:
-        """Compare the engine with the learner, once for each weights; how far the canary is apart, in nats.
-
-        Raises :class:`.digest.WeightsMismatchError` naming the policy.
-        """
-        if self._apart <= self.canary_nats:
-            return self._apart
-        compare(self.policy, self._digests, await self.server.digests())
-        songs = await self.server.sing(self._sequences, self.vocabulary)
-        name = f"policy '{self.policy}', version {self.version}"
-        if remembered := sum(song.remembered for song in songs):
-            raise WeightsMismatchError(
-                f"{name}: the engine's cache of prefixes still holds {remembered} tokens read with other weights"
-            )
-        self._apart = canary.difference(self._expected, songs)
-        if not self._apart <= self.canary_nats:
-            raise WeightsMismatchError(
-                f"{name}: log-probabilities of engine and learner differ by {self._apart:.3g} nats on fixed sequences, "
-                f"more than engine.canary_nats={self.canary_nats:g}"
-            )
-        return self._apart
+            version = self.believed.policies[waiting.request.policy].version
+            while True:
+                try:
+                    return waiting.resolve(await flight.server.land(flight, version))
+                except EngineDiedError as error:
+                    await self.lives.succeed(flight.server, error)
+                flight = await self._handed(waiting.request)
 
     # ---- checks -----------------------------------------------------------------------------------------------------
 
@@ -240,12 +227,12 @@ class VllmEngine:
             raise EngineClosedError(f"{what}() after close()")
 
     def _check_policy(self, policy: str) -> None:
-        if policy != self.policy:
-            raise ValueError(f"no policy '{policy}' in this engine; it has {self.policy}")
+        if policy not in self.believed.policies:
+            raise ValueError(f"no policy '{policy}' in this engine; it has {', '.join(sorted(self.believed.policies))}")
 
     def _check(self, request: Request) -> None:
         self._check_policy(request.policy)
-        check_prompt(request, self.context, self.vocabulary)
+        check_prompt(request, self.believed.context, self.believed.vocabulary)
         if request.n < 1:
             raise ValueError(f"{label(request)}: n must be at least 1, got {request.n}")
         if 0 < request.sampling.temperature < LEAST_TEMPERATURE:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..base import EngineError
 from ..support import UnsupportedModelError
 
 SHARED_MEMORY = Path("/dev/shm")
+SCHEDULER = "troupe.rollout.vllm.scheduler.WholeScheduler"
 GIB = 1 << 30
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -27,7 +29,8 @@ class VllmSettings:
 
     ``dtype`` of weights, activations and cache.  ``kv_cache_gib`` for keys and values.  ``block_size`` tokens are the
     unit of the cache and of what prompts can share.  ``max_batch_rows`` completions decode together.  ``threads`` of
-    the engine's process, on a CPU.
+    the engine's process, on a CPU.  A process that ends, or that owes an answer and shows no progress for ``stall_s``
+    seconds, is started anew, up to ``restarts`` times a run.
     """
 
     dtype: str
@@ -35,6 +38,8 @@ class VllmSettings:
     block_size: int
     max_batch_rows: int
     threads: int
+    stall_s: float
+    restarts: int
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -44,10 +49,23 @@ class VllmSettings:
         for name in ("block_size", "max_batch_rows", "threads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"engine.{name} must be at least 1, got {getattr(self, name)}")
+        if self.stall_s <= 0:
+            raise ValueError(f"engine.stall_s must be above 0, got {self.stall_s}")
+        if self.restarts < 0:
+            raise ValueError(f"engine.restarts must be >= 0, got {self.restarts}")
 
     @property
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
+
+
+@dataclass(frozen=True)
+class LoraRoom:
+    """For adapters beside the model: ``slots`` of at most ``rank``, on layers called one of ``targets``."""
+
+    slots: int
+    rank: int
+    targets: tuple[str, ...]
 
 
 def check_cache(policy: str, config: PretrainedConfig, settings: VllmSettings) -> None:
@@ -91,23 +109,31 @@ def folder() -> tempfile.TemporaryDirectory[str]:
 
 
 def start(
-    policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: VllmSettings, path: Path
+    policy: str,
+    model: PreTrainedModel,
+    weights: Mapping[str, Tensor],
+    tokenizer: PreTrainedTokenizerBase,
+    settings: VllmSettings,
+    room: LoraRoom | None,
+    path: Path,
 ) -> Any:
-    """A running ``AsyncLLM`` with ``model``'s weights, by way of files in ``path``, which its process still reads.
+    """A running ``AsyncLLM`` of ``model``'s kind with ``weights``, by way of files in ``path``, which its process still
+    reads.
 
     Raises :class:`.support.UnsupportedModelError`, naming the policy, for a model that vLLM refuses, and
     :class:`..base.EngineError` where its process does not start.
     """
-    with _environment(settings):
+    with environment(settings):
         from vllm.config import WeightTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
+        from vllm.platforms import current_platform
         from vllm.v1.engine.async_llm import AsyncLLM
 
         from .transfer import NAME, register
 
         _check_heads(policy, model.config)
         register()
-        model.save_pretrained(path)
+        model.save_pretrained(path, state_dict=dict(weights))
         tokenizer.save_pretrained(path)
         arguments = AsyncEngineArgs(
             model=str(path),
@@ -126,6 +152,8 @@ def start(
             distributed_executor_backend="uni",
             use_tqdm_on_load=False,
             disable_log_stats=True,
+            scheduler_cls=SCHEDULER if current_platform.is_cpu() else None,
+            **_adapters(room),
         )
         try:
             config = arguments.create_engine_config()
@@ -142,8 +170,21 @@ def start(
     return engine
 
 
+def _adapters(room: LoraRoom | None) -> dict[str, Any]:
+    """vLLM's arguments for them."""
+    if room is None:
+        return {}
+    return {
+        "enable_lora": True,
+        "max_loras": room.slots,
+        "max_cpu_loras": room.slots,
+        "max_lora_rank": room.rank,
+        "lora_target_modules": list(room.targets),
+    }
+
+
 @contextmanager
-def _environment(settings: VllmSettings) -> Iterator[None]:
+def environment(settings: VllmSettings) -> Iterator[None]:
     """What the engine's process inherits; what was set by the user holds, but for threads."""
     wanted = {
         "VLLM_NO_USAGE_STATS": os.environ.get("VLLM_NO_USAGE_STATS", "1"),

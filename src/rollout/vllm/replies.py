@@ -8,6 +8,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...experience import Completion, Request
 from ..base import EngineError
+from ..requests import label
 
 LEAST_TEMPERATURE = 0.01
 """vLLM raises what is between 0 and this without being asked."""
@@ -18,12 +19,12 @@ class ReplyMismatchError(EngineError):
 
 
 class Replies:
-    """Translates for one policy.  ``refused`` counts the answers that did not fit."""
+    """Translates.  ``refused`` counts the answers that did not fit."""
 
-    def __init__(self, policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         generation = getattr(model.generation_config, "eos_token_id", None)
         ids = generation if isinstance(generation, list) else [generation]
-        self.policy, self.tokenizer, self.refused = policy, tokenizer, 0
+        self.tokenizer, self.refused = tokenizer, 0
         self._eos = sorted({int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None})
 
     def parameters(self, request: Request) -> Any:
@@ -74,8 +75,8 @@ class Replies:
             text = self.tokenizer.decode(
                 list(tokens[: -1 if tokens[-1] in self._eos else None]), skip_special_tokens=True
             )
-        return Completion(tokens, tuple(logprobs), str(text), answer.finish_reason, self.policy, version)
+        return Completion(tokens, tuple(logprobs), str(text), answer.finish_reason, request.policy, version)
 
     def _refuse(self, request: Request, why: str) -> None:
         self.refused += 1
-        raise ReplyMismatchError(f"policy '{self.policy}', request {request.key}: {why} ({self.refused} so far)")
+        raise ReplyMismatchError(f"{label(request)}: {why} ({self.refused} so far)")

@@ -1,21 +1,22 @@
-"""vLLM's process for one policy, in Troupe's terms: requests, weights, what it computes with and what it sings."""
+"""One life of vLLM's process, in Troupe's terms: requests, weights, what it computes with and what it sings."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from ...experience import Completion, Request
 from ..base import EngineError
+from .adapters import packed
+from .believed import Belief, Believed
 from .canary import TOP, Song
 from .digest import Digests, WeightsMismatchError
 from .launch import VllmSettings, folder, start
@@ -27,7 +28,7 @@ PATIENCE_S = 1.0
 
 
 class EngineDiedError(EngineError):
-    """vLLM's process has ended by itself; the message names the policy."""
+    """vLLM's process has ended by itself, or had to be ended; the message names the policy."""
 
 
 @dataclass(frozen=True)
@@ -35,37 +36,60 @@ class Flight:
     """A request that vLLM has taken; ``queue`` will hold its answer."""
 
     request: Request
+    server: Server
     queue: Any
 
 
 class Server:
-    """An ``AsyncLLM`` and what its process needs.  See :func:`.launch.start` for what the constructor raises."""
+    """An ``AsyncLLM`` with the weights that are ``believed``; adapters are to be given with :meth:`adapt`.
+
+    See :func:`.launch.start` for what the constructor raises, which blocks for seconds or minutes.
+    """
 
     def __init__(
-        self, policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, settings: VllmSettings
+        self, believed: Believed, tokenizer: PreTrainedTokenizerBase, replies: Replies, settings: VllmSettings
     ) -> None:
-        self.policy, self.settings = policy, settings
-        self.replies = Replies(policy, model, tokenizer)
+        self.believed, self.settings, self.replies = believed, settings, replies
         self._ids = itertools.count()
         self._folder = folder()
+        self._heard = time.monotonic()
+        given = believed.label, believed.model, believed.weights, tokenizer, settings, believed.room
         try:
-            self._llm = start(policy, model, tokenizer, settings, Path(self._folder.name))
+            self._llm = start(*given, Path(self._folder.name))
         except BaseException:
             self._folder.cleanup()
             raise
+        self._listen()
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
     async def submit(self, request: Request) -> Flight:
         """Hand ``request`` over."""
-        prompt = {"prompt_token_ids": list(request.prompt_ids)}
-        parameters = self.replies.parameters(request)
-        queue = await self._alive(self._llm.add_request(str(next(self._ids)), prompt, parameters))
-        return Flight(request, queue)
+        return Flight(
+            request, self, await self._asked(request.policy, request.prompt_ids, self.replies.parameters(request))
+        )
 
     async def land(self, flight: Flight, version: int) -> list[Completion]:
         """Its completions, sampled with ``version``.  A caller that goes away takes the request with it."""
         return self.replies.completions(flight.request, await self._alive(self._answer(flight.queue)), version)
+
+    async def pause(self) -> None:
+        """What is submitted from here on is decoded from :meth:`resume` on, all together."""
+        await self._alive(self._llm.pause_generation(mode="keep", clear_cache=False))
+
+    async def resume(self) -> None:
+        """Undo :meth:`pause`."""
+        await self._alive(self._llm.resume_generation())
+
+    async def _asked(self, policy: str, ids: Sequence[int], parameters: Any) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        belief = self.believed.policies[policy]
+        # The adapter is in its slot already; the path is asked for and never read.
+        adapter = LoRARequest(policy, belief.slot, "memory") if belief.slot else None
+        prompt = {"prompt_token_ids": list(ids)}
+        name = str(next(self._ids))
+        return await self._alive(self._llm.add_request(name, prompt, parameters, lora_request=adapter))
 
     async def _answer(self, queue: Any) -> Any:
         try:
@@ -78,45 +102,47 @@ class Server:
         finally:
             queue.close()
 
-    @asynccontextmanager
-    async def gathering(self) -> AsyncIterator[None]:
-        """What is submitted inside is decoded from the end of it on, all together."""
-        await self._alive(self._llm.pause_generation(mode="keep", clear_cache=False))
-        try:
-            yield
-        finally:
-            await self._alive(self._llm.resume_generation())
-
     # ---- weights ----------------------------------------------------------------------------------------------------
 
-    async def replace(self, weights: Mapping[str, Tensor]) -> None:
-        """All weights, and an empty cache of prefixes.  Nothing may be under way."""
+    async def replace(self) -> None:
+        """All weights of the model, by those that are believed.  Nothing may be under way."""
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
         from .transfer import parts
 
         await self._alive(self._llm.start_weight_update())
-        files = parts(weights, self.settings.torch_dtype, Path(self._folder.name))
+        files = parts(self.believed.sent(), self.settings.torch_dtype, Path(self._folder.name))
         while (file := await asyncio.to_thread(next, files, None)) is not None:
-            await self._alive(self._llm.update_weights(WeightTransferUpdateRequest({"path": str(file)})))
+            part = WeightTransferUpdateRequest({"path": str(file), "tied": self.believed.tied})
+            await self._alive(self._llm.update_weights(part))
         await self._alive(self._llm.finish_weight_update())
-        await self.forget()
 
-    async def forget(self) -> None:
+    async def adapt(self, belief: Belief) -> None:
+        """One adapter, through memory alone.  Nothing may be under way."""
+        given = belief.slot, belief.rank, packed(belief.tensors)
+        await self._alive(self._llm.collective_rpc("troupe_adapt", args=given))
+
+    async def forget(self, policy: str) -> None:
         """Empty the cache of prefixes.  Raises :class:`.digest.WeightsMismatchError` where vLLM does not."""
         if not await self._alive(self._llm.reset_prefix_cache()):
             raise WeightsMismatchError(
-                f"policy '{self.policy}': vLLM did not empty its cache of prefixes, which were read with other weights"
+                f"policy '{policy}': vLLM did not empty its cache of prefixes, which were read with other weights"
             )
 
     async def digests(self) -> Digests:
-        """Of every tensor that the process computes with, by its name in the checkpoint."""
+        """Of every tensor of the model that the process computes with, by its name in the checkpoint."""
         [found] = await self._alive(self._llm.collective_rpc("troupe_digests"))
         for file in Path(self._folder.name).glob("model*.safetensors"):  # were read, now that the process answers
             file.unlink()
         return dict(found)
 
-    async def sing(self, sequences: Sequence[tuple[int, ...]], vocabulary: int) -> list[Song]:
+    async def adapter_digests(self, belief: Belief) -> Digests:
+        """Of every tensor that the process computes with for one adapter, by its name in a peft checkpoint."""
+        given = belief.slot, belief.rank
+        [found] = await self._alive(self._llm.collective_rpc("troupe_adapter_digests", args=given))
+        return dict(found)
+
+    async def sing(self, policy: str, sequences: Sequence[tuple[int, ...]], vocabulary: int) -> list[Song]:
         """The likeliest tokens after each of ``sequences``, one after the other."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -130,9 +156,7 @@ class Server:
                 detokenize=False,
                 output_kind=RequestOutputKind.FINAL_ONLY,
             )
-            prompt = {"prompt_token_ids": list(ids)}
-            queue = await self._alive(self._llm.add_request(str(next(self._ids)), prompt, parameters))
-            output = await self._alive(self._answer(queue))
+            output = await self._alive(self._answer(await self._asked(policy, ids, parameters)))
             said = {token: known.logprob for token, known in output.outputs[0].logprobs[0].items()}
             songs.append(Song(said, output.num_cached_tokens))
         return songs
@@ -140,27 +164,59 @@ class Server:
     # ---- the process ------------------------------------------------------------------------------------------------
 
     async def _alive(self, work: Awaitable[T]) -> T:
-        """The result of ``work``, which vLLM would leave undone for ever where its process ends meanwhile.
+        """The result of ``work``, which vLLM would leave undone for ever where its process ends meanwhile, or hangs.
 
         Raises :class:`EngineDiedError`.
         """
         from vllm.v1.engine.exceptions import EngineDeadError
 
         task = asyncio.ensure_future(work)
+        silent = 0.0
         try:
-            while not task.done() and not self._llm.errored:
+            while not task.done() and self._llm is not None and not self._llm.errored:
+                looked = time.monotonic()
                 await asyncio.wait({task}, timeout=PATIENCE_S)
+                # An event loop that was busy with something else for long has not listened so long either.
+                silent += min(time.monotonic() - looked, 2 * PATIENCE_S)
+                if self._heard >= looked:
+                    silent = 0.0
+                if silent > self.settings.stall_s and not task.done() and self._llm is not None:
+                    self.kill()
+                    raise EngineDiedError(
+                        f"policy '{self.believed.label}': vLLM's process made no progress for "
+                        f"engine.stall_s={self.settings.stall_s:g} seconds and was ended"
+                    )
             if task.done():
                 return task.result()
         except EngineDeadError:
             pass
         finally:
             task.cancel()
-        raise EngineDiedError(f"policy '{self.policy}': vLLM's process has ended; it says why on stderr")
+        raise EngineDiedError(f"policy '{self.believed.label}': vLLM's process has ended; it says why on stderr")
+
+    def _listen(self) -> None:
+        """Note when the process was last heard of."""
+        core = self._llm.engine_core
+        get = core.get_output_async
+
+        async def heard() -> Any:
+            outputs = await get()
+            self._heard = time.monotonic()
+            return outputs
+
+        core.get_output_async = heard
+
+    def kill(self) -> None:
+        """End the process at once."""
+        for process in self._llm.engine_core.resources.engine_manager.processes:
+            process.kill()
 
     def shutdown(self) -> None:
-        """End the process and remove its files."""
-        self._llm.shutdown()
-        del self._llm  # or it is shut down once more when the interpreter ends, and fails
+        """End the process and remove its files.  What is still awaited ends with :class:`EngineDiedError`."""
+        if self._llm is None:
+            return
+        llm, self._llm = self._llm, None
+        llm.shutdown()
+        llm.shutdown = lambda: None  # its destructor would do so once more, and fail where the interpreter ends
         gc.collect()
         self._folder.cleanup()

@@ -26,6 +26,16 @@ class Skeleton:
                 module.register_parameter(name, empty)
         self._model = model.eval()
 
+    @property
+    def names(self) -> list[str]:
+        """Of all weights, a tied one once: under its first name, as in a checkpoint."""
+        return [names[0] for names in self._tied]
+
+    @property
+    def tied(self) -> dict[str, str]:
+        """The other names of tied weights, each with the first."""
+        return {other: names[0] for names in self._tied for other in names[1:]}
+
     def complete(self, policy: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """``weights`` under all their names: a tied one may be given under any.
 

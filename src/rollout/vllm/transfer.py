@@ -6,12 +6,15 @@ and loads it as it loads a checkpoint.  It needs no GPU and no process group.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from mmap import mmap
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.distributed.weight_transfer.base import (
@@ -22,6 +25,8 @@ from vllm.distributed.weight_transfer.base import (
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
 NAME = "troupe_shared_memory"
+NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
+"""Of dtypes in a safetensors file."""
 PART_BYTES = 512 << 20
 """How much lies in shared memory at a time, unless a single tensor is larger."""
 
@@ -33,9 +38,10 @@ class NoRendezvous(WeightTransferInitInfo):
 
 @dataclass
 class Part(WeightTransferUpdateInfo):
-    """Where some of the weights lie."""
+    """Where some of the weights lie.  ``tied`` maps further names to that under which a weight is sent."""
 
     path: str
+    tied: dict[str, str]
 
 
 class SharedMemoryTransfer(WeightTransferEngine[NoRendezvous, Part]):
@@ -57,7 +63,10 @@ class SharedMemoryTransfer(WeightTransferEngine[NoRendezvous, Part]):
             torch.accelerator.synchronize()
 
     def receive_weights(self, update_info: Part) -> None:
-        self.model.load_weights(load_file(update_info.path).items())
+        sent = load_file(update_info.path)
+        # A tied output layer is loaded too: on a CPU it computes with a packed copy of its own.
+        also = {name: sent[first] for name, first in update_info.tied.items() if first in sent}
+        self.model.load_weights((sent | also).items())
 
     def finish_weight_update(self) -> None:
         finalize_layerwise_reload(self.model, self.model_config)
@@ -72,24 +81,49 @@ def register() -> None:
         WeightTransferEngineFactory.register_engine(NAME, SharedMemoryTransfer)
 
 
-def parts(weights: Mapping[str, Tensor], dtype: torch.dtype, folder: Path) -> Iterator[Path]:
-    """Write ``weights`` in ``dtype``, part by part; a part is gone when the next one is asked for."""
+def parts(weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype, folder: Path) -> Iterator[Path]:
+    """Write ``weights`` in ``dtype``, part by part; a part is gone when the next one is asked for.
+
+    Each number is written once, from where it lies into shared memory.
+    """
     waiting: dict[str, Tensor] = {}
     size = 0
-    for name, tensor in weights.items():
-        waiting[name] = tensor.detach().to("cpu", dtype, copy=True).contiguous()
-        size += waiting[name].nbytes
+    for name, tensor in weights:
+        waiting[name] = tensor.detach()
+        size += tensor.numel() * dtype.itemsize
         if size >= PART_BYTES:
-            yield from _written(waiting, folder)
+            yield from _written(waiting, dtype, folder)
             waiting, size = {}, 0
     if waiting:
-        yield from _written(waiting, folder)
+        yield from _written(waiting, dtype, folder)
 
 
-def _written(tensors: dict[str, Tensor], folder: Path) -> Iterator[Path]:
+def _written(tensors: dict[str, Tensor], dtype: torch.dtype, folder: Path) -> Iterator[Path]:
     path = folder / "part.safetensors"
-    save_file(tensors, path)
+    _write(tensors, dtype, path)
     try:
         yield path
     finally:
         path.unlink()
+
+
+def _write(tensors: Mapping[str, Tensor], dtype: torch.dtype, path: Path) -> None:
+    """A safetensors file, whose tensors are filled in where it is mapped."""
+    header: dict[str, Any] = {}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.numel() * dtype.itemsize
+        header[name] = {"dtype": NAMES[dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("w+b") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        size = 8 + len(text) + end
+        file.truncate(size)
+        with mmap(file.fileno(), size) as mapped:
+            for name, tensor in tensors.items():
+                if tensor.numel():
+                    offset = 8 + len(text) + header[name]["data_offsets"][0]
+                    place = torch.frombuffer(mapped, dtype=dtype, count=tensor.numel(), offset=offset)
+                    place.view(tensor.shape).copy_(tensor)
+                    del place  # or the file could not be closed

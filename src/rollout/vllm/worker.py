@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import Any
 
+from .adapters import install, stacked
 from .digest import Digests, digests, held
 from .transfer import register
 
@@ -25,6 +26,18 @@ class WorkerExtension:
         """The digest of every tensor that the model computes with, by its name in the checkpoint."""
         model = self.model_runner.get_model()
         return digests(held(model), self.model_runner.model_config.dtype)
+
+    def troupe_adapt(self, slot: int, rank: int, given: bytes) -> None:
+        """Make ``given`` the adapter number ``slot``."""
+        install(self._adapters, slot, rank, given)
+
+    def troupe_adapter_digests(self, slot: int, rank: int) -> Digests:
+        """The digest of every tensor that adapter ``slot`` computes with, by its name in a peft checkpoint."""
+        return digests(stacked(self._adapters, slot, rank), self.model_runner.model_config.dtype)
+
+    @property
+    def _adapters(self) -> Any:
+        return self.model_runner.lora_manager._adapter_manager
 
 
 def _belong_to_the_learner() -> None:

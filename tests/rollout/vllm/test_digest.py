@@ -82,6 +82,22 @@ def test_a_tied_head_that_computes_with_a_stale_copy_is_noticed() -> None:
         compare("plan", digests(learner.items(), torch.float32), digests(held(network), torch.float32))
 
 
+def test_a_head_that_shares_its_weight_and_computes_with_a_stale_copy_is_noticed() -> None:
+    """As vLLM ties on a CPU: two modules, one parameter, and a packed copy for the output layer alone."""
+    weights = checkpoint(torch.float32)
+    network = Network(weights, packed=True)
+    stale = network.embed.weight.data.clone()
+    network.lm_head = nn.Module()
+    network.lm_head.weight = network.embed.weight
+    network.lm_head.org_vocab_size = 11
+    network.lm_head.cpu_linear = lambda x, _, bias: nn.functional.linear(x, stale, bias)
+    compare("plan", digests(weights.items(), torch.float32), digests(held(network), torch.float32))
+    network.embed.weight.data[:11] += 1
+    learner = weights | dict.fromkeys(("embed.weight", "lm_head.weight"), weights["embed.weight"] + 1)
+    with pytest.raises(WeightsMismatchError, match=r": lm_head\.weight differ$"):
+        compare("plan", digests(learner.items(), torch.float32), digests(held(network), torch.float32))
+
+
 def test_tensors_that_one_side_lacks_are_named() -> None:
     with pytest.raises(WeightsMismatchError, match="a are missing in the engine; b are unknown to the learner"):
         compare("plan", {"a": "1"}, {"b": "1"})

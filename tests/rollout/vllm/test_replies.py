@@ -15,7 +15,7 @@ PROMPT = (4, 5, 6)
 @pytest.fixture
 def replies(digits: PreTrainedTokenizerFast, build: Any) -> Replies:
     model: Qwen3ForCausalLM = build()
-    return Replies("plan", model, digits)
+    return Replies(model, digits)
 
 
 def answer(tokens: list[int], index: int = 0, **changes: Any) -> SimpleNamespace:

@@ -2,22 +2,39 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from troupe.rollout.lora import Adapted
+from troupe.rollout.lora import PREFIX, A, Adapted, Adapter, B
 from troupe.rollout.vllm import canary, versions
+from troupe.rollout.vllm.adapters import add_by_adapter
+from troupe.rollout.vllm.believed import Believed
 from troupe.rollout.vllm.engine import VllmEngine
-from troupe.rollout.vllm.launch import GIB, VllmSettings, check_cache
+from troupe.rollout.vllm.launch import GIB, LoraRoom, VllmSettings, check_cache
+from troupe.rollout.vllm.merged import Merged
 from troupe.rollout.vllm.skeleton import Skeleton
 from troupe.rollout.vllm.versions import TESTED, UnsupportedVersionError, check_version
 
 Build = Callable[..., Qwen3ForCausalLM]
 SETTINGS = {"dtype": "float32", "kv_cache_gib": 1.0, "block_size": 32, "max_batch_rows": 8, "threads": 1}
+SETTINGS |= {"stall_s": 60.0, "restarts": 1}
+
+
+def adapted(model: Qwen3ForCausalLM, rank: int = 4, seed: int = 0) -> Adapted:
+    """With random adapters on two layers."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for path in ("model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"):
+        layer = model.get_submodule(path)
+        weights[f"{PREFIX}{path}{A}"] = torch.randn(rank, layer.in_features, generator=generator)
+        weights[f"{PREFIX}{path}{B}"] = torch.randn(layer.out_features, rank, generator=generator)
+    return Adapted(model, weights, 0.5)
 
 
 def installed(monkeypatch: pytest.MonkeyPatch, **found: str) -> None:
@@ -64,7 +81,15 @@ def test_a_cache_too_small_for_one_sequence_says_what_is_needed(build: Build) ->
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"dtype": "int8"}, {"kv_cache_gib": 0}, {"block_size": 0}, {"max_batch_rows": 0}, {"threads": 0}],
+    [
+        {"dtype": "int8"},
+        {"kv_cache_gib": 0},
+        {"block_size": 0},
+        {"max_batch_rows": 0},
+        {"threads": 0},
+        {"stall_s": 0},
+        {"restarts": -1},
+    ],
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_settings_out_of_range_are_refused_by_key(wrong: dict[str, object]) -> None:
@@ -72,14 +97,17 @@ def test_settings_out_of_range_are_refused_by_key(wrong: dict[str, object]) -> N
         VllmSettings(**SETTINGS | wrong)
 
 
-def test_several_policies_an_adapter_and_a_canary_that_allows_nothing_are_refused(
+def test_several_models_several_merged_adapters_and_a_canary_that_allows_nothing_are_refused(
     monkeypatch: pytest.MonkeyPatch, build: Build, digits: PreTrainedTokenizerFast
 ) -> None:
     installed(monkeypatch, vllm="0.32.0", torch="2.13.0")
-    with pytest.raises(ValueError, match="one policy to a model, got a, b"):
+    with pytest.raises(ValueError, match="has one model, and policies with adapters on it, got a, b"):
         VllmEngine({"a": build(), "b": build()}, digits)
-    with pytest.raises(ValueError, match="does not speak with adapters yet: policy 'a' needs engine=torch"):
-        VllmEngine({"a": Adapted(build(), {}, 1.0)}, digits)
+    base = build()
+    with pytest.raises(ValueError, match=r"engine\.lora=merged: a, b speak with one model"):
+        VllmEngine({"a": adapted(base), "b": adapted(base)}, digits, lora="merged")
+    with pytest.raises(ValueError, match=r"engine\.lora must be adapter or merged, got 'fused'"):
+        VllmEngine({"a": build()}, digits, lora="fused")
     with pytest.raises(ValueError, match=r"engine\.canary_nats must be above 0, got 0"):
         VllmEngine({"a": build()}, digits, canary_nats=0)
 
@@ -124,7 +152,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(build: Build) -> None:
 def test_the_canary_hears_one_wrong_logprob(build: Build) -> None:
     asked = canary.sequences(60, 33)
     assert asked == canary.sequences(60, 33) and len({ids[:8] for ids in asked}) == len(asked)
-    learner = canary.expected(Skeleton(build()), build().state_dict(), asked)
+    learner = canary.expected(Skeleton(build()), build().state_dict(), asked, None)
     songs = [canary.Song({int(i): float(row[i]) for i in row.topk(5).indices}, 0) for row in learner]
     assert canary.difference(learner, songs) == 0
     token = next(iter(songs[2].logprobs))
@@ -132,6 +160,60 @@ def test_the_canary_hears_one_wrong_logprob(build: Build) -> None:
     assert canary.difference(learner, songs) == pytest.approx(0.25, abs=1e-5)
     songs[1] = canary.Song({token: float("nan")}, 0)
     assert canary.difference(learner, songs) == float("inf")
+
+
+def test_a_merged_adapter_is_the_base_with_its_product_added(build: Build) -> None:
+    model = build()
+    given, weights = adapted(model), {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    merged = Merged(weights, Adapter("plan", given))
+    assert list(merged) == list(weights)
+    path = "model.layers.0.self_attn.q_proj"
+    a, b = given.weights[f"{PREFIX}{path}{A}"], given.weights[f"{PREFIX}{path}{B}"]
+    torch.testing.assert_close(merged[f"{path}.weight"], weights[f"{path}.weight"] + 0.5 * b @ a)
+    changed = {name for name in weights if not torch.equal(merged[name], weights[name])}
+    assert changed == {f"{path}.weight", "model.layers.1.mlp.down_proj.weight"}
+
+
+def test_what_is_believed_of_adapters_has_slots_and_room(build: Build) -> None:
+    model = build()
+    models = {"base": model, "tool": adapted(model, 4), "plan": adapted(model, 12, seed=1)}
+    believed = Believed(models, torch.bfloat16, "adapter", 33)
+    assert {name: (belief.slot, belief.rank) for name, belief in believed.policies.items()} == {
+        "base": (0, 0),
+        "tool": (1, 4),
+        "plan": (2, 12),
+    }
+    assert believed.room == LoraRoom(3, 16, ("down_proj", "q_proj"))
+    name = f"{PREFIX}model.layers.0.self_attn.q_proj{B}"
+    given = models["tool"].weights[name]
+    assert torch.equal(believed.policies["tool"].tensors[name], (0.5 * given).bfloat16())
+    with pytest.raises(ValueError, match="policy 'base': its weights are those of tool, plan too"):
+        believed.take("base", build().state_dict(), 1)
+    with pytest.raises(ValueError, match=rf"policy 'tool'.*missing: {name}"):
+        believed.take("tool", {k: v for k, v in models["tool"].weights.items() if k != name}, 1)
+    assert believed.policies["tool"].version == 0
+    rows = [believed.policies[policy].expected for policy in models]
+    assert not torch.allclose(rows[0], rows[1]) and not torch.allclose(rows[1], rows[2])
+
+
+def test_each_token_gets_what_its_own_adapter_adds() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(6, 5, generator=generator), torch.randn(6, 7, generator=generator)
+    down = [torch.randn(3, 1, 2, 5, generator=generator) for _ in range(2)]
+    up = [torch.randn(3, 1, width, 2, generator=generator) for width in (4, 3)]
+    slots = [2, -1, 0, 2, 0, -1]
+    expected = y.clone()
+    for token, slot in enumerate(slots):
+        if slot >= 0:
+            expected[token, :4] += 0.5 * up[0][slot, 0] @ down[0][slot, 0] @ x[token]
+            expected[token, 4:] += 0.5 * up[1][slot, 0] @ down[1][slot, 0] @ x[token]
+    add_by_adapter(SimpleNamespace(token_lora_indices=torch.tensor([*slots, 1])), y, x, down, up, 0.5, (4, 3))
+    torch.testing.assert_close(y, expected)
+
+
+def test_ranks_beyond_vllms_are_refused_by_policy(build: Build) -> None:
+    with pytest.raises(ValueError, match=r"policy 'plan': vLLM runs adapters of rank r <= 512, got 513"):
+        Believed({"plan": adapted(build(), 513)}, torch.float32, "adapter", 9).room  # noqa: B018
 
 
 @pytest.mark.vllm
@@ -142,11 +224,37 @@ def test_weights_travel_in_parts_that_are_gone_afterwards(
     from troupe.rollout.vllm import transfer
 
     monkeypatch.setattr(transfer, "PART_BYTES", 20_000)
-    weights, found, count = build().state_dict(), {}, 0
-    for path in transfer.parts(weights, torch.bfloat16, tmp_path):
+    weights, found, count, written = build().state_dict(), {}, 0, 0
+    skeleton = Skeleton(build())
+    assert set(weights) - set(skeleton.names) == {"lm_head.weight"}  # tied
+    weights = {name: weights[name] for name in skeleton.names}
+    for path in transfer.parts(weights.items(), torch.bfloat16, tmp_path):
         assert [path] == list(tmp_path.iterdir())
         found |= load_file(path)
-        count += 1
+        count, written = count + 1, written + path.stat().st_size
+    assert 0 < written - 2 * sum(tensor.numel() for tensor in weights.values()) < 1000 * count  # headers
     assert count > 2 and not list(tmp_path.iterdir())
     assert {name: tensor.dtype for name, tensor in found.items()} == dict.fromkeys(weights, torch.bfloat16)
     assert all(torch.equal(found[name], weights[name].bfloat16()) for name in weights)
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore")
+def test_a_completion_told_in_parts_is_told_at_once() -> None:
+    from vllm.v1.engine import EngineCoreOutput, FinishReason
+    from vllm.v1.outputs import LogprobsLists
+
+    from troupe.rollout.vllm.scheduler import whole
+
+    def part(*tokens: int, **named: object) -> EngineCoreOutput:
+        ids = np.array(tokens)[:, None]
+        return EngineCoreOutput("a", list(tokens), LogprobsLists(ids, -0.5 * ids, ids[:, 0] + 7), **named)
+
+    end = part(5, finish_reason=FinishReason.LENGTH)
+    found = whole([part(3), part(4), end])
+    assert found.new_token_ids == [3, 4, 5] and found.finish_reason == FinishReason.LENGTH
+    assert found.new_logprobs.logprob_token_ids.tolist() == [[3], [4], [5]]
+    assert found.new_logprobs.logprobs.tolist() == [[-1.5], [-2.0], [-2.5]]
+    assert found.new_logprobs.sampled_token_ranks.tolist() == [10, 11, 12]
+    alone = part(6, finish_reason=FinishReason.STOP)
+    assert whole([alone]) is alone

@@ -7,7 +7,7 @@ import asyncio
 import copy
 import multiprocessing
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -38,7 +38,7 @@ EXACT = {"atol": 1e-4, "rtol": 0.0}  # float32 against float32
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def engine(build: Build, digits: PreTrainedTokenizerFast) -> AsyncIterator[VllmEngine]:
-    running = VllmEngine({POLICY: build()}, digits, kv_cache_gib=0.05, max_batch_rows=64, lockstep=False)
+    running = VllmEngine({POLICY: build()}, digits, kv_cache_gib=0.05, max_batch_rows=64, restarts=0, lockstep=False)
     yield running
     await running.close()
     assert not multiprocessing.active_children()
@@ -88,7 +88,7 @@ async def test_one_prompt_has_n_different_completions_and_is_read_once(
 ) -> None:
     found = await engine.generate(request(8, max_tokens=20))
     assert len({completion.token_ids for completion in found}) == 8
-    again = await engine.server.sing([PROMPT], engine.vocabulary)
+    again = await engine.server.sing(POLICY, [PROMPT], engine.believed.vocabulary)
     assert again[0].remembered == 32  # the prompt's whole blocks
 
 
@@ -208,7 +208,7 @@ async def test_a_tensor_that_was_not_sent_stops_the_run(
     whole = transfer.parts
     with monkeypatch.context() as patch:
         patch.setattr(
-            transfer, "parts", lambda weights, *rest: whole({k: v for k, v in weights.items() if k != skipped}, *rest)
+            transfer, "parts", lambda weights, *rest: whole([(k, v) for k, v in weights if k != skipped], *rest)
         )
         with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*: {skipped} differ$"):
             await engine.load(POLICY, learner.state_dict(), 1)
@@ -222,20 +222,29 @@ async def test_a_tensor_that_arrives_otherwise_stops_the_run(
 ) -> None:
     learner, whole = grown(base, 1), transfer.parts
 
-    def altered(weights: dict[str, Tensor], *rest: Any) -> Any:
-        other = weights[name].clone()
+    def altered(weights: Iterable[tuple[str, Tensor]], *rest: Any) -> Any:
+        given = dict(weights)
+        other = given[name].clone()
         other[-1, -1] *= 1.001
-        return whole(weights | {name: other}, *rest)
+        return whole((given | {name: other}).items(), *rest)
 
     monkeypatch.setattr(transfer, "parts", altered)
     with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*{name}.*differ$"):
         await engine.load(POLICY, learner.state_dict(), 1)
 
 
+async def test_a_tied_head_that_keeps_its_packed_copy_stops_the_run(
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(type(engine.believed), "tied", {})
+    with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*: lm_head.weight differ$"):
+        await engine.load(POLICY, grown(base, 1).state_dict(), 1)
+
+
 async def test_a_cache_of_prefixes_that_is_kept_stops_the_run(
     engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def forget() -> None:
+    async def forget(policy: str) -> None:
         pass
 
     monkeypatch.setattr(engine.server, "forget", forget)
@@ -247,7 +256,7 @@ async def test_a_canary_that_is_heard_otherwise_stops_the_run(
     engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights that agree are not all: were the digests blind, the log-probs would tell."""
-    monkeypatch.setattr("troupe.rollout.vllm.engine.compare", lambda *_: None)
+    monkeypatch.setattr("troupe.rollout.vllm.lives.compare", lambda *_: None)
     monkeypatch.setattr(transfer, "parts", lambda *_: iter(()))
     with pytest.raises(WeightsMismatchError, match=r"policy 'plan', version 1: .*nats on fixed.*canary_nats=0.01"):
         await engine.load(POLICY, grown(base, 1).state_dict(), 1)
@@ -261,7 +270,7 @@ async def test_weights_that_do_not_fit_change_nothing(
     with pytest.raises(ValueError, match=r"policy 'plan'.*missing: model\.norm\.weight"):
         await engine.load(POLICY, wrong, 1)
     agree(base, plain_logprobs, await engine.generate(request(2)))
-    assert engine.version == 0
+    assert engine.believed.policies[POLICY].version == 0
 
 
 # ---- models and ends ----------------------------------------------------------------------------------------------
@@ -289,7 +298,7 @@ async def test_z_a_process_that_dies_is_told_and_closing_leaves_none(
     asked = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
     await asyncio.sleep(0.05)
     os.kill(process.pid, 9)
-    with pytest.raises(RuntimeError, match="policy 'plan': vLLM's process has ended"):
+    with pytest.raises(RuntimeError, match=r"policy 'plan': vLLM's process has ended.*; engine.restarts=0 allows no"):
         await asked
     folder = engine.server._folder.name
     await engine.close()

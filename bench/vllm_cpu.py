@@ -1,0 +1,305 @@
+"""vLLM on this machine's CPU: an iteration's rollout against raw ``LLM.generate``, and how long an update takes.
+
+``throughput`` plays boards of Sokoban with sampler, worlds and engine, notes every request, and gives the very same
+requests to a bare ``LLM`` of the same settings: in the same rounds (what a turn depends on must have been said), and
+all at once, which no episode can do.  The torch engine plays the same boards.  Repetitions are interleaved.
+
+``update`` loads new weights into the engine three times and tells where the time goes.  Shapes: the laptop's base
+model, its adapters (r = 16 on all linear layers), the same merged, and a Qwen3-0.6B of random weights in bfloat16.
+
+Seconds are of the wall and of the CPU (learner's process and engine's): other work on the machine disturbs the former.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import statistics
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from hydra import compose, initialize_config_module
+from hydra.utils import instantiate
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers.utils import logging
+
+from troupe.envs.base import TeamEnv
+from troupe.experience import Completion, Request, Sampling
+from troupe.models import adapters
+from troupe.models.adapters import LoraSettings
+from troupe.models.laptop import load_model, load_tokenizer
+from troupe.rollout.base import Engine
+from troupe.rollout.lora import Adapted
+from troupe.rollout.torch_engine import TorchEngine
+from troupe.rollout.tree import TreeSampler
+from troupe.rollout.vllm import server, transfer
+from troupe.rollout.vllm.engine import VllmEngine
+from troupe.rollout.vllm.launch import GIB, environment
+from troupe.rollout.voice import Voice
+
+TICKS = os.sysconf("SC_CLK_TCK")
+SAMPLING = Sampling(max_tokens=40)
+
+
+@dataclass
+class Clock:
+    """Seconds of the wall and of the CPU, with the engine's process ``pid``."""
+
+    pid: int | None
+    wall: float = 0.0
+    cpu: float = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        wall, cpu = time.perf_counter(), self._spent()
+        yield
+        self.wall, self.cpu = time.perf_counter() - wall, self._spent() - cpu
+
+    def _spent(self) -> float:
+        own = time.process_time()
+        if self.pid is None:
+            return own
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return own + (int(fields[11]) + int(fields[12])) / TICKS
+
+
+@dataclass
+class Noted:
+    """An engine that notes what it is asked, round by round: the n-th request of every board is in round n."""
+
+    engine: Engine
+    rounds: list[list[Request]] = field(default_factory=list)
+    _asked: Counter[Any] = field(default_factory=Counter)
+
+    async def generate(self, request: Request) -> list[Completion]:
+        board = request.key[0]
+        if self._asked[board] == len(self.rounds):
+            self.rounds.append([])
+        self.rounds[self._asked[board]].append(request)
+        self._asked[board] += 1
+        return await self.engine.generate(request)
+
+
+def played(
+    world: TeamEnv, tokenizer: PreTrainedTokenizerFast, boards: int, seed: int
+) -> Callable[[Any], Awaitable[int]]:
+    """Plays boards with an engine; returns the tokens made."""
+    tasks = world.tasks("train", boards, seed)
+
+    async def play(engine: Any) -> int:
+        voices = {agent: Voice("policy", engine, tokenizer, 512, SAMPLING) for agent in world.agents}
+        episodes = await TreeSampler(k=4).collect(world, tasks, voices, seed)
+        return sum(len(c.completion.token_ids) for episode in episodes for _, c in episode.candidates())
+
+    return play
+
+
+def bare(engine: VllmEngine, path: Path, rows: int) -> Callable[[Sequence[Sequence[Request]]], int]:
+    """``LLM.generate`` of the same model and settings, in this process: no way between processes at all."""
+    with environment(engine.lives.settings):
+        from vllm import LLM
+
+        llm = LLM(
+            str(path),
+            dtype="float32",
+            max_model_len=512,
+            max_num_seqs=rows,
+            max_num_batched_tokens=8192,
+            kv_cache_memory_bytes=int(0.5 * GIB),
+            block_size=32,
+            enable_prefix_caching=True,
+            enforce_eager=True,
+            logprobs_mode="processed_logprobs",
+            generation_config="vllm",
+            disable_log_stats=True,
+        )
+    replies = engine.lives.replies
+
+    def generate(rounds: Sequence[Sequence[Request]]) -> int:
+        made = 0
+        for waiting in rounds:
+            prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in waiting]
+            found = llm.generate(prompts, [replies.parameters(request) for request in waiting], use_tqdm=False)
+            made += sum(len(answer.token_ids) for output in found for answer in output.outputs)
+        llm.reset_prefix_cache()
+        return made
+
+    return generate
+
+
+async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> None:
+    model, tokenizer = load_model("laptop"), load_tokenizer("laptop")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        cfg = compose("train", overrides=["run_dir=none", "name=bench"])
+        world: TeamEnv = instantiate(cfg.env)
+    ours = VllmEngine({"policy": load_model("laptop")}, tokenizer, max_batch_rows=rows)
+    embedded = TorchEngine({"policy": model}, tokenizer, max_batch_rows=1024)
+    raw = bare(ours, folder, rows)
+    speeds: dict[str, list[tuple[float, float]]] = {}
+
+    async def timed(label: str, pid: int | None, work: Callable[[], Awaitable[int]]) -> int:
+        clock = Clock(pid)
+        with clock.running():
+            made = await work()
+        speeds.setdefault(label, []).append((made / clock.wall, made / clock.cpu))
+        return made
+
+    for repetition in range(repetitions + 1):
+        play, noted = played(world, tokenizer, boards, repetition), Noted(ours)
+        pid = ours.server._llm.engine_core.resources.engine_manager.processes[0].pid
+        made = await timed("sampler + worlds + vLLM", pid, lambda play=play, noted=noted: play(noted))
+        await ours.load("policy", model.state_dict(), repetition)  # forgets the prefixes, as after an update
+        ours.lockstep = False
+        await timed("the same without lockstep", pid, lambda play=play: play(ours))
+        ours.lockstep = True
+        await ours.load("policy", model.state_dict(), repetition)
+        await timed("sampler + worlds + torch", None, lambda play=play: play(embedded))
+
+        async def of_raw(rounds: list[list[Request]] = noted.rounds) -> int:
+            return raw(rounds)
+
+        async def at_once(rounds: list[list[Request]] = noted.rounds) -> int:
+            return raw([[request for waiting in rounds for request in waiting]])
+
+        again = await timed("LLM.generate, the same rounds", None, of_raw)
+        await timed("LLM.generate, all at once", None, at_once)
+        assert again == made, f"the same requests gave {again} tokens instead of {made}"
+        if not repetition:
+            asked = sum(map(len, noted.rounds))
+            print(f"{boards} boards: {asked} requests in {len(noted.rounds)} rounds, {made} tokens; warming up")
+            speeds.clear()
+    first = statistics.median(wall for wall, _ in speeds["sampler + worlds + vLLM"])
+    print(f"{'tokens/s, medians of ' + str(repetitions):34s} {'wall':>8s} {'CPU':>8s}   first line / this, wall (CPU)")
+    for label, values in speeds.items():
+        wall, cpu = (statistics.median(column) for column in zip(*values, strict=True))
+        base = statistics.median(cpu for _, cpu in speeds["sampler + worlds + vLLM"])
+        print(f"{label:34s} {wall:8.0f} {cpu:8.0f}   {first / wall:.2f} ({base / cpu:.2f})", flush=True)
+    await ours.close()
+    await embedded.close()
+
+
+# ---- updates ------------------------------------------------------------------------------------------------------
+
+
+def large() -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
+    """Qwen3-0.6B's shape, random weights in bfloat16; the laptop's tokenizer will do."""
+    config = Qwen3Config(
+        vocab_size=151_936,
+        hidden_size=1024,
+        intermediate_size=3072,
+        num_hidden_layers=28,
+        num_attention_heads=16,
+        num_key_value_heads=8,
+        head_dim=128,
+        max_position_embeddings=512,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+    )
+    torch.manual_seed(0)
+    torch.set_default_dtype(torch.bfloat16)
+    model = Qwen3ForCausalLM(config)
+    torch.set_default_dtype(torch.float32)
+    return model, load_tokenizer("laptop")
+
+
+@contextmanager
+def stages(seconds: dict[str, float], written: list[int]) -> Iterator[None]:
+    """Within, what the server does is timed, and what travels through shared memory is counted."""
+    names = ("replace", "adapt", "forget", "digests", "adapter_digests", "sing")
+    before = {name: getattr(server.Server, name) for name in names}
+    parts = transfer.parts
+
+    def timed(name: str) -> Any:
+        async def call(*given: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return await before[name](*given)
+            finally:
+                seconds[name] = seconds.get(name, 0.0) + time.perf_counter() - started
+
+        return call
+
+    def counted(*given: Any) -> Iterator[Path]:
+        for path in parts(*given):
+            written.append(path.stat().st_size)
+            yield path
+
+    for name in names:
+        setattr(server.Server, name, timed(name))
+    transfer.parts = counted
+    yield
+    for name in names:
+        setattr(server.Server, name, before[name])
+    transfer.parts = parts
+
+
+async def update(shape: str, repetitions: int) -> None:
+    dtype = "bfloat16" if shape == "0.6b" else "float32"
+    model, tokenizer = large() if shape == "0.6b" else (load_model("laptop"), load_tokenizer("laptop"))
+    given: dict[str, Any] = {"dtype": dtype, "kv_cache_gib": 0.5, "canary_nats": 2.0 if dtype == "bfloat16" else 0.01}
+    started = time.perf_counter()
+    if shape in ("laptop", "0.6b"):
+        weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
+        engine = VllmEngine({"policy": model}, tokenizer, **given)
+    else:
+        whole = adapters.attach(model, "laptop", {"policy": LoraSettings(r=16, alpha=32)}, {"policy": 0})
+        weights = dict(adapters.weights(whole, "policy"))
+        speaking = Adapted(adapters.bare(whole), adapters.weights(whole, "policy"), 2.0)
+        engine = VllmEngine({"policy": speaking}, tokenizer, lora=shape, **given)  # type: ignore[arg-type]
+    await engine.generate(Request("policy", tuple(range(4, 40)), 1, Sampling(max_tokens=2), 0, (0,)))
+    print(f"{shape}, {dtype}: started and proven in {time.perf_counter() - started:.1f} s")
+    number = engine.lives.settings.torch_dtype.itemsize
+    size = number * sum(tensor.numel() for _, tensor in engine.believed.sent())
+    for version in range(1, repetitions + 1):
+        with torch.no_grad():
+            for tensor in {tensor.data_ptr(): tensor for tensor in weights.values()}.values():
+                tensor += 0.01 * torch.randn(tensor.shape, dtype=tensor.dtype)
+        seconds: dict[str, float] = {}
+        written: list[int] = []
+        clock = Clock(engine.server._llm.engine_core.resources.engine_manager.processes[0].pid)
+        with stages(seconds, written), clock.running():
+            measured = await engine.load("policy", weights, version)
+        if "adapt" in seconds:
+            written.append(sum(tensor.nbytes for tensor in engine.believed.policies["policy"].tensors.values()))
+        told = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
+        print(
+            f"  update {version}: {clock.wall:.2f} s (CPU {clock.cpu:.2f}); {told}; learner's digests and canary "
+            f"{clock.wall - sum(seconds.values()):.2f}; canary_nats {measured['canary_nats']:.2g}; sent "
+            f"{sum(written) / 1e6:.2f} MB, {sum(written) / size:.3f} of the model's {size / 1e6:.2f} MB",
+            flush=True,
+        )
+    await engine.close()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["throughput", "update"])
+    parser.add_argument("--shape", choices=["laptop", "adapter", "merged", "0.6b"], default="laptop")
+    parser.add_argument("--boards", type=int, default=96)
+    parser.add_argument("--rows", type=int, default=256, help="engine.max_batch_rows")
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    logging.set_verbosity_error()
+    if arguments.what == "update":
+        asyncio.run(update(arguments.shape, arguments.repetitions))
+    else:
+        from tempfile import TemporaryDirectory
+
+        with TemporaryDirectory() as folder:
+            asyncio.run(throughput(arguments.boards, arguments.repetitions, arguments.rows, Path(folder)))
+
+
+if __name__ == "__main__":
+    main()
