@@ -9,7 +9,7 @@ from random import Random
 
 import pytest
 
-from troupe.curriculum import COURSES, Recipe, _coding, messages
+from troupe.curriculum import COURSES, Recipe, _coding, _sandbox, messages
 from troupe.envs.couplet import Couplet
 from troupe.models.laptop import SHIPPED, base_path, build_tokenizer, load_model, load_tokenizer
 from troupe.warm_start import WarmStart, collate, export
@@ -50,8 +50,9 @@ async def test_code_is_taught_in_every_role() -> None:
         examples = await messages(world, 8, partial(course.recipe.skill, step), rng)
         spoken.update(seen[0]["content"] for seen, _ in examples)
         assert {word for seen, text in examples for word in f"{seen[1]['content']} {text}".split()} <= {*course.words}
-        await world.close()
-        _coding.cache_clear()
+    await _sandbox().close()
+    _coding.cache_clear()
+    _sandbox.cache_clear()
     assert spoken.keys() == {"tester code", "coder code", "solo code"}
 
 

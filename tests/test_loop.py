@@ -4,7 +4,7 @@ import asyncio
 import csv
 import html
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import pytest
@@ -334,12 +334,12 @@ def test_an_error_is_not_swallowed_and_leaves_the_checkpoint_before(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = build("loop.checkpoint.every=1")
-    real = loop.credit.advantages
+    real = loop.credit._judged
 
-    def advantages(rewards: list[float]) -> list[float]:
-        return [float("nan")] * len(rewards) if loop.progress.iteration == 1 else real(rewards)
+    def judged(key: Hashable, rewards: list[float]) -> list[float]:
+        return [float("nan")] * len(rewards) if loop.progress.iteration == 1 else real(key, rewards)
 
-    monkeypatch.setattr(loop.credit, "advantages", advantages)
+    monkeypatch.setattr(loop.credit, "_judged", judged)
     with pytest.raises(NonFiniteError):
         train.train(loop)
     found = summary(loop)

@@ -20,6 +20,8 @@ class Mixed(TeamEnv):
     and so do metrics.
     """
 
+    name = "mixed"
+
     def __init__(self, *, worlds: Mapping[str, TeamEnv], shares: Mapping[str, float] | None = None) -> None:
         if not worlds:
             raise ValueError("env.worlds is empty: name at least one world")

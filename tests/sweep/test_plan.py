@@ -99,8 +99,8 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["sweep=gone.yaml"], "sweep=gone.yaml: there is no such file"),
         (
             ["sweep="],
-            "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, grouping, k, regime, role_swap, "
-            "seeds",
+            "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, grouping, k, lora, regime, "
+            "role_swap, seeds",
         ),
     ],
 )
