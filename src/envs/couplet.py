@@ -22,6 +22,7 @@ from typing import Self
 
 from ..experience import Message, Split, Task
 from .base import Skill, StepResult, TeamEnv
+from .checks import check_agent, check_least
 from .couplet_lines import FAMILIES, FAMILY, SUBJECTS, Half, compose, fit, read_line
 from .drawing import different
 from .grid import split_of
@@ -41,8 +42,7 @@ class Couplet(TeamEnv):
     name = "couplet"
 
     def __init__(self, *, horizon: int = 2, rhymes: int = 3, max_words: int = 8) -> None:
-        if horizon < 1:
-            raise ValueError(f"env.horizon must be at least 1, got {horizon}")
+        check_least("horizon", horizon, 1)
         if not len(FAMILIES) < 2 * rhymes <= 2 * len(FAMILIES):
             least = len(FAMILIES) // 2 + 1
             raise ValueError(
@@ -124,8 +124,7 @@ class Couplet(TeamEnv):
         return (self.turn, self._done, self._halves, self._lines, self._best)
 
     def _place(self, agent: str) -> int:
-        if agent not in self.agents:
-            raise ValueError(f"{self.name} has the agents {', '.join(self.agents)}, not {agent}")
+        check_agent(self.name, self.agents, agent)
         return self.agents.index(agent)
 
     # ---- demonstrations -------------------------------------------------------------------------------------------

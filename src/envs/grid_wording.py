@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from .fences import fences
 from .grid import cell_words, drawn
 
-_FENCE = re.compile(r"^[ \t]*```[ \t]*(?:python|py)?[ \t]*\n(.*?)^[ \t]*```[ \t]*$", re.DOTALL | re.MULTILINE | re.I)
 _MOVES = re.compile(r"^[\s>*#`_]*moves[\s*_]*:[\s*_]*(.*?)[\s*_`.]*$", re.IGNORECASE)
 
 
@@ -103,8 +103,8 @@ def answer(text: str) -> str | None:
 
 def fenced(text: str) -> str | None:
     """The program in the last closed fenced block; None where there is none."""
-    found = _FENCE.findall(text)
-    return str(found[-1]) if found else None
+    programs = [content for label, content in fences(text) if label in ("", "python", "py")]
+    return f"{programs[-1]}\n" if programs else None
 
 
 def example(size: int, box: bool) -> str:

@@ -14,6 +14,7 @@ from typing import Literal
 
 from ..experience import Task
 from ..sandbox import Sandbox
+from .checks import check_share
 from .grid import (
     Plan,
     canonical,
@@ -77,8 +78,7 @@ class PlanPath(TwoRoleWorld):
             raise ValueError(f"env.size must be at least 2, got {size}")
         if not 0 <= walls < 0.6:
             raise ValueError(f"env.walls must be in [0, 0.6), got {walls}")
-        if not 0 <= unmapped <= 1:
-            raise ValueError(f"env.unmapped must be in [0, 1], got {unmapped}")
+        check_share("unmapped", unmapped)
         if not 1 <= min_distance <= 2 * size - 2:
             raise ValueError(f"env.min_distance must be in [1, {2 * size - 2}] for size {size}, got {min_distance}")
         self.walls_share, self.min_distance, self.unmapped_share = walls, min_distance, unmapped

@@ -25,6 +25,7 @@ from ..experience import Message, Split, Task
 from ..sandbox import Job, Limits, Sandbox, Verdict
 from . import grid_wording as full
 from .base import Skill, StepResult, TeamEnv
+from .checks import check_agent, check_choice, check_least, check_share, check_speakers
 from .drawing import different
 from .execution import Execution
 from .grid import MOVES, OPPOSITE, Plan, parse_plan
@@ -88,8 +89,7 @@ class TwoRoleWorld(TeamEnv):
             "wording": (wording, get_args(Wording)),
         }
         for key, (value, known) in choices.items():
-            if value not in known:
-                raise ValueError(f"env.{key}={value} is unknown; {self.name} knows {', '.join(known)}")
+            check_choice(self.name, key, value, known)
         programs = team == "pair" and tool_message == "program"
         if programs and wording != "full":
             raise ValueError("env.tool_message=program: only env.wording=full tells the tool agent to write a program")
@@ -103,10 +103,8 @@ class TwoRoleWorld(TeamEnv):
             ("max_moves", max_moves, 1),
             ("view_radius", view_radius, 0),
         ):
-            if number < least:
-                raise ValueError(f"env.{key} must be at least {least}, got {number}")
-        if not 0 <= local_share <= 1:
-            raise ValueError(f"env.local_share must be in [0, 1], got {local_share}")
+            check_least(key, number, least)
+        check_share("local_share", local_share)
         self.size, self.horizon, self.max_moves = size, horizon, max_moves
         self.agents = (TOOL, PLAN) if team == "pair" else (SOLO,)
         self.tool_view, self.planner_view, self.view_radius = tool_view, planner_view, view_radius
@@ -194,8 +192,7 @@ class TwoRoleWorld(TeamEnv):
         return () if self._done else (self.agents[self._acting],)
 
     def observe(self, agent: str) -> list[Message]:
-        if agent not in self.agents:
-            raise ValueError(f"{self.name} has the agents {', '.join(self.agents)}, not {agent}")
+        check_agent(self.name, self.agents, agent)
         if self.wording == "full":
             return self._told(agent)
         words = [*self._board(agent), "last", self._last]
@@ -205,9 +202,7 @@ class TwoRoleWorld(TeamEnv):
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         acting = self.next_agents()
-        if not acting or tuple(actions) != acting:
-            expected = f"a message of {acting[0]}" if acting else "no message: the episode is over or not begun"
-            raise ValueError(f"{self.name} expects {expected}, got one of {', '.join(actions) or 'nobody'}")
+        check_speakers(self.name, acting, actions)
         ((agent, text),) = actions.items()
         if agent != TOOL:
             return self._execute(agent, self._read(text, agent))

@@ -6,6 +6,7 @@ import json
 from typing import Final
 
 from ...sandbox import NO_VALUE
+from ..fences import fences
 from .problem import Check, Suite, contradictory
 from .running import data_of
 
@@ -14,23 +15,6 @@ LONGEST_TEST: Final = 10_000
 """Characters of a program, and of one side of a test."""
 
 INPUT, OUTPUT = "**Test Input:**", "**Test Output:**"
-
-
-def fences(text: str) -> list[tuple[str, str]]:
-    """(Label, content) of the fenced blocks of Markdown; an unclosed one is none."""
-    found: list[tuple[str, str]] = []
-    label: str | None = None
-    lines: list[str] = []
-    for line in text.split("\n"):
-        mark = line.strip()
-        if label is None and mark.startswith("```"):
-            label, lines = mark[3:].strip().lower(), []
-        elif label is not None and mark == "```":
-            found.append((label, "\n".join(lines)))
-            label = None
-        elif label is not None:
-            lines.append(line)
-    return found
 
 
 def read_program(text: str) -> str | None:

@@ -18,6 +18,7 @@ from typing import Literal
 from ...experience import Message, Split, Task
 from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_values
 from ..base import Skill
+from ..checks import check_agent
 from ..drawing import different
 from ..execution import Execution
 from ..grid import split_of
@@ -60,12 +61,10 @@ class MicroCode(CodeWorld):
         max_tests: int = 2,
         local_share: float = 0.2,
     ) -> None:
+        execution = Execution(sandbox, LIMITS, REMEMBERED)
         super().__init__(
-            Execution(sandbox, LIMITS, REMEMBERED), horizon=horizon, order=order, team=team, local_share=local_share
+            execution, horizon=horizon, order=order, team=team, max_tests=max_tests, local_share=local_share
         )
-        if max_tests < 1:
-            raise ValueError(f"env.max_tests must be at least 1, got {max_tests}")
-        self.max_tests = max_tests
         self._goal = Program(("a", "b", "c"), ("+", "+"), True)
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
@@ -89,8 +88,7 @@ class MicroCode(CodeWorld):
     # ---- what is seen ---------------------------------------------------------------------------------------------
 
     def observe(self, agent: str) -> list[Message]:
-        if agent not in self.agents:
-            raise ValueError(f"{self.name} has the agents {', '.join(self.agents)}, not {agent}")
+        check_agent(self.name, self.agents, agent)
         words: list[str] = []
         if agent != CODER:
             words += ["spec", self._goal.spoken]

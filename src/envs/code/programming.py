@@ -8,6 +8,7 @@ from typing import Literal
 
 from ...experience import Message, Split, Task
 from ...sandbox import Limits, Sandbox
+from ..checks import check_agent
 from ..execution import Execution
 from .answers import read_program, read_tests
 from .library import Library, Shelves
@@ -42,10 +43,10 @@ class Code(CodeWorld):
         local_share: float = 1.0,
     ) -> None:
         execution = Execution(sandbox, Limits(cpu_s=cpu_s), REMEMBERED)
-        super().__init__(execution, horizon=horizon, order=order, team=team, local_share=local_share)
-        if max_tests < 1:
-            raise ValueError(f"env.max_tests must be at least 1, got {max_tests}")
-        self.data, self.max_tests = data, max_tests
+        super().__init__(
+            execution, horizon=horizon, order=order, team=team, max_tests=max_tests, local_share=local_share
+        )
+        self.data = data
         self.runner = Runner(self.execution)
         self._problem = _NOTHING
 
@@ -62,8 +63,7 @@ class Code(CodeWorld):
         self._restart(self._problem.examples)
 
     def observe(self, agent: str) -> list[Message]:
-        if agent not in self.agents:
-            raise ValueError(f"{self.name} has the agents {', '.join(self.agents)}, not {agent}")
+        check_agent(self.name, self.agents, agent)
         shown: list[tuple[Check, Ran | None]] = [
             (check, self._runs[i] if self._runs else None) for i, check in enumerate(self._suite)
         ]

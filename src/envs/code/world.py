@@ -22,6 +22,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Literal, Self, get_args
 
 from ..base import StepResult, TeamEnv
+from ..checks import check_choice, check_least, check_share, check_speakers
 from ..execution import Execution
 from .problem import Ran, Suite
 
@@ -32,24 +33,29 @@ Order = Literal["sequential", "simultaneous"]
 class CodeWorld(TeamEnv):
     """Turn taking and rewards; a world adds its problems, its prompts, and how programs are run.
 
-    ``execution`` runs the programs.  ``local_share``: the weight of local rewards, 0 for outcome-only rewards.
+    ``execution`` runs the programs.  ``max_tests`` bounds the tests of one message.  ``local_share``: the weight of
+    local rewards, 0 for outcome-only rewards.
     """
 
     name = "code"
 
     def __init__(
-        self, execution: Execution, *, horizon: int, order: Order, team: Literal["pair", "solo"], local_share: float
+        self,
+        execution: Execution,
+        *,
+        horizon: int,
+        order: Order,
+        team: Literal["pair", "solo"],
+        max_tests: int,
+        local_share: float,
     ) -> None:
-        if order not in get_args(Order):
-            raise ValueError(f"env.order={order} is unknown; {self.name} knows {', '.join(get_args(Order))}")
-        if team not in ("pair", "solo"):
-            raise ValueError(f"env.team={team} is unknown; {self.name} knows pair, solo")
-        if horizon < 1:
-            raise ValueError(f"env.horizon must be at least 1, got {horizon}")
-        if not 0 <= local_share <= 1:
-            raise ValueError(f"env.local_share must be in [0, 1], got {local_share}")
+        check_choice(self.name, "order", order, get_args(Order))
+        check_choice(self.name, "team", team, ("pair", "solo"))
+        check_least("horizon", horizon, 1)
+        check_share("local_share", local_share)
+        check_least("max_tests", max_tests, 1)
         self.execution = execution
-        self.horizon, self.order, self.local_share = horizon, order, local_share
+        self.horizon, self.order, self.local_share, self.max_tests = horizon, order, local_share, max_tests
         self.agents = (TESTER, CODER) if team == "pair" else (SOLO,)
         self._restart(())
         self._done = True  # until there is a task
@@ -109,11 +115,7 @@ class CodeWorld(TeamEnv):
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         acting = self.next_agents()
-        if not acting or set(actions) != set(acting):
-            expected = (
-                f"a message of {' and '.join(acting)}" if acting else "no message: the episode is over or not begun"
-            )
-            raise ValueError(f"{self.name} expects {expected}, got one of {', '.join(actions) or 'nobody'}")
+        check_speakers(self.name, acting, actions)
         local: dict[str, float] = {}
         info: dict[str, float] = {}
         if TESTER in actions:

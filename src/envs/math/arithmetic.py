@@ -13,6 +13,7 @@ from typing import Literal
 from ...experience import Message, Split, Task
 from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..base import Skill
+from ..checks import check_least
 from ..drawing import different
 from .stories import DEFINED, LARGEST, NAMES, RELATIONS, Story, digits, draw, expression, task, told, vocabulary
 from .world import REASONER, SOLO, TOOL, Mathematics, Ran
@@ -45,8 +46,7 @@ class Arithmetic(Mathematics):
         super().__init__(sandbox=sandbox, limits=LIMITS, horizon=horizon, team=team, stop=stop, local_share=local_share)
         if not (links >= 1 and spare >= 0 and links + 1 + spare <= 8):
             raise ValueError(f"env.links={links} and env.spare={spare}: at least 1 and 0, together at most 7")
-        if max_words < 1:
-            raise ValueError(f"env.max_words must be at least 1, got {max_words}")
+        check_least("max_words", max_words, 1)
         self.links, self.spare, self.max_words = links, spare, max_words
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
@@ -80,7 +80,7 @@ class Arithmetic(Mathematics):
     def _asks_again(self, text: str) -> bool:
         return text.split() == [AGAIN]
 
-    async def _equal(self, found: str, expected: str, *, expected_is_gold: bool) -> bool:
+    async def _equal(self, found: str, expected: str) -> bool:
         return int(found) == int(expected)
 
     def _told(self, agent: str) -> list[Message]:

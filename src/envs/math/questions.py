@@ -8,6 +8,7 @@ from typing import Literal
 
 from ...experience import Message, Split, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
+from ..checks import check_least
 from ..execution import Execution
 from .answers import Answers
 from .collection import Collection
@@ -63,8 +64,7 @@ class Questions(Mathematics):
             stop=stop,
             local_share=local_share,
         )
-        if shown_chars < 1:
-            raise ValueError(f"env.shown_chars must be at least 1, got {shown_chars}")
+        check_least("shown_chars", shown_chars, 1)
         self.shown_chars = shown_chars
         self.answers = Answers(Execution(sandbox, READING))
         self.collection = Collection(
@@ -107,7 +107,7 @@ class Questions(Mathematics):
     def _asks_again(self, text: str) -> bool:
         return text.rstrip().endswith(AGAIN) and not boxed(text)
 
-    async def _equal(self, found: str, expected: str, *, expected_is_gold: bool) -> bool:
+    async def _equal(self, found: str, expected: str) -> bool:
         return await self.answers.equal(found, expected, several=self._several)
 
     # ---- prompts --------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from typing import Literal, Self
 from ...experience import Message, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
 from ..base import StepResult, TeamEnv
+from ..checks import check_agent, check_choice, check_least, check_share, check_speakers
 from ..execution import Execution
 
 TOOL, REASONER, SOLO = "tool", "reasoner", "solo"
@@ -72,12 +73,9 @@ class Mathematics(TeamEnv):
         local_share: float,
     ) -> None:
         for key, value, known in (("team", team, ("pair", "solo")), ("stop", stop, ("answer", "consensus"))):
-            if value not in known:
-                raise ValueError(f"env.{key}={value} is unknown; {self.name} knows {', '.join(known)}")
-        if horizon < 1:
-            raise ValueError(f"env.horizon must be at least 1, got {horizon}")
-        if not 0 <= local_share <= 1:
-            raise ValueError(f"env.local_share must be in [0, 1], got {local_share}")
+            check_choice(self.name, key, value, known)
+        check_least("horizon", horizon, 1)
+        check_share("local_share", local_share)
         self.agents = (TOOL, REASONER) if team == "pair" else (SOLO,)
         self.horizon, self.stop, self.local_share = horizon, stop, local_share
         self.execution = Execution(sandbox, limits)
@@ -106,7 +104,7 @@ class Mathematics(TeamEnv):
         """Whether a message asks for another turn, in so many words."""
 
     @abstractmethod
-    async def _equal(self, found: str, expected: str, *, expected_is_gold: bool) -> bool:
+    async def _equal(self, found: str, expected: str) -> bool:
         """Whether an answer is an expected one: the task's, or what a program printed."""
 
     # ---- the contract ---------------------------------------------------------------------------------------------
@@ -120,8 +118,7 @@ class Mathematics(TeamEnv):
         return () if self._done else (self.agents[self._acting],)
 
     def observe(self, agent: str) -> list[Message]:
-        if agent not in self.agents:
-            raise ValueError(f"{self.name} has the agents {', '.join(self.agents)}, not {agent}")
+        check_agent(self.name, self.agents, agent)
         return self._told(agent)
 
     @abstractmethod
@@ -130,9 +127,7 @@ class Mathematics(TeamEnv):
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         acting = self.next_agents()
-        if not acting or tuple(actions) != acting:
-            expected = f"a message of {acting[0]}" if acting else "no message: the episode is over or not begun"
-            raise ValueError(f"{self.name} expects {expected}, got one of {', '.join(actions) or 'nobody'}")
+        check_speakers(self.name, acting, actions)
         ((agent, text),) = actions.items()
         if agent == TOOL or (agent == SOLO and self._answer(text) is None):
             return await self._compute(agent, text)
@@ -161,7 +156,7 @@ class Mathematics(TeamEnv):
             result = await self.execution.result(job)
             ran, failed = self._read(text, result), result.verdict is not Verdict.OK
         output = None if ran is None else ran.output
-        right = output is not None and await self._equal(output, self._gold, expected_is_gold=True)
+        right = output is not None and await self._equal(output, self._gold)
         team = float(right)
         if agent == TOOL:
             self._ran, self._acting = ran, 1
@@ -176,12 +171,10 @@ class Mathematics(TeamEnv):
     async def _conclude(self, agent: str, text: str) -> StepResult:
         """Judge an answer, or go on to the next turn."""
         answer = self._answer(text)
-        right = answer is not None and await self._equal(answer, self._gold, expected_is_gold=True)
+        right = answer is not None and await self._equal(answer, self._gold)
         output = None if self._ran is None else self._ran.output
         settled = answer is not None and (
-            agent == SOLO
-            or self.stop == "answer"
-            or (output is not None and await self._equal(answer, output, expected_is_gold=False))
+            agent == SOLO or self.stop == "answer" or (output is not None and await self._equal(answer, output))
         )
         over = settled or self.turn + 1 >= self.horizon
         team = self._pay(float(right) if over else right / self.horizon)

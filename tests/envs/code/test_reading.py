@@ -2,10 +2,11 @@
 
 import pytest
 
-from troupe.envs.code.answers import fences, read_program, read_tests
+from troupe.envs.code.answers import read_program, read_tests
 from troupe.envs.code.assertions import take_apart
 from troupe.envs.code.problem import Check
 from troupe.envs.code.running import same_text, same_value
+from troupe.envs.fences import fences
 
 from .conftest import message, program
 

@@ -1,0 +1,20 @@
+"""The fenced blocks of a message in Markdown."""
+
+from __future__ import annotations
+
+
+def fences(text: str) -> list[tuple[str, str]]:
+    """(Label, content) of the fenced blocks of Markdown; an unclosed one is none."""
+    found: list[tuple[str, str]] = []
+    label: str | None = None
+    lines: list[str] = []
+    for line in text.split("\n"):
+        mark = line.strip()
+        if label is None and mark.startswith("```"):
+            label, lines = mark[3:].strip().lower(), []
+        elif label is not None and mark == "```":
+            found.append((label, "\n".join(lines)))
+            label = None
+        elif label is not None:
+            lines.append(line)
+    return found
