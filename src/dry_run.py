@@ -13,7 +13,9 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 
 from .assembly import Parts
 from .configuration import ConfigError, call
+from .models.hub import check_there
 from .models.laptop import resolve
+from .models.published import published
 from .models.strategies import Sharded, StrategySettings
 from .policies import PolicySpec
 from .rollout.remote_settings import RemoteSettings
@@ -152,7 +154,10 @@ def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
 
 
 def _shape(key: str, base: str) -> PretrainedConfig:
+    if (known := published(base)) is not None:
+        return known
     try:
+        check_there(resolve(base))
         return AutoConfig.from_pretrained(resolve(base))
     except OSError as error:
         raise ConfigError(f"{key}={base} cannot be found: {error}") from error

@@ -90,6 +90,14 @@ class TeamEnv(ABC):
     async def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
         """Undo :meth:`open`."""
 
+    def opening(self) -> tuple[str, ...]:
+        """Who acts first in an episode: of a training task, unless a world knows without one, as where tasks are data
+        that a plan of a run does not need.
+        """
+        env = self.fork()
+        env.reset(self.tasks("train", 1, 0)[0])
+        return env.next_agents()
+
     def picture(self) -> tuple[str, ...]:
         """The world as it is, drawn for people as rows of characters; nothing where there is no board.
 

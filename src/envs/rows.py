@@ -45,7 +45,7 @@ class Table:
         except ImportError as error:
             raise DataError(f"{self.path}: reading it needs `datasets`: pip install 'troupe[data]'") from error
         if self._format is None:
-            return datasets.load_dataset(self.path, self.config, split=self.split, revision=self.revision)
+            return self._from_hub(datasets)
         file = self.path if "://" in self.path else str(Path(self.path).expanduser())
         if "://" not in file and not Path(file).is_file():
             raise DataError(f"{self.path}: no such file")
@@ -53,6 +53,15 @@ class Table:
             return datasets.load_dataset(self._format, data_files=file, split="train")
         except datasets.exceptions.DatasetGenerationError as error:
             raise DataError(f"{self.path} cannot be read as {self._format}: {error.__cause__ or error}") from error
+
+    def _from_hub(self, datasets: Any) -> Any:
+        try:
+            return datasets.load_dataset(self.path, self.config, split=self.split, revision=self.revision)
+        except (OSError, ValueError) as error:  # not reached, not there, or no such configuration or split
+            raise DataError(
+                f"{self.path} cannot be loaded from the hub: {error}. Give a local file of the same columns in its "
+                "place, or set HF_HOME to a folder whose cache holds it"
+            ) from error
 
 
 def rows(table: Table, columns: Columns) -> Iterator[dict[str, Any]]:

@@ -61,9 +61,7 @@ class EpisodeSampler(ABC):
 
 def longest(world: TeamEnv) -> list[tuple[str, ...]]:
     """Who acts at each step of an episode that goes on for the whole horizon."""
-    env = world.fork()
-    env.reset(world.tasks("train", 1, 0)[0])
-    together = len(env.next_agents()) == len(world.agents)
+    together = len(world.opening()) == len(world.agents)
     turn: list[tuple[str, ...]] = [tuple(world.agents)] if together else [(agent,) for agent in world.agents]
     return turn * world.horizon
 

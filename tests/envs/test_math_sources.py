@@ -232,3 +232,14 @@ def test_more_tasks_than_there_are() -> None:
         Collection("math", train=[Fixed(*many(0, 2))], test=[Fixed(*many(0, 2))], validation=[Fixed(*many(3, 4))])
     with pytest.raises(ValueError, match="validation_share must be in"):
         Collection("math", train=[Fixed(*many(0, 2))], test=[Fixed(*many(0, 2))], validation_share=0.0)
+
+
+def test_a_set_that_the_hub_does_not_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    import datasets
+    from huggingface_hub import constants
+
+    for place in (datasets.config, constants):
+        monkeypatch.setattr(place, "HF_HUB_OFFLINE", True)
+    message = r"^env\.test: nobody/nothing cannot be loaded from the hub: .* Give a local file of the same columns"
+    with pytest.raises(DataError, match=message):
+        Collection("math", train=[Fixed(*many(0, 2))], test=[Polaris("nobody/nothing")])

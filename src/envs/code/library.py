@@ -78,9 +78,9 @@ class Library:
         """All problems.  Raises :class:`..rows.DataError` for a cell that is not as the data set's card says."""
         shelves = Shelves()
         if self.test is not None:
-            for problem in self.test.problems(shelves.counts):
+            for problem in _problems("env.data.test", self.test, shelves.counts):
                 shelves.put(_shortened(problem, self.max_hidden), "test")
-        for problem in self.train.problems(shelves.counts):
+        for problem in _problems("env.data.train", self.train, shelves.counts):
             split = split_of(digest_of(problem.statement))
             split = "train" if self.test is not None and split == "test" else split
             shelves.put(_shortened(problem, self.max_hidden), split)
@@ -115,3 +115,11 @@ class Shelves:
 
 def _shortened(problem: Problem, most: int) -> Problem:
     return replace(problem, hidden=problem.hidden[:most]) if most else problem
+
+
+def _problems(key: str, source: Source, counts: Counter[str]) -> Iterator[Problem]:
+    """The problems of ``source``.  Raises :class:`..rows.DataError` naming ``key``."""
+    try:
+        yield from source.problems(counts)
+    except DataError as error:
+        raise DataError(f"{key}: {error}") from error

@@ -106,12 +106,13 @@ class CodeWorld(TeamEnv):
     async def close(self) -> None:
         await self.execution.close()
 
+    def opening(self) -> tuple[str, ...]:
+        return self.agents if self.order == "simultaneous" else self.agents[:1]
+
     def next_agents(self) -> tuple[str, ...]:
         if self._done:
             return ()
-        if len(self.agents) == 1 or self.order == "simultaneous":
-            return self.agents
-        return (CODER,) if self._tests_are_in else (TESTER,)
+        return (CODER,) if self._tests_are_in else self.opening()
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         acting = self.next_agents()

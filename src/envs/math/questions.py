@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal
 
 from ...experience import Message, Split, Task
@@ -67,10 +68,14 @@ class Questions(Mathematics):
         check_least("shown_chars", shown_chars, 1)
         self.shown_chars = shown_chars
         self.answers = Answers(Execution(sandbox, READING))
-        self.collection = Collection(
-            self.name, train=train, validation=validation, test=test, validation_share=validation_share
-        )
+        self._sources = {"train": train, "validation": validation, "test": test}
+        self._validation_share = validation_share
         self._several = False
+
+    @cached_property
+    def collection(self) -> Collection:
+        """The questions, read when first asked for."""
+        return Collection(self.name, validation_share=self._validation_share, **self._sources)
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
         return self.collection.tasks(split, count, seed)

@@ -114,6 +114,9 @@ class Mathematics(TeamEnv):
         self.turn, self._acting, self._done = 0, 0, False
         self._rounds, self._ran, self._paid = (), None, 0.0
 
+    def opening(self) -> tuple[str, ...]:
+        return self.agents[:1]
+
     def next_agents(self) -> tuple[str, ...]:
         return () if self._done else (self.agents[self._acting],)
 

@@ -1,0 +1,36 @@
+"""The shapes of the papers' base models, so that a dry run needs neither them nor the network."""
+
+from __future__ import annotations
+
+from transformers import PretrainedConfig, Qwen3Config
+
+_QWEN3 = {
+    "vocab_size": 151_936,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "max_position_embeddings": 40_960,
+}
+
+
+def published(base: str) -> PretrainedConfig | None:
+    """The configuration of ``base`` as its card on the hub has it; None for models that are not the papers'."""
+    match base:
+        case "Qwen/Qwen3-1.7B":
+            return Qwen3Config(
+                hidden_size=2048,
+                intermediate_size=6144,
+                num_hidden_layers=28,
+                num_attention_heads=16,
+                tie_word_embeddings=True,
+                **_QWEN3,
+            )
+        case "Qwen/Qwen3-8B":
+            return Qwen3Config(
+                hidden_size=4096,
+                intermediate_size=12_288,
+                num_hidden_layers=36,
+                num_attention_heads=32,
+                tie_word_embeddings=False,
+                **_QWEN3,
+            )
+    return None
