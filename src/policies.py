@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .algorithms.objective import Objective
@@ -24,6 +24,7 @@ class PolicySpec:
 
     ``terms`` and ``schedule`` are None where it does not learn (tuning=frozen, remote); ``lora`` is its adapter, None
     where the whole model learns; ``remote`` is the server that speaks for it, and ``base`` then the model's name there.
+    ``chat`` is what the base's chat template is given beside the messages.
     """
 
     name: str
@@ -34,6 +35,7 @@ class PolicySpec:
     schedule: Schedule | None
     lora: LoraSettings | None
     remote: RemoteSettings | None = None
+    chat: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:
@@ -86,7 +88,7 @@ def _policy(name: str, node: Mapping[str, Any], algorithm: Mapping[str, Any], ob
     key, tuning = f"policies.{name}", node.get("tuning") or "full"
     train, evaluation = (read_sampling(f"{key}.sampling.{way}", node["sampling"][way]) for way in ("train", "eval"))
     if tuning == "frozen":
-        return PolicySpec(name, node["base"], train, evaluation, None, None, None)
+        return PolicySpec(name, node["base"], train, evaluation, None, None, None, chat=read_chat(key, node))
     if tuning == "remote":
         server = read_remote(key, node)
         return PolicySpec(name, server.model, train, evaluation, None, None, None, server)
@@ -113,7 +115,7 @@ def _policy(name: str, node: Mapping[str, Any], algorithm: Mapping[str, Any], ob
             raise ConfigError(f"{key}.schedule.{word} is a key that nothing reads{nearest(word, SCHEDULE)}")
     schedule = call(f"{key}.schedule", Schedule, **{**given, "alternate": _turn(name, node)})
     lora = call(f"{key}.lora", LoraSettings, **node["lora"]) if tuning == "lora" else None
-    return PolicySpec(name, node["base"], train, evaluation, terms, schedule, lora)
+    return PolicySpec(name, node["base"], train, evaluation, terms, schedule, lora, chat=read_chat(key, node))
 
 
 def _turn(name: str, node: Mapping[str, Any]) -> Turn | None:
@@ -134,6 +136,14 @@ def _merged(key: str, run: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
 def read_sampling(key: str, values: Mapping[str, Any]) -> Sampling:
     """Raises :class:`ConfigError` naming ``key``."""
     return call(key, Sampling, **{**values, "stop": tuple(values.get("stop", ()))})
+
+
+def read_chat(key: str, node: Mapping[str, Any]) -> dict[str, Any]:
+    """What the chat template of the policy under ``key`` is given.  Raises :class:`ConfigError` naming the key."""
+    chat = node.get("chat")
+    if chat is not None and not isinstance(chat, Mapping):
+        raise ConfigError(f"{key}.chat must hold keys, got {chat!r}")
+    return dict(chat or {})
 
 
 def read_remote(key: str, node: Mapping[str, Any]) -> RemoteSettings:

@@ -36,12 +36,16 @@ GRACE_S = 20.0
 
 @dataclass
 class Serving:
-    """One server: ``model`` is a folder or hub name, answering to ``names``; ``adapters`` are name -> folder."""
+    """One server: ``model`` is a folder or hub name, answering to ``names``; ``adapters`` are name -> folder.
+
+    ``chat`` is what its chat template is given beside the messages, where a request does not say otherwise.
+    """
 
     model: str
     port: int
     names: list[str] = field(default_factory=list)
     adapters: dict[str, str] = field(default_factory=dict)
+    chat: dict[str, Any] = field(default_factory=dict)
 
     @property
     def policies(self) -> list[str]:
@@ -53,13 +57,14 @@ def servings(run: Run, checkpoint: str, port: int) -> list[Serving]:
     there."""
     if checkpoint not in CHECKPOINTS:
         raise ConfigError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}, got {checkpoint}")
-    found: dict[str, Serving] = {}
+    found: dict[str, Serving] = {}  # by model and chat: a server has one template
     for agent, policy in run.config["team"].items():
         weights = run.policy("run", agent, checkpoint)  # type: ignore[arg-type]  # checked above
         if isinstance(weights, Remote):  # has a server already
             continue
         model = resolve(weights.below or weights.base)
-        serving = found.setdefault(model, Serving(model, port + len(found)))
+        chat = dict(weights.chat)
+        serving = found.setdefault(f"{model} {json.dumps(chat)}", Serving(model, port + len(found), chat=chat))
         if policy not in serving.policies:
             if weights.below is None:
                 serving.names.append(policy)
@@ -76,6 +81,8 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     words += ["--dtype", settings.dtype, "--kv-cache-memory-bytes", str(int(settings.kv_cache_gib * GIB))]
     words += ["--block-size", str(settings.block_size), "--max-num-seqs", str(settings.max_batch_rows)]
     words += ["--enforce-eager", "--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
+    if serving.chat:
+        words += ["--default-chat-template-kwargs", json.dumps(serving.chat)]
     if serving.adapters:
         rank = max(json.loads((Path(folder) / ADAPTER).read_text())["r"] for folder in serving.adapters.values())
         slots = len(serving.adapters) + 1  # one stays empty for what has no adapter: see rollout/vllm/believed.py

@@ -17,6 +17,7 @@ from .loop import Team
 from .models.adapter_pool import AdapterModule, AdapterPool
 from .models.adapters import attach, bare
 from .models.adapters import weights as adapter_weights
+from .models.hub import check_there
 from .models.laptop import is_adapter, load_adapted, load_model, load_tokenizer, resolve
 from .models.policy import PolicyModule
 from .models.pool import LocalPool, PolicyHandle
@@ -25,6 +26,7 @@ from .models.strategies import StrategySettings, launch
 from .policies import PolicySpec, check_room
 from .rollout.base import Engine
 from .rollout.chat_codec import ChatCodec
+from .rollout.chat_template import check_chat
 from .rollout.lora import Adapted
 from .rollout.remote import RemoteEngine
 from .rollout.seeds import derive
@@ -67,7 +69,7 @@ def build_team(
     for agent, name in agents.items():
         spec, backing = policies[name], of[name]
         for voices, sampling in ((training, spec.train), (evaluation, spec.eval)):
-            voices[agent] = Voice(name, backing.engine, backing.tokenizer, backing.context, sampling)
+            voices[agent] = Voice(name, backing.engine, backing.tokenizer, backing.context, sampling, spec.chat)
     return Team(
         pools={name: pools[name] for name in policies if name in pools},
         engines={name: of[name].engine for name in policies},
@@ -137,11 +139,14 @@ def _shared(
 
 
 def _loaded(specs: Sequence[PolicySpec]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, int]:
-    """Model, tokenizer and context of the base that ``specs`` have in common; checks that answers have room."""
+    """Model, tokenizer and context of the base that ``specs`` have in common; checks that its chat template reads what
+    it is given, and that answers have room.
+    """
     first = specs[0]
     model, tokenizer = load_base(f"policies.{first.name}.base", first.base)
     context: int = model.config.max_position_embeddings
     for spec in specs:
+        check_chat(f"policies.{spec.name}", tokenizer, spec.chat)
         for way, sampling in (("train", spec.train), ("eval", spec.eval)):
             check_room(f"policies.{spec.name}.sampling.{way}", sampling, spec.base, context)
     return model, tokenizer, context
@@ -163,6 +168,7 @@ def build_engine(
 def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal LM and its tokenizer.  Raises :class:`ConfigError` naming ``key`` where they cannot be loaded."""
     try:
+        check_there(resolve(base))
         return load_model(base), load_tokenizer(base)
     except (OSError, ValueError, SafetensorError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error

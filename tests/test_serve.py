@@ -61,6 +61,18 @@ def test_adapters_share_the_server_of_their_base_with_a_frozen_policy(run: Any, 
     assert servings(mixed, "best", 9000) == [Serving(base, 9000, ["plan"], {"tool": f"{best}/tool"})]
 
 
+def test_policies_that_say_different_things_to_one_template_have_a_server_each(run: Any, tmp_path: Path) -> None:
+    best, base = tmp_path / "checkpoints" / "best", resolve("laptop")
+    lora = run("sokoban_lora", "+policies.tool.chat.enable_thinking=false")
+    chat = {"enable_thinking": False}
+    found = servings(lora, "best", 9000)
+    tool, plan = ({name: f"{best}/{name}"} for name in ("tool", "plan"))
+    assert found == [Serving(base, 9000, [], tool, chat), Serving(base, 9001, [], plan)]
+    words = command(Serving("some/model", 8000, ["plan"], {}, chat), "127.0.0.1", SETTINGS)
+    assert words[words.index("--default-chat-template-kwargs") + 1] == '{"enable_thinking": false}'
+    assert "--default-chat-template-kwargs" not in command(Serving("some/model", 8000, ["plan"]), "127.0.0.1", SETTINGS)
+
+
 def test_a_server_has_room_for_the_largest_adapter(tmp_path: Path) -> None:
     for name, rank in (("tool", 4), ("plan", 12)):
         (tmp_path / name).mkdir()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
 from ..configuration import ConfigError, nearest
 from ..evaluation import Echo, Silence
 from ..experience import Sampling
-from ..policies import read_remote, read_sampling
+from ..policies import read_chat, read_remote, read_sampling
 from ..rollout.remote_settings import RemoteSettings
 from .questions import Checkpoint, Questions
 
@@ -20,7 +20,8 @@ class Weights:
     """A policy that is to speak: its weights (``base``: a folder or a hub name), and its own way of sampling.
 
     Where the weights are an adapter, it lies on the model ``below``; else that is None.  ``key`` is the key of the
-    evaluation that asked for it.
+    evaluation that asked for it.  ``chat`` is what the chat template is given; ``named`` is the policy's name in its
+    run.
     """
 
     key: str
@@ -28,6 +29,8 @@ class Weights:
     base: str
     sampling: Sampling
     below: str | None = None
+    chat: Mapping[str, Any] = field(default_factory=dict)
+    named: str = ""
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,14 @@ class Run:
         tuning = policy.get("tuning")
         if tuning == "remote":  # the same at every checkpoint
             return Remote(name, read_remote(f"policies.{name}", policy), sampling)
+        chat = read_chat(f"policies.{name}", policy)
         if checkpoint == "base":
-            return Weights(key, "base", policy["base"], sampling)
+            return Weights(key, "base", policy["base"], sampling, None, chat, name)
         folder = self._checkpoint(key, checkpoint) / name
         if tuning == "frozen":  # it has never been anything else
-            return Weights(key, name, policy["base"], sampling)
-        return Weights(key, name, str(folder), sampling, policy["base"] if tuning == "lora" else None)
+            return Weights(key, name, policy["base"], sampling, None, chat, name)
+        below = policy["base"] if tuning == "lora" else None
+        return Weights(key, name, str(folder), sampling, below, chat, name)
 
     def _checkpoint(self, key: str, checkpoint: Checkpoint) -> Path:
         if self.path is None:

@@ -15,6 +15,7 @@ from ..experience import Sampling
 from ..models.laptop import resolve
 from ..policies import check_room
 from ..rollout.chat_codec import ChatCodec
+from ..rollout.chat_template import check_chat
 from ..rollout.remote import RemoteEngine
 from ..rollout.voice import Voice
 from ..team import build_engine, load_speaker
@@ -41,7 +42,9 @@ class Voices:
             model, tokenizer, context = load_speaker(part.key, part.base, part.below)
             engine = build_engine(self._engine, {part.policy: model}, tokenizer)
             self._open[part.base] = Voice(part.policy, engine, tokenizer, context, part.sampling)
-        voice = replace(self._open[part.base], sampling=sampled(part.sampling, temperature))
+        voice = replace(self._open[part.base], sampling=sampled(part.sampling, temperature), chat=part.chat)
+        if not isinstance(voice.tokenizer, ChatCodec):
+            check_chat(f"policies.{part.named}", voice.tokenizer, part.chat)
         check_room(f"policies.{part.policy}.sampling.eval", voice.sampling, part.base, voice.context)
         return PolicySpeaker(voice)
 
@@ -81,7 +84,8 @@ def identity(part: Part, temperature: Temperature, digests: Mapping[str, str]) -
     if isinstance(part, Remote):
         return {"remote": part.server.identity, "sampling": words}
     lies_on = {"below": digests[part.below]} if part.below else {}
-    return {"weights": digests[part.base], **lies_on, "sampling": words}
+    told = {"chat": dict(part.chat)} if part.chat else {}
+    return {"weights": digests[part.base], **lies_on, **told, "sampling": words}
 
 
 def digest(base: str) -> str:

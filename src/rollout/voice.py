@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
@@ -20,7 +21,8 @@ class PromptError(ValueError):
 class Voice:
     """A policy behind an engine, with a way of sampling.
 
-    ``context`` is the most tokens, prompt and completion, that the model takes.
+    ``context`` is the most tokens, prompt and completion, that the model takes.  ``chat`` is what the tokenizer's chat
+    template is given beside the messages.
     """
 
     policy: str
@@ -28,6 +30,7 @@ class Voice:
     tokenizer: PreTrainedTokenizerBase | ChatCodec
     context: int
     sampling: Sampling
+    chat: Mapping[str, Any] = field(default_factory=dict)
 
     def encode(self, agent: str, task_id: str, messages: Sequence[Message]) -> tuple[int, ...]:
         """The prompt's token ids.
@@ -35,7 +38,7 @@ class Voice:
         Raises :class:`PromptError`, naming agent, task and policy, where the context or the vocabulary is exceeded.
         """
         ids = self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages], add_generation_prompt=True, return_dict=False
+            [dict(message) for message in messages], add_generation_prompt=True, return_dict=False, **self.chat
         )
         if len(ids) + self.sampling.max_tokens > self.context:
             raise PromptError(

@@ -10,7 +10,7 @@ from troupe.evaluation import Echo, Silence
 from troupe.examination.examine import worlds
 from troupe.examination.lineup import Part, Run, Weights, line_up
 from troupe.examination.questions import Questions
-from troupe.examination.voices import digest
+from troupe.examination.voices import digest, identity
 
 PAIR = ("tool", "plan")
 SAMPLING = {"eval": {"temperature": 1.0, "max_tokens": 40}}
@@ -81,6 +81,18 @@ def test_questions_that_cannot_be_asked(wrong: dict[str, Any], said: str) -> Non
 def test_who_speaks_with_what(pair: Run, keys: dict[str, Any], expected: tuple[str, str]) -> None:
     parts = line_up(Questions(**GOOD | keys), pair, {}, PAIR)
     assert (behind(parts["tool"]), behind(parts["plan"])) == expected
+
+
+def test_what_a_policy_s_chat_template_is_given_goes_with_its_weights(pair: Run) -> None:
+    pair.config["policies"]["t"]["chat"] = {"enable_thinking": False}
+    for keys in ({}, {"checkpoint": "base"}, {"swap": True}):
+        parts = line_up(Questions(**GOOD | keys), pair, {}, PAIR)
+        first, other = parts.values() if "swap" not in keys else reversed(parts.values())
+        assert isinstance(first, Weights) and isinstance(other, Weights)
+        assert (first.chat, first.named, other.chat) == ({"enable_thinking": False}, "t", {})
+        digests = dict.fromkeys((first.base, other.base), "the same")
+        told = [identity(part, 0, digests) for part in (first, other)]
+        assert told[0] == told[1] | {"chat": {"enable_thinking": False}}
 
 
 def test_stand_ins(pair: Run) -> None:
