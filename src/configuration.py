@@ -7,14 +7,16 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import nullcontext
+from functools import cache, partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import accumulate
 from typing import Any, NoReturn
 
 from hydra import compose, initialize_config_module
-from hydra.errors import InstantiationException
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import InstantiationException, MissingConfigException
 from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import OmegaConf
@@ -34,9 +36,9 @@ READ = {
 """The keys that :func:`build` reads itself; others are arguments of what they configure, which refuses strangers."""
 
 TUNINGS = {
-    "full": ("base optimizer scheduler sampling", "tuning schedule algorithm"),
-    "lora": ("base optimizer scheduler sampling tuning lora", "schedule algorithm"),
-    "frozen": ("base sampling tuning", ""),
+    "full": ("base optimizer scheduler sampling", "tuning schedule algorithm chat"),
+    "lora": ("base optimizer scheduler sampling tuning lora", "schedule algorithm chat"),
+    "frozen": ("base sampling tuning", "chat"),
     "remote": ("remote sampling tuning", ""),
 }
 """What ``policies.NAME.tuning`` may be, with the keys of such a policy that must be there, and those that may be."""
@@ -97,9 +99,9 @@ def check_keys(config: dict[str, Any], unresolved: str | None) -> None:
     if unresolved is None:
         return
     texts = unresolved + "".join(file.read_text() for file in _yamls(files("troupe.configs")))
-    for key in config["scale"]:
-        if f"${{scale.{key}}}" not in texts:
-            raise ConfigError(f"scale.{key} is a key that nothing reads")
+    for leaf, _ in flat(config["scale"]):
+        if not any(f"${{scale.{key}}}" in texts for key in accumulate(leaf.split("."), "{}.{}".format)):
+            raise ConfigError(f"scale.{leaf} is a key that nothing reads")
 
 
 def _sections(config: dict[str, Any]) -> Iterator[tuple[str, Any, list[str]]]:
@@ -174,7 +176,8 @@ def _explain(key: str, error: BaseException) -> str:
         return f"{key}.{stranger[1]} is a key that nothing reads"
     if absent := re.search(r"missing \d+ required .* argument.*: '(\w+)'", text):
         return f"{key}.{absent[1]} is missing"
-    return text if re.match(rf"{re.escape(key)}\b", text) else f"{key}: {text}"
+    named = rf"{re.escape(key)}\b|env\.\w"  # the key itself, or one of the world's, which says more
+    return text if re.match(named, text) else f"{key}: {text}"
 
 
 def choices(group: str) -> list[str]:
@@ -227,6 +230,33 @@ def check_overridden(name: str, arguments: Sequence[str]) -> None:
                 f"{key} is a key that nothing reads{f'; did you mean {near[0]}?' if near else '.'} "
                 "docs/configuration.md lists all keys"
             )
+
+
+def check_scale(arguments: Sequence[str]) -> None:
+    """Refuse a scale that the chosen world, or its regime, does not have, with the list of those that it has.
+
+    Hydra alone judges several choices at once, and a user's own folders.  Raises :class:`ConfigError`.
+    """
+    words = [word for word in arguments if re.match(r"(experiment|env|regime|scale)=[^,]*$", word)]
+    if any(re.match(OWN_FOLDERS, argument) for argument in arguments) or _composes(*words):
+        return
+    rest, known = [word for word in words if not word.startswith("scale=")], choices("scale")
+    has = [scale for scale in known if _composes(*rest, f"scale={scale}")]
+    asked = next((word for word in words if word.startswith("scale=")), "scale=laptop")
+    if has:
+        raise ConfigError(f"{asked}: {' '.join(rest)} does not have this scale. Scales that it has: {', '.join(has)}")
+
+
+@cache
+def _composes(*words: str) -> bool:
+    """Whether every file is there that the choices ``words`` ask for."""
+    inside = GlobalHydra.instance().is_initialized()  # a command's own main, with the same configurations
+    with nullcontext() if inside else initialize_config_module("troupe.configs", version_base="1.3"):
+        try:
+            compose("train", overrides=list(words))
+        except MissingConfigException:
+            return False
+    return True
 
 
 def _empty(value: Any) -> bool:

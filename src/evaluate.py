@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from .assembly import set_threads
-from .configuration import ConfigError, call, check_choices, check_keys, check_overridden, fail
+from .configuration import ConfigError, call, check_choices, check_keys, check_overridden, check_scale, fail
 from .envs.base import WorldFailure
 from .examination.examine import Outcome, conditions, examine, identities
 from .examination.lineup import Run
@@ -92,7 +92,8 @@ def base(keys: dict[str, Any]) -> Run:
         if keys["overrides"]:
             raise ConfigError("overrides belong to exp=NAME; a run has its own configuration")
         return from_run("run", keys["run"])
-    check_choices([f"experiment={keys['exp']}"])
+    check_choices([f"experiment={keys['exp']}", *keys["overrides"]])
+    check_scale([f"experiment={keys['exp']}", *keys["overrides"]])
     words = [f"experiment={keys['exp']}", f"name={keys['exp']}", "run_dir=none", *keys["overrides"]]
     cfg = compose("train", overrides=words)
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]

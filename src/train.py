@@ -17,7 +17,7 @@ from rich.console import Console
 
 from .algorithms.base import CreditError
 from .assembly import assemble, parts_of, warn
-from .configuration import ConfigError, check_choices, check_overridden, fail
+from .configuration import ConfigError, check_choices, check_overridden, check_scale, fail
 from .dry_run import plan, tables
 from .envs.base import WorldFailure
 from .loop import TrainLoop
@@ -139,6 +139,7 @@ def main() -> None:
     """The console script."""
     try:
         check_choices(sys.argv[1:])
+        check_scale(sys.argv[1:])
         check_overridden("train", sys.argv[1:])
     except ConfigError as error:
         fail(error)

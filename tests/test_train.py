@@ -144,7 +144,15 @@ MISTAKES = {
         ["experiment=sokoban_sharde is unknown", "did you mean sokoban_shared?", *names("experiment")],
     ),
     "unknown experiment, nothing near": (["experiment=go"], ["experiment=go is unknown. Known: ", "sokoban_shared"]),
-    "unknown scale": (["scale=paper_8b"], ["scale=paper_8b", "laptop"]),
+    "unknown scale": (["scale=paper_70b"], ["scale=paper_70b is unknown", "laptop, paper_1_7b, paper_8b"]),
+    "scale that the world lacks": (
+        ["experiment=couplet_shared", "scale=paper_8b", "loop.boards=2"],
+        ["scale=paper_8b: experiment=couplet_shared does not have this scale. Scales that it has: laptop"],
+    ),
+    "chat of a template that reads nothing": (
+        ["+policies.plan.chat.enable_thinking=false"],
+        ["policies.plan.chat.enable_thinking: the chat template of policies.plan.base does not read it"],
+    ),
     "unknown key": (["loop.iteration=3"], ["loop.iteration"]),
     "added key": (["+loop.iteration=3"], ["loop.iteration"]),
     "added key at the top": (["+sed=3"], ["sed is a key that nothing reads", "did you mean seed?"]),

@@ -19,7 +19,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ..configuration import ConfigError, check_choices, check_keys, choices, nearest
+from ..configuration import ConfigError, check_choices, check_keys, check_scale, choices, nearest
 from ..reports.fingerprint import evaluation_keys, training_hash
 from ..reports.rows import Job
 from ..reports.runs import read_config
@@ -168,6 +168,7 @@ def _combinations(overrides: Overrides) -> list[tuple[str, list[str]]]:
 def _job(setting: str, variant: str, overrides: list[str]) -> Job:
     try:
         check_choices(overrides)
+        check_scale(overrides)
         cfg = compose("train", overrides=overrides, return_hydra_config=True)
         HydraConfig.instance().set_config(cfg)
         with open_dict(cfg):

@@ -1,0 +1,271 @@
+"""The papers' scales: what composes, what is refused, and every world end to end with a tiny model in Qwen3's place."""
+
+import asyncio
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hydra import compose, initialize_config_module
+from hydra.errors import MissingConfigException
+from omegaconf import DictConfig, OmegaConf
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from tokenizers.trainers import BpeTrainer
+from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+
+from troupe import train
+from troupe.configuration import ConfigError, check_keys, check_scale, choices
+
+ROOT = Path(__file__).parents[1]
+Composed = Callable[..., DictConfig]
+EXPERIMENTS = choices("experiment")
+SCALES = choices("scale")
+MODELS = {"paper_1_7b": "Qwen/Qwen3-1.7B", "paper_8b": "Qwen/Qwen3-8B"}
+THOUGHT = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+
+
+# ---- a tiny Qwen3 with random weights, and a chat template that reads enable_thinking -------------------------------
+
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+
+
+def byte_level(texts: list[str]) -> PreTrainedTokenizerFast:
+    """Byte-level: it writes everything, and what occurs in ``texts`` in fewer tokens."""
+    found = Tokenizer(BPE())
+    found.pre_tokenizer, found.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = BpeTrainer(vocab_size=1024, special_tokens=SPECIALS, initial_alphabet=alphabet, show_progress=False)
+    found.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=found,
+        pad_token=SPECIALS[0],
+        eos_token=SPECIALS[2],
+        chat_template=TEMPLATE,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def write_tiny(folder: Path) -> str:
+    """The model and its tokenizer, in ``folder``; its path."""
+    words = byte_level([file.read_text() for file in sorted((ROOT / "src/envs").rglob("*.py"))])
+    torch.manual_seed(0)
+    model = Qwen3ForCausalLM(
+        Qwen3Config(
+            vocab_size=len(words),
+            hidden_size=64,
+            intermediate_size=128,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=16,
+            max_position_embeddings=8192,
+            tie_word_embeddings=True,
+            pad_token_id=words.pad_token_id,
+            eos_token_id=words.eos_token_id,
+            bos_token_id=None,
+        )
+    )
+    model.save_pretrained(folder)
+    words.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of the tiny model."""
+    return write_tiny(tmp_path_factory.mktemp("tiny"))
+
+
+# ---- what composes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scale: str) -> None:
+    words = [f"experiment={experiment}", f"scale={scale}"]
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        try:
+            cfg = compose("train", overrides=[*words, "name=test", "run_dir=nowhere"])
+        except MissingConfigException:
+            with pytest.raises(ConfigError) as refused:
+                check_scale(words)
+            assert str(refused.value) == (
+                f"scale={scale}: experiment={experiment} does not have this scale. Scales that it has: laptop"
+            )
+            assert experiment.startswith("couplet")
+            return
+        config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+        check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
+    bases = {policy["base"] for policy in config["policies"].values()}
+    if scale == "laptop":
+        assert config["engine"]["_target_"].endswith("TorchEngine") and bases < {None, *laptops()}
+        return
+    assert bases == {MODELS[scale]} and config["engine"]["_target_"].endswith("VllmEngine")
+    assert config["engine"]["dtype"] == "bfloat16" and not config["engine"]["lockstep"]
+    assert all(policy["chat"] == {"enable_thinking": False} for policy in config["policies"].values())
+    assert config["algorithm"]["credit"]["std_floor"] == 1e-6
+    assert (config["loop"]["boards"], config["algorithm"]["update"]["mini_batches"]) == (32, 2)
+    assert config["env"].get("horizon", 4) == 4 and config["env"].get("local_share") != 0.2
+
+
+def laptops() -> list[str | None]:
+    return [name for name in choices("policy") if name.startswith("laptop")]
+
+
+def test_what_the_command_line_says_wins(composed: Composed) -> None:
+    cfg = composed("experiment=sokoban_lora", "scale=paper_8b", "engine=torch", "loop.boards=7", "env.tool_view=map")
+    assert "dtype" not in cfg.engine and cfg.loop.boards == 7
+    assert (cfg.env.tool_view, cfg.env.planner_view, cfg.env.tool_message) == ("map", "full", "program")
+    assert composed("engine=vllm").engine.dtype == "float32"  # laptop
+    other = composed("experiment=code_shared", "scale=paper_1_7b", "env=code_contests")
+    assert other.env.data.train.path == "deepmind/code_contests"
+
+
+def test_a_stray_key_of_a_scale_is_refused(composed: Composed) -> None:
+    cfg = composed("scale=paper_8b", "+scale.vllm.block=3")
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
+    with pytest.raises(ConfigError, match=r"scale\.vllm\.block is a key that nothing reads"):
+        check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ["experiment=sokoban_shared", "scale=paper_8b"],
+            ("8,190,735,360", "Qwen/Qwen3-8B", "at most 1,024 completions"),
+        ),
+        (["experiment=math_lora", "scale=paper_1_7b"], ("1,755,440,128", "34,865,152", "2 optimizer steps")),
+        (["experiment=code_single", "scale=paper_1_7b"], ("1,720,574,976", "at most 512 completions")),
+    ],
+)
+def test_a_dry_run_needs_neither_model_nor_data(
+    composed: Composed, capsys: pytest.CaptureFixture[str], words: list[str], told: tuple[str, ...]
+) -> None:
+    # Adapters: 28 layers of 16 * (2 * 4096 + 2 * 3072 + 3 * 8192), for two policies.
+    train.show_plan(composed(*words))
+    printed = capsys.readouterr().out
+    assert all(part in printed for part in told), printed
+
+
+# ---- what runs ------------------------------------------------------------------------------------------------------
+
+APPS = {
+    "problem_id": 1,
+    "solutions": json.dumps(["print(int(input()) * 2)"]),
+    "input_output": json.dumps({"inputs": ["1\n", "4\n"], "outputs": ["2\n", "8\n"]}),
+    "difficulty": "introductory",
+    "url": "",
+    "starter_code": "",
+}
+
+
+def rows(path: Path, count: int, row: Callable[[int], dict[str, Any]]) -> str:
+    path.write_text("".join(json.dumps(row(number)) + "\n" for number in range(count)))
+    return str(path)
+
+
+def data_of(world: str, folder: Path) -> list[str]:
+    """Overrides that put small files in the data sets' place."""
+    if world == "code":
+        files = [
+            rows(folder / f"{split}.jsonl", 40, lambda n, split=split: APPS | {"question": f"Double it. {split} {n}."})
+            for split in ("train", "test")
+        ]
+        return [f"env.data.train.path={files[0]}", f"env.data.test.path={files[1]}", "env.sandbox.workers=1"]
+    if world == "math":
+        train_file = rows(folder / "a.jsonl", 60, lambda n: {"problem": f"What is {n} + {n}?", "answer": str(2 * n)})
+        test_file = rows(folder / "b.jsonl", 4, lambda n: {"problem": f"What is {n} - 9?", "answer": str(n - 9)})
+        sources = {"train": ("Polaris", train_file), "test": ("Aime24", test_file)}
+        found = [f"env.{split}=[{{_target_: troupe.envs.math.{k}, path: {f}}}]" for split, (k, f) in sources.items()]
+        return [*found, "env.validation_share=0.2", "env.sandbox.workers=1"]
+    return ["scale.sandbox.workers=1"]
+
+
+SIZES = [
+    *("loop.iterations=1", "loop.boards=2", "loop.validation_tasks=1", "loop.test_tasks=1", "loop.eval_every=5"),
+    *("algorithm.sampler.k=2", "env.horizon=1", "threads=1", "engine=torch"),
+]
+
+
+def played(composed: Composed, tiny: str, folder: Path, experiment: str, *words: str) -> tuple[Any, dict[str, Any]]:
+    """The loop of one iteration of ``experiment`` at the papers' scale, and its only row of metrics."""
+    given = [f"experiment={experiment}", "scale=paper_1_7b", *SIZES, f"run_dir={folder / 'run'}"]
+    given += data_of(experiment.rpartition("_")[0], folder)
+    for name in composed(*given[:2]).policies:
+        given += [f"policies.{name}.base={tiny}"]
+        given += [f"policies.{name}.sampling.{way}.max_tokens=6" for way in ("train", "eval")]
+    loop = train.build(composed(*given, *words))
+    summary = asyncio.run(loop.run())
+    assert summary["status"] == "finished" and 0 <= summary["eval/success"] <= 1
+    (line,) = (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    return loop, json.loads(line)
+
+
+def check(loop: Any, row: dict[str, Any]) -> None:
+    assert all(math.isfinite(value) for value in row.values() if isinstance(value, float))
+    for name, pool in loop.team.pools.items():
+        agents = [agent for agent, policy in loop.router.team.items() if policy == name]
+        assert pool.version == 1 and row[f"train/{name}/samples"] == 2 * 2 * len(agents)
+        assert row[f"train/{name}/learning_rate"] > 0
+    for voices in (loop.team.training, loop.team.evaluation):
+        for agent, voice in voices.items():
+            prompt = voice.tokenizer.decode(voice.encode(agent, "t", [{"role": "user", "content": "Hello."}]))
+            assert prompt == f"<|im_start|>user\nHello.<|im_end|>\n{THOUGHT}"
+
+
+def test_a_world_at_the_papers_scale(composed: Composed, tiny: str, tmp_path: Path) -> None:
+    """An entropy bonus, so that a model that earns nothing takes its steps all the same."""
+    loop, row = played(composed, tiny, tmp_path, "plan_path_specialized", "algorithm.objective.entropy=0.01")
+    check(loop, row)
+    for name in loop.team.pools:
+        assert row[f"train/{name}/optimizer_steps"] == 2 and row[f"train/{name}/grad_norm"] > 0
+        assert row[f"train/{name}/learning_rate"] == pytest.approx(5e-7)  # the first of ten iterations of warmup
+    env = loop.world.fork()
+    env.reset(loop.world.tasks("test", 1, 0)[0])
+    system = env.observe("tool")[0]["content"]
+    assert "Python" in system and "Moves:" in system
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "experiment", [name for name in EXPERIMENTS if name.partition("_")[0] in ("sokoban", "code", "math")]
+)
+def test_every_world_and_tuning_at_the_papers_scale(
+    composed: Composed, tiny: str, tmp_path: Path, experiment: str
+) -> None:
+    check(*played(composed, tiny, tmp_path, experiment))
+
+
+# ---- chat templates -------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "an argument that it does not read": (
+        {"enable_thinking": False, "enable_thinkng": False},
+        r"policies\.plan\.chat\.enable_thinkng: the chat template of policies\.plan\.base does not read it; it reads "
+        r"enable_thinking",
+    ),
+    "what Troupe decides": ({"add_generation_prompt": False}, r"policies\.plan\.chat\.add_generation_prompt"),
+    "the messages": ({"messages": []}, r"policies\.plan\.chat\.messages"),
+    "no keys": ("hot", r"policies\.plan\.chat must hold keys, got 'hot'"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_a_chat_template_does_not_read(composed: Composed, tiny: str, tmp_path: Path, mistake: str) -> None:
+    chat, message = MISTAKES[mistake]
+    cfg = composed("scale=paper_1_7b", "engine=torch", *(f"policies.{name}.base={tiny}" for name in ("tool", "plan")))
+    OmegaConf.update(cfg, "policies.plan.chat", chat, merge=False)
+    OmegaConf.update(cfg, "run_dir", str(tmp_path / "run"))
+    with pytest.raises(ValueError, match=message):
+        train.build(cfg)
+    assert not (tmp_path / "run").exists()
