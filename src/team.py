@@ -154,7 +154,9 @@ def _loaded(specs: Sequence[PolicySpec]) -> tuple[PreTrainedModel, PreTrainedTok
 
 def _recompute(model: PreTrainedModel, strategy: StrategySettings) -> None:
     if strategy.gradient_checkpointing:
-        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+        named = "activation_checkpointing_enable"  # vLLM's transformers, 5.19, has the older one
+        enable = getattr(model, named if hasattr(model, named) else "gradient_checkpointing_enable")
+        enable({"use_reentrant": False})
 
 
 def build_engine(
