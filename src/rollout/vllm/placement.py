@@ -1,0 +1,70 @@
+"""Where an engine's process computes, and by which way all weights of a model reach it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+Transfer = Literal["shared_memory", "ipc", "nccl"]
+TRANSFERS = ("auto", "shared_memory", "ipc", "nccl")
+
+
+@dataclass(frozen=True)
+class Placement:
+    """``gpu`` is the one that the process sees, as the learner's process counts them; None: the CPU."""
+
+    gpu: int | None
+    transfer: Transfer
+
+
+def place(device: str, transfer: str, *, learner: torch.device, gpus: int) -> Placement:
+    """What ``engine.device`` and ``engine.transfer`` mean for a learner whose weights lie on ``learner``.
+
+    ``gpus``: how many there are for a vLLM that computes on them, 0 for one that computes on a CPU.  ``auto`` is the
+    learner's GPU, and between two GPU memories ``ipc`` or ``nccl``, else shared memory.  Raises ``ValueError`` naming
+    the key.
+    """
+    if not gpus:
+        if device != "auto":
+            raise ValueError(f"engine.device={device}: this vLLM computes on a CPU; give auto")
+        if transfer not in ("auto", "shared_memory"):
+            raise ValueError(
+                f"engine.transfer={transfer} goes from one GPU memory to another, and this vLLM computes on a CPU; "
+                "give auto or shared_memory"
+            )
+        return Placement(None, "shared_memory")
+    gpu = _index(device, learner)
+    if gpu >= gpus:
+        raise ValueError(f"engine.device={device}: there is no such GPU, only {gpus}, counted from 0")
+    return Placement(gpu, _way(transfer, gpu, learner))
+
+
+def check(device: str, transfer: str) -> None:
+    """Raise ``ValueError``, naming the key, for values that no machine knows."""
+    if device != "auto" and not re.fullmatch(r"cuda:\d+", device):
+        raise ValueError(f"engine.device must be auto or a GPU such as cuda:1, got {device!r}")
+    if transfer not in TRANSFERS:
+        raise ValueError(f"engine.transfer must be one of {', '.join(TRANSFERS)}, got {transfer!r}")
+
+
+def _index(device: str, learner: torch.device) -> int:
+    if device == "auto":
+        return (learner.index or 0) if learner.type == "cuda" else 0
+    return int(device.partition(":")[2])
+
+
+def _way(transfer: str, gpu: int, learner: torch.device) -> Transfer:
+    there = learner.type == "cuda" and (learner.index or 0) == gpu
+    where = f"the learner's weights are on {learner}, the engine is on cuda:{gpu}"
+    if transfer == "ipc" and not there:
+        raise ValueError(f"engine.transfer=ipc needs both on one GPU, but {where}; give auto")
+    if transfer == "nccl" and (there or learner.type != "cuda"):
+        raise ValueError(f"engine.transfer=nccl needs two GPUs, but {where}; give auto")
+    if transfer == "ipc" or (transfer == "auto" and there):
+        return "ipc"
+    if transfer == "nccl" or (transfer == "auto" and learner.type == "cuda"):
+        return "nccl"
+    return "shared_memory"
