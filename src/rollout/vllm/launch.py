@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..base import EngineError
 from ..support import UnsupportedModelError
 from . import placement
-from .placement import Placement, place
+from .placement import Placement, check_adapters, place
 from .senders import BACKENDS
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -122,12 +123,22 @@ def folder() -> tempfile.TemporaryDirectory[str]:
     )
 
 
-def placed(settings: VllmSettings, learner: torch.device) -> Placement:
-    """Where vLLM, as it is installed, runs for a learner whose weights lie on ``learner``.  See :func:`.place`."""
-    from vllm.platforms import current_platform
+def placed(settings: VllmSettings, learner: torch.device, room: LoraRoom | None) -> Placement:
+    """Where vLLM, as it is installed, runs for a learner whose weights lie on ``learner``.
 
-    gpus = torch.cuda.device_count() if current_platform.is_cuda() else 0
-    return place(settings.device, settings.transfer, learner=learner, gpus=gpus)
+    Raises ``ValueError`` naming the key; see :mod:`.placement`.
+    """
+    with environment(settings):
+        from vllm.platforms import current_platform
+
+        from .compat import NEW
+
+        gpus = torch.cuda.device_count() if current_platform.is_cuda() else 0
+    alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+    where = place(settings.device, settings.transfer, learner=learner, gpus=gpus, alone=alone)
+    if where.gpu is not None and room is not None:
+        check_adapters(settings.dtype, settings.sleep, anew=NEW)
+    return where
 
 
 def start(
@@ -146,12 +157,15 @@ def start(
     Raises :class:`.support.UnsupportedModelError`, naming the policy, for a model that vLLM refuses, and
     :class:`..base.EngineError` where its process does not start.
     """
+    # Before the environment is the process's: torch counts GPUs once, by what it sees then.
+    memory = _memory(settings, where, sum(weights[name].numel() for name in weights))
     with environment(settings, where):
         from vllm.config import WeightTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.platforms import current_platform
         from vllm.v1.engine.async_llm import AsyncLLM
 
+        from .compat import EXECUTOR
         from .transfer import register
 
         _check_heads(policy, model.config)
@@ -171,11 +185,11 @@ def start(
             generation_config="vllm",
             weight_transfer_config=WeightTransferConfig(backend=BACKENDS[where.transfer]),
             worker_extension_cls="troupe.rollout.vllm.worker.WorkerExtension",
-            distributed_executor_backend="uni",
+            distributed_executor_backend=EXECUTOR,
             use_tqdm_on_load=False,
             disable_log_stats=True,
             scheduler_cls=SCHEDULER if current_platform.is_cpu() else None,
-            **_memory(settings, where, sum(weights[name].numel() for name in weights)),
+            **memory,
             **_adapters(room),
         )
         try:

@@ -20,12 +20,12 @@ class Placement:
     transfer: Transfer
 
 
-def place(device: str, transfer: str, *, learner: torch.device, gpus: int) -> Placement:
+def place(device: str, transfer: str, *, learner: torch.device, gpus: int, alone: bool = True) -> Placement:
     """What ``engine.device`` and ``engine.transfer`` mean for a learner whose weights lie on ``learner``.
 
-    ``gpus``: how many there are for a vLLM that computes on them, 0 for one that computes on a CPU.  ``auto`` is the
-    learner's GPU, and between two GPU memories ``ipc`` or ``nccl``, else shared memory.  Raises ``ValueError`` naming
-    the key.
+    ``gpus``: how many there are for a vLLM that computes on them, 0 for one that computes on a CPU.  ``alone``: whether
+    the learner is one process.  ``auto`` is the learner's GPU, and between two GPU memories ``ipc`` or ``nccl``, else
+    shared memory.  Raises ``ValueError`` naming the key.
     """
     if not gpus:
         if device != "auto":
@@ -39,7 +39,26 @@ def place(device: str, transfer: str, *, learner: torch.device, gpus: int) -> Pl
     gpu = _index(device, learner)
     if gpu >= gpus:
         raise ValueError(f"engine.device={device}: there is no such GPU, only {gpus}, counted from 0")
-    return Placement(gpu, _way(transfer, gpu, learner))
+    if transfer == "ipc" and not alone:  # vLLM's helper has all of a learner's processes send at once
+        raise ValueError("engine.transfer=ipc needs a learner of one process; give auto")
+    return Placement(gpu, _way(transfer, gpu, learner, alone))
+
+
+def check_adapters(dtype: str, sleep: int, *, anew: bool) -> None:
+    """Raise ``ValueError``, naming the key, for what vLLM cannot do with adapters on a GPU.
+
+    ``anew``: whether it can load a model again to which adapters are added, as 0.32.0 can.
+    """
+    if dtype == "float32":
+        raise ValueError(
+            "engine.dtype=float32: on a GPU, vLLM adds adapters in bfloat16 or float16; give one of them, or "
+            "engine.lora=merged"
+        )
+    if sleep == 2 and not anew:
+        raise ValueError(
+            "engine.sleep=2: this vLLM cannot load a model again that adapters are added to; give engine.sleep=1, or "
+            "engine.lora=merged"
+        )
 
 
 def check(device: str, transfer: str) -> None:
@@ -56,15 +75,15 @@ def _index(device: str, learner: torch.device) -> int:
     return int(device.partition(":")[2])
 
 
-def _way(transfer: str, gpu: int, learner: torch.device) -> Transfer:
+def _way(transfer: str, gpu: int, learner: torch.device, alone: bool) -> Transfer:
     there = learner.type == "cuda" and (learner.index or 0) == gpu
     where = f"the learner's weights are on {learner}, the engine is on cuda:{gpu}"
     if transfer == "ipc" and not there:
         raise ValueError(f"engine.transfer=ipc needs both on one GPU, but {where}; give auto")
     if transfer == "nccl" and (there or learner.type != "cuda"):
         raise ValueError(f"engine.transfer=nccl needs two GPUs, but {where}; give auto")
-    if transfer == "ipc" or (transfer == "auto" and there):
+    if transfer == "ipc" or (transfer == "auto" and there and alone):
         return "ipc"
-    if transfer == "nccl" or (transfer == "auto" and learner.type == "cuda"):
+    if transfer == "nccl" or (transfer == "auto" and learner.type == "cuda" and not there):
         return "nccl"
     return "shared_memory"

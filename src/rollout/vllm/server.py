@@ -61,7 +61,7 @@ class Server:
         self._heard = time.monotonic()
         path = Path(self._folder.name)
         try:
-            where = placed(settings, believed.device)
+            where = placed(settings, believed.device, believed.room)
             given = believed.label, believed.model, believed.weights, tokenizer, settings, where, believed.room
             self._llm = start(*given, path)
         except BaseException:

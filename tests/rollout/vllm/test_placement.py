@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from troupe.rollout.vllm.placement import Placement, place
+from troupe.rollout.vllm.placement import Placement, check_adapters, place
 
 CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("cuda:1")
 
@@ -47,3 +47,19 @@ def test_what_cannot_be_is_refused_by_key(
 ) -> None:
     with pytest.raises(ValueError, match=told):
         place(device, transfer, learner=learner, gpus=gpus)
+
+
+def test_several_learner_processes_do_not_send_by_ipc() -> None:
+    assert place("auto", "auto", learner=FIRST, gpus=2, alone=False) == Placement(0, "shared_memory")
+    assert place("cuda:1", "auto", learner=FIRST, gpus=2, alone=False) == Placement(1, "nccl")
+    with pytest.raises(ValueError, match=r"engine\.transfer=ipc needs a learner of one process"):
+        place("auto", "ipc", learner=FIRST, gpus=2, alone=False)
+
+
+def test_what_vllm_cannot_do_with_adapters_is_refused_by_key() -> None:
+    check_adapters("bfloat16", 2, anew=True)
+    check_adapters("float16", 1, anew=False)
+    with pytest.raises(ValueError, match=r"engine\.dtype=float32: on a GPU, vLLM adds adapters in bfloat16 or float16"):
+        check_adapters("float32", 0, anew=True)
+    with pytest.raises(ValueError, match=r"engine\.sleep=2: this vLLM cannot load a model again"):
+        check_adapters("bfloat16", 2, anew=False)
