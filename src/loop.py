@@ -148,7 +148,7 @@ class TrainLoop:
                 self._leave(summary)
             finally:
                 self.loggers.close()
-                for engine in set(self.team.engines.values()):
+                for engine in self._engines():
                     await engine.close()
                 await self.world.close()
         return summary
@@ -183,6 +183,8 @@ class TrainLoop:
         played = kept(episodes)
         self.credit(played)
         batches = self.router.route(played, self.credit.key)
+        for engine in self._engines():
+            await engine.sleep()
         stats = await self._update(batches)
         t2 = time.perf_counter()
         measured = await self._load()
@@ -244,13 +246,18 @@ class TrainLoop:
             stats = await asyncio.gather(*updates)
         return {name: values for found in stats for name, values in found.items()}
 
+    def _engines(self) -> list[Engine]:
+        """Each once."""
+        return list(dict.fromkeys(self.team.engines.values()))
+
     async def _load(self) -> dict[str, float]:
-        """The weights of every policy that learns into its engine; returns what engines measured of it: each metric at
-        its largest, counts (whole numbers) summed.
+        """The weights of every policy that learns into its engine, and whatever sleeps awake; returns what engines
+        measured of it: each metric at its largest, counts (whole numbers) summed.
         """
         measured: dict[str, float] = {}
-        for name, pool in self.team.pools.items():
-            found = await self.team.engines[name].load(name, await pool.weights(), pool.version)
+        pools, engines = self.team.pools.items(), self.team.engines
+        loads = [await engines[name].load(name, await pool.weights(), pool.version) for name, pool in pools]
+        for found in (*loads, *[await engine.wake() for engine in self._engines()]):
             for key, value in found.items():
                 before = measured.get(key)
                 both = value if before is None else (before + value if isinstance(value, int) else max(before, value))

@@ -19,6 +19,7 @@ from troupe.loop import LoopSettings, TrainLoop
 from troupe.models.laptop import load_model
 from troupe.models.pool import LocalPool, NonFiniteError
 from troupe.reports.loggers import scalars
+from troupe.rollout.torch_engine import TorchEngine
 from troupe.rollout.tree import TreeSampler
 from troupe.rollout.voice import Voice
 
@@ -281,6 +282,39 @@ def test_the_best_weights_on_validation_are_scored_too(build: Build, monkeypatch
 
 
 # ---- when it does not end by itself ---------------------------------------------------------------------------------
+
+
+def test_engines_sleep_while_policies_learn_and_wake_with_the_new_weights(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = build("loop.eval_every=50")
+    names = {id(engine): name for name, engine in loop.team.engines.items()}
+    noted: list[str] = []
+
+    def noting(of: type, name: str) -> None:
+        method = getattr(of, name)
+
+        async def call(self: Any, *given: Any) -> Any:
+            noted.append(f"{name} {names.get(id(self)) or self.name}")
+            found = await method(self, *given)
+            return found | {"canary_nats": 0.1 * len(noted)} if name == "wake" else found
+
+        monkeypatch.setattr(of, name, call)
+
+    for name in ("sleep", "load", "wake", "generate"):
+        noting(TorchEngine, name)
+    noting(LocalPool, "update")
+    train.train(loop)
+    played = [what for what in noted if not what.startswith("generate")]
+    loads = ["load tool", "load plan", "wake tool", "wake plan"]
+    update = ["sleep tool", "sleep plan", "update tool", "update plan", *loads]
+    assert played == [*loads, *update, *update]
+    asleep = False
+    for what in noted:
+        asleep = what.startswith("sleep") or (asleep and what != "wake tool")
+        assert not (asleep and what.startswith("generate"))
+    measured = [row["rollout/canary_nats"] for row in rows(loop)]
+    assert len(measured) == 2 and 0 < measured[0] < measured[1]  # what waking measured, its largest
 
 
 def test_an_interrupt_leaves_a_usable_run(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

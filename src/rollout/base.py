@@ -93,11 +93,11 @@ class Engine(Protocol):
         ...
 
     async def sleep(self) -> None:
-        """Release what can be released while the learner runs."""
+        """Release what can be released while the learner runs.  :meth:`load` may be called meanwhile, generate not."""
         ...
 
-    async def wake(self) -> None:
-        """Undo :meth:`sleep`."""
+    async def wake(self) -> Mapping[str, float]:
+        """Undo :meth:`sleep`.  Returns what was measured of it, as :meth:`load` does."""
         ...
 
     async def close(self) -> None:

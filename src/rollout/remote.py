@@ -87,8 +87,9 @@ class RemoteEngine:
     async def sleep(self) -> None:
         """Its memory is elsewhere."""
 
-    async def wake(self) -> None:
+    async def wake(self) -> Mapping[str, float]:
         """See :meth:`sleep`."""
+        return {}
 
     async def close(self) -> None:
         """Waiting callers get :class:`.base.EngineClosedError`.  May be called twice."""

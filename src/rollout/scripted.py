@@ -72,8 +72,8 @@ class ScriptedEngine:
     async def sleep(self) -> None:
         pass
 
-    async def wake(self) -> None:
-        pass
+    async def wake(self) -> Mapping[str, float]:
+        return {}
 
     async def close(self) -> None:
         pass

@@ -125,9 +125,10 @@ class TorchEngine:
             if torch.cuda.is_available():
                 torch.cuda.empty_cache()
 
-    async def wake(self) -> None:
+    async def wake(self) -> Mapping[str, float]:
         self._check_open("wake")
         self._asleep = False
+        return {}
 
     async def close(self) -> None:
         """Waiting callers get :class:`EngineClosedError`.  May be called twice."""

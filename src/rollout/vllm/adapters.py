@@ -45,6 +45,14 @@ def install(manager: Any, slot: int, rank: int, given: bytes) -> None:
             wrapper.add_lora_linear = MethodType(add_by_adapter, wrapper)
 
 
+def clear(manager: Any) -> None:
+    """Make every slot of vLLM's adapter ``manager`` empty, whatever its buffers hold."""
+    manager.remove_all_adapters()
+    for module in manager.modules.values():
+        for index in range(manager.lora_slots):
+            module.reset_lora(index)
+
+
 @torch.no_grad()
 def add_by_adapter(
     wrapper: Any,

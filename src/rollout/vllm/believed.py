@@ -79,6 +79,11 @@ class Believed:
         self._believe_base()
 
     @property
+    def device(self) -> torch.device:
+        """Where the learner's weights lie."""
+        return next(iter(self._base.values())).device
+
+    @property
     def weights(self) -> Mapping[str, Tensor]:
         """Those of the model, by all their names."""
         return Merged(self._base, *self._adapters.values()) if self.merged else self._base
@@ -127,6 +132,11 @@ class Believed:
         """Nothing is proven any more: the process is another."""
         for belief in self.policies.values():
             belief.apart, belief.given = math.inf, False
+
+    def doubt_speech(self) -> None:
+        """Weights may be where they were; what the process says with them is to be heard again."""
+        for belief in self.policies.values():
+            belief.apart = math.inf
 
     def doubt_bare(self) -> None:
         """What speaks without an adapter is not proven any more: those of others have changed."""

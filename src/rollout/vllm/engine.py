@@ -53,7 +53,8 @@ class VllmEngine:
     """One model in a process of vLLM's, with continuous batching over all episodes and a cache of prompts' prefixes.
 
     ``models`` are one model, or adapters on one, which the engine takes apart; :class:`.launch.VllmSettings` tells of
-    the keys from ``dtype`` to ``restarts``.  ``lora=merged`` merges a single policy's adapter into the model.
+    the keys from ``dtype`` to ``restarts`` and from ``device`` to ``eager``.  ``lora=merged`` merges a single policy's
+    adapter into the model.
 
     After the start and after every :meth:`load` the digest of each tensor that the engine computes with is compared
     with the learner's, and the log-probabilities of a canary (:mod:`.canary`) may differ by at most ``canary_nats``;
@@ -82,9 +83,14 @@ class VllmEngine:
         canary_nats: float = 0.01,
         lora: LoraWay = "adapter",
         lockstep: bool = True,
+        device: str = "auto",
+        transfer: str = "auto",
+        sleep: int = 0,
+        eager: bool = True,
     ) -> None:
         check_version()
-        settings = VllmSettings(dtype, kv_cache_gib, block_size, max_batch_rows, threads, stall_s, restarts)
+        room = dtype, kv_cache_gib, block_size, max_batch_rows, threads
+        settings = VllmSettings(*room, stall_s, restarts, device, transfer, sleep, eager)
         if canary_nats <= 0:
             raise ValueError(f"engine.canary_nats must be above 0, got {canary_nats}")
         if lora not in ("adapter", "merged"):
@@ -136,7 +142,8 @@ class VllmEngine:
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Replace the weights once no completion is under way, and prove it; requests wait meanwhile.
 
-        Returns ``canary_nats`` and, since the last call, how often the process was replaced (``engine_restarts``).
+        Returns ``canary_nats`` (while asleep it is :meth:`wake` that measures it) and, since the last call, how often
+        the process was replaced (``engine_restarts``).
         Raises ``ValueError`` for an unknown policy, weights that do not fit and those of a model that others share
         (nothing is changed then), :class:`.digest.WeightsMismatchError` where the engine has others afterwards,
         :class:`..base.EngineError` once ``restarts`` are used up.
@@ -147,20 +154,29 @@ class VllmEngine:
             if self._serving:
                 await asyncio.wait(self._serving)
             self.believed.take(policy, weights, version)
-            return {"canary_nats": await self.lives.renew(policy), "engine_restarts": self.lives.take_restarts()}
+            return {**await self.lives.renew(policy), "engine_restarts": self.lives.take_restarts()}
 
     async def sleep(self) -> None:
-        """Finish what is under way; ``generate`` raises until :meth:`wake`.  vLLM's own sleep, which lends a GPU's
-        memory to the learner, has nothing to lend on a CPU.
+        """Finish what is under way, and lend the GPU's memory where ``sleep`` is above 0; ``generate`` raises until
+        :meth:`wake`.  On a CPU there is nothing to lend.
+
+        :meth:`load` takes the weights' memory back and :meth:`wake` the cache's, so that a transfer does not need room
+        beside the cache.
         """
         self._check_open("sleep")
         self._asleep = True
         if self._outstanding:
             await asyncio.wait([waiting.future for waiting in self._outstanding])
+        async with self._gate:
+            await self.lives.sleep()
 
-    async def wake(self) -> None:
+    async def wake(self) -> Mapping[str, float]:
+        """Undo :meth:`sleep`; what was lent is proven anew, as in :meth:`load`.  Returns ``canary_nats`` of it."""
         self._check_open("wake")
+        async with self._gate:
+            measured = await self.lives.wake()
         self._asleep = False
+        return measured
 
     async def close(self) -> None:
         """End vLLM's process.  Waiting callers get :class:`EngineClosedError`.  May be called twice."""

@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..base import EngineError
 from ..support import UnsupportedModelError
+from . import placement
+from .placement import Placement, check_adapters, place
+from .senders import BACKENDS
 
 SHARED_MEMORY = Path("/dev/shm")
 SCHEDULER = "troupe.rollout.vllm.scheduler.WholeScheduler"
@@ -31,6 +35,10 @@ class VllmSettings:
     unit of the cache and of what prompts can share.  ``max_batch_rows`` completions decode together.  ``threads`` of
     the engine's process, on a CPU.  A process that ends, or that owes an answer and shows no progress for ``stall_s``
     seconds, is started anew, up to ``restarts`` times a run.
+
+    On a GPU: ``device`` and ``transfer`` (see :func:`.placement.place`); ``sleep`` is vLLM's level while the learner
+    updates (0: not; 1: weights wait in the host's memory; 2: they are discarded, and all are sent anew); ``eager``
+    leaves out compilation and CUDA graphs.  On a CPU the last two change nothing.
     """
 
     dtype: str
@@ -40,6 +48,10 @@ class VllmSettings:
     threads: int
     stall_s: float
     restarts: int
+    device: str = "auto"
+    transfer: str = "auto"
+    sleep: int = 0
+    eager: bool = True
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -53,6 +65,9 @@ class VllmSettings:
             raise ValueError(f"engine.stall_s must be above 0, got {self.stall_s}")
         if self.restarts < 0:
             raise ValueError(f"engine.restarts must be >= 0, got {self.restarts}")
+        if self.sleep not in (0, 1, 2):
+            raise ValueError(f"engine.sleep must be 0, 1 or 2, got {self.sleep!r}")
+        placement.check(self.device, self.transfer)
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -108,12 +123,31 @@ def folder() -> tempfile.TemporaryDirectory[str]:
     )
 
 
+def placed(settings: VllmSettings, learner: torch.device, room: LoraRoom | None) -> Placement:
+    """Where vLLM, as it is installed, runs for a learner whose weights lie on ``learner``.
+
+    Raises ``ValueError`` naming the key; see :mod:`.placement`.
+    """
+    with environment(settings):
+        from vllm.platforms import current_platform
+
+        from .compat import NEW
+
+        gpus = torch.cuda.device_count() if current_platform.is_cuda() else 0
+    alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
+    where = place(settings.device, settings.transfer, learner=learner, gpus=gpus, alone=alone)
+    if where.gpu is not None and room is not None:
+        check_adapters(settings.dtype, settings.sleep, anew=NEW)
+    return where
+
+
 def start(
     policy: str,
     model: PreTrainedModel,
     weights: Mapping[str, Tensor],
     tokenizer: PreTrainedTokenizerBase,
     settings: VllmSettings,
+    where: Placement,
     room: LoraRoom | None,
     path: Path,
 ) -> Any:
@@ -123,13 +157,16 @@ def start(
     Raises :class:`.support.UnsupportedModelError`, naming the policy, for a model that vLLM refuses, and
     :class:`..base.EngineError` where its process does not start.
     """
-    with environment(settings):
+    # Before the environment is the process's: torch counts GPUs once, by what it sees then.
+    memory = _memory(settings, where, sum(weights[name].numel() for name in weights))
+    with environment(settings, where):
         from vllm.config import WeightTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.platforms import current_platform
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        from .transfer import NAME, register
+        from .compat import EXECUTOR
+        from .transfer import register
 
         _check_heads(policy, model.config)
         register()
@@ -144,15 +181,15 @@ def start(
             kv_cache_memory_bytes=int(settings.kv_cache_gib * GIB),
             block_size=settings.block_size,
             enable_prefix_caching=True,
-            enforce_eager=True,
             logprobs_mode="processed_logprobs",
             generation_config="vllm",
-            weight_transfer_config=WeightTransferConfig(backend=NAME),
+            weight_transfer_config=WeightTransferConfig(backend=BACKENDS[where.transfer]),
             worker_extension_cls="troupe.rollout.vllm.worker.WorkerExtension",
-            distributed_executor_backend="uni",
+            distributed_executor_backend=EXECUTOR,
             use_tqdm_on_load=False,
             disable_log_stats=True,
             scheduler_cls=SCHEDULER if current_platform.is_cpu() else None,
+            **memory,
             **_adapters(room),
         )
         try:
@@ -170,6 +207,19 @@ def start(
     return engine
 
 
+def _memory(settings: VllmSettings, where: Placement, numbers: int) -> dict[str, Any]:
+    """vLLM's arguments that differ between a CPU and a GPU, which a learner may use as well.
+
+    Where the cache's size is given, ``gpu_memory_utilization`` is only the share that must be free at the start.
+    """
+    if where.gpu is None:
+        return {"enforce_eager": True}
+    needed = settings.torch_dtype.itemsize * numbers + settings.kv_cache_gib * GIB
+    share = needed / torch.cuda.get_device_properties(where.gpu).total_memory
+    sleeps = settings.sleep > 0
+    return {"enforce_eager": settings.eager, "enable_sleep_mode": sleeps, "gpu_memory_utilization": min(1.0, share)}
+
+
 def _adapters(room: LoraRoom | None) -> dict[str, Any]:
     """vLLM's arguments for them."""
     if room is None:
@@ -184,8 +234,8 @@ def _adapters(room: LoraRoom | None) -> dict[str, Any]:
 
 
 @contextmanager
-def environment(settings: VllmSettings) -> Iterator[None]:
-    """What the engine's process inherits; what was set by the user holds, but for threads."""
+def environment(settings: VllmSettings, where: Placement | None = None) -> Iterator[None]:
+    """What the engine's process inherits; what was set by the user holds, but for threads and ``where`` it runs."""
     wanted = {
         "VLLM_NO_USAGE_STATS": os.environ.get("VLLM_NO_USAGE_STATS", "1"),
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
@@ -195,6 +245,12 @@ def environment(settings: VllmSettings) -> Iterator[None]:
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "OMP_NUM_THREADS": str(settings.threads),
     }
+    if where is not None and where.gpu is not None:
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+        wanted["CUDA_VISIBLE_DEVICES"] = seen.split(",")[where.gpu] if seen else str(where.gpu)
+    if where is not None and where.transfer == "ipc":
+        # vLLM reads handles of GPU memory as pickles; they come from the learner's process alone.
+        wanted["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     before = {name: os.environ.get(name) for name in wanted}
     os.environ |= wanted
     try:

@@ -123,28 +123,40 @@ class Lives:
         if not (self._whole and all(belief.apart <= self.canary_nats for belief in self.believed.policies.values())):
             await self.steady(self._prove)
 
-    async def renew(self, policy: str) -> float:
-        """Give the process the weights that are believed of ``policy``; how far the canary is apart, in nats.
+    async def renew(self, policy: str) -> dict[str, float]:
+        """Give the process the weights that are believed of ``policy``; what the canary measured, as :meth:`wake`.
 
-        Nothing may be under way.  Raises as :meth:`prove`.
+        Nothing may be under way.  Of a process that sleeps the digests are compared here, and the canary sings in
+        :meth:`wake`.  Raises as :meth:`prove`.
         """
         await self.steady(lambda server: self._renew(server, policy))
-        return self.believed.policies[policy].apart
+        return {} if self.server.lent else {"canary_nats": self.believed.policies[policy].apart}
 
     async def _renew(self, server: Server, policy: str) -> None:
         belief = self.believed.policies[policy]
         belief.apart = math.inf
+        await server.wake("weights")
         if belief.slot:
+            await self._restore(server)
             await server.adapt(belief)
             belief.given = True
             self.believed.doubt_bare()
         else:
             self._whole = False
             await server.replace()
+        if server.lent:
+            return await self._compare(server)
         await server.forget(policy)
         await self._prove(server)
 
     async def _prove(self, server: Server) -> None:
+        await self._compare(server)
+        for policy, belief in self.believed.policies.items():
+            if not belief.apart <= self.canary_nats:
+                belief.apart = await self._apart(server, policy)
+
+    async def _compare(self, server: Server) -> None:
+        """The digests of what is not proven."""
         if not self._whole:
             compare(self.believed.label, self.believed.digests, await server.digests())
             self._whole = True
@@ -152,10 +164,45 @@ class Lives:
             if belief.slot and not belief.given:
                 await server.adapt(belief)
                 belief.given = True
-            if not belief.apart <= self.canary_nats:
-                if self.believed.room:
-                    compare(policy, belief.digests, await server.adapter_digests(belief))
-                belief.apart = await self._apart(server, policy)
+            if self.believed.room and not belief.apart <= self.canary_nats:
+                compare(policy, belief.digests, await server.adapter_digests(belief))
+
+    # ---- sleep ------------------------------------------------------------------------------------------------------
+
+    async def sleep(self) -> None:
+        """Lend the process's memory, where there is a GPU's.  Nothing may be under way."""
+        await self.steady(self._sleep)
+
+    async def _sleep(self, server: Server) -> None:
+        await server.sleep()
+        if server.lost:
+            self._whole = False
+            self.believed.doubt()
+        elif server.lent:
+            self.believed.doubt_speech()
+
+    async def wake(self) -> dict[str, float]:
+        """Take the memory back and prove what is in it; the largest ``canary_nats``, nothing where all was awake.
+
+        Raises as :meth:`prove`.
+        """
+        if not self.server.lent:
+            return {}
+        await self.steady(self._wake)
+        return {"canary_nats": max(belief.apart for belief in self.believed.policies.values())}
+
+    async def _wake(self, server: Server) -> None:
+        await server.wake("weights")
+        await self._restore(server)
+        await server.wake("kv_cache")  # after the transfer, which needs memory too
+        await server.forget(self.believed.label)
+        await self._prove(server)
+
+    async def _restore(self, server: Server) -> None:
+        """The model's own weights and nothing else, where they are lost."""
+        if server.lost:
+            await server.clear()
+            await server.replace()
 
     async def _apart(self, server: Server, policy: str) -> float:
         """How far the canary is apart, in nats.  Raises :class:`.digest.WeightsMismatchError` where it is too far."""

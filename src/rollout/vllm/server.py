@@ -9,7 +9,7 @@ import time
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
@@ -19,10 +19,13 @@ from .adapters import packed
 from .believed import Belief, Believed
 from .canary import TOP, Song
 from .digest import Digests, WeightsMismatchError
-from .launch import VllmSettings, folder, start
+from .launch import VllmSettings, folder, placed, start
 from .replies import Replies
+from .senders import Load, sender
 
 T = TypeVar("T")
+Memory = Literal["weights", "kv_cache"]
+"""What of a GPU's memory vLLM lends while it sleeps."""
 PATIENCE_S = 1.0
 """How often it is looked whether the process still lives, while an answer is awaited."""
 
@@ -43,6 +46,9 @@ class Flight:
 class Server:
     """An ``AsyncLLM`` with the weights that are ``believed``; adapters are to be given with :meth:`adapt`.
 
+    ``level`` is that of :meth:`sleep`, 0 where there is nothing to lend; ``lent`` is what is away, and ``lost`` says
+    that the weights, and all adapters, must be sent anew.
+
     See :func:`.launch.start` for what the constructor raises, which blocks for seconds or minutes.
     """
 
@@ -53,12 +59,18 @@ class Server:
         self._ids = itertools.count()
         self._folder = folder()
         self._heard = time.monotonic()
-        given = believed.label, believed.model, believed.weights, tokenizer, settings, believed.room
+        path = Path(self._folder.name)
         try:
-            self._llm = start(*given, Path(self._folder.name))
+            where = placed(settings, believed.device, believed.room)
+            given = believed.label, believed.model, believed.weights, tokenizer, settings, where, believed.room
+            self._llm = start(*given, path)
         except BaseException:
             self._folder.cleanup()
             raise
+        self._sender = sender(self, where, believed.device, path)
+        self.level = settings.sleep if where.gpu is not None else 0
+        self.lent: set[Memory] = set()
+        self.lost = False
         self._listen()
 
     # ---- requests ---------------------------------------------------------------------------------------------------
@@ -106,21 +118,38 @@ class Server:
 
     async def replace(self) -> None:
         """All weights of the model, by those that are believed.  Nothing may be under way."""
+        await self._sender.send(Load(self.believed.sent, self.believed.tied, self.settings.torch_dtype))
+        self.lost = False
+
+    async def prepare(self, info: dict[str, Any]) -> None:
+        """See :class:`.senders.Line`."""
+        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
+
+        await self._alive(self._llm.init_weight_transfer_engine(WeightTransferInitRequest(info)))
+
+    async def begin(self) -> None:
+        """See :class:`.senders.Line`."""
+        await self._alive(self._llm.start_weight_update())
+
+    async def receive(self, info: dict[str, Any]) -> None:
+        """See :class:`.senders.Line`."""
         from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
-        from .transfer import parts
+        await self._alive(self._llm.update_weights(WeightTransferUpdateRequest(info)))
 
-        await self._alive(self._llm.start_weight_update())
-        files = parts(self.believed.sent(), self.settings.torch_dtype, Path(self._folder.name))
-        while (file := await asyncio.to_thread(next, files, None)) is not None:
-            part = WeightTransferUpdateRequest({"path": str(file), "tied": self.believed.tied})
-            await self._alive(self._llm.update_weights(part))
+    async def finish(self) -> None:
+        """See :class:`.senders.Line`."""
         await self._alive(self._llm.finish_weight_update())
 
     async def adapt(self, belief: Belief) -> None:
         """One adapter, through memory alone.  Nothing may be under way."""
         given = belief.slot, belief.rank, packed(belief.tensors)
         await self._alive(self._llm.collective_rpc("troupe_adapt", args=given))
+
+    async def clear(self) -> None:
+        """No adapter in any slot, whatever there was."""
+        if self.believed.room:
+            await self._alive(self._llm.collective_rpc("troupe_clear"))
 
     async def forget(self, policy: str) -> None:
         """Empty the cache of prefixes.  Raises :class:`.digest.WeightsMismatchError` where vLLM does not."""
@@ -160,6 +189,21 @@ class Server:
             said = {token: known.logprob for token, known in output.outputs[0].logprobs[0].items()}
             songs.append(Song(said, output.num_cached_tokens))
         return songs
+
+    # ---- memory -----------------------------------------------------------------------------------------------------
+
+    async def sleep(self) -> None:
+        """Lend the GPU's memory to the learner.  Nothing may be under way, and nothing can be asked meanwhile."""
+        if not self.level:
+            return
+        await self._alive(self._llm.sleep(self.level))
+        self.lent, self.lost = {"weights", "kv_cache"}, self.level == 2
+
+    async def wake(self, memory: Memory) -> None:
+        """Take back what was lent; after level 2 its content is anything."""
+        if memory in self.lent:
+            await self._alive(self._llm.wake_up([memory]))
+            self.lent.discard(memory)
 
     # ---- the process ------------------------------------------------------------------------------------------------
 

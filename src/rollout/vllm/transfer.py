@@ -24,7 +24,8 @@ from vllm.distributed.weight_transfer.base import (
 )
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-NAME = "troupe_shared_memory"
+from .senders import SharedMemory
+
 NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
 """Of dtypes in a safetensors file."""
 PART_BYTES = 512 << 20
@@ -77,8 +78,8 @@ class SharedMemoryTransfer(WeightTransferEngine[NoRendezvous, Part]):
 
 def register() -> None:
     """Make the back end known to vLLM in this process.  May be called twice."""
-    if NAME not in WeightTransferEngineFactory._registry:
-        WeightTransferEngineFactory.register_engine(NAME, SharedMemoryTransfer)
+    if SharedMemory.backend not in WeightTransferEngineFactory._registry:
+        WeightTransferEngineFactory.register_engine(SharedMemory.backend, SharedMemoryTransfer)
 
 
 def parts(weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype, folder: Path) -> Iterator[Path]:

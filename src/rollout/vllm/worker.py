@@ -9,7 +9,7 @@ import signal
 import sys
 from typing import Any
 
-from .adapters import install, stacked
+from .adapters import clear, install, stacked
 from .digest import Digests, digests, held
 from .transfer import register
 
@@ -30,6 +30,10 @@ class WorkerExtension:
     def troupe_adapt(self, slot: int, rank: int, given: bytes) -> None:
         """Make ``given`` the adapter number ``slot``."""
         install(self._adapters, slot, rank, given)
+
+    def troupe_clear(self) -> None:
+        """Leave no adapter in any slot."""
+        clear(self._adapters)
 
     def troupe_adapter_digests(self, slot: int, rank: int) -> Digests:
         """The digest of every tensor that adapter ``slot`` computes with, by its name in a peft checkpoint."""

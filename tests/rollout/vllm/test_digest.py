@@ -98,6 +98,20 @@ def test_a_head_that_shares_its_weight_and_computes_with_a_stale_copy_is_noticed
         compare("plan", digests(learner.items(), torch.float32), digests(held(network), torch.float32))
 
 
+def test_a_head_that_shares_its_weight_on_a_gpu_is_the_embedding() -> None:
+    """Nothing is packed there: two modules, one parameter."""
+    weights = checkpoint(torch.float32)
+    network = Network(weights, packed=False)
+    network.lm_head = nn.Module()
+    network.lm_head.weight = network.embed.weight
+    network.lm_head.org_vocab_size = 11
+    found = dict(held(network))
+    assert set(found) == set(weights) and all(torch.equal(found[name], weights[name]) for name in weights)
+    network.embed.weight.data[0] += 1
+    with pytest.raises(WeightsMismatchError, match=r": embed\.weight, lm_head\.weight differ$"):
+        compare("plan", digests(weights.items(), torch.float32), digests(held(network), torch.float32))
+
+
 def test_tensors_that_one_side_lacks_are_named() -> None:
     with pytest.raises(WeightsMismatchError, match="a are missing in the engine; b are unknown to the learner"):
         compare("plan", {"a": "1"}, {"b": "1"})

@@ -89,6 +89,9 @@ def test_a_cache_too_small_for_one_sequence_says_what_is_needed(build: Build) ->
         {"threads": 0},
         {"stall_s": 0},
         {"restarts": -1},
+        {"device": "gpu"},
+        {"transfer": "http"},
+        {"sleep": 3},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )

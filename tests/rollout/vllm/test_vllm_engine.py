@@ -20,7 +20,7 @@ from troupe.experience import Completion, Request, Sampling
 from troupe.rollout.base import EngineClosedError
 from troupe.rollout.lockstep import hold
 from troupe.rollout.support import UnsupportedModelError
-from troupe.rollout.vllm.digest import WeightsMismatchError
+from troupe.rollout.vllm.digest import WeightsMismatchError, compare
 from troupe.rollout.vllm.engine import VllmEngine
 
 pytestmark = [
@@ -180,6 +180,106 @@ async def test_asleep_it_serves_nothing(engine: VllmEngine, base: Qwen3ForCausal
         await engine.generate(request())
     await engine.wake()
     assert await engine.generate(request())
+
+
+@pytest.fixture
+def calls(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is asked of vLLM about memory and weights, and what is heard, in order."""
+    noted: list[str] = []
+    server, llm = engine.server, engine.server._llm
+
+    def note(of: Any, name: str) -> None:
+        asked = getattr(of, name)
+
+        async def call(*given: Any) -> Any:
+            told = " ".join(map(str, given[0])) if name == "wake_up" else given[0] if name == "sleep" else ""
+            noted.append(f"{name} {told}".strip())
+            return await asked(*given)
+
+        monkeypatch.setattr(of, name, call)
+
+    for name in ("sleep", "wake_up", "start_weight_update", "finish_weight_update"):
+        note(llm, name)
+    for name in ("digests", "forget", "sing"):
+        note(server, name)
+    return noted
+
+
+async def test_on_a_cpu_there_is_nothing_to_lend(
+    engine: VllmEngine, base: Qwen3ForCausalLM, calls: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert engine.server.level == 0
+    await engine.sleep()
+    assert await engine.wake() == {} and calls == []
+    # What vLLM's CPU build does when it is asked: it pauses, keeps all that it has, and goes on.
+    llm = engine.server._llm
+    before = await engine.server.digests()
+    await llm.sleep(2)
+    assert await llm.is_sleeping() and await engine.server.digests() == before
+    await llm.wake_up(["weights"])
+    assert await llm.is_sleeping()
+    await llm.wake_up(["kv_cache"])
+    assert not await llm.is_sleeping() and await engine.generate(request())
+
+
+@pytest.mark.parametrize("level", [1, 2])
+async def test_asleep_new_weights_come_before_the_cache_and_all_is_proven(
+    engine: VllmEngine,
+    base: Qwen3ForCausalLM,
+    grown: Build,
+    plain_logprobs: Logprobs,
+    calls: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    level: int,
+) -> None:
+    """The order on a GPU, which vLLM's CPU build goes through without freeing anything."""
+    monkeypatch.setattr(engine.server, "level", level)
+    learner = grown(base, 1)
+    await engine.sleep()
+    with pytest.raises(RuntimeError, match="asleep"):
+        await engine.generate(request())
+    assert "canary_nats" not in await engine.load(POLICY, learner.state_dict(), 1)
+    measured = await engine.wake()
+    sent = ["start_weight_update", "finish_weight_update", "digests"]
+    assert calls == [f"sleep {level}", "wake_up weights", *sent, "wake_up kv_cache", "forget", "sing"]
+    assert 0 <= measured["canary_nats"] < 1e-4
+    agree(learner, plain_logprobs, await engine.generate(request(4)))
+
+
+async def test_weights_that_are_lost_in_sleep_are_sent_anew(
+    engine: VllmEngine, base: Qwen3ForCausalLM, plain_logprobs: Logprobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a policy does not learn: nothing is loaded, and level 2 has left nothing."""
+    monkeypatch.setattr(engine.server, "level", 2)
+    await engine.sleep()
+    await engine.server._llm.collective_rpc("reset_weights")  # all zero
+    with pytest.raises(WeightsMismatchError, match=r"model\.embed_tokens\.weight"):
+        compare(POLICY, engine.believed.digests, await engine.server.digests())
+    assert (await engine.wake())["canary_nats"] < 1e-4
+    agree(base, plain_logprobs, await engine.generate(request(2)))
+
+
+async def test_weights_that_are_not_sent_after_sleep_stop_the_run(
+    engine: VllmEngine, base: Qwen3ForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(server: Any) -> None:
+        pass
+
+    monkeypatch.setattr(engine.server, "level", 2)
+    await engine.sleep()
+    await engine.server._llm.collective_rpc("reset_weights")
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.lives, "_restore", nothing)
+        with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*model\.embed_tokens\.weight"):
+            await engine.wake()
+    await engine.wake()
+
+
+async def test_a_way_from_gpu_to_gpu_is_refused_on_a_cpu(build: Build, digits: PreTrainedTokenizerFast) -> None:
+    for wrong in ({"transfer": "ipc"}, {"transfer": "nccl"}, {"device": "cuda:0"}):
+        key, value = next(iter(wrong.items()))
+        with pytest.raises(ValueError, match=rf"engine\.{key}={value}.*this vLLM computes on a CPU"):
+            VllmEngine({POLICY: build()}, digits, kv_cache_gib=0.05, **wrong)  # type: ignore[arg-type]
 
 
 async def test_lockstep_repeats_itself_bit_for_bit(

@@ -100,6 +100,27 @@ async def test_the_base_that_they_share_stays_as_it_is(engine: VllmEngine, build
         await engine.load("base", build().state_dict(), 1)
 
 
+@pytest.mark.parametrize("level", [1, 2])
+async def test_after_sleep_base_and_adapters_are_what_they_were(
+    engine: VllmEngine,
+    peft: PeftModel,
+    plain_logprobs: Logprobs,
+    monkeypatch: pytest.MonkeyPatch,
+    level: int,
+) -> None:
+    """One adapter is new, the other is not; after level 2 neither they nor the base are there."""
+    monkeypatch.setattr(engine.server, "level", level)
+    await engine.sleep()
+    if level == 2:  # vLLM's CPU build keeps what it should lose; so it is spoilt
+        await engine.server._llm.collective_rpc("reset_weights")
+        other = Belief(slot=1, rank=4, tensors={k: t + 1 for k, t in engine.believed.policies["tool"].tensors.items()})
+        await engine.server.adapt(other)
+    assert "canary_nats" not in await engine.load("plan", move(peft, "plan", 30 + level), 30)
+    assert 0 <= (await engine.wake())["canary_nats"] < 1e-4
+    for found in await asyncio.gather(*(engine.generate(request(policy)) for policy in ("tool", "plan", "base"))):
+        agree(peft, plain_logprobs, found)
+
+
 # ---- mutations: what must stop a run ------------------------------------------------------------------------------
 
 
