@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from .fences import fences
 from .grid import cell_words, drawn
 
-_MOVES = re.compile(r"^[\s>*#`_]*moves[\s*_]*:[\s*_]*(.*?)[\s*_`.]*$", re.IGNORECASE)
+_MOVES = re.compile(r"[\s>*#`_]*moves[\s*_]*:(.*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -96,8 +96,9 @@ def proposal(words: str, check: Sequence[str], fault: str) -> str:
 def answer(text: str) -> str | None:
     """What follows ``Moves:`` in the last such line, as words apart by blanks; None where there is no such line."""
     for line in reversed(text.splitlines()):
-        if found := _MOVES.match(line):
-            return re.sub(r"[\[\]()\"'`]|,(?!\d)|(?<!\d),", " ", found[1])
+        if found := _MOVES.fullmatch(line):
+            moves = found[1].lstrip(" \t*_").rstrip(" \t*_`.")
+            return re.sub(r"[\[\]()\"'`]|,(?!\d)|(?<!\d),", " ", moves)
     return None
 
 

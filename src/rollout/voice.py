@@ -35,10 +35,14 @@ class Voice:
     def encode(self, agent: str, task_id: str, messages: Sequence[Message]) -> tuple[int, ...]:
         """The prompt's token ids.
 
+        Special tokens come from the chat template alone: what an agent or a program wrote is text, whatever it spells,
+        and cannot end a message or begin one of another role.
+
         Raises :class:`PromptError`, naming agent, task and policy, where the context or the vocabulary is exceeded.
         """
+        said = [{**message, "content": self._harmless(message["content"])} for message in messages]
         ids = self.tokenizer.apply_chat_template(
-            [dict(message) for message in messages], add_generation_prompt=True, return_dict=False, **self.chat
+            said, add_generation_prompt=True, return_dict=False, **self.chat
         )
         if len(ids) + self.sampling.max_tokens > self.context:
             raise PromptError(
@@ -57,6 +61,14 @@ class Voice:
                 "base model reads grids of up to 10x10)"
             )
         return tuple(ids)
+
+    def _harmless(self, text: str) -> str:
+        """``text`` with every special token's name taken apart by a blank."""
+        if isinstance(self.tokenizer, ChatCodec):  # knows none
+            return text
+        for name in self.tokenizer.all_special_tokens:
+            text = text.replace(name, f"{name[:1]} {name[1:]}")
+        return text
 
     async def speak(
         self, prompt_ids: tuple[int, ...], n: int, seed: int, key: tuple[int | str, ...]

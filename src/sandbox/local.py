@@ -122,9 +122,11 @@ class LocalSandbox:
         }
 
     async def close(self) -> None:
-        """End all workers; runs that are still going on raise."""
+        """End all workers; runs that are still going on raise ``RuntimeError``."""
         self._closed = True
-        for worker in (*self._idle, *self._busy):
+        for worker in self._busy:
+            worker.kill()  # its run closes it
+        for worker in self._idle:
             worker.close()
         self._idle.clear()
 
@@ -141,11 +143,14 @@ class LocalSandbox:
     def __deepcopy__(self, memo: object) -> Self:
         return self
 
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the sandbox is closed")
+
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
         """One at a time, in the running event loop."""
-        if self._closed:
-            raise RuntimeError("the sandbox is closed")
+        self._check_open()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
             self._loop, self._starting = loop, asyncio.Lock()
@@ -157,7 +162,8 @@ class LocalSandbox:
     async def _worker(self) -> AsyncIterator[Worker]:
         """A worker that nobody else uses, fresh where none is idle; back to the idle ones if it lives."""
         async with self._free:
-            worker = self._idle.pop() if self._idle else await self._fresh(self._settled)
+            self._check_open()
+            worker = self._rested() or await self._fresh(self._settled)
             self._busy.add(worker)
             try:
                 yield worker
@@ -167,6 +173,17 @@ class LocalSandbox:
                     self._idle.append(worker)
                 else:
                     worker.close()
+
+    def _rested(self) -> Worker | None:
+        """An idle worker; those that died while they were idle are replaced, which is no failure of any run."""
+        while self._idle:
+            worker = self._idle.pop()
+            if not worker.ended:
+                return worker
+            worker.close()
+            self.restarts += 1
+            _log.warning("an idle sandbox worker had ended and is replaced")
+        return None
 
     @property
     def _settled(self) -> Plan:
@@ -202,7 +219,9 @@ class LocalSandbox:
             await (selftest.check_function if plan.isolation == "unsafe" else selftest.check)(worker)
         except BaseException as error:
             worker.close()
-            if isinstance(error, WorkerDied):
-                raise SandboxUnavailable(str(error)) from error
+            if isinstance(
+                error, WorkerDied | OSError
+            ):  # of the latter: no room for the self-test's files, no descriptors
+                raise SandboxUnavailable(f"{plan.isolation} sandbox: {error}") from error
             raise
         return worker

@@ -43,6 +43,11 @@ class Worker:
         """Of the process that was started: bubblewrap's, or the interpreter's."""
         return self._process.pid
 
+    @property
+    def ended(self) -> bool:
+        """Whether the process has ended by itself, or by hands outside."""
+        return self._process.poll() is not None
+
     async def ready(self) -> None:
         """Wait for the worker's imports.  Raises :class:`SandboxUnavailable` with the reason where it cannot start."""
         loop = asyncio.get_running_loop()
@@ -69,16 +74,16 @@ class Worker:
         return result
 
     def kill(self) -> None:
-        """End the worker and whatever runs in it."""
+        """End the worker and whatever runs in it; who waits for its reply is told that it died."""
         if self.alive:
             self.alive = False
             self._process.kill()
             self._process.wait()
-            self._control.close()
 
     def close(self) -> None:
-        """End the worker; for the last time."""
+        """End the worker; for the last time.  Nobody may be waiting for its reply."""
         self.kill()
+        self._control.close()
         if self._process.stderr is not None:
             self._process.stderr.close()
 

@@ -12,7 +12,7 @@ from troupe.envs.math.answers import Answers, figures
 from troupe.envs.math.numbers import Undecided, value
 from troupe.envs.math.questions import READING
 from troupe.envs.math.trees import checked, equal
-from troupe.sandbox import Limits, LocalSandbox, Verdict
+from troupe.sandbox import Job, Limits, LocalSandbox, Result, Verdict
 
 SAME: dict[str, tuple[list[str], list[str]]] = {
     # an answer, other ways to write it, and what is near but something else
@@ -26,9 +26,17 @@ SAME: dict[str, tuple[list[str], list[str]]] = {
             "\\frac{408}{2}",
             "204^\\circ",
             "2.04 \\times 10^2",
+            "x = y = 204",
+            "x = 200 + 4 = 204",
+            "n \\in \\{204\\}",
+            "204_{10}",
         ],
-        ["205", "-204", "2.04", "20.4", "204, 205", "\\{204, 205\\}", "204 or 205", "204 \\pm 1", "(204, 0)", "2 04"],
+        [
+            *("205", "-204", "2.04", "20.4", "204, 205", "\\{204, 205\\}", "204 or 205", "204 \\pm 1", "(204, 0)"),
+            *("x = 205 = 204", "x = 204 = 205", "205 \\in \\{204\\}", "1 \\in 204", "204_7", "20\\,4", "2 04"),
+        ],
     ),
+    "1101_2": (["1101_{2}", "1101"], ["1101_3", "1101_{10}", "13", "1100_2"]),
     "1517": (["1,517", "1{,}517", "\\$1517"], ["37 \\cdot 41", "1500 + 17", "\\sum_{n=1}^{37} 41", "1,5,17", "1_517"]),
     "1024": (["2^{10}", "4^5", "1024.00"], ["2^{11}", "2 \\cdot 512", "10^2 + 924", "10^{24}"]),
     "\\frac{1}{2}": (
@@ -40,8 +48,15 @@ SAME: dict[str, tuple[list[str], list[str]]] = {
     "8 \\%": (["8", "0.08", "8%", "8 \\text{ percent}"], ["0.8", "80\\%", "8.1\\%"]),
     "2\\sqrt{2}": (
         ["\\sqrt{8}", "\\sqrt 8", "\\frac{4}{\\sqrt{2}}", "2^{3/2}"],
-        ["2.828", "\\sqrt{2}", "-\\sqrt{8}", "8"],
+        ["2.828", "\\sqrt{2}", "-\\sqrt{8}", "8", "4\\sin\\frac{\\pi}{4}", "|-\\sqrt{8}|", "\\max(\\sqrt{8}, 1)"],
     ),
+    "\\frac{\\sqrt{6}+\\sqrt{2}}{4}": (
+        ["\\frac{1+\\sqrt{3}}{2\\sqrt{2}}"],
+        ["\\sin(5\\pi/12)", "\\cos\\frac{\\pi}{12}"],
+    ),
+    "\\log_2 3": (["\\frac{\\ln 3}{\\ln 2}", "\\frac{1}{\\log_3 2}"], ["\\log_3 2", "1.585"]),
+    "\\arctan 2": (["\\tan^{-1} 2", "\\arccos\\frac{1}{\\sqrt{5}}"], ["\\tan 2", "\\arctan 3"]),
+    "\\frac{\\pi}{3}": (["\\frac{2\\pi}{6}", "\\pi/3"], ["\\arccos\\frac{1}{2}", "60", "1.0472"]),
     "2+\\pi": (["\\pi + 2", "2 + π", "\\frac{4+2\\pi}{2}"], ["5.14159", "2\\pi", "2-\\pi"]),
     "\\frac{n(n+1)}{2}": (
         ["\\frac{n^2+n}{2}", "\\binom{n+1}{2}", "(n^2+n)/2", "y = n(n+1)/2"],
@@ -141,9 +156,15 @@ async def test_hostile_answers_are_wrong_and_soon(text: str, reading: LocalSandb
 
 async def test_an_answer_is_read_without_the_expected_one(reading: LocalSandbox) -> None:
     """Neither program is told what the other says."""
-    execution = Execution(reading, READING)
-    assert await Answers(execution).equal("\\frac{1}{3}", "\\frac{2}{6}")
-    jobs = [key for key in execution._kept if "def parse" in key]
+    asked: list[Job] = []
+
+    class Watched(LocalSandbox):
+        async def run(self, job: Job, limits: Limits | None = None) -> Result:
+            asked.append(job)
+            return await reading.run(job, limits)
+
+    assert await Answers(Execution(Watched(), READING)).equal("\\frac{1}{3}", "\\frac{2}{6}")
+    jobs = [str(job.entry) for job in asked]
     assert len(jobs) == 2 and not any("{1}{3}" in job and "{2}{6}" in job for job in jobs)
 
 
@@ -152,6 +173,13 @@ async def test_what_cannot_be_read_is_matched_by_its_text(reading: LocalSandbox)
     odd = "a \\text{ with } \\mho(a)=0"
     assert await answers.equal("a\\text{ with }\\mho(a)=0", odd) and not await answers.equal("a", odd)
     assert not await answers.equal("", "")
+
+
+@pytest.mark.parametrize("text", ["2 04", "20 4", "2\n04"])
+async def test_figures_apart_are_not_one_number(text: str, reading: LocalSandbox) -> None:
+    answers = Answers(Execution(reading, READING))
+    assert not await answers.equal(text, "204")
+    assert await answers.equal("\\frac 1 2", "\\frac12")
 
 
 async def test_several_answers_are_no_thousands(reading: LocalSandbox) -> None:

@@ -206,21 +206,30 @@ async def test_agreeing_with_a_wrong_coder(coding: Any) -> None:
 
 async def test_one_test_many_times(coding: Any) -> None:
     once = await coding(STDIN).step({CODER: "", TESTER: suite(("5", "10"))})
-    thrice = await coding(STDIN).step({CODER: "", TESTER: suite(*[("5", "10")] * 3)})
+    thrice = await coding(STDIN).step({CODER: "", TESTER: suite(("5", "10"), ("5 ", "10"), ("\n5", " 10"))})
     assert once.local[TESTER] == thrice.local[TESTER] == 1 and thrice.info["tests"] == 1
 
 
 async def test_a_test_for_every_answer(coding: Any, micro: Any) -> None:
     """One input with two outputs: one of them may be right, so the message is none."""
-    assert (await coding(STDIN).step({CODER: "", TESTER: suite(("5", "10"), ("5", "11"))})).local[TESTER] == 0
+    for other in ("5", "5 ", "\n5"):
+        assert (await coding(STDIN).step({CODER: "", TESTER: suite(("5", "10"), (other, "11"))})).local[TESTER] == 0
     assert (await micro().step({TESTER: "2 5 3 is 7 ; 2 5 3 is 8"})).local[TESTER] == 0
 
 
-async def test_repeating_the_examples(coding: Any) -> None:
+@pytest.mark.parametrize("given", ["1", "1\n", "  1 ", "\n\n1\n"])
+async def test_repeating_the_examples(coding: Any, given: str) -> None:
+    """Blanks and empty lines make no test of one's own."""
     shown = Problem("p", "", STDIN.hidden, STDIN.hidden[:1], reference=STDIN.reference)
-    said = "**Test Input:**\n```\n1\n\n```\n**Test Output:**\n```\n2\n\n```"
-    result = await coding(shown).step({CODER: "", TESTER: said})
+    result = await coding(shown).step({CODER: "", TESTER: suite((given, "2"))})
     assert (result.local[TESTER], result.info["tests"]) == (0, 0)
+
+
+async def test_tests_of_a_problem_without_a_reference(coding: Any) -> None:
+    """They are right where the hidden tests hold them, however their blanks are set."""
+    unsolved = Problem("p", "", STDIN.hidden)
+    for pair, local in ((("2", "4"), 1), ((" 2\n", "4\n\n"), 1), (("2", "5"), 0.2), (("4", "8"), 0.2)):
+        assert (await coding(unsolved).step({CODER: "", TESTER: suite(pair)})).local[TESTER] == local
 
 
 async def test_trivial_tests(coding: Any, micro: Any) -> None:

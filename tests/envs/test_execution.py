@@ -7,7 +7,7 @@ import pytest
 
 from troupe.envs.base import WorldFailure
 from troupe.envs.execution import Execution
-from troupe.sandbox import Job, Limits, LocalSandbox, Result, Verdict
+from troupe.sandbox import Call, Expression, Job, Limits, LocalSandbox, Result, Verdict
 
 
 class Slow:
@@ -21,7 +21,7 @@ class Slow:
         await asyncio.sleep(0.01)
         if job.source == "fail":
             return Result(Verdict.INFRA, detail="no worker lives")
-        return Result(Verdict.OK, stdout=job.source.encode())
+        return Result(Verdict.OK, stdout=job.source.encode("utf-8", "replace"))
 
     def describe(self) -> Mapping[str, object]:
         return {"isolation": "none", "unsafe": True, "layers": []}
@@ -48,6 +48,31 @@ async def test_what_was_asked_for_least_recently_is_forgotten() -> None:
     assert sandbox.asked == [*"abc"]
     await execution.result(Job("b"))
     assert sandbox.asked == [*"abcb"]
+
+
+async def test_what_is_remembered_is_bounded_in_memory(programs: LocalSandbox) -> None:
+    """Programs may give a quarter of a MiB of JSON, which is many times as much as objects."""
+    execution = Execution(programs, Limits(), remembered_bytes=1 << 20)
+    jobs = [Job(f"def f(n):\n    return [[]] * n  # {i}", entry=Call("f", [10_000])) for i in range(6)]
+    sizes = []
+    for job in jobs:
+        assert len((await execution.result(job)).value) == 10_000
+        sizes.append(execution.held_bytes)
+    assert sizes[0] > 500_000 and max(sizes) <= 1 << 20 and sizes[-1] == sizes[0]
+    await execution.result(jobs[-1])
+    assert execution.runs == 6, "the last one is still known"
+    huge = Job("def f(n):\n    return [[]] * n", entry=Call("f", [50_000]))
+    await execution.result(huge)
+    await execution.result(huge)
+    assert (execution.runs, execution.held_bytes) == (8, 0)
+
+
+async def test_jobs_that_differ_in_anything_are_several() -> None:
+    execution = Execution(Slow(), Limits())
+    jobs = [Job("a", entry=Call("f", args)) for args in ([1], [True], [1.0], ["1"], [[1]])]
+    jobs += [Job("a", entry=Expression("f")), Job("a", seed=1), Job("", "a"), Job("\ud800"), Job("\udc00")]
+    await asyncio.gather(*map(execution.result, jobs))
+    assert execution.runs == len(jobs)
 
 
 async def test_a_failure_is_not_remembered_and_fails_all_who_wait() -> None:

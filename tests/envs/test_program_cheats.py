@@ -1,6 +1,7 @@
 """Cheats of tool agents that write programs, tried in the real sandbox; see docs/worlds.md."""
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -68,6 +69,16 @@ async def test_words_for_the_planner(plan_path: Make, in_full: Make, printed: st
     result = await world.step({"tool": block(f"print({printed!r})")})
     assert (result.team, result.info["malformed"]) == (0.0, True)
     assert "The tool agent proposes nothing that could be read." in heard(world)
+
+
+@pytest.mark.parametrize("filling", [" ", "* ", "*", ".", "`", "(", ",", "\t"])
+async def test_a_line_made_to_be_read_for_ever(plan_path: Make, in_full: Make, filling: str) -> None:
+    """A quarter of a million signs between two moves keep the trainer for less than a second."""
+    world = in_full(plan_path, LANE)
+    source = f"print('Moves: R' + {filling!r} * ({250_000 // len(filling)}) + 'R')"
+    began = time.process_time()
+    assert (await world.step({"tool": block(source)})).team == 0
+    assert time.process_time() - began < 1
 
 
 async def test_reading_more_than_is_seen(sokoban: Make, in_full: Make) -> None:

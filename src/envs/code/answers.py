@@ -29,9 +29,10 @@ def read_tests(text: str, most: int, *, calls: bool) -> Suite | None:
     """The tests of a message: each a fenced block after ``**Test Input:**`` and one after ``**Test Output:**``.
 
     With ``calls`` the first holds the JSON of a list of arguments, the second that of a value.  None where there are
-    none, or more than ``most``, or one cannot be read, or they contradict each other.
+    none, or more than ``most``, or one cannot be read, or they contradict each other.  Tests of standard input that
+    differ in blanks alone are one.
     """
-    found: dict[Check, None] = {}
+    found: dict[Check, Check] = {}
     for part in text.split(INPUT)[1:]:
         before, mark, after = part.partition(OUTPUT)
         given, expected = fences(before), fences(after)
@@ -40,9 +41,8 @@ def read_tests(text: str, most: int, *, calls: bool) -> Suite | None:
         check = _check(given[0][1], expected[0][1], calls)
         if check is None:
             return None
-        found[check] = None
-    suite = tuple(found)
-    return suite if 0 < len(suite) <= most and not contradictory(suite) else None
+        found.setdefault(check if calls else check.plain, check)
+    return tuple(found.values()) if 0 < len(found) <= most and not contradictory(tuple(found)) else None
 
 
 def _check(given: str, expected: str, calls: bool) -> Check | None:

@@ -15,6 +15,11 @@ class Check:
     given: str
     expected: str
 
+    @property
+    def plain(self) -> Check:
+        """The same for all tests of standard input that differ in blanks and empty lines alone."""
+        return Check(words_of(self.given), words_of(self.expected))
+
 
 Suite = tuple[Check, ...]
 """Tests, each once."""
@@ -60,6 +65,11 @@ class Problem:
             raise ValueError(f"problem {self.name} has no hidden tests")
         if self.script is not None and (self.reference is None or self.function is None):
             raise ValueError(f"problem {self.name} has a test script, which needs a function and a reference solution")
+
+
+def words_of(text: str) -> str:
+    """Equal for texts that differ in blanks and empty lines alone."""
+    return "\n".join(" ".join(words) for line in text.splitlines() if (words := line.split()))
 
 
 def contradictory(suite: Suite) -> bool:

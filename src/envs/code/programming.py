@@ -78,6 +78,9 @@ class Code(CodeWorld):
     def _read_tests(self, text: str) -> Suite | None:
         return read_tests(text, self.max_tests, calls=self._problem.function is not None)
 
+    def _identity(self, check: Check) -> Check:
+        return check.plain if self._problem.function is None else check
+
     async def _builds(self, program: str) -> bool:
         return await self.runner.builds(program)
 
@@ -90,7 +93,8 @@ class Code(CodeWorld):
     async def _right(self, suite: Suite) -> Sequence[bool]:
         reference = self._problem.reference
         if reference is None:
-            return [check in self._problem.hidden for check in suite]
+            hidden = {self._identity(check) for check in self._problem.hidden}
+            return [self._identity(check) in hidden for check in suite]
         return [ran.passed for ran in await self.runner.runs(self._problem, reference, suite)]
 
     def _problem_key(self) -> Hashable:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any, Final
 
 from ...sandbox import NO_VALUE, Call, Job, Result, Verdict, equal_values, parse_value
 from ..execution import Execution
-from .problem import Check, Problem, Ran, Suite
+from .problem import Check, Problem, Ran, Suite, words_of
 
 SHOWN: Final = 300
 """Characters of what a program gave that prompts show."""
@@ -115,11 +114,7 @@ def _shown(result: Result, gave: str) -> str:
 
 def same_text(found: str, expected: str) -> bool:
     """Equal but for blanks within lines, at their ends, and empty lines."""
-    return _lines(found) == _lines(expected)
-
-
-def _lines(text: str) -> Sequence[Sequence[str]]:
-    return [words for line in text.splitlines() if (words := line.split())]
+    return words_of(found) == words_of(expected)
 
 
 def same_value(found: Any, expected: Any, tolerance: float) -> bool:

@@ -24,7 +24,7 @@ from typing import Literal, Self, get_args
 from ..base import StepResult, TeamEnv
 from ..checks import check_choice, check_least, check_share, check_speakers
 from ..execution import Execution
-from .problem import Ran, Suite
+from .problem import Check, Ran, Suite
 
 TESTER, CODER, SOLO = "tester", "coder", "solo"
 Order = Literal["sequential", "simultaneous"]
@@ -94,6 +94,10 @@ class CodeWorld(TeamEnv):
     async def _right(self, suite: Suite) -> Sequence[bool]:
         """Which tests the reference solution passes."""
 
+    def _identity(self, check: Check) -> Check:
+        """The same for tests that differ in nothing that matters."""
+        return check
+
     async def _worth(self, suite: Suite) -> float:
         """The team reward, in [0, 1], of tests that no program has met yet; more than silence's for good ones only."""
         return 0.0
@@ -149,8 +153,8 @@ class CodeWorld(TeamEnv):
     async def _take_tests(self, text: str, info: dict[str, float]) -> float:
         """The tester's tests take the place of its former ones; returns what they are worth by themselves."""
         tests = self._read_tests(text)
-        known = {check.given for check in self._examples}
-        fresh = tuple(check for check in tests or () if check.given not in known)
+        known = {self._identity(check).given for check in self._examples}
+        fresh = tuple(check for check in tests or () if self._identity(check).given not in known)
         self._suite, self._runs = (*self._examples, *fresh), ()
         right = sum(await self._right(fresh)) / len(fresh) if fresh else 0.0
         info |= {"malformed": tests is None, "tests": len(fresh), "right_tests": right}

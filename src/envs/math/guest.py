@@ -58,6 +58,7 @@ _REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)\\overline\{(\d+)\}", re.ASCII)
 _MIXED = re.compile(r"([+-]?)(\d+)\s*(?:\\frac\{(\d+)\}\{(\d+)\}|\s(\d+)/(\d+))", re.ASCII)
 _FRACTION = re.compile(r"([+-]?)(?:\\frac\{([+-]?\d+)\}\{([+-]?\d+)\}|(\d+)\s*/\s*(\d+))", re.ASCII)
 
+_BASED = re.compile(r"(\d+)\s*_\s*\{?\s*(\d+)\s*\}?", re.ASCII)
 
 _ENDS = "0123456789})]%!"
 """What a number or an expression may end with: words that follow are a unit or a remark."""
@@ -218,6 +219,8 @@ def leaf(text: str) -> Tree:
     number = numeral(text)
     if number is not None:
         return _rational(number)
+    if based := _BASED.fullmatch(text):
+        return ["text", "_".join(based.groups())]
     bare = re.sub(r"\s+", " ", text)
     if not re.search(r"\d|\\|[+*/^=-]", bare) and len(bare) > 1 and re.fullmatch(r"[A-Za-z ]+", bare):
         return ["text", bare.strip().lower()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Literal
@@ -11,6 +10,7 @@ from ...experience import Message, Split, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
 from ..checks import check_least
 from ..execution import Execution
+from ..fences import fences
 from .answers import Answers
 from .collection import Collection
 from .sources import Source
@@ -19,7 +19,6 @@ from .world import REASONER, SOLO, TOOL, Mathematics, Ran, Round
 AGAIN = "[again]"
 READING = Limits(cpu_s=5.0, idle_s=5.0, memory_mib=1024, value_bytes=1 << 16)
 """What reading one answer may use."""
-_FENCE = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)```", re.DOTALL)
 
 SYSTEM = {
     TOOL: "You are the tool agent of a team that solves a mathematical problem. Write one Python program, in a block "
@@ -93,7 +92,7 @@ class Questions(Mathematics):
     # ---- notation -------------------------------------------------------------------------------------------------
 
     def _program(self, text: str) -> Job | None:
-        blocks = _FENCE.findall(text)
+        blocks = [content for label, content in fences(text) if label in ("", "python", "python3", "py")]
         return Job(blocks[-1]) if blocks and blocks[-1].strip() else None
 
     def _read(self, program: str, result: Result) -> Ran:

@@ -33,7 +33,16 @@ NODES = 2000
 _LEAVES = {"int": 1, "rat": 2, "sym": 1, "const": 1, "text": 1}
 _INNER = {"add", "mul", "pow", "fn", "apply", "percent", "tuple", "list", "set", "interval", "union", "rel"}
 _CONTAINERS = {"tuple", "list", "set", "union"}
+_VALUED = {"int", "rat", "const", "add", "mul", "pow", "fn"}
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<="}
+_KINDS = {
+    **dict.fromkeys(("sin", "cos", "tan", "cot", "sec", "csc"), "trigonometric"),
+    **dict.fromkeys(("asin", "acos", "atan"), "arc"),
+    **dict.fromkeys(("floor", "ceiling"), "rounding"),
+    **dict.fromkeys(("factorial", "binomial"), "combinatorial"),
+    **dict.fromkeys(("min", "max"), "extreme"),
+}
+"""Functions that may stand for each other."""
 POINTS = 5
 """Where two expressions in symbols are compared."""
 
@@ -90,18 +99,29 @@ def _is_relation(rest: list[Any]) -> bool:
 def equal(found: Tree, expected: Tree) -> bool:
     """Whether ``found`` is what ``expected`` says, in another notation perhaps.
 
-    Where a plain number is expected, one must be given: a sum that is left to the reader is no answer.
+    Where a plain number is expected, one must be given: a sum that is left to the reader is no answer.  Who calls two
+    different numbers equal has given none.
     """
     try:
-        return _equal(_plain(found), _plain(expected))
+        return not _contradicts_itself(found) and _equal(_plain(found), _plain(expected))
     except (Undecided, RecursionError):
         return False
+
+
+def _contradicts_itself(tree: Tree) -> bool:
+    """Whether it says x = 1 = 2."""
+    for node in _walk(tree):
+        if node[0] == "rel" and set(node[1]) == {"="}:
+            numbers = [side for side in node[2:] if side[0] in _VALUED and not _symbols(side)]
+            if not all(same(value(side, {}), value(numbers[0], {})) for side in numbers[1:]):
+                return True
+    return False
 
 
 def _plain(tree: Tree) -> Tree:
     """``tree`` without what only names it: x = 5 is 5, x in A is A; a set of one is its member."""
     kind, *rest = tree
-    if kind == "rel" and rest[0] == ["in"]:
+    if kind == "rel" and rest[0] == ["in"] and _is_name(rest[1]):
         return _plain(rest[2])
     if kind in ("list", "set", "union") and len(rest) == 1:
         return _plain(rest[0])
@@ -145,6 +165,10 @@ def _equal(found: Tree, expected: Tree) -> bool:
         return found[0] in ("list", "set", "union") and _equal_in_any_order(found[1:], expected[1:])
     if found[0] in _CONTAINERS:
         return False
+    if expected[0] == "text" and found[0] == "int":
+        return expected[1].startswith(f"{found[1]}_")  # the base is a unit
+    if found[0] == "text" and expected[0] == "int":
+        return found[1] == f"{expected[1]}_10"
     if "text" in (found[0], expected[0]):
         return found == expected or _as_word(found) == _as_word(expected) != ""
     return _equal_expressions(found, expected)
@@ -257,7 +281,15 @@ def _is_answer(found: Tree, expected: Tree) -> bool:
         return is_numeral(found)
     if found == expected:
         return True
+    if not _symbols(expected) and not _functions(found) <= _functions(expected):
+        return False  # such as the sine that was asked for
     return sum(1 for _ in _walk(found)) <= 4 * sum(1 for _ in _walk(expected)) + 8
+
+
+def _functions(tree: Tree) -> set[str]:
+    """The kinds of functions that a tree leaves to the reader."""
+    names = (str(node[1]) for node in _walk(tree) if node[0] == "fn")
+    return {_KINDS.get(name, name) for name in names} - {"exp"}
 
 
 def is_numeral(tree: Tree) -> bool:

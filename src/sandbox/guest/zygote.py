@@ -20,6 +20,7 @@ import time
 from typing import Any, NoReturn
 
 from . import wire
+from .activity import Activity, read
 from .confine import Confinement
 from .kernel import Landlock, Seccomp, die_with_parent, lock_down
 from .paths import package_folders, standard_library
@@ -27,6 +28,7 @@ from .program import run_payload
 from .wire import Cause, Reply, Request
 
 _PAGE = resource.getpagesize()
+_LOOK_AGAIN_S = 0.01
 
 
 def main() -> None:
@@ -84,7 +86,7 @@ class Worker:
     def __init__(self, confinement: Confinement, landlock_abi: int) -> None:
         self.landlock_abi = landlock_abi
         self._confinement = confinement
-        mapped, resident = (int(pages) * _PAGE for pages in _read("/proc/self/statm").split()[:2])
+        mapped, resident = (int(pages) * _PAGE for pages in read("/proc/self/statm").split()[:2])
         self._mapped, self._resident = mapped, resident
 
     def serve(self, control: socket.socket) -> None:
@@ -97,11 +99,11 @@ class Worker:
                 control.send(self._run(Request.unpack(data), files, control).pack())
 
     def _run(self, request: Request, files: list[int], control: socket.socket) -> Reply:
-        begin = time.monotonic()
+        begin, worker = time.monotonic(), os.getpid()
         ready, ready_end = os.pipe()
         pid = os.fork()
         if pid == 0:
-            self._become(request, files, ready_end)
+            self._become(request, files, ready_end, worker)
         for fd in (*files, ready_end):
             os.close(fd)
         cause = _supervise(pid, request, control, begin)
@@ -112,9 +114,12 @@ class Worker:
         peak = max(usage.ru_maxrss * 1024 - self._resident, 0)
         return Reply(request.run, cause if prepared else Cause.UNPREPARED, status, cpu_s, wall_s, peak)
 
-    def _become(self, request: Request, files: list[int], ready: int) -> NoReturn:
-        """In the forked process: give up all rights, then run the program."""
+    def _become(self, request: Request, files: list[int], ready: int, worker: int) -> NoReturn:
+        """In the forked process: give up all rights, then run the program.  It ends with the worker at the latest."""
         try:
+            die_with_parent()
+            if os.getppid() != worker:  # who died before we asked
+                os._exit(1)
             self._confinement.apply(request, files, ready, self._mapped)
             gc.enable()
         except BaseException:  # nothing may return into the worker's loop; no byte was written to `ready`
@@ -125,6 +130,7 @@ class Worker:
 def _supervise(pid: int, request: Request, control: socket.socket, begin: float) -> Cause:
     """Wait for ``pid`` to end and kill it when a limit is reached; what ended it."""
     clock = (~pid << 3) | 2  # the CPU clock of a process, as clock_getcpuclockid(3) makes it
+    active = Activity(pid)
     pidfd = os.pidfd_open(pid)
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
@@ -141,14 +147,16 @@ def _supervise(pid: int, request: Request, control: socket.socket, begin: float)
             cause = Cause.STOPPED
         else:
             cpu_s, wall_s = time.clock_gettime(clock), time.monotonic() - begin
-            idle_s = wall_s - cpu_s - _delay(pid)
+            active.look(cpu_s)
+            idle_s = wall_s - active.seconds
             if cpu_s >= request.cpu_s:
                 cause = Cause.CPU
-            elif idle_s >= request.idle_s:
+            elif idle_s >= request.idle_s and not active.waits:
                 cause = Cause.IDLE
             elif wall_s >= request.backstop_s:
                 cause = Cause.STARVED
-            wait_s = min(request.cpu_s - cpu_s, request.idle_s - max(idle_s, 0), request.backstop_s - wall_s)
+            patience_s = max(request.idle_s - max(idle_s, 0), _LOOK_AGAIN_S)
+            wait_s = min(request.cpu_s - cpu_s, patience_s, request.backstop_s - wall_s)
         if cause is not Cause.ENDED:
             _kill(pid, pidfd)
             break
@@ -163,16 +171,3 @@ def _kill(pid: int, pidfd: int) -> None:
         os.killpg(pid, signal.SIGKILL)
     except (ProcessLookupError, PermissionError):
         return
-
-
-def _delay(pid: int) -> float:
-    """Seconds that ``pid`` was ready to run and had no core, where the kernel tells."""
-    try:
-        return int(_read(f"/proc/{pid}/schedstat").split()[1]) * 1e-9
-    except (OSError, IndexError):
-        return 0.0
-
-
-def _read(path: str) -> str:
-    with open(path, encoding="ascii") as file:
-        return file.read()

@@ -1,0 +1,62 @@
+"""How long a run has had something to do: computing, or waiting for a core."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+_WAITING_FOR_THE_MACHINE = "RD"  # for a core, or for the disk; see proc_pid_stat(5)
+
+
+class Activity:
+    """Adds up, from look to look, the time in which a process was not idle.
+
+    Between two looks that is the CPU time of all its threads, or the time that one thread computed or waited for a
+    core, whichever is more.  The times of several threads are not added: they may wait for the same core at the same
+    time, and a program must not be able to make itself busy for longer than the clock runs.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._cpu_s = self.seconds = 0.0
+        self._threads: dict[str, float] = {}
+        self.waits = False
+        """Whether, at the last look, a thread had something to do: how long it has waited is known once it may."""
+
+    def look(self, cpu_s: float) -> None:
+        """Count what was done until now; ``cpu_s`` is the CPU time of the process."""
+        threads = _threads(self._pid)
+        spent = {name: thread.spent_s for name, thread in threads.items()}
+        longest = max((seconds - self._threads.get(name, 0.0) for name, seconds in spent.items()), default=0.0)
+        self.seconds += max(cpu_s - self._cpu_s, longest)
+        self.waits = any(thread.state in _WAITING_FOR_THE_MACHINE for thread in threads.values())
+        self._cpu_s, self._threads = cpu_s, spent
+
+
+class _Thread(NamedTuple):
+    state: str
+    spent_s: float
+    """Computing, and ready to but without a core."""
+
+
+def _threads(pid: int) -> dict[str, _Thread]:
+    """The threads of a process, as far as the kernel tells."""
+    found = {}
+    try:
+        names = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it has ended
+        return {}
+    for name in names:
+        try:
+            state = read(f"/proc/{pid}/task/{name}/stat").rpartition(")")[2].split()[0]
+            computing, waiting = read(f"/proc/{pid}/task/{name}/schedstat").split()[:2]
+        except (OSError, ValueError, IndexError):  # this thread has ended, or the kernel keeps no such figures
+            continue
+        found[name] = _Thread(state, (int(computing) + int(waiting)) * 1e-9)
+    return found
+
+
+def read(path: str) -> str:
+    """The text of a file of the kernel's."""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()

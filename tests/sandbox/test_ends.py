@@ -1,0 +1,163 @@
+"""How programs, workers and pools end, whoever ends them: nothing goes on, and nobody waits in vain."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from troupe.sandbox import Job, Limits, LocalSandbox, SandboxUnavailable, run_all
+
+SLEEP = Job("import time\ntime.sleep(1000)")
+FINE = Job("print(1)")
+PATIENT = Limits(idle_s=500)
+
+TRAINER = """
+import asyncio
+from troupe.sandbox import Job, Limits, LocalSandbox
+async def main():
+    async with LocalSandbox(1, isolation={isolation!r}) as sandbox:
+        await sandbox.run(Job("import time\\ntime.sleep(1000)"), Limits(idle_s=500))
+asyncio.run(main())
+"""
+
+
+def below(root: int) -> set[int]:
+    """All descendants of a process."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {root}
+
+
+def living(pids: set[int]) -> set[int]:
+    """Those that run or sleep; one that waits to be reaped is dead."""
+    found = set()
+    for pid in pids:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if state not in "ZX":
+            found.add(pid)
+    return found
+
+
+def assert_they_end(pids: set[int]) -> None:
+    for _ in range(100):
+        if not living(pids):
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"still there: {[Path(f'/proc/{pid}/cmdline').read_text() for pid in living(pids)]}")
+
+
+async def until(condition: Callable[[], object]) -> None:
+    for _ in range(200):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError("it never came to be")
+
+
+def server_of(sandbox: LocalSandbox) -> int:
+    """The fork server, below bubblewrap where there is one, while a program runs in it; else 0."""
+    for worker in sandbox._busy:
+        for pid in {worker.pid} | below(worker.pid):
+            if "zygote" in command(pid) and not command(pid).startswith("bwrap") and below(pid):
+                return pid
+    return 0
+
+
+def asleep(trainer: int) -> bool:
+    """Whether a program runs: a fork server that has forked."""
+    return any(
+        "guest.zygote" in command(pid) and not command(pid).startswith("bwrap") and below(pid) for pid in below(trainer)
+    )
+
+
+def command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except FileNotFoundError:
+        return ""
+
+
+async def test_a_program_ends_with_a_run_that_is_cancelled(sandbox: LocalSandbox) -> None:
+    run = asyncio.create_task(sandbox.run(SLEEP, PATIENT))
+    await until(lambda: server_of(sandbox))
+    family = {server_of(sandbox)} | below(server_of(sandbox))
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert_they_end(family)
+
+
+async def test_a_program_ends_with_its_worker(sandbox: LocalSandbox) -> None:
+    """The fork server is killed by hand; the run is repeated by another."""
+    run = asyncio.create_task(sandbox.run(Job("import time\ntime.sleep(0.7)\nprint(1)"), PATIENT))
+    await until(lambda: server_of(sandbox))
+    family = {server_of(sandbox)} | below(server_of(sandbox))
+    os.kill(server_of(sandbox), signal.SIGKILL)
+    assert_they_end(family)
+    assert (await run).text == "1\n"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+async def test_programs_end_with_the_trainer(sandbox: LocalSandbox, how: signal.Signals) -> None:
+    code = TRAINER.format(isolation=sandbox.describe()["isolation"])
+    trainer = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    try:
+        await until(lambda: asleep(trainer.pid))
+        await asyncio.sleep(0.5)
+        await until(lambda: asleep(trainer.pid))  # its worker's self-test is over
+        family = below(trainer.pid)
+        trainer.send_signal(how)
+        assert trainer.wait(10) != 0
+        assert_they_end(family)
+    finally:
+        trainer.kill()
+        trainer.wait()
+
+
+async def test_workers_that_died_idle_are_no_failure_of_a_run(sandbox: LocalSandbox) -> None:
+    """As many as a run has attempts, and one more."""
+    async with LocalSandbox(4, isolation=sandbox.describe()["isolation"]) as pool:
+        await run_all(pool, [Job("import time\ntime.sleep(0.1)")] * 4)
+        assert len(pool._idle) == 4
+        for worker in pool._idle:
+            os.kill(worker.pid, signal.SIGKILL)
+        await asyncio.sleep(0.1)
+        assert (await pool.run(FINE)).verdict == "ok"
+        assert pool.restarts == 4
+
+
+async def test_closing_ends_what_is_running_and_what_waits(sandbox: LocalSandbox) -> None:
+    pool = LocalSandbox(1, isolation=sandbox.describe()["isolation"])
+    runs = [asyncio.create_task(pool.run(SLEEP, PATIENT)) for _ in range(2)]
+    await until(lambda: server_of(pool))
+    family = {server_of(pool)} | below(server_of(pool))
+    began = time.monotonic()
+    await pool.close()
+    for run in runs:
+        with pytest.raises(RuntimeError, match="the sandbox is closed"):
+            await run
+    assert time.monotonic() - began < 2
+    assert_they_end(family)
+
+
+async def test_no_room_for_the_self_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc/self")  # where nobody can make a folder
+    with pytest.raises(SandboxUnavailable, match="/proc/self/troupe-"):
+        await LocalSandbox(1).start()
