@@ -18,7 +18,7 @@ from ..base import EngineError
 from ..support import UnsupportedModelError
 
 SHARED_MEMORY = Path("/dev/shm")
-SCHEDULER = "troupe.rollout.vllm.scheduler.WholeScheduler"
+SCHEDULERS = "troupe.rollout.vllm.scheduler."
 GIB = 1 << 30
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -152,7 +152,7 @@ def start(
             distributed_executor_backend="uni",
             use_tqdm_on_load=False,
             disable_log_stats=True,
-            scheduler_cls=SCHEDULER if current_platform.is_cpu() else None,
+            scheduler_cls=SCHEDULERS + ("WholeScheduler" if current_platform.is_cpu() else "AheadScheduler"),
             **_adapters(room),
         )
         try:

@@ -63,22 +63,18 @@ class Server:
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    async def submit(self, request: Request) -> Flight:
-        """Hand ``request`` over."""
-        return Flight(
-            request, self, await self._asked(request.policy, request.prompt_ids, self.replies.parameters(request))
-        )
+    async def submit(self, request: Request, due: bool) -> Flight:
+        """Hand ``request`` over; it is decoded at once where it is ``due``, else from :meth:`begin` on."""
+        parameters = self.replies.parameters(request, due)
+        return Flight(request, self, await self._asked(request.policy, request.prompt_ids, parameters))
 
-    async def land(self, flight: Flight, version: int) -> list[Completion]:
-        """Its completions, sampled with ``version``.  A caller that goes away takes the request with it."""
-        return self.replies.completions(flight.request, await self._alive(self._answer(flight.queue)), version)
+    async def land(self, flight: Flight) -> list[Completion]:
+        """Its completions.  A caller that goes away takes the request with it."""
+        answer = await self._alive(self._answer(flight.queue))
+        return self.replies.completions(flight.request, answer, self.believed.policies[flight.request.policy].version)
 
-    async def pause(self) -> None:
-        """What is submitted from here on is decoded from :meth:`resume` on, all together."""
-        await self._alive(self._llm.pause_generation(mode="keep", clear_cache=False))
-
-    async def resume(self) -> None:
-        """Undo :meth:`pause`."""
+    async def begin(self) -> None:
+        """Decode what was submitted and not yet due, in the order of keys (see :mod:`.scheduler`)."""
         await self._alive(self._llm.resume_generation())
 
     async def _asked(self, policy: str, ids: Sequence[int], parameters: Any) -> Any:
@@ -87,7 +83,7 @@ class Server:
         belief = self.believed.policies[policy]
         # The adapter is in its slot already; the path is asked for and never read.
         adapter = LoRARequest(policy, belief.slot, "memory") if belief.slot else None
-        prompt = {"prompt_token_ids": list(ids)}
+        prompt = {"type": "token", "prompt_token_ids": list(ids)}
         name = str(next(self._ids))
         return await self._alive(self._llm.add_request(name, prompt, parameters, lora_request=adapter))
 
