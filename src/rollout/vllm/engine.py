@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -25,11 +25,11 @@ from .versions import check_version
 
 @dataclass(eq=False)
 class Waiting:
-    """A request and who waits for it.  Until it is ``due``, vLLM's process has it and does not decode it."""
+    """A request and who waits for it.  Until it is ``due``, vLLM's process keeps it and does not decode it."""
 
     request: Request
     future: asyncio.Future[list[Completion]]
-    due: bool
+    due: asyncio.Event = field(default_factory=asyncio.Event)
 
     def resolve(self, completions: list[Completion]) -> None:
         if not self.future.done():
@@ -100,6 +100,7 @@ class VllmEngine:
         self._joining: set[asyncio.Task[None]] = set()
         self._serving: dict[asyncio.Task[None], Waiting] = {}
         self._gate = asyncio.Lock()
+        self._told_restarts = 0
         self._asleep = self._closed = False
 
     @property
@@ -124,31 +125,37 @@ class VllmEngine:
         if self.lockstep and held():
             raise RuntimeError("generate() inside hold() would wait for itself")
         self._check(request)
-        waiting = Waiting(request, asyncio.get_running_loop().create_future(), due=not self.lockstep)
+        waiting = Waiting(request, asyncio.get_running_loop().create_future())
         self._outstanding.add(waiting)
         waiting.future.add_done_callback(lambda _: self._outstanding.discard(waiting))
-        self._joining.add(task := asyncio.create_task(self._join(waiting)))
-        task.add_done_callback(self._joining.discard)
         if self.lockstep:
             self._arrived.append(waiting)
             rounds().ask(self)
+        else:
+            waiting.due.set()
+        self._joining.add(task := asyncio.create_task(self._join(waiting)))
+        task.add_done_callback(self._joining.discard)
         return await in_time(request, waiting.future)
 
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Replace the weights once no completion is under way, and prove it; requests wait meanwhile.
 
-        Returns ``canary_nats`` and, since the last call, how often the process was replaced (``engine_restarts``).
-        Raises ``ValueError`` for an unknown policy, weights that do not fit and those of a model that others share
-        (nothing is changed then), :class:`.digest.WeightsMismatchError` where the engine has others afterwards,
-        :class:`..base.EngineError` once ``restarts`` are used up.
+        Returns ``canary_nats``.  Raises ``ValueError`` for an unknown policy, weights that do not fit and those of a
+        model that others share (nothing is changed then), :class:`.digest.WeightsMismatchError` where the engine has
+        others afterwards, :class:`..base.EngineError` once ``restarts`` are used up.
         """
         self._check_open("load")
         self._check_policy(policy)
         async with self._gate:
-            if under_way := [task for task, waiting in self._serving.items() if waiting.due]:
+            if under_way := [task for task, waiting in self._serving.items() if waiting.due.is_set()]:
                 await asyncio.wait(under_way)
             self.believed.take(policy, weights, version)
-            return {"canary_nats": await self.lives.renew(policy), "engine_restarts": self.lives.take_restarts()}
+            return {"canary_nats": await self.lives.renew(policy)}
+
+    def drain(self) -> dict[str, float]:
+        """How often the process was replaced since the last call (``rollout/engine_restarts``)."""
+        before, self._told_restarts = self._told_restarts, self.lives.restarts
+        return {"rollout/engine_restarts": self.lives.restarts - before}
 
     async def sleep(self) -> None:
         """Finish what is under way; ``generate`` raises until :meth:`wake`.  vLLM's own sleep, which lends a GPU's
@@ -183,7 +190,7 @@ class VllmEngine:
             async with self._gate:  # whose queue is fair: all that has arrived is handed over, and nothing else
                 await self.lives.prove()
                 for waiting in arrived:
-                    waiting.due = True
+                    waiting.due.set()
                 await self.lives.steady(Server.begin)
             await asyncio.wait([waiting.future for waiting in arrived])
 
@@ -191,7 +198,7 @@ class VllmEngine:
         """Hand a request over; its answer is awaited in a task of its own."""
         with told([waiting]):
             async with self._gate:
-                if waiting.due:
+                if waiting.due.is_set():
                     await self.lives.prove()
                 if waiting.future.done():  # the caller has gone
                     return

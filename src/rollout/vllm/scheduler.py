@@ -1,7 +1,7 @@
 """vLLM's schedulers, but that requests may wait for their round, and that a completion is told of when it has ended.
 
-A request that has a place in a round's order is sent while the round before is still decoded, and begins when generation
-is resumed, together with all that wait: one message a round, and the order of arrival cannot matter.
+A request that names its place in a round is sent while the round before is still decoded, and begins when generation is
+resumed, together with all that wait: one message a round, and the order of arrival cannot matter.
 
 Each token's message carries three arrays; for small models, writing and reading them costs as much as the model.  The
 learner has no use for a part of a completion, unless stop strings end it: vLLM finds those where messages are read.
@@ -22,7 +22,7 @@ from vllm.v1.request import Request
 from .replies import ORDER
 
 
-class Rounds(Scheduler):
+class RoundScheduler(Scheduler):
     """Requests that name their place in the order begin together, in that order."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
@@ -54,11 +54,11 @@ def _place(request: Request) -> tuple[Any, int]:
     return parameters.extra_args[ORDER], parameters.seed
 
 
-class AheadScheduler(Rounds, AsyncScheduler):
+class AheadScheduler(RoundScheduler, AsyncScheduler):
     """For an engine that schedules a step ahead, as on a GPU."""
 
 
-class WholeScheduler(Rounds):
+class WholeScheduler(RoundScheduler):
     """For an engine that does not, as on a CPU."""
 
     def __init__(self, *given: Any, **named: Any) -> None:

@@ -33,11 +33,12 @@ class EngineDiedError(EngineError):
 
 @dataclass(frozen=True)
 class Flight:
-    """A request that vLLM has taken; ``queue`` will hold its answer."""
+    """A request that vLLM has taken; ``queue`` will hold its answer, which is owed once it is ``due``."""
 
     request: Request
     server: Server
     queue: Any
+    due: asyncio.Event
 
 
 class Server:
@@ -60,17 +61,20 @@ class Server:
             self._folder.cleanup()
             raise
         self._listen()
+        # Each full collection would look at all of vLLM's modules: half a second, again and again.
+        gc.collect()
+        gc.freeze()
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    async def submit(self, request: Request, due: bool) -> Flight:
+    async def submit(self, request: Request, due: asyncio.Event) -> Flight:
         """Hand ``request`` over; it is decoded at once where it is ``due``, else from :meth:`begin` on."""
-        parameters = self.replies.parameters(request, due)
-        return Flight(request, self, await self._asked(request.policy, request.prompt_ids, parameters))
+        parameters = self.replies.parameters(request, due.is_set())
+        return Flight(request, self, await self._asked(request.policy, request.prompt_ids, parameters), due)
 
     async def land(self, flight: Flight) -> list[Completion]:
         """Its completions.  A caller that goes away takes the request with it."""
-        answer = await self._alive(self._answer(flight.queue))
+        answer = await self._alive(self._answer(flight.queue), flight.due)
         return self.replies.completions(flight.request, answer, self.believed.policies[flight.request.policy].version)
 
     async def begin(self) -> None:
@@ -159,10 +163,10 @@ class Server:
 
     # ---- the process ------------------------------------------------------------------------------------------------
 
-    async def _alive(self, work: Awaitable[T]) -> T:
+    async def _alive(self, work: Awaitable[T], due: asyncio.Event | None = None) -> T:
         """The result of ``work``, which vLLM would leave undone for ever where its process ends meanwhile, or hangs.
 
-        Raises :class:`EngineDiedError`.
+        Nothing is owed before it is ``due``.  Raises :class:`EngineDiedError`.
         """
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -174,7 +178,7 @@ class Server:
                 await asyncio.wait({task}, timeout=PATIENCE_S)
                 # An event loop that was busy with something else for long has not listened so long either.
                 silent += min(time.monotonic() - looked, 2 * PATIENCE_S)
-                if self._heard >= looked:
+                if self._heard >= looked or not (due is None or due.is_set()):
                     silent = 0.0
                 if silent > self.settings.stall_s and not task.done() and self._llm is not None:
                     self.kill()
@@ -214,5 +218,6 @@ class Server:
         llm, self._llm = self._llm, None
         llm.shutdown()
         llm.shutdown = lambda: None  # its destructor would do so once more, and fail where the interpreter ends
+        gc.unfreeze()
         gc.collect()
         self._folder.cleanup()
