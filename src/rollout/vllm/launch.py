@@ -18,6 +18,7 @@ from ..base import EngineError
 from ..support import UnsupportedModelError
 
 SHARED_MEMORY = Path("/dev/shm")
+EXTENSION = "troupe.rollout.vllm.worker.WorkerExtension"
 SCHEDULERS = "troupe.rollout.vllm.scheduler."
 GIB = 1 << 30
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -148,7 +149,7 @@ def start(
             logprobs_mode="processed_logprobs",
             generation_config="vllm",
             weight_transfer_config=WeightTransferConfig(backend=NAME),
-            worker_extension_cls="troupe.rollout.vllm.worker.WorkerExtension",
+            worker_extension_cls=EXTENSION,
             distributed_executor_backend="uni",
             use_tqdm_on_load=False,
             disable_log_stats=True,
