@@ -103,23 +103,23 @@ def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    server = subprocess.Popen(
-        [sys.executable, "-m", "troupe.serve", *words, f"port={port}", "kv_cache_gib=0.1", "max_batch_rows=8"],
+    words = (*words, f"port={port}", "kv_cache_gib=0.1", "max_batch_rows=8")
+    with subprocess.Popen(
+        [sys.executable, "-m", "troupe.serve", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-    )
-    try:
-        assert server.stdout is not None
-        lines: list[str] = []
-        while not lines or lines[-1] != "Ctrl-C ends all\n":
-            lines.append(server.stdout.readline())
-            assert lines[-1], "the servers have ended"
-        yield server, port, lines
-    finally:
-        server.kill()
-        server.wait()
+    ) as server:
+        try:
+            assert server.stdout is not None
+            lines: list[str] = []
+            while not lines or lines[-1] != "Ctrl-C ends all\n":
+                lines.append(server.stdout.readline())
+                assert lines[-1], "the servers have ended"
+            yield server, port, lines
+        finally:
+            server.kill()
 
 
 def below(pid: int) -> list[int]:

@@ -43,9 +43,10 @@ class RoundScheduler(Scheduler):
                 super().add_request(request)
 
     def finish_requests(self, request_ids: Any, *given: Any, **named: Any) -> Any:
-        for name in [request_ids] if isinstance(request_ids, str) else request_ids or list(self._early):
+        ended = [request_ids] if isinstance(request_ids, str) else request_ids
+        for name in list(self._early) if ended is None else ended:
             self._early.pop(name, None)
-        return super().finish_requests(request_ids, *given, **named)
+        return super().finish_requests(ended, *given, **named)
 
 
 def _place(request: Request) -> tuple[Any, int]:
