@@ -7,6 +7,7 @@ import logging
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -68,7 +69,7 @@ class Team:
     """Who plays and learns: engines and tokenizers by policy, and each agent's voice in training and in evaluation.
 
     ``pools`` has each policy that learns, as its pool hands it out; ``schedules`` says in which iterations, where it is
-    not all of them.  ``meters`` has the counts of each remote policy since they were last asked.
+    not all of them.  ``meters`` tell what engines have counted since they were last asked, by metric.
     """
 
     pools: Mapping[str, PolicyHandle]
@@ -77,7 +78,7 @@ class Team:
     training: Mapping[str, Voice]
     evaluation: Mapping[str, Voice]
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
-    meters: Mapping[str, Callable[[], Mapping[str, float]]] = field(default_factory=dict)
+    meters: Sequence[Callable[[], Mapping[str, float]]] = ()
 
     def learning(self, iteration: int) -> list[str]:
         """The policies that learn after ``iteration`` iterations."""
@@ -198,8 +199,11 @@ class TrainLoop:
         return self.progress.row
 
     def _metered(self) -> dict[str, float]:
-        """What this process's remote policies were asked since the last call, by metric."""
-        return {f"remote/{name}/{key}": n for name, meter in self.team.meters.items() for key, n in meter().items()}
+        """What this process's engines have counted since the last call, by metric."""
+        found: Counter[str] = Counter()
+        for meter in self.team.meters:
+            found.update(meter())
+        return dict(found)
 
     def _count(self, asked: Mapping[str, float]) -> dict[str, float]:
         """Add ``asked`` to the totals of the summary; returns it."""
@@ -207,7 +211,7 @@ class TrainLoop:
         return dict(asked)
 
     async def _asked(self) -> dict[str, float]:
-        """What remote policies were asked since the last call, in all processes; counted."""
+        """What engines have counted since the last call, in all processes; added to the totals."""
         if not self.team.meters:
             return {}
 
@@ -252,16 +256,13 @@ class TrainLoop:
 
     async def _load(self) -> dict[str, float]:
         """The weights of every policy that learns into its engine, and whatever sleeps awake; returns what engines
-        measured of it: each metric at its largest, counts (whole numbers) summed.
+        measured of it, each metric at its largest.
         """
         measured: dict[str, float] = {}
         pools, engines = self.team.pools.items(), self.team.engines
         loads = [await engines[name].load(name, await pool.weights(), pool.version) for name, pool in pools]
         for found in (*loads, *[await engine.wake() for engine in self._engines()]):
-            for key, value in found.items():
-                before = measured.get(key)
-                both = value if before is None else (before + value if isinstance(value, int) else max(before, value))
-                measured[key] = both
+            measured |= {key: max(value, measured.get(key, value)) for key, value in found.items()}
         return measured
 
     def over(self) -> bool:

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -26,7 +27,8 @@ from .examination.lineup import Remote, Run
 from .models.laptop import ADAPTER, BaseModelError, resolve
 from .rollout.base import EngineError
 from .rollout.vllm.adapters import RANKS
-from .rollout.vllm.launch import GIB, VllmSettings, environment
+from .rollout.vllm.launch import EXTENSION, GIB, VllmSettings, environment
+from .rollout.vllm.orphans import end_with
 from .rollout.vllm.versions import check_version
 
 CHECKPOINTS = ("best", "last", "base")
@@ -81,6 +83,7 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     words += ["--dtype", settings.dtype, "--kv-cache-memory-bytes", str(int(settings.kv_cache_gib * GIB))]
     words += ["--block-size", str(settings.block_size), "--max-num-seqs", str(settings.max_batch_rows)]
     words += ["--enforce-eager", "--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
+    words += ["--worker-extension-cls", EXTENSION]  # so that the server's engine ends with it
     if serving.chat:
         words += ["--default-chat-template-kwargs", json.dumps(serving.chat)]
     if serving.adapters:
@@ -99,12 +102,14 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
 
 @contextmanager
 def running(plan: Sequence[Serving], host: str, settings: VllmSettings) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The servers' processes; none of them, nor what they started, is left afterwards."""
+    """The servers' processes; none of them, nor what they started, is left afterwards, nor where this one is killed."""
+    kin = partial(end_with, os.getpid())
     processes: list[subprocess.Popen[bytes]] = []
     try:
         with environment(settings):
             for serving in plan:  # each a group of its own: a Ctrl-C is for this process, which then ends them all
-                processes.append(subprocess.Popen(command(serving, host, settings), start_new_session=True))
+                words = command(serving, host, settings)
+                processes.append(subprocess.Popen(words, start_new_session=True, preexec_fn=kin))
         yield processes
     finally:
         for process in processes:

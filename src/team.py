@@ -24,7 +24,7 @@ from .models.pool import LocalPool, PolicyHandle
 from .models.ranks import Ranks
 from .models.strategies import StrategySettings, launch
 from .policies import PolicySpec, check_room
-from .rollout.base import Engine
+from .rollout.base import Counting, Engine
 from .rollout.chat_codec import ChatCodec
 from .rollout.chat_template import check_chat
 from .rollout.lora import Adapted
@@ -70,6 +70,7 @@ def build_team(
         spec, backing = policies[name], of[name]
         for voices, sampling in ((training, spec.train), (evaluation, spec.eval)):
             voices[agent] = Voice(name, backing.engine, backing.tokenizer, backing.context, sampling, spec.chat)
+    engines = dict.fromkeys(backing.engine for backing in of.values())
     return Team(
         pools={name: pools[name] for name in policies if name in pools},
         engines={name: of[name].engine for name in policies},
@@ -77,7 +78,7 @@ def build_team(
         training=training,
         evaluation=evaluation,
         schedules={name: spec.schedule for name, spec in policies.items() if spec.schedule is not None},
-        meters={name: speaking.drain for name, speaking in remote.items()},
+        meters=[speaking.drain for speaking in engines if isinstance(speaking, Counting)],
     )
 
 

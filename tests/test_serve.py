@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -107,28 +109,57 @@ def asked(port: int, path: str, **keys: Any) -> Any:
         return json.load(reply)
 
 
-@pytest.mark.vllm
-@pytest.mark.filterwarnings("ignore")
-def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_path: Path) -> None:
-    few = "loop.iterations=1 loop.boards=2 loop.validation_tasks=1 loop.test_tasks=1 env.horizon=2".split()
-    train.run(composed("sokoban_lora", tmp_path / "run", *few, "policies.plan.optimizer.lr=0.1"))
+@contextmanager
+def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
+    """``troupe.serve`` once it answers, its port, and what it said."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [f"run={tmp_path / 'run'}", "checkpoint=last", f"port={port}", "kv_cache_gib=0.1", "max_batch_rows=8"]
-    server = subprocess.Popen(
+    words = (*words, f"port={port}", "kv_cache_gib=0.1", "max_batch_rows=8")
+    with subprocess.Popen(
         [sys.executable, "-m", "troupe.serve", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
         start_new_session=True,
-    )
+    ) as server:
+        try:
+            assert server.stdout is not None
+            lines: list[str] = []
+            while not lines or lines[-1] != "Ctrl-C ends all\n":
+                lines.append(server.stdout.readline())
+                assert lines[-1], "the servers have ended"
+            yield server, port, lines
+        finally:
+            server.kill()
+
+
+def below(pid: int) -> list[int]:
+    """The processes that ``pid`` has started, and those that they have."""
+    parents = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
+            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
+    found = [pid]
+    for parent in found:
+        found += [child for child, its in parents.items() if its == parent]
+    return found[1:]
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there, and not just waits for its end to be noted by whoever inherited it."""
     try:
-        assert server.stdout is not None
-        lines = []
-        while not lines or lines[-1] != "Ctrl-C ends all\n":
-            lines.append(server.stdout.readline())
-            assert lines[-1], "the servers have ended"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore")
+def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_path: Path) -> None:
+    few = "loop.iterations=1 loop.boards=2 loop.validation_tasks=1 loop.test_tasks=1 env.horizon=2".split()
+    train.run(composed("sokoban_lora", tmp_path / "run", *few, "policies.plan.optimizer.lr=0.1"))
+    with served(f"run={tmp_path / 'run'}", "checkpoint=last") as (server, port, lines):
         for policy in ("tool", "plan"):
             assert f"{policy}: http://127.0.0.1:{port}/v1, model {policy}\n" in lines
         tokenizer = load_tokenizer("laptop")
@@ -143,15 +174,24 @@ def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_pa
             assert list(best.values()) == pytest.approx([expected.values.item()], abs=1e-3)
         message = [{"role": "user", "content": "U D"}]
         assert asked(port, "/v1/chat/completions", model="tool", messages=message, max_tokens=2)["choices"]
+        there = below(server.pid)
         os.killpg(server.pid, signal.SIGINT)
         server.wait(60)
-    finally:
-        server.kill()
-        server.wait()
-    time.sleep(0.2)
     with socket.socket() as again:
         assert again.connect_ex(("127.0.0.1", port)) != 0
-    mine = f"{tmp_path / 'run'}".encode()
-    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists() and mine in p.read_bytes()]
-    assert not left, left
+    assert len(there) >= 2 and not any(map(alive, there))
     assert from_run("run", str(tmp_path / "run")).path
+
+
+@pytest.mark.vllm
+def test_killed_it_takes_its_servers_along(tmp_path: Path) -> None:
+    OmegaConf.save(composed("sokoban_shared", tmp_path), tmp_path / "config.yaml", resolve=True)
+    with served(f"run={tmp_path}", "checkpoint=base") as (server, _, _):
+        there = below(server.pid)
+        assert len(there) >= 2, "a server and its engine"
+        server.kill()
+        server.wait()
+        end = time.monotonic() + 30
+        while any(map(alive, there)):
+            assert time.monotonic() < end, "left behind"
+            time.sleep(0.1)

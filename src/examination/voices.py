@@ -14,6 +14,7 @@ from ..evaluation import Echo, PolicySpeaker, Silence, Speaker
 from ..experience import Sampling
 from ..models.laptop import resolve
 from ..policies import check_room
+from ..rollout.base import Counting
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat
 from ..rollout.remote import RemoteEngine
@@ -56,11 +57,11 @@ class Voices:
         return PolicySpeaker(replace(self._open[key], sampling=sampled(part.sampling, temperature)))
 
     def drain(self) -> dict[str, float]:
-        """What remote policies were asked since the last call, as ``remote/POLICY/...``."""
+        """What engines have counted since the last call, by metric."""
         found: Counter[str] = Counter()
         for voice in self._open.values():
-            if isinstance(voice.engine, RemoteEngine):
-                found.update({f"remote/{voice.policy}/{key}": n for key, n in voice.engine.drain().items()})
+            if isinstance(voice.engine, Counting):
+                found.update(voice.engine.drain())
         return dict(found)
 
     async def close(self) -> None:

@@ -88,7 +88,7 @@ class Engine(Protocol):
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Replace the weights of ``policy``; completions sampled from now on carry ``version``.
 
-        Returns what was measured of it, by metric; whole numbers are counts since the last call.
+        Returns what was measured of it, by metric.
         """
         ...
 
@@ -102,4 +102,13 @@ class Engine(Protocol):
 
     async def close(self) -> None:
         """Release everything; no call may follow."""
+        ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """An engine that counts what a run ought to tell."""
+
+    def drain(self) -> Mapping[str, float]:
+        """What was counted since the last call, by metric."""
         ...

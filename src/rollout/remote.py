@@ -99,16 +99,16 @@ class RemoteEngine:
         await self._client.close()
 
     def drain(self) -> dict[str, float]:
-        """What was counted since the last call: ``requests`` sent, ``retries`` among them, tokens as the server bills
-        them, ``unmetered`` answers for which it told no tokens, ``empty`` candidates without a word, and the ``cost``
-        where prices are known.
+        """What was counted since the last call, as ``remote/POLICY/...``: ``requests`` sent, ``retries`` among them,
+        tokens as the server bills them, ``unmetered`` answers for which it told no tokens, ``empty`` candidates without
+        a word, and the ``cost`` where prices are known.
         """
         counts, self._counts = self._counts, Counter()
         found: dict[str, float] = {name: counts[name] for name in COUNTS}
         if self.settings.prompt_price is not None and self.settings.completion_price is not None:
             spent = self.settings.prompt_price * counts["prompt_tokens"]
             found["cost"] = (spent + self.settings.completion_price * counts["completion_tokens"]) / 1e6
-        return found
+        return {f"remote/{self.policy}/{name}": count for name, count in found.items()}
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 

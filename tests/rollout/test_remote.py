@@ -36,7 +36,8 @@ def ask(url: str, *requests: Request, **settings: Any) -> tuple[list[list[Comple
     async def main() -> tuple[list[list[Completion]], dict[str, float]]:
         engine = RemoteEngine("judge", RemoteSettings(**{"url": url, "model": "m", "retries": 3} | settings))
         try:
-            return list(await asyncio.gather(*map(engine.generate, requests))), engine.drain()
+            answers = list(await asyncio.gather(*map(engine.generate, requests)))
+            return answers, {key.removeprefix("remote/judge/"): count for key, count in engine.drain().items()}
         finally:
             await engine.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -14,7 +14,7 @@ from ...experience import Completion, Request
 from ..base import EngineClosedError
 from ..lockstep import held, rounds
 from ..lora import Adapted
-from ..requests import check_prompt, in_time, label, order
+from ..requests import check_prompt, in_time, label
 from .believed import Believed, LoraWay
 from .launch import VllmSettings, check_cache
 from .lives import Lives
@@ -25,10 +25,11 @@ from .versions import check_version
 
 @dataclass(eq=False)
 class Waiting:
-    """A request and who waits for it."""
+    """A request and who waits for it.  Until it is ``due``, vLLM's process keeps it and does not decode it."""
 
     request: Request
     future: asyncio.Future[list[Completion]]
+    due: asyncio.Event = field(default_factory=asyncio.Event)
 
     def resolve(self, completions: list[Completion]) -> None:
         if not self.future.done():
@@ -61,9 +62,10 @@ class VllmEngine:
     else nothing is generated.  A process that dies or hangs is replaced (:mod:`.lives`), and its requests are asked
     again.
 
-    With ``lockstep`` (see :mod:`..lockstep`) what waits is handed over in rounds, in the order of ``Request.key``, and
-    only then decoded: on a CPU, a seed fixes the run bit for bit, unless stop strings end completions (vLLM finds those
-    outside of the process that decodes, so that it stops a few tokens sooner or later) or the process is replaced.
+    With ``lockstep`` (see :mod:`..lockstep`) what is handed over waits in vLLM's process until its round begins, all of
+    which is then decoded in the order of ``Request.key``: on a CPU, a seed fixes the run bit for bit, unless stop
+    strings end completions (vLLM finds those outside of the process that decodes, so that it stops a few tokens sooner
+    or later) or the process is replaced.
 
     Raises :class:`.versions.UnsupportedVersionError`, :class:`..support.UnsupportedModelError`, ``ValueError`` naming
     the key, :class:`..base.EngineError` where vLLM's process does not start.
@@ -102,8 +104,9 @@ class VllmEngine:
         self._arrived: list[Waiting] = []
         self._outstanding: set[Waiting] = set()
         self._joining: set[asyncio.Task[None]] = set()
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], Waiting] = {}
         self._gate = asyncio.Lock()
+        self._told_restarts = 0
         self._asleep = self._closed = False
 
     @property
@@ -135,26 +138,31 @@ class VllmEngine:
             self._arrived.append(waiting)
             rounds().ask(self)
         else:
-            self._joining.add(task := asyncio.create_task(self._join(waiting)))
-            task.add_done_callback(self._joining.discard)
+            waiting.due.set()
+        self._joining.add(task := asyncio.create_task(self._join(waiting)))
+        task.add_done_callback(self._joining.discard)
         return await in_time(request, waiting.future)
 
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Replace the weights once no completion is under way, and prove it; requests wait meanwhile.
 
-        Returns ``canary_nats`` (while asleep it is :meth:`wake` that measures it) and, since the last call, how often
-        the process was replaced (``engine_restarts``).
-        Raises ``ValueError`` for an unknown policy, weights that do not fit and those of a model that others share
-        (nothing is changed then), :class:`.digest.WeightsMismatchError` where the engine has others afterwards,
-        :class:`..base.EngineError` once ``restarts`` are used up.
+        Returns ``canary_nats`` (while asleep it is :meth:`wake` that measures it).  Raises ``ValueError`` for an
+        unknown policy, weights that do not fit and those of a model that others share (nothing is changed then),
+        :class:`.digest.WeightsMismatchError` where the engine has others afterwards, :class:`..base.EngineError` once
+        ``restarts`` are used up.
         """
         self._check_open("load")
         self._check_policy(policy)
         async with self._gate:
-            if self._serving:
-                await asyncio.wait(self._serving)
+            if under_way := [task for task, waiting in self._serving.items() if waiting.due.is_set()]:
+                await asyncio.wait(under_way)
             self.believed.take(policy, weights, version)
-            return {**await self.lives.renew(policy), "engine_restarts": self.lives.take_restarts()}
+            return await self.lives.renew(policy)
+
+    def drain(self) -> dict[str, float]:
+        """How often the process was replaced since the last call (``rollout/engine_restarts``)."""
+        before, self._told_restarts = self._told_restarts, self.lives.restarts
+        return {"rollout/engine_restarts": self.lives.restarts - before}
 
     async def sleep(self) -> None:
         """Finish what is under way, and lend the GPU's memory where ``sleep`` is above 0; ``generate`` raises until
@@ -193,48 +201,40 @@ class VllmEngine:
 
     async def play_round(self) -> None:
         """Serve all that waits; a failure goes to every caller."""
-        arrived, self._arrived = sorted(self._arrived, key=lambda waiting: order(waiting.request)), []
+        arrived, self._arrived = self._arrived, []
         with told(arrived):
-            async with self._gate:
+            async with self._gate:  # whose queue is fair: all that has arrived is handed over, and nothing else
                 await self.lives.prove()
-                await self.lives.steady(Server.pause)
-                try:
-                    for waiting in arrived:
-                        await self._submit(waiting)
-                finally:
-                    await self.lives.steady(Server.resume)
-                if self._serving:
-                    await asyncio.wait(self._serving)
+                for waiting in arrived:
+                    waiting.due.set()
+                await self.lives.steady(Server.begin)
+            await asyncio.wait([waiting.future for waiting in arrived])
 
     async def _join(self, waiting: Waiting) -> None:
-        """Without lockstep: a request joins those under way."""
+        """Hand a request over; its answer is awaited in a task of its own."""
         with told([waiting]):
             async with self._gate:
-                await self.lives.prove()
-                await self._submit(waiting)
+                if waiting.due.is_set():
+                    await self.lives.prove()
+                if waiting.future.done():  # the caller has gone
+                    return
+                task = asyncio.create_task(self._land(waiting, await self._handed(waiting)))
+            self._serving[task] = waiting
+            task.add_done_callback(self._serving.pop)
+            waiting.future.add_done_callback(lambda _: task.cancel())
 
-    async def _submit(self, waiting: Waiting) -> None:
-        """Hand a request over; its answer is awaited in a task of its own."""
-        if waiting.future.done():  # the caller has gone
-            return
-        task = asyncio.create_task(self._land(waiting, await self._handed(waiting.request)))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
-        waiting.future.add_done_callback(lambda _: task.cancel())
-
-    async def _handed(self, request: Request) -> Flight:
-        return await self.lives.steady(lambda server: server.submit(request))
+    async def _handed(self, waiting: Waiting) -> Flight:
+        return await self.lives.steady(lambda server: server.submit(waiting.request, waiting.due))
 
     async def _land(self, waiting: Waiting, flight: Flight) -> None:
         """Await the answer; from a process that has died, ask its successor."""
         with told([waiting]):
-            version = self.believed.policies[waiting.request.policy].version
             while True:
                 try:
-                    return waiting.resolve(await flight.server.land(flight, version))
+                    return waiting.resolve(await flight.server.land(flight))
                 except EngineDiedError as error:
                     await self.lives.succeed(flight.server, error)
-                flight = await self._handed(waiting.request)
+                flight = await self._handed(waiting)
 
     # ---- checks -----------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,8 @@ from .placement import Placement, check_adapters, place
 from .senders import BACKENDS
 
 SHARED_MEMORY = Path("/dev/shm")
-SCHEDULER = "troupe.rollout.vllm.scheduler.WholeScheduler"
+EXTENSION = "troupe.rollout.vllm.worker.WorkerExtension"
+SCHEDULERS = "troupe.rollout.vllm.scheduler."
 GIB = 1 << 30
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -184,11 +185,11 @@ def start(
             logprobs_mode="processed_logprobs",
             generation_config="vllm",
             weight_transfer_config=WeightTransferConfig(backend=BACKENDS[where.transfer]),
-            worker_extension_cls="troupe.rollout.vllm.worker.WorkerExtension",
+            worker_extension_cls=EXTENSION,
             distributed_executor_backend=EXECUTOR,
             use_tqdm_on_load=False,
             disable_log_stats=True,
-            scheduler_cls=SCHEDULER if current_platform.is_cpu() else None,
+            scheduler_cls=SCHEDULERS + ("WholeScheduler" if current_platform.is_cpu() else "AheadScheduler"),
             **memory,
             **_adapters(room),
         )

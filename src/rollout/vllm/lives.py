@@ -36,7 +36,7 @@ class Lives:
         self.replies = Replies(believed.model, tokenizer)
         self._given = believed, tokenizer, self.replies, settings
         self.server = Server(*self._given)
-        self.restarts = self._untold = 0
+        self.restarts = 0
         self._whole = False  # whether the model's own weights are proven
         self._change = asyncio.Lock()
         self._over: RuntimeError | None = None
@@ -69,7 +69,6 @@ class Lives:
                 if self._over is not None:
                     raise self._over from died
                 self.restarts += 1
-                self._untold += 1
                 log.warning("%s; restart %d of %d", died, self.restarts, self.settings.restarts)
                 self.server.shutdown()
                 self._whole = False
@@ -101,11 +100,6 @@ class Lives:
             raise
         except EngineError as error:  # it did not start; it may next time
             raise EngineDiedError(str(error)) from error
-
-    def take_restarts(self) -> int:
-        """How many there were since the last call."""
-        count, self._untold = self._untold, 0
-        return count
 
     def end(self) -> None:
         """End the process."""

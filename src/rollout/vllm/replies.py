@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from copy import copy
+from functools import cache
 from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...experience import Completion, Request
+from ...experience import Completion, Request, Sampling
 from ..base import EngineError
-from ..requests import label
+from ..requests import label, order
 
 LEAST_TEMPERATURE = 0.01
 """vLLM raises what is between 0 and this without being asked."""
+ORDER = "troupe_order"
+"""Of a request that is not due yet: where its place is in its round."""
 
 
 class ReplyMismatchError(EngineError):
@@ -27,18 +31,27 @@ class Replies:
         self.tokenizer, self.refused = tokenizer, 0
         self._eos = sorted({int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None})
 
-    def parameters(self, request: Request) -> Any:
-        """vLLM's ``SamplingParams``.  A candidate's seed is the request's plus its index."""
+    def parameters(self, request: Request, due: bool = True) -> Any:
+        """vLLM's ``SamplingParams``.  A candidate's seed is the request's plus its index.
+
+        What is not ``due`` carries its place in the order of keys.
+        """
+        parameters = copy(self._usual(request.sampling, request.n))
+        parameters.seed = request.seed
+        parameters.extra_args = None if due else {ORDER: order(request)}
+        return parameters
+
+    @cache  # noqa: B019  # an engine's replies live as long as it does
+    def _usual(self, sampling: Sampling, n: int) -> Any:
+        """What requests of this kind have in common; vLLM looks long at each that it is given."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        sampling = request.sampling
         return SamplingParams(
-            n=request.n,
+            n=n,
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             top_k=sampling.top_k,
-            seed=request.seed,
             max_tokens=sampling.max_tokens,
             stop=list(sampling.stop),
             stop_token_ids=self._eos,
@@ -46,6 +59,7 @@ class Replies:
             detokenize=bool(sampling.stop),
             skip_special_tokens=True,
             output_kind=RequestOutputKind.FINAL_ONLY,
+            skip_clone=True,
         )
 
     def completions(self, request: Request, output: Any, version: int) -> list[Completion]:

@@ -1,4 +1,7 @@
-"""vLLM's scheduler, but that it tells of a completion when it has ended, and not at every token.
+"""vLLM's schedulers, but that requests may wait for their round, and that a completion is told of when it has ended.
+
+A request that names its place in a round is sent while the round before is still decoded, and begins when generation is
+resumed, together with all that wait: one message a round, and the order of arrival cannot matter.
 
 Each token's message carries three arrays; for small models, writing and reading them costs as much as the model.  The
 learner has no use for a part of a completion, unless stop strings end it: vLLM finds those where messages are read.
@@ -9,13 +12,55 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
+from vllm.v1.core.sched.interface import PauseState
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.engine import EngineCoreOutput
 from vllm.v1.outputs import LogprobsLists
+from vllm.v1.request import Request
+
+from .replies import ORDER
 
 
-class WholeScheduler(Scheduler):
-    """For an engine that does not schedule a step ahead, as on a CPU."""
+class RoundScheduler(Scheduler):
+    """Requests that name their place in the order begin together, in that order."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._early: dict[str, Request] = {}
+
+    def add_request(self, request: Request) -> None:
+        if request.sampling_params.extra_args:
+            self._early[request.request_id] = request
+        else:
+            super().add_request(request)
+
+    def set_pause_state(self, pause_state: PauseState) -> None:
+        super().set_pause_state(pause_state)
+        if pause_state == PauseState.UNPAUSED:
+            early, self._early = sorted(self._early.values(), key=_place), {}
+            for request in early:
+                super().add_request(request)
+
+    def finish_requests(self, request_ids: Any, *given: Any, **named: Any) -> Any:
+        ended = [request_ids] if isinstance(request_ids, str) else request_ids
+        for name in list(self._early) if ended is None else ended:
+            self._early.pop(name, None)
+        return super().finish_requests(ended, *given, **named)
+
+
+def _place(request: Request) -> tuple[Any, int]:
+    """By the order of requests, then by candidate."""
+    parameters = request.sampling_params
+    return parameters.extra_args[ORDER], parameters.seed
+
+
+class AheadScheduler(RoundScheduler, AsyncScheduler):
+    """For an engine that schedules a step ahead, as on a GPU."""
+
+
+class WholeScheduler(RoundScheduler):
+    """For an engine that does not, as on a CPU."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)

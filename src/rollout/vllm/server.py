@@ -36,11 +36,12 @@ class EngineDiedError(EngineError):
 
 @dataclass(frozen=True)
 class Flight:
-    """A request that vLLM has taken; ``queue`` will hold its answer."""
+    """A request that vLLM has taken; ``queue`` will hold its answer, which is owed once it is ``due``."""
 
     request: Request
     server: Server
     queue: Any
+    due: asyncio.Event
 
 
 class Server:
@@ -72,25 +73,24 @@ class Server:
         self.lent: set[Memory] = set()
         self.lost = False
         self._listen()
+        # Each full collection would look at all of vLLM's modules: half a second, again and again.
+        gc.collect()
+        gc.freeze()
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    async def submit(self, request: Request) -> Flight:
-        """Hand ``request`` over."""
-        return Flight(
-            request, self, await self._asked(request.policy, request.prompt_ids, self.replies.parameters(request))
-        )
+    async def submit(self, request: Request, due: asyncio.Event) -> Flight:
+        """Hand ``request`` over; it is decoded at once where it is ``due``, else from :meth:`begin` on."""
+        parameters = self.replies.parameters(request, due.is_set())
+        return Flight(request, self, await self._asked(request.policy, request.prompt_ids, parameters), due)
 
-    async def land(self, flight: Flight, version: int) -> list[Completion]:
-        """Its completions, sampled with ``version``.  A caller that goes away takes the request with it."""
-        return self.replies.completions(flight.request, await self._alive(self._answer(flight.queue)), version)
+    async def land(self, flight: Flight) -> list[Completion]:
+        """Its completions.  A caller that goes away takes the request with it."""
+        answer = await self._alive(self._answer(flight.queue), flight.due)
+        return self.replies.completions(flight.request, answer, self.believed.policies[flight.request.policy].version)
 
-    async def pause(self) -> None:
-        """What is submitted from here on is decoded from :meth:`resume` on, all together."""
-        await self._alive(self._llm.pause_generation(mode="keep", clear_cache=False))
-
-    async def resume(self) -> None:
-        """Undo :meth:`pause`."""
+    async def begin(self) -> None:
+        """Decode what was submitted and not yet due, in the order of keys (see :mod:`.scheduler`)."""
         await self._alive(self._llm.resume_generation())
 
     async def _asked(self, policy: str, ids: Sequence[int], parameters: Any) -> Any:
@@ -99,7 +99,7 @@ class Server:
         belief = self.believed.policies[policy]
         # The adapter is in its slot already; the path is asked for and never read.
         adapter = LoRARequest(policy, belief.slot, "memory") if belief.slot else None
-        prompt = {"prompt_token_ids": list(ids)}
+        prompt = {"type": "token", "prompt_token_ids": list(ids)}
         name = str(next(self._ids))
         return await self._alive(self._llm.add_request(name, prompt, parameters, lora_request=adapter))
 
@@ -207,10 +207,10 @@ class Server:
 
     # ---- the process ------------------------------------------------------------------------------------------------
 
-    async def _alive(self, work: Awaitable[T]) -> T:
+    async def _alive(self, work: Awaitable[T], due: asyncio.Event | None = None) -> T:
         """The result of ``work``, which vLLM would leave undone for ever where its process ends meanwhile, or hangs.
 
-        Raises :class:`EngineDiedError`.
+        Nothing is owed before it is ``due``.  Raises :class:`EngineDiedError`.
         """
         from vllm.v1.engine.exceptions import EngineDeadError
 
@@ -222,7 +222,7 @@ class Server:
                 await asyncio.wait({task}, timeout=PATIENCE_S)
                 # An event loop that was busy with something else for long has not listened so long either.
                 silent += min(time.monotonic() - looked, 2 * PATIENCE_S)
-                if self._heard >= looked:
+                if self._heard >= looked or not (due is None or due.is_set()):
                     silent = 0.0
                 if silent > self.settings.stall_s and not task.done() and self._llm is not None:
                     self.kill()
@@ -262,5 +262,6 @@ class Server:
         llm, self._llm = self._llm, None
         llm.shutdown()
         llm.shutdown = lambda: None  # its destructor would do so once more, and fail where the interpreter ends
+        gc.unfreeze()
         gc.collect()
         self._folder.cleanup()

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 import multiprocessing
 import os
-import signal
-import sys
 from typing import Any
 
 from .adapters import clear, install, stacked
 from .digest import Digests, digests, held
+from .orphans import end_with
 from .transfer import register
-
-PR_SET_PDEATHSIG = 1
-"""Of Linux' ``prctl``: the signal that a process gets when its parent has died."""
 
 
 class WorkerExtension:
@@ -45,14 +40,12 @@ class WorkerExtension:
 
 
 def _belong_to_the_learner() -> None:
-    """A Ctrl-C in the terminal is for the learner, which still needs its engine to end in good order; and nothing may
-    outlive a learner that was killed.
+    """A Ctrl-C in the terminal is for the learner (or a server's process), which still needs its engine to end in good
+    order; and nothing may outlive one that was killed.
     """
-    if multiprocessing.parent_process() is None:
-        return
-    os.setpgid(0, 0)
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if (learner := multiprocessing.parent_process()) is not None:
+        os.setpgid(0, 0)
+        end_with(learner.pid or 0)
 
 
 register()

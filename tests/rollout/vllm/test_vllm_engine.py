@@ -18,7 +18,6 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.rollout.base import EngineClosedError
-from troupe.rollout.lockstep import hold
 from troupe.rollout.support import UnsupportedModelError
 from troupe.rollout.vllm.digest import WeightsMismatchError, compare
 from troupe.rollout.vllm.engine import VllmEngine
@@ -280,22 +279,6 @@ async def test_a_way_from_gpu_to_gpu_is_refused_on_a_cpu(build: Build, digits: P
         key, value = next(iter(wrong.items()))
         with pytest.raises(ValueError, match=rf"engine\.{key}={value}.*this vLLM computes on a CPU"):
             VllmEngine({POLICY: build()}, digits, kv_cache_gib=0.05, **wrong)  # type: ignore[arg-type]
-
-
-async def test_lockstep_repeats_itself_bit_for_bit(
-    engine: VllmEngine, base: Qwen3ForCausalLM, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "lockstep", True)
-    requests = [request(3, seed=i, prompt=PROMPT[: 9 + i], key=i) for i in range(12)]
-
-    async def play(order: list[Request]) -> list[list[Completion]]:
-        await engine.load(POLICY, base.state_dict(), 1)
-        found = await asyncio.gather(*map(engine.generate, order))
-        return [completions for _, completions in sorted(zip([r.key for r in order], found, strict=True))]
-
-    assert await play(requests) == await play(requests[::-1])
-    with hold(), pytest.raises(RuntimeError, match="inside hold"):
-        await engine.generate(requests[0])
 
 
 # ---- mutations: what must stop a run ------------------------------------------------------------------------------

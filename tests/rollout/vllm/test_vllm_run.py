@@ -57,11 +57,14 @@ def engines(run: subprocess.Popen[str]) -> list[int]:
 
 def test_an_engine_killed_in_the_middle_of_an_iteration_is_replaced_and_the_run_finishes(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    run = started(path, "loop.iterations=12", "loop.boards=24")
+    run = started(path, "loop.iterations=12", "loop.boards=24", "loop.test_tasks=100")
     wait(run, lambda: len(rows(path)) >= 2)
     [engine] = engines(run)  # both policies speak through one
     os.kill(engine, signal.SIGKILL)
     before = len(rows(path))
+    wait(run, lambda: len(rows(path)) == 12)
+    [engine] = engines(run)
+    os.kill(engine, signal.SIGKILL)  # in the evaluation at the end, after which no row is written
     said, _ = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, said[-3000:]
     found = rows(path)
@@ -70,8 +73,9 @@ def test_an_engine_killed_in_the_middle_of_an_iteration_is_replaced_and_the_run_
     assert found[before]["rollout/engine_restarts"] == 1, "it was killed in the iteration after the last row"
     assert all(row["rollout/tasks"] == 24 and row["rollout/completions"] % 4 == 0 for row in found)
     assert all(abs(row[f"train/{policy}/behaviour_kl_nats"]) < 1e-4 for row in found for policy in ("tool", "plan"))
-    assert json.loads((path / "summary.json").read_text())["status"] == "finished"
-    assert "policy 'tool, plan': vLLM's process has ended" in said and "restart 1 of 3" in said
+    summary = json.loads((path / "summary.json").read_text())
+    assert summary["status"] == "finished" and summary["rollout/engine_restarts"] == 2
+    assert "policy 'tool, plan': vLLM's process has ended" in said and "restart 2 of 3" in said
 
 
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
