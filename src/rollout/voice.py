@@ -41,9 +41,7 @@ class Voice:
         Raises :class:`PromptError`, naming agent, task and policy, where the context or the vocabulary is exceeded.
         """
         said = [{**message, "content": self._harmless(message["content"])} for message in messages]
-        ids = self.tokenizer.apply_chat_template(
-            said, add_generation_prompt=True, return_dict=False, **self.chat
-        )
+        ids = self.tokenizer.apply_chat_template(said, add_generation_prompt=True, return_dict=False, **self.chat)
         if len(ids) + self.sampling.max_tokens > self.context:
             raise PromptError(
                 f"agent '{agent}', task {task_id}: a prompt of {len(ids)} tokens and up to "
