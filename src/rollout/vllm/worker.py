@@ -9,6 +9,7 @@ import signal
 import sys
 from typing import Any
 
+from . import compat
 from .adapters import clear, install, stacked
 from .digest import Digests, digests, held
 from .transfer import register
@@ -55,5 +56,6 @@ def _belong_to_the_learner() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+compat.in_worker()
 register()
 _belong_to_the_learner()
