@@ -13,14 +13,36 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from vllm.distributed.weight_transfer import base, ipc_engine, nccl_engine
+from vllm.distributed.weight_transfer import base, nccl_engine
+from vllm.platforms import current_platform
 from vllm.utils.network_utils import get_open_port
 
 from .senders import Client, Load
 
 NEW = hasattr(base, "TrainerWeightTransferEngine")
 """Whether the learner's side has an interface of its own, as in 0.32.0."""
+EXECUTOR = "uni" if NEW else "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""One process for engine and model.  On a CPU 0.22.1 makes two of ``uni``, but not of the class that it stands for."""
 HOST, PROCESSES = "127.0.0.1", 2
+
+
+def in_worker() -> None:
+    """Once, in the process that holds the model: on a CPU, 0.22.1 does not name the device onto which it reloads
+    weights, and pins memory for adapters, which needs a GPU's driver.
+    """
+    if NEW or not current_platform.is_cpu():
+        return
+    from vllm.utils import torch_utils
+    from vllm.v1.worker.cpu_worker import CPUWorker
+
+    known = CPUWorker.init_device
+
+    def init_device(worker: Any) -> None:
+        known(worker)
+        worker.device = torch.device("cpu")
+
+    CPUWorker.init_device = init_device
+    torch_utils.async_tensor_h2d.__defaults__ = (False,)  # pin_memory
 
 
 def source(load: Load) -> Any:
@@ -38,15 +60,18 @@ def source(load: Load) -> Any:
 
 def send_by_ipc(client: Client, load: Load) -> None:
     """All of ``load`` from this thread's GPU to the process on the same GPU."""
-    room = {"packed": True, "packed_buffer_size_bytes": load.buffer_bytes}
+    from vllm.distributed.weight_transfer import ipc_engine  # 0.22.1 imports ray for it, which may be missing
+
     if NEW:
+        info = ipc_engine.IPCTrainerInitInfo(rank=0, packed=True, packed_buffer_size_bytes=load.buffer_bytes)
         given = {"client": client, "source": source(load)}
-        info = ipc_engine.IPCTrainerInitInfo(rank=0, **room)
         ipc_engine.IPCTrainerWeightTransferEngine.trainer_init(info, **given).send_weights()
         return
-    arguments = ipc_engine.IPCTrainerSendWeightsArgs(lambda info: client.update_weights(asdict(info)), **room)
+    # Not packed: 0.22.1 would never free a buffer that it has used for several parts.
+    kept = list(load)  # until the last layer is loaded, which may be after the last part
+    arguments = ipc_engine.IPCTrainerSendWeightsArgs(lambda info: client.update_weights(asdict(info)))
     client.start_weight_update()
-    ipc_engine.IPCWeightTransferEngine.trainer_send_weights(iter(load), arguments)
+    ipc_engine.IPCWeightTransferEngine.trainer_send_weights(iter(kept), arguments)
     client.finish_weight_update()
 
 

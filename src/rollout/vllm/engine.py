@@ -207,7 +207,7 @@ class VllmEngine:
                 await self.lives.prove()
                 for waiting in arrived:
                     waiting.due.set()
-                await self.lives.steady(Server.begin)
+                await self.lives.steady(Server.begin_round)
             await asyncio.wait([waiting.future for waiting in arrived])
 
     async def _join(self, waiting: Waiting) -> None:

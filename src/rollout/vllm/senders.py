@@ -11,7 +11,8 @@ import base64
 import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -27,15 +28,17 @@ PART_BYTES = 512 << 20
 @dataclass(frozen=True)
 class Load:
     """What is to be sent: each call of ``weights`` begins anew.  ``tied`` has the further names of weights that are
-    sent once, ``dtype`` is the engine's.
+    sent once, ``dtype`` is the engine's.  Iterated, the tensors come in it and on ``device``, or where they are.
     """
 
     weights: Callable[[], Iterator[tuple[str, Tensor]]]
     tied: Mapping[str, str]
     dtype: torch.dtype
+    device: torch.device | None = None
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
-        return ((name, tensor.detach().to(self.dtype).contiguous()) for name, tensor in self.weights())
+        for name, tensor in self.weights():
+            yield name, tensor.detach().to(self.device or tensor.device, self.dtype).contiguous()
 
     @property
     def shapes(self) -> list[tuple[str, tuple[int, ...]]]:
@@ -96,7 +99,8 @@ class SharedMemory(Sender):
 class Client:
     """A :class:`Line` for vLLM's helpers, which call it from a thread: ``VLLMWeightSyncClient`` in vLLM 0.32.
 
-    ``lost`` is called where the process is gone, since the other half of a collective operation would wait for ever.
+    ``lost`` is called where the process is gone or refuses a part, since the other half of a collective operation would
+    wait for ever.
     """
 
     def __init__(self, line: Line, loop: asyncio.AbstractEventLoop) -> None:
@@ -110,11 +114,10 @@ class Client:
         self._asked(self._line.begin())
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        try:
+        with ExitStack() as failed:
+            failed.callback(self.lost)
             self._asked(self._line.receive(portable(update_info)))
-        except RuntimeError:
-            self.lost()
-            raise
+            failed.pop_all()
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         self._asked(self._line.finish())
@@ -147,8 +150,7 @@ class Ipc(Sender):
     def _send(self, client: Client, load: Load) -> None:
         from .compat import send_by_ipc
 
-        ready(self.gpu)
-        send_by_ipc(client, load)
+        send_by_ipc(client, ready(load, self.gpu))
 
 
 class Nccl(Sender):
@@ -168,17 +170,18 @@ class Nccl(Sender):
     def _send(self, client: Client, load: Load) -> None:
         from .compat import NcclGroup
 
-        ready(self.gpu)
+        load = ready(load, self.gpu)
         if self._group is None:
             self._group = NcclGroup(client, load)
         client.lost = self._group.abort
         self._group.send(client, load)
 
 
-def ready(gpu: int) -> None:
-    """Make ``gpu`` this thread's, and wait for the last update, since packing has a stream of its own."""
+def ready(load: Load, gpu: int) -> Load:
+    """``load`` on ``gpu``, which becomes this thread's; the last update is over, since packing has its own stream."""
     torch.cuda.set_device(gpu)
     torch.cuda.synchronize()
+    return replace(load, device=torch.device("cuda", gpu))
 
 
 def sender(line: Line, placement: Placement, learner: torch.device, folder: Path) -> Sender:

@@ -89,7 +89,7 @@ class Server:
         answer = await self._alive(self._answer(flight.queue), flight.due)
         return self.replies.completions(flight.request, answer, self.believed.policies[flight.request.policy].version)
 
-    async def begin(self) -> None:
+    async def begin_round(self) -> None:
         """Decode what was submitted and not yet due, in the order of keys (see :mod:`.scheduler`)."""
         await self._alive(self._llm.resume_generation())
 

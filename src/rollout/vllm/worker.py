@@ -6,6 +6,7 @@ import multiprocessing
 import os
 from typing import Any
 
+from . import compat
 from .adapters import clear, install, stacked
 from .digest import Digests, digests, held
 from .orphans import end_with
@@ -48,5 +49,6 @@ def _belong_to_the_learner() -> None:
         end_with(learner.pid or 0)
 
 
+compat.in_worker()
 register()
 _belong_to_the_learner()

@@ -1,7 +1,7 @@
 """A small Qwen3 whose weights grow, and what its log-probabilities are by plain ``transformers``."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import pytest
 import torch
@@ -9,6 +9,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from troupe.models.laptop import build_tokenizer
+from troupe.rollout.vllm.engine import VllmEngine
+from troupe.rollout.vllm.senders import Load
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +45,19 @@ def grown() -> Callable[..., Qwen3ForCausalLM]:
         return learner
 
     return moved
+
+
+@pytest.fixture(scope="session")
+def spoil() -> Callable[[VllmEngine], Awaitable[None]]:
+    """``spoil(engine)``: all weights of the model become 0, as vLLM's CPU build, which loses nothing, would not do."""
+
+    async def spoilt(engine: VllmEngine) -> None:
+        def zeros() -> Iterator[tuple[str, Tensor]]:
+            return ((name, torch.zeros_like(tensor)) for name, tensor in engine.believed.sent())
+
+        await engine.server._sender.send(Load(zeros, engine.believed.tied, torch.float32))
+
+    return spoilt
 
 
 @pytest.fixture(scope="session")

@@ -1,8 +1,10 @@
 """What is refused before vLLM's process starts, and what weights a skeleton takes."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +18,9 @@ from troupe.rollout.vllm import canary, versions
 from troupe.rollout.vllm.adapters import add_by_adapter
 from troupe.rollout.vllm.believed import Believed
 from troupe.rollout.vllm.engine import VllmEngine
-from troupe.rollout.vllm.launch import GIB, LoraRoom, VllmSettings, check_cache
+from troupe.rollout.vllm.launch import GIB, LoraRoom, VllmSettings, check_cache, environment
 from troupe.rollout.vllm.merged import Merged
+from troupe.rollout.vllm.placement import Placement
 from troupe.rollout.vllm.skeleton import Skeleton
 from troupe.rollout.vllm.versions import TESTED, UnsupportedVersionError, check_version
 
@@ -58,14 +61,15 @@ def test_the_tested_versions_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         ({}, "none is installed"),
         ({"vllm": "0.11.0"}, "vLLM 0.11.0 with torch 2.13.0 was never tested"),
         ({"vllm": "0.32.0", "torch": "2.9.1"}, "vLLM 0.32.0 with torch 2.9.1 was never tested"),
+        ({"vllm": "0.22.1", "torch": "2.13.0"}, "vLLM 0.22.1 with torch 2.13.0 was never tested"),
     ],
-    ids=["none", "vllm", "torch"],
+    ids=["none", "vllm", "torch", "the other's torch"],
 )
 def test_other_versions_are_refused_with_the_tested_ones(
     monkeypatch: pytest.MonkeyPatch, found: dict[str, str], told: str
 ) -> None:
     installed(monkeypatch, **{"torch": "2.13.0"} | found)
-    with pytest.raises(UnsupportedVersionError, match=rf"{told}.*0\.32\.0 with torch 2\.13"):
+    with pytest.raises(UnsupportedVersionError, match=rf"{told}.*0\.32\.0 with torch 2\.13, 0\.22\.1 with torch 2\.11"):
         check_version()
 
 
@@ -98,6 +102,22 @@ def test_a_cache_too_small_for_one_sequence_says_what_is_needed(build: Build) ->
 def test_settings_out_of_range_are_refused_by_key(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=rf"engine\.{next(iter(wrong))} must be"):
         VllmSettings(**SETTINGS | wrong)
+
+
+def test_a_process_sees_one_gpu_and_reads_handles_only_where_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("CUDA_VISIBLE_DEVICES", "VLLM_ALLOW_INSECURE_SERIALIZATION")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+
+    def seen(*where: Any) -> tuple[str | None, ...]:
+        with environment(VllmSettings(**SETTINGS), Placement(*where)):
+            return tuple(map(os.environ.get, names))
+
+    assert seen(None, "shared_memory") == (None, None)
+    assert seen(1, "nccl") == ("1", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5")
+    assert seen(1, "ipc") == ("GPU-5", "1")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,GPU-5" and names[1] not in os.environ
 
 
 def test_several_models_several_merged_adapters_and_a_canary_that_allows_nothing_are_refused(

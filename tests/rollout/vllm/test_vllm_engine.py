@@ -4,10 +4,9 @@ One engine serves all tests, since it takes long to start; each test that change
 """
 
 import asyncio
-import copy
 import multiprocessing
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.rollout.base import EngineClosedError
-from troupe.rollout.support import UnsupportedModelError
 from troupe.rollout.vllm.digest import WeightsMismatchError, compare
 from troupe.rollout.vllm.engine import VllmEngine
 
@@ -30,6 +28,7 @@ pytestmark = [
 
 Build = Callable[..., Qwen3ForCausalLM]
 Logprobs = Callable[..., Tensor]
+Spoil = Callable[[VllmEngine], Awaitable[None]]
 POLICY = "plan"
 PROMPT = tuple(range(10, 50))
 EXACT = {"atol": 1e-4, "rtol": 0.0}  # float32 against float32
@@ -246,12 +245,12 @@ async def test_asleep_new_weights_come_before_the_cache_and_all_is_proven(
 
 
 async def test_weights_that_are_lost_in_sleep_are_sent_anew(
-    engine: VllmEngine, base: Qwen3ForCausalLM, plain_logprobs: Logprobs, monkeypatch: pytest.MonkeyPatch
+    engine: VllmEngine, base: Qwen3ForCausalLM, plain_logprobs: Logprobs, spoil: Spoil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As where a policy does not learn: nothing is loaded, and level 2 has left nothing."""
     monkeypatch.setattr(engine.server, "level", 2)
     await engine.sleep()
-    await engine.server._llm.collective_rpc("reset_weights")  # all zero
+    await spoil(engine)
     with pytest.raises(WeightsMismatchError, match=r"model\.embed_tokens\.weight"):
         compare(POLICY, engine.believed.digests, await engine.server.digests())
     assert (await engine.wake())["canary_nats"] < 1e-4
@@ -259,26 +258,19 @@ async def test_weights_that_are_lost_in_sleep_are_sent_anew(
 
 
 async def test_weights_that_are_not_sent_after_sleep_stop_the_run(
-    engine: VllmEngine, base: Qwen3ForCausalLM, monkeypatch: pytest.MonkeyPatch
+    engine: VllmEngine, base: Qwen3ForCausalLM, spoil: Spoil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def nothing(server: Any) -> None:
         pass
 
     monkeypatch.setattr(engine.server, "level", 2)
     await engine.sleep()
-    await engine.server._llm.collective_rpc("reset_weights")
+    await spoil(engine)
     with monkeypatch.context() as patch:
         patch.setattr(engine.lives, "_restore", nothing)
         with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*model\.embed_tokens\.weight"):
             await engine.wake()
     await engine.wake()
-
-
-async def test_a_way_from_gpu_to_gpu_is_refused_on_a_cpu(build: Build, digits: PreTrainedTokenizerFast) -> None:
-    for wrong in ({"transfer": "ipc"}, {"transfer": "nccl"}, {"device": "cuda:0"}):
-        key, value = next(iter(wrong.items()))
-        with pytest.raises(ValueError, match=rf"engine\.{key}={value}.*this vLLM computes on a CPU"):
-            VllmEngine({POLICY: build()}, digits, kv_cache_gib=0.05, **wrong)  # type: ignore[arg-type]
 
 
 # ---- mutations: what must stop a run ------------------------------------------------------------------------------
@@ -319,6 +311,10 @@ async def test_a_tensor_that_arrives_otherwise_stops_the_run(
 async def test_a_tied_head_that_keeps_its_packed_copy_stops_the_run(
     engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from troupe.rollout.vllm import compat
+
+    if not compat.NEW:
+        pytest.skip("in vLLM 0.22.1 a tied head is the embedding itself")
     monkeypatch.setattr(type(engine.believed), "tied", {})
     with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*: lm_head.weight differ$"):
         await engine.load(POLICY, grown(base, 1).state_dict(), 1)
@@ -356,21 +352,7 @@ async def test_weights_that_do_not_fit_change_nothing(
     assert engine.believed.policies[POLICY].version == 0
 
 
-# ---- models and ends ----------------------------------------------------------------------------------------------
-
-
-async def test_heads_that_the_cpu_cannot_run_are_refused(build: Build, digits: PreTrainedTokenizerFast) -> None:
-    with pytest.raises(UnsupportedModelError, match=r"policy 'plan'.*attention heads of 16; it runs \[32, "):
-        VllmEngine({POLICY: build(head_dim=16)}, digits)
-
-
-async def test_a_model_that_vllm_does_not_know_is_refused(build: Build, digits: PreTrainedTokenizerFast) -> None:
-    model = build()
-    model.config.architectures, model.config.model_type = ["StrangeForCausalLM"], "qwen3"
-    strange = copy.deepcopy(model)
-    strange.__class__ = type("StrangeForCausalLM", (Qwen3ForCausalLM,), {})
-    with pytest.raises(UnsupportedModelError, match=r"policy 'plan': vLLM does not run StrangeForCausalLM"):
-        VllmEngine({POLICY: strange}, digits, kv_cache_gib=0.05)
+# ---- the end -------------------------------------------------------------------------------------------------------
 
 
 async def test_z_a_process_that_dies_is_told_and_closing_leaves_none(

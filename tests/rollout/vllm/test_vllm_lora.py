@@ -6,7 +6,7 @@ One engine with two adapters of different ranks and the bare base serves most te
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -105,14 +105,19 @@ async def test_after_sleep_base_and_adapters_are_what_they_were(
     engine: VllmEngine,
     peft: PeftModel,
     plain_logprobs: Logprobs,
+    spoil: Callable[[VllmEngine], Awaitable[None]],
     monkeypatch: pytest.MonkeyPatch,
     level: int,
 ) -> None:
     """One adapter is new, the other is not; after level 2 neither they nor the base are there."""
+    from troupe.rollout.vllm import compat
+
+    if level == 2 and not compat.NEW:
+        pytest.skip("vLLM 0.22.1 cannot load a model again that adapters are added to; on a GPU this is refused")
     monkeypatch.setattr(engine.server, "level", level)
     await engine.sleep()
     if level == 2:  # vLLM's CPU build keeps what it should lose; so it is spoilt
-        await engine.server._llm.collective_rpc("reset_weights")
+        await spoil(engine)
         other = Belief(slot=1, rank=4, tensors={k: t + 1 for k, t in engine.believed.policies["tool"].tensors.items()})
         await engine.server.adapt(other)
     assert "canary_nats" not in await engine.load("plan", move(peft, "plan", 30 + level), 30)

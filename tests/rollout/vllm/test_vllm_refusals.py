@@ -1,0 +1,36 @@
+"""What vLLM's CPU build is not started for."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from troupe.rollout.support import UnsupportedModelError
+from troupe.rollout.vllm.engine import VllmEngine
+
+pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]  # vLLM warns of its own affairs
+
+Build = Callable[..., Qwen3ForCausalLM]
+POLICY = "plan"
+
+
+def test_heads_that_the_cpu_cannot_run_are_refused(build: Build, digits: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"policy 'plan'.*attention heads of 16; it runs \[32, "):
+        VllmEngine({POLICY: build(head_dim=16)}, digits)
+
+
+def test_a_model_that_vllm_does_not_know_is_refused(build: Build, digits: PreTrainedTokenizerFast) -> None:
+    model = build()
+    model.config.architectures, model.config.model_type = ["StrangeForCausalLM"], "qwen3"
+    strange = copy.deepcopy(model)
+    strange.__class__ = type("StrangeForCausalLM", (Qwen3ForCausalLM,), {})
+    with pytest.raises(UnsupportedModelError, match=r"policy 'plan': vLLM does not run StrangeForCausalLM"):
+        VllmEngine({POLICY: strange}, digits, kv_cache_gib=0.05)
+
+
+def test_a_way_from_gpu_to_gpu_is_refused_on_a_cpu(build: Build, digits: PreTrainedTokenizerFast) -> None:
+    for wrong in ({"transfer": "ipc"}, {"transfer": "nccl"}, {"device": "cuda:0"}):
+        key, value = next(iter(wrong.items()))
+        with pytest.raises(ValueError, match=rf"engine\.{key}={value}.*this vLLM computes on a CPU"):
+            VllmEngine({POLICY: build()}, digits, kv_cache_gib=0.05, **wrong)  # type: ignore[arg-type]
