@@ -80,6 +80,11 @@ async def test_printing_every_number(reading: LocalSandbox) -> None:
         "\\boxed{x}",
         "\\boxed{x = 1 = 2718281 + y}",
         "\\boxed{\\boxed{1} 2718281}",
+        "\\boxed{x = 1 = 2718281}",
+        "\\boxed{x = 2718281 = 1}",
+        "\\boxed{1 \\in \\{2718281\\}}",
+        "\\boxed{27 18281}",
+        "\\boxed{2718281_9}",
     ],
 )
 async def test_several_answers(text: str, reading: LocalSandbox) -> None:
@@ -103,6 +108,31 @@ async def test_leaving_the_sum_to_the_reader(text: str, reading: LocalSandbox) -
     world = asked(reading)
     await world.step({"tool": ""})
     assert (await world.step({"reasoner": f"\\boxed{{{text}}}"})).team == 0
+
+
+async def test_leaving_a_function_to_the_reader(reading: LocalSandbox) -> None:
+    """Where the answer is made of roots, the sine that was asked for is none."""
+    task = Task("roots", "test", {"question": "sin 75°?", "answer": "\\frac{\\sqrt{6}+\\sqrt{2}}{4}", "several": False})
+    for text, team in (("\\sin(5\\pi/12)", 0), ("\\frac{1+\\sqrt{3}}{2\\sqrt{2}}", 1)):
+        world = asked(reading)
+        world.reset(task)
+        await world.step({"tool": ""})
+        assert (await world.step({"reasoner": f"\\boxed{{{text}}}"})).team == team, text
+
+
+async def test_a_percent_sign(reading: LocalSandbox) -> None:
+    """Is a unit or a hundredth, as the question may be meant; and nothing else."""
+    for text, team in (("2718281\\%", 1), ("271828100\\%", 1), ("27182.81\\%", 0), ("2718281\\%\\%", 0)):
+        world = asked(reading)
+        await world.step({"tool": ""})
+        assert (await world.step({"reasoner": f"\\boxed{{{text}}}"})).team == team, text
+
+
+async def test_a_program_after_another_block(reading: LocalSandbox) -> None:
+    """Of a message with several blocks the last program counts, whatever the blocks before it are labelled."""
+    world = asked(reading)
+    text = f"```text\nI guess\n```\nso I write\n{program(f'print({SECRET})')}\n```output\n17\n```"
+    assert (await world.step({"tool": text})).team == 1
 
 
 async def test_copying_the_tool(programs: LocalSandbox) -> None:

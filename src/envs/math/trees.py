@@ -119,9 +119,9 @@ def _contradicts_itself(tree: Tree) -> bool:
 
 
 def _plain(tree: Tree) -> Tree:
-    """``tree`` without what only names it: x = 5 is 5, x in A is A; a set of one is its member."""
+    """``tree`` without what only names it: x = 5 is 5, x in A is A (7 in A is itself); a set of one is its member."""
     kind, *rest = tree
-    if kind == "rel" and rest[0] == ["in"] and _is_name(rest[1]):
+    if kind == "rel" and rest[0] == ["in"] and _symbols(rest[1]):
         return _plain(rest[2])
     if kind in ("list", "set", "union") and len(rest) == 1:
         return _plain(rest[0])
