@@ -38,7 +38,7 @@ class Replies:
         """
         parameters = copy(self._usual(request.sampling, request.n))
         parameters.seed = request.seed
-        parameters.extra_args = None if due else {ORDER: order(request)}
+        parameters.extra_args = None if due else {ORDER: order(request)[:2]}  # the rest vLLM knows
         return parameters
 
     @cache  # noqa: B019  # an engine's replies live as long as it does
