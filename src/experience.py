@@ -163,13 +163,15 @@ class JointAction:
 
     ``members`` maps agent to (node index, candidate index).  At most one of ``child`` (the first of the next nodes) and
     ``outcome`` is set; neither where the sampler tried the joint action and went on from another.  ``reward`` is what
-    the joint action itself earned, where the sampler compares joint actions.
+    the joint action itself earned, where the sampler compares joint actions; ``team`` is the team's part of it, without
+    what its messages earned by themselves.
     """
 
     members: Mapping[str, tuple[int, int]]
     child: int | None = None
     outcome: Outcome | None = None
     reward: float | None = None
+    team: float | None = None
 
     def __post_init__(self) -> None:
         if self.child is not None and self.outcome is not None:

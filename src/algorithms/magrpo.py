@@ -13,11 +13,13 @@ from .baselines import Baseline
 class Magrpo(GroupRelative):
     """A = R - mean of R over the node's joint actions, the same for all agents; no std (section 4, equations 1 and 2).
 
-    R of a joint action is its reward and ``gamma`` times the mean R of the joint actions that follow it: the
-    return-to-go, averaged over the tree (``gamma`` 1 in the paper).  Where only the best joint action went on, the
-    others have no future to compare: then R is the reward alone (the paper's first version).  A candidate's R is the
-    mean over the joint actions that hold it; under ``joint=aligned`` there is one.  In the loss every node weighs the
-    same, so that the K times as many nodes of a later turn weigh more together (as in CoMLRL).
+    R of a joint action is its reward and ``gamma`` times the mean of what the team earns from the joint actions that
+    follow it: the return-to-go, averaged over the tree (``gamma`` 1 in the paper).  What later messages earn by
+    themselves (local, length) is left out, so that failing longer never pays; the paper has no such rewards.  Where
+    only the best joint action went on, the others have no future to compare: then R is the reward alone (the paper's
+    first version).  A candidate's R is the mean over the joint actions that hold it; under ``joint=aligned`` there is
+    one.  In the loss every node weighs the same, so that the K times as many nodes of a later turn weigh more together
+    (as in CoMLRL).
 
     Other baselines b make A = R - b its kin: ``none`` MAREINFORCE, ``leave_one_out`` MARLOO, ``max`` MAReMax.
     """
@@ -54,7 +56,15 @@ class Magrpo(GroupRelative):
         rewards = [edge.reward or 0.0 for edge in edges]
         if any(edge.child is None and edge.outcome is None for edge in edges):
             return rewards
-        return [
-            reward if edge.child is None else reward + self.gamma * fmean(self.returns(branches[edge.child], branches))
-            for edge, reward in zip(edges, rewards, strict=True)
-        ]
+        return [reward + self._later(edge, branches) for edge, reward in zip(edges, rewards, strict=True)]
+
+    def _later(self, edge: JointAction, branches: dict[int, list[JointAction]]) -> float:
+        """What the team earns after ``edge``, discounted."""
+        if edge.child is None:
+            return 0.0
+        return self.gamma * fmean(_team(later) + self._later(later, branches) for later in branches[edge.child])
+
+
+def _team(edge: JointAction) -> float:
+    """The team's part of the reward: all of it where the sampler tells no parts."""
+    return (edge.reward if edge.team is None else edge.team) or 0.0

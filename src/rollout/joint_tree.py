@@ -56,10 +56,12 @@ class Branch:
 
 @dataclass
 class Twig:
-    """A joint action: a candidate's index for each of the branch's nodes, what it earned and what it led to."""
+    """A joint action: a candidate's index for each of the branch's nodes, what it earned (and the team's part of that),
+    and what it led to."""
 
     picks: tuple[int, ...]
     reward: float
+    team: float
     outcome: Outcome | None = None
     next: Branch | None = None
 
@@ -91,7 +93,7 @@ class Grower:
         ]
         teams = [self._counted(result, fork.turn > env.turn) for fork, result in zip(forks, results, strict=True)]
         twigs = [
-            Twig(pick, self._earned(acting, pick, said, result, team))
+            Twig(pick, self._earned(acting, pick, said, result, team), self.rules.mix.alpha * team)
             for pick, result, team in zip(picks, results, teams, strict=True)
         ]
         going = self._going(nodes, twigs, path)
@@ -182,5 +184,5 @@ def written(task: Task, root: Branch, *, chosen: bool) -> Episode:
             if twig.next is not None:
                 child, free = free, free + len(twig.next.nodes)
                 waiting.append((twig.next, first + len(branch.nodes) - 1))
-            episode.edges.append(JointAction(members, child, twig.outcome, twig.reward))
+            episode.edges.append(JointAction(members, child, twig.outcome, twig.reward, twig.team))
     return episode

@@ -1,6 +1,7 @@
 """MAGRPO and its kin on trees of joint actions, by hand."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from math import inf, nan
 
@@ -91,6 +92,17 @@ def test_crossed_candidates_are_worth_the_mean_over_their_combinations(advantage
     episode = Episode(Task("t", "train", {}), pair(()), edges)
     assert judged(Magrpo(), episode, advantages) == [0, 0, 1, -1]
     assert judged(Magrpo(baseline="none"), episode, advantages) == [2, 2, 3, 1]
+
+
+def test_later_messages_own_rewards_are_not_added_up(advantages: Advantages) -> None:
+    """Who ends with 1 is worth more than who goes on, is paid 0.2 for every message, and ends with 1 as well."""
+    told = aligned(0, [1.2, 0.2], [None, 2]) + aligned(2, [0.2, 0.2], [4, None]) + aligned(4, [1.2, 1.2], [None] * 2)
+    parts = [1.0, 0.0, 0.0, 0.0, 1.0, 1.0]
+    edges = [replace(edge, team=team) for edge, team in zip(told, parts, strict=True)]
+    episode = Episode(Task("t", "train", {}), [*pair(()), *pair((1,)), *pair((1, 0))], edges)
+    # R of the root: 1.2 and 0.2 + (1 + 0) / 2 = 0.7; then 0.2 + 1 and 0.2; then 1.2 twice.
+    found = judged(Magrpo(), episode, advantages)
+    assert found == pytest.approx([0.25, -0.25] * 2 + [0.5, -0.5] * 2 + [0, 0] * 2)
 
 
 small = st.integers(-8, 8).map(lambda n: n / 4)  # exact in binary

@@ -49,7 +49,7 @@ async def test_an_aligned_tree_by_hand(play: Play, duet: TeamEnv) -> None:
     # The local rewards: 0.2 and 0, then 0.4 and 0; a joint action earns their mean, and 1 where the two agree at last.
     won, lost = Outcome(True, 2, 1.0), Outcome(False, 2, 0.0)
     edges = [
-        JointAction({"tool": (first, c), "plan": (first + 1, c)}, child, outcome, pytest.approx(reward))
+        JointAction({"tool": (first, c), "plan": (first + 1, c)}, child, outcome, pytest.approx(reward), reward // 1)
         for first, c, child, outcome, reward in [
             (0, 0, 2, None, 0.1),
             (0, 1, 4, None, 0.1),

@@ -30,6 +30,7 @@ class Replies:
         ids = generation if isinstance(generation, list) else [generation]
         self.tokenizer, self.refused = tokenizer, 0
         self._eos = sorted({int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None})
+        self._usual = cache(self._common)  # vLLM looks long at each that is made
 
     def parameters(self, request: Request, due: bool = True) -> Any:
         """vLLM's ``SamplingParams``.  A candidate's seed is the request's plus its index.
@@ -38,12 +39,11 @@ class Replies:
         """
         parameters = copy(self._usual(request.sampling, request.n))
         parameters.seed = request.seed
-        parameters.extra_args = None if due else {ORDER: order(request)}
+        parameters.extra_args = None if due else {ORDER: order(request)[:2]}  # the rest vLLM knows
         return parameters
 
-    @cache  # noqa: B019  # an engine's replies live as long as it does
-    def _usual(self, sampling: Sampling, n: int) -> Any:
-        """What requests of this kind have in common; vLLM looks long at each that it is given."""
+    def _common(self, sampling: Sampling, n: int) -> Any:
+        """What all requests of this kind say."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 

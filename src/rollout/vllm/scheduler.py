@@ -49,10 +49,10 @@ class RoundScheduler(Scheduler):
         return super().finish_requests(ended, *given, **named)
 
 
-def _place(request: Request) -> tuple[Any, int]:
-    """By the order of requests, then by candidate."""
+def _place(request: Request) -> tuple[Any, ...]:
+    """By the order of keys, then by what else tells requests and their candidates apart."""
     parameters = request.sampling_params
-    return parameters.extra_args[ORDER], parameters.seed
+    return parameters.extra_args[ORDER], parameters.seed, request.prompt_token_ids
 
 
 class AheadScheduler(RoundScheduler, AsyncScheduler):
@@ -67,20 +67,20 @@ class WholeScheduler(RoundScheduler):
         self._parts: dict[str, list[EngineCoreOutput]] = {}
 
     def update_from_output(self, *given: Any, **named: Any) -> Any:
-        streamed = {name for name, request in self.requests.items() if request.sampling_params.detokenize}
         found = super().update_from_output(*given, **named)
         for message in found.values():
-            told = (each if each.request_id in streamed else self._gathered(each) for each in message.outputs)
-            message.outputs = [each for each in told if each is not None]
+            message.outputs = [told for part in message.outputs if (told := self._gathered(part)) is not None]
         if len(self._parts) > len(self.requests):  # some were given up
             self._parts = {name: parts for name, parts in self._parts.items() if name in self.requests}
         return found
 
     def _gathered(self, part: EngineCoreOutput) -> EngineCoreOutput | None:
-        if part.finish_reason is None:
-            self._parts.setdefault(part.request_id, []).append(part)
-            return None
-        return whole([*self._parts.pop(part.request_id, ()), part])
+        if part.finish_reason is not None:
+            return whole([*self._parts.pop(part.request_id, ()), part])
+        if self.requests[part.request_id].sampling_params.detokenize:
+            return part
+        self._parts.setdefault(part.request_id, []).append(part)
+        return None
 
 
 def whole(parts: list[EngineCoreOutput]) -> EngineCoreOutput:
