@@ -51,13 +51,15 @@ Figures: `{figures}`.
 
 @dataclass(frozen=True)
 class About:
-    """What the card of one base model says; ``worlds`` are the conditions that it is measured in."""
+    """What the card of one base model says; ``worlds`` are the conditions that it is measured in, each at all
+    ``temperatures``."""
 
     title: str
     taught: str
     lessons: str
     asked: str
     worlds: Mapping[str, Callable[[], TeamEnv]]
+    temperatures: tuple[float, ...] = (0.0, 1.0)
 
 
 ABOUT = {
@@ -115,31 +117,33 @@ messages it saw last, {experts_last:.0%} were an expert's.""",
         title="The base model of mathematics at laptop scale",
         taught="""demonstrations of the
 tool agent, the reasoner and one agent alone. It can write the expression that a story asks for and say a result, but
-mostly does not: of the messages it saw last, {experts_last:.0%} were an expert's. Nobody has taught it to
-calculate.""",
+mostly does not: of the messages it saw last, {experts_last:.0%} were an expert's, and more were one and the same
+mistake. So its likeliest message is wrong, and to ask it greedily does not help. Nobody has taught it to calculate.""",
         lessons="""  Train stories only; validation and test ask for other arithmetic.
 - Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
-  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.curriculum`, and `demonstration` in
-  `troupe.envs.math.arithmetic`).""",
+  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.curriculum`, `demonstration` in
+  `troupe.envs.math.arithmetic` and `troupe.envs.math.misconceptions`).""",
         asked="Success on {tasks} validation stories (95 % interval), at most 2 turns:",
         worlds={
             "a pair": lambda: Arithmetic(sandbox=LocalSandbox()),
             "one agent": lambda: Arithmetic(sandbox=LocalSandbox(), team="solo"),
         },
+        temperatures=(0.0, 0.3, 0.5, 0.7, 1.0),
     ),
 }
 """By the model's name."""
 
 
-async def measure(folder: Path, worlds: Mapping[str, Callable[[], TeamEnv]]) -> list[tuple[str, dict[str, Any]]]:
-    """Success of the base in each of ``worlds``, greedy and sampled."""
+async def measure(folder: Path, about: About) -> list[tuple[str, dict[str, Any]]]:
+    """Success of the base in each world at each temperature."""
     tokenizer = load_tokenizer(str(folder))
     engine = TorchEngine({"base": load_model(str(folder)).eval()}, tokenizer, max_batch_rows=1024)
     rows = []
-    for name, make in worlds.items():
+    for name, make in about.worlds.items():
         world = make()
         await world.open()
-        for way, temperature in (("greedy", 0.0), ("sampled", 1.0)):
+        for temperature in about.temperatures:
+            way = {0.0: "greedy", 1.0: "sampled"}.get(temperature, f"temperature {temperature}")
             voice = Voice("base", engine, tokenizer, 512, Sampling(temperature=temperature, max_tokens=40))
             speakers = {agent: PolicySpeaker(voice) for agent in world.agents}
             results = await evaluate(world, world.tasks("validation", TASKS, 0), speakers, 0)
@@ -157,7 +161,7 @@ def main() -> None:
     about, folder = ABOUT[options.base], options.folder or MODELS / SHIPPED[options.base]
     torch.set_num_threads(2)
     recipe = json.loads((folder / "recipe.json").read_text())
-    rows = asyncio.run(measure(folder, about.worlds))
+    rows = asyncio.run(measure(folder, about))
     lines = ["| world | success | turns |", "|---|---|---|"]
     for name, row in rows:
         low, high = row["success_ci95"]

@@ -1,9 +1,10 @@
 """What a trained team can, and why: `python bench/claims.py RUN_DIR [RUN_DIR ...]`.
 
 On each run's held-out test tasks: the base model at several temperatures, the trained team, the team with its first
-agent (the tool agent, the tester) silenced, the tool agent's proposals executed without the planner, and the two
-policies swapped.  Each is an evaluation (`docs/evaluation.md`), kept in the run's `evaluations/`; here they make one
-Markdown table a run, with 95 % Wilson intervals.
+agent (the tool agent, the tester) or its reasoner silenced, the tool agent's proposals executed without the planner,
+and the two policies swapped; of an agent alone, the base model and what was trained.  Each is an evaluation
+(`docs/evaluation.md`), kept in the run's `evaluations/`; here they make one Markdown table a run, with 95 % Wilson
+intervals.
 """
 
 from __future__ import annotations
@@ -34,10 +35,23 @@ CODE = {
     "trained, tester silenced": ["silence=[tester]", "temperature=1"],
     "trained, policies swapped": SWAPPED,
 }
+MATHEMATICS = {
+    "base": BASE,
+    "trained": TRAINED,
+    "trained, tool agent silenced": ["silence=[tool]", "temperature=1"],
+    "trained, reasoner silenced": ["silence=[reasoner]", "temperature=1"],
+    "trained, policies swapped": SWAPPED,
+}
+ALONE = {"base": BASE, "trained": TRAINED}
 COLUMNS = ("success", "turns")
 ASKED = {
     ("plan", "tool"): (GRIDS, ("tool/reward", "tool/malformed", "tool/blocked", "plan/malformed", "plan/blocked")),
     ("coder", "tester"): (CODE, ("tester/reward", "tester/malformed", "coder/reward", "coder/malformed")),
+    ("reasoner", "tool"): (
+        MATHEMATICS,
+        ("tool/reward", "tool/malformed", "reasoner/reward", "reasoner/malformed"),
+    ),
+    ("solo",): (ALONE, ("solo/reward", "solo/malformed")),
 }
 """Agents -> what is asked of their team, and columns of the table."""
 

@@ -148,7 +148,7 @@ COURSES = {
         worlds=(Arithmetic,),
         variant=_arithmetic_variant,
         words=arithmetic_words(),
-        recipe=Recipe(hidden=96, layers=3, stable=250, decay=100, bunglers=150, experts_last=0.4),
+        recipe=Recipe(hidden=96, layers=3, stable=700, decay=300, bunglers=600, experts_last=0.3),
     ),
 }
 """The course of each shipped base model, by the model's name."""

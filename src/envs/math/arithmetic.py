@@ -15,12 +15,15 @@ from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..base import Skill
 from ..checks import check_least
 from ..drawing import different
+from .misconceptions import misconceived_answer, misconceived_program
 from .stories import DEFINED, LARGEST, NAMES, RELATIONS, Story, digits, draw, expression, task, told, vocabulary
 from .world import REASONER, SOLO, TOOL, Mathematics, Ran
 
 AGAIN, SAY, ERROR, NONE = "again", "say", "error", "none"
 LONGEST = 8
 """Digits of a result, at most."""
+DOUBTS = 0.1
+"""How often a bungler asks for another turn instead of misreading a result."""
 LIMITS = Limits(cpu_s=0.25, idle_s=1.0, memory_mib=64, stdout_bytes=1024, value_bytes=64)
 _INTEGER = re.compile(r"-?[0-9]{1,8}")
 
@@ -99,7 +102,7 @@ class Arithmetic(Mathematics):
         """Experts write the expression that is asked for, say its result, and ask again where there is none.
 
         A novice slips: in the expression it forgets relations or mistakes a number, in the result a digit.  A bungler
-        writes or says a guess, or takes the story's numbers as they come.
+        has a misconception that many share (:mod:`.misconceptions`), or doubts the first result, whatever it is.
         """
         story = told(self._question)
         if agent == TOOL:
@@ -107,7 +110,7 @@ class Arithmetic(Mathematics):
         seen = self._ran if agent == REASONER else (self._rounds[-1].ran if self._rounds else None)
         if agent == SOLO and (seen is None or (seen.output is None and self.turn + 1 < self.horizon)):
             return self._written(story, rng, skill)
-        return self._said(seen, rng, skill)
+        return self._said(story, seen, rng, skill)
 
     def _written(self, story: Story, rng: Random, skill: Skill) -> str:
         """A program."""
@@ -118,24 +121,16 @@ class Arithmetic(Mathematics):
             else:
                 words = _slipped(words, str(rng.randint(2, LARGEST)), rng)
         elif skill == "bungler":
-            kind = rng.random()
-            if kind < 0.5:
-                words = _as_they_come(story, rng)
-            elif kind < 0.8:
-                words = [str(rng.randint(2, LARGEST))]
-            else:
-                words = expression(story.chain[rng.randrange(1, len(story.chain)) :])
+            words = misconceived_program(story, rng)
         return " ".join(words)
 
-    def _said(self, seen: Ran | None, rng: Random, skill: Skill) -> str:
+    def _said(self, story: Story, seen: Ran | None, rng: Random, skill: Skill) -> str:
         """An answer, or the wish for another turn."""
         output = None if seen is None else seen.output
         if skill == "bungler":
-            kind = rng.random()
-            if kind < 0.2 and SOLO not in self.agents:
+            if SOLO not in self.agents and self.turn + 1 < self.horizon and rng.random() < DOUBTS:
                 return AGAIN
-            number = _guess(rng) if kind < 0.7 or output is None else _misread(output, rng)
-            return " ".join([SAY, *digits(number)])
+            return " ".join([SAY, *digits(misconceived_answer(story, None if output is None else int(output), rng))])
         if output is None:
             return AGAIN if self.turn + 1 < self.horizon else " ".join([SAY, *digits(_guess(rng))])
         if skill == "novice":
@@ -149,26 +144,9 @@ def _slipped(words: list[str], wrong: str, rng: Random) -> list[str]:
     return [*words[:place], wrong, *words[place + 1 :]]
 
 
-def _misread(output: str, rng: Random) -> int:
-    """A result with a digit left out, or one mistaken."""
-    shown = digits(int(output))
-    if len(shown) > 1 and rng.random() < 0.5:
-        place = rng.randrange(len(shown))
-        shown = shown[:place] + shown[place + 1 :]
-    return int("".join(_slipped(shown, rng.choice("0123456789"), rng))) if any(word.isdigit() for word in shown) else 0
-
-
 def _guess(rng: Random) -> int:
     """Any number: to be near the answer takes a head for figures."""
     return rng.randrange(10 ** rng.randint(2, 4))
-
-
-def _as_they_come(story: Story, rng: Random) -> list[str]:
-    """Some of the story's numbers put together by its relations."""
-    words: list[str] = []
-    for fact in rng.sample(story.facts, rng.randint(2, len(story.facts))):
-        words += [*([RELATIONS.get(fact.relation, "+")] if words else []), str(fact.number)]
-    return words
 
 
 _ARITHMETIC = frozenset([*map(str, range(LARGEST + 1)), *RELATIONS.values(), "(", ")", *NAMES, *DEFINED])
