@@ -179,13 +179,13 @@ class TrainLoop:
         )
 
     async def _learn(self, episodes: Sequence[Episode], rollout_s: float, asked: Mapping[str, float]) -> dict[str, Any]:
-        self.whole = False
         t1 = time.perf_counter()
         played = kept(episodes)
         self.credit(played)
         batches = self.router.route(played, self.credit.key)
         for engine in self._engines():
             await engine.sleep()
+        self.whole = False
         stats = await self._update(batches)
         t2 = time.perf_counter()
         measured = await self._load()

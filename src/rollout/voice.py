@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
@@ -52,7 +53,7 @@ class Voice:
             return tuple(ids)
         unknown = self.tokenizer.unk_token_id
         if unknown is not None and unknown in ids:
-            words = " ".join(message["content"] for message in messages).split()
+            words = " ".join(message["content"] for message in said).split()
             culprit = next((w for w in words if unknown in self.tokenizer.encode(w, add_special_tokens=False)), "?")
             raise PromptError(
                 f"agent '{agent}', task {task_id}: policy '{self.policy}' has no token for '{culprit}' (the laptop "
@@ -62,11 +63,18 @@ class Voice:
 
     def _harmless(self, text: str) -> str:
         """``text`` with every special token's name taken apart by a blank."""
-        if isinstance(self.tokenizer, ChatCodec):  # knows none
-            return text
-        for name in self.tokenizer.all_special_tokens:
+        for name in self._special:
             text = text.replace(name, f"{name[:1]} {name[1:]}")
         return text
+
+    @cached_property
+    def _special(self) -> list[str]:
+        """The names of special tokens, those without a role of their own too, the longest first."""
+        if isinstance(self.tokenizer, ChatCodec):  # knows none
+            return []
+        added = self.tokenizer.added_tokens_decoder.values()
+        names = {*self.tokenizer.all_special_tokens, *(token.content for token in added if token.special)}
+        return sorted(names, key=len, reverse=True)
 
     async def speak(
         self, prompt_ids: tuple[int, ...], n: int, seed: int, key: tuple[int | str, ...]

@@ -43,7 +43,7 @@ class RoundScheduler(Scheduler):
                 super().add_request(request)
 
     def finish_requests(self, request_ids: Any, *given: Any, **named: Any) -> Any:
-        ended = [request_ids] if isinstance(request_ids, str) else request_ids
+        ended = [request_ids] if isinstance(request_ids, str) else request_ids and list(request_ids)
         for name in list(self._early) if ended is None else ended:
             self._early.pop(name, None)
         return super().finish_requests(ended, *given, **named)
