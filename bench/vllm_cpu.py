@@ -2,7 +2,9 @@
 
 ``throughput`` plays boards of Sokoban with sampler, worlds and engine, notes every request, and gives the very same
 requests to a bare ``LLM`` of the same settings: in the same rounds (what a turn depends on must have been said), and
-all at once, which no episode can do.  The torch engine plays the same boards.  Repetitions are interleaved.
+all at once, which no episode can do.  The ``LLM`` lives in this process, which spares it all messages; as it comes,
+vLLM gives it a process of its own, which is measured too.  The torch engine plays the same boards.  Repetitions are
+interleaved, and ratios are taken within each.
 
 ``update`` loads new weights into the engine three times and tells where the time goes.  Shapes: the laptop's base
 model, its adapters (r = 16 on all linear layers), the same merged, and a Qwen3-0.6B of random weights in bfloat16.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import os
 import statistics
 import time
@@ -101,11 +104,12 @@ def played(
     return play
 
 
-def bare(engine: VllmEngine, path: Path, rows: int) -> Callable[[Sequence[Sequence[Request]]], int]:
-    """``LLM.generate`` of the same model and settings, in this process: no way between processes at all."""
+def bare(engine: VllmEngine, path: Path, rows: int, apart: bool) -> tuple[Any, int | None]:
+    """``LLM.generate`` of the same model and settings, in this process or in one ``apart``, whose id is the second."""
     with environment(engine.lives.settings):
         from vllm import LLM
 
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = str(int(apart))
         llm = LLM(
             str(path),
             dtype="float32",
@@ -120,6 +124,8 @@ def bare(engine: VllmEngine, path: Path, rows: int) -> Callable[[Sequence[Sequen
             generation_config="vllm",
             disable_log_stats=True,
         )
+    gc.collect()
+    gc.freeze()  # as the engine does: its modules are not looked through again and again
     replies = engine.lives.replies
 
     def generate(rounds: Sequence[Sequence[Request]]) -> int:
@@ -131,7 +137,11 @@ def bare(engine: VllmEngine, path: Path, rows: int) -> Callable[[Sequence[Sequen
         llm.reset_prefix_cache()
         return made
 
-    return generate
+    return generate, _process(llm.llm_engine.engine_core) if apart else None
+
+
+def _process(core: Any) -> int:
+    return int(core.resources.engine_manager.processes[0].pid)
 
 
 async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> None:
@@ -143,7 +153,7 @@ async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> 
         world: TeamEnv = instantiate(cfg.env)
     ours = VllmEngine({"policy": load_model("laptop")}, tokenizer, max_batch_rows=rows)
     embedded = TorchEngine({"policy": model}, tokenizer, max_batch_rows=1024)
-    raw = bare(ours, folder, rows)
+    (raw, _), (raw_apart, pid_apart) = (bare(ours, folder, rows, apart) for apart in (False, True))
     speeds: dict[str, list[tuple[float, float]]] = {}
 
     async def timed(label: str, pid: int | None, work: Callable[[], Awaitable[int]]) -> int:
@@ -155,7 +165,7 @@ async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> 
 
     for repetition in range(repetitions + 1):
         play, noted = played(world, tokenizer, boards, repetition), Noted(ours)
-        pid = ours.server._llm.engine_core.resources.engine_manager.processes[0].pid
+        pid = _process(ours.server._llm.engine_core)
         made = await timed("sampler + worlds + vLLM", pid, lambda play=play, noted=noted: play(noted))
         await ours.load("policy", model.state_dict(), repetition)  # forgets the prefixes, as after an update
         ours.lockstep = False
@@ -167,22 +177,28 @@ async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> 
         async def of_raw(rounds: list[list[Request]] = noted.rounds) -> int:
             return raw(rounds)
 
+        async def of_raw_apart(rounds: list[list[Request]] = noted.rounds) -> int:
+            return raw_apart(rounds)
+
         async def at_once(rounds: list[list[Request]] = noted.rounds) -> int:
             return raw([[request for waiting in rounds for request in waiting]])
 
         again = await timed("LLM.generate, the same rounds", None, of_raw)
+        await timed("the same, with vLLM's process apart", pid_apart, of_raw_apart)
         await timed("LLM.generate, all at once", None, at_once)
         assert again == made, f"the same requests gave {again} tokens instead of {made}"
         if not repetition:
             asked = sum(map(len, noted.rounds))
             print(f"{boards} boards: {asked} requests in {len(noted.rounds)} rounds, {made} tokens; warming up")
             speeds.clear()
-    first = statistics.median(wall for wall, _ in speeds["sampler + worlds + vLLM"])
-    print(f"{'tokens/s, medians of ' + str(repetitions):34s} {'wall':>8s} {'CPU':>8s}   first line / this, wall (CPU)")
+    title = f"medians of {repetitions}"
+    print(f"{title:36s} {'tokens/s':>8s} {'of CPU':>8s}   first line / this: median (quartiles)")
+    first = speeds["sampler + worlds + vLLM"]
     for label, values in speeds.items():
         wall, cpu = (statistics.median(column) for column in zip(*values, strict=True))
-        base = statistics.median(cpu for _, cpu in speeds["sampler + worlds + vLLM"])
-        print(f"{label:34s} {wall:8.0f} {cpu:8.0f}   {first / wall:.2f} ({base / cpu:.2f})", flush=True)
+        ratios = [mine / theirs for (mine, _), (theirs, _) in zip(first, values, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, method="inclusive")
+        print(f"{label:36s} {wall:8.0f} {cpu:8.0f}   {middle:.2f} ({low:.2f} to {high:.2f})", flush=True)
     await ours.close()
     await embedded.close()
 
@@ -266,7 +282,7 @@ async def update(shape: str, repetitions: int) -> None:
                 tensor += 0.01 * torch.randn(tensor.shape, dtype=tensor.dtype)
         seconds: dict[str, float] = {}
         written: list[int] = []
-        clock = Clock(engine.server._llm.engine_core.resources.engine_manager.processes[0].pid)
+        clock = Clock(_process(engine.server._llm.engine_core))
         with stages(seconds, written), clock.running():
             measured = await engine.load("policy", weights, version)
         if "adapt" in seconds:

@@ -16,6 +16,8 @@ LEAST_TEMPERATURE = 0.01
 """vLLM raises what is between 0 and this without being asked."""
 ORDER = "troupe_order"
 """Of a request that is not due yet: where its place is in its round."""
+CANDIDATES = "troupe_candidates"
+"""Of a request that comes with several: how many."""
 
 
 class ReplyMismatchError(EngineError):
@@ -39,7 +41,10 @@ class Replies:
         """
         parameters = copy(self._usual(request.sampling, request.n))
         parameters.seed = request.seed
-        parameters.extra_args = None if due else {ORDER: order(request)[:2]}  # the rest vLLM knows
+        told: dict[str, Any] = {} if due else {ORDER: order(request)[:2]}  # the rest vLLM knows
+        if request.n > 1:
+            told[CANDIDATES] = request.n
+        parameters.extra_args = told or None
         return parameters
 
     def _common(self, sampling: Sampling, n: int) -> Any:

@@ -20,7 +20,7 @@ from .believed import Belief, Believed
 from .canary import TOP, Song
 from .digest import Digests, WeightsMismatchError
 from .launch import VllmSettings, folder, placed, start
-from .replies import Replies
+from .replies import CANDIDATES, Replies
 from .senders import Load, sender
 
 T = TypeVar("T")
@@ -73,6 +73,7 @@ class Server:
         self.lent: set[Memory] = set()
         self.lost = False
         self._listen()
+        self._send_once()
         # Each full collection would look at all of vLLM's modules: half a second, again and again.
         gc.collect()
         gc.freeze()
@@ -249,6 +250,17 @@ class Server:
             return outputs
 
         core.get_output_async = heard
+
+    def _send_once(self) -> None:
+        """Send the first of a request's candidates alone: :mod:`.scheduler` makes the others of it."""
+        core = self._llm.engine_core
+        send = core.add_request_async
+
+        async def first(candidate: Any) -> None:
+            if CANDIDATES not in (candidate.params.extra_args or ()) or candidate.request_id.startswith("0_"):
+                await send(candidate)
+
+        core.add_request_async = first
 
     def kill(self) -> None:
         """End the process at once."""

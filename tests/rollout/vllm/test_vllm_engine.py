@@ -90,6 +90,24 @@ async def test_one_prompt_has_n_different_completions_and_is_read_once(
     assert again[0].remembered == 32  # the prompt's whole blocks
 
 
+@pytest.mark.parametrize("stop", [(), ("never",)])
+async def test_candidates_are_asked_for_in_one_message_and_draw_with_the_seeds_that_follow(
+    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch, stop: tuple[str, ...]
+) -> None:
+    core, sent = engine.server._llm.engine_core, []
+    send = core._send_input
+
+    def noted(kind: Any, *given: Any) -> Any:
+        sent.append(kind.name)
+        return send(kind, *given)
+
+    monkeypatch.setattr(core, "_send_input", noted)
+    together = await engine.generate(request(3, seed=7, stop=stop))
+    assert sent.count("ADD") == 1
+    alone = [await engine.generate(request(1, seed=7 + i, stop=stop)) for i in range(3)]
+    assert [c.token_ids for c in together] == [c.token_ids for [c] in alone]
+
+
 async def test_a_seed_fixes_the_draws_whatever_shares_the_batch(engine: VllmEngine, base: Qwen3ForCausalLM) -> None:
     alone = await engine.generate(request(3, seed=7))
     company = [request(2, seed=seed, prompt=PROMPT[: 5 + seed]) for seed in range(20, 30)]
