@@ -84,10 +84,14 @@ class LoraRoom:
     targets: tuple[str, ...]
 
 
-def check_cache(policy: str, config: PretrainedConfig, settings: VllmSettings) -> None:
-    """Raise ``ValueError``, saying how much is needed, where the cache cannot hold one sequence of full length."""
+def check_cache(policy: str, config: PretrainedConfig, settings: VllmSettings, width: int | None = None) -> None:
+    """Raise ``ValueError``, saying how much is needed, where the cache cannot hold one sequence of full length, with
+    heads of ``width`` (None: as they are).
+    """
     blocks = -(-config.max_position_embeddings // settings.block_size)
-    needed = blocks * settings.block_size * token_bytes(config, settings.torch_dtype)
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    numbers = 2 * config.num_hidden_layers * heads * (width or head_width(config))  # keys and values of one token
+    needed = blocks * settings.block_size * numbers * settings.torch_dtype.itemsize
     if needed > settings.kv_cache_gib * GIB:
         raise ValueError(
             f"engine.kv_cache_gib={settings.kv_cache_gib:g} is too little for policy '{policy}': one sequence of "
@@ -95,26 +99,22 @@ def check_cache(policy: str, config: PretrainedConfig, settings: VllmSettings) -
         )
 
 
-def token_bytes(config: PretrainedConfig, dtype: torch.dtype) -> int:
-    """Bytes of keys and values that one token needs."""
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return int(2 * config.num_hidden_layers * heads * head_width(config) * dtype.itemsize)
-
-
 def head_width(config: PretrainedConfig) -> int:
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
-def _check_heads(policy: str, config: PretrainedConfig) -> None:
-    """vLLM looks at the size of heads on a GPU alone; on a CPU its process would end at the first token."""
+def _check_heads(policy: str, config: PretrainedConfig, settings: VllmSettings) -> None:
+    """vLLM looks at the width of heads on a GPU alone; on a CPU its process would end at the first token."""
     from vllm.platforms import current_platform
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    known = CPUAttentionBackend.get_supported_head_sizes()
-    if current_platform.is_cpu() and (width := head_width(config)) not in known:
-        raise UnsupportedModelError(
-            f"policy '{policy}': vLLM on a CPU does not run attention heads of {width}; it runs {known}"
-        )
+    if not current_platform.is_cpu():
+        return
+    from .heads import room
+
+    width = room(head_width(config))
+    if width is None:
+        raise UnsupportedModelError(f"policy '{policy}': vLLM on a CPU has no room for heads of {head_width(config)}")
+    check_cache(policy, config, settings, width)
 
 
 def folder() -> tempfile.TemporaryDirectory[str]:
@@ -169,7 +169,7 @@ def start(
         from .compat import EXECUTOR
         from .transfer import register
 
-        _check_heads(policy, model.config)
+        _check_heads(policy, model.config, settings)
         register()
         model.save_pretrained(path, state_dict=dict(weights))
         tokenizer.save_pretrained(path)

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 from typing import Any
 
-from . import compat
+from . import compat, heads
 from .adapters import clear, install, stacked
 from .digest import Digests, digests, held
 from .orphans import end_with
@@ -50,5 +50,6 @@ def _belong_to_the_learner() -> None:
 
 
 compat.in_worker()
+heads.install()
 register()
 _belong_to_the_learner()

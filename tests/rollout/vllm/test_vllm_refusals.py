@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.rollout.support import UnsupportedModelError
 from troupe.rollout.vllm.engine import VllmEngine
+from troupe.rollout.vllm.launch import GIB
 
 pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]  # vLLM warns of its own affairs
 
@@ -15,9 +16,17 @@ Build = Callable[..., Qwen3ForCausalLM]
 POLICY = "plan"
 
 
-def test_heads_that_the_cpu_cannot_run_are_refused(build: Build, digits: PreTrainedTokenizerFast) -> None:
-    with pytest.raises(UnsupportedModelError, match=r"policy 'plan'.*attention heads of 16; it runs \[32, "):
-        VllmEngine({POLICY: build(head_dim=16)}, digits)
+def test_heads_wider_than_the_cpu_runs_are_refused(build: Build, digits: PreTrainedTokenizerFast) -> None:
+    with pytest.raises(UnsupportedModelError, match=r"policy 'plan': vLLM on a CPU has no room for heads of 520"):
+        VllmEngine({POLICY: build(head_dim=520)}, digits)
+
+
+def test_a_cache_too_small_for_heads_that_are_filled_up_is_refused(
+    build: Build, digits: PreTrainedTokenizerFast
+) -> None:
+    needed = 2 * 2 * 32 * 256 * 4 / GIB  # keys and values, 2 layers, 32 for 24, 256 tokens, float32
+    with pytest.raises(ValueError, match=r"kv_cache_gib.*policy 'plan'.*256 tokens.*needs 0.000122 GiB"):
+        VllmEngine({POLICY: build(head_dim=24)}, digits, kv_cache_gib=0.9 * needed)
 
 
 def test_a_model_that_vllm_does_not_know_is_refused(build: Build, digits: PreTrainedTokenizerFast) -> None:

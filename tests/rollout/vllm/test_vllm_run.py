@@ -18,9 +18,9 @@ SMALL = "loop.boards=6 loop.eval_every=100 loop.validation_tasks=1 loop.test_tas
 PATIENCE_S = 400  # on a busy machine
 
 
-def started(path: Path, *words: str) -> subprocess.Popen[str]:
+def started(path: Path, *words: str, experiment: str = "sokoban_lora") -> subprocess.Popen[str]:
     """``troupe`` in a process group of its own, as a shell starts it."""
-    command = [sys.executable, "-m", "troupe.train", "experiment=sokoban_lora", "engine=vllm", f"run_dir={path}"]
+    command = [sys.executable, "-m", "troupe.train", f"experiment={experiment}", "engine=vllm", f"run_dir={path}"]
     command += [*SMALL, "engine.kv_cache_gib=0.1", *words]
     return subprocess.Popen(
         command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
@@ -89,3 +89,15 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     assert run.returncode == 1 and "interrupted; what was reached is in" in said, said[-3000:]
     assert not any(Path(f"/proc/{pid}").exists() for pid in there)
     assert json.loads((path / "summary.json").read_text())["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("experiment", ["code_specialized", "math_lora"])
+def test_base_models_with_other_heads_speak_too(tmp_path: Path, experiment: str) -> None:
+    path = tmp_path / "run"
+    run = started(path, "loop.iterations=2", "env.horizon=1", experiment=experiment)
+    said, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, said[-3000:]
+    found = rows(path)
+    assert len(found) == 2 and all(0 < row["rollout/canary_nats"] < 1e-4 for row in found)
+    kls = [abs(value) for row in found for name, value in row.items() if name.endswith("/behaviour_kl_nats")]
+    assert len(kls) == 4 and max(kls) < 1e-6

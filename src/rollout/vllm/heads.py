@@ -1,0 +1,68 @@
+"""Attention heads of any width on a CPU: for some widths vLLM's kernel has code, others are filled up with zeros.
+
+Zeros add nothing to the product of a query and a key, and values that end in zeros give a sum that ends in zeros, which
+are cut off.  The scale is the model's own.  Weights stay as they are; the cache has room for the zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+from torch.nn.functional import pad
+from vllm.model_executor.layers.attention import Attention
+from vllm.platforms import current_platform
+from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl
+
+
+def room(width: int) -> int | None:
+    """The least width that is not below ``width`` and that the kernel has code for; None where there is none."""
+    return min((known for known in CPUAttentionBackend.get_supported_head_sizes() if known >= width), default=None)
+
+
+class Filled(CPUAttentionBackendImpl):
+    """vLLM's attention on a CPU; (tokens, heads, width) in and out."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._zeros = (room(self.head_size) or self.head_size) - self.head_size
+
+    def forward(
+        self,
+        layer: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        kv_cache: Tensor,
+        attn_metadata: Any,
+        output: Tensor,
+        *given: Any,
+        **named: Any,
+    ) -> Tensor:
+        if not self._zeros or attn_metadata is None:  # None: nothing is computed
+            return super().forward(layer, query, key, value, kv_cache, attn_metadata, output, *given, **named)
+        wide = pad(output, (0, self._zeros))
+        filled = (pad(tensor, (0, self._zeros)) for tensor in (query, key, value))
+        super().forward(layer, *filled, kv_cache, attn_metadata, wide, *given, **named)
+        return output.copy_(wide[..., : output.shape[-1]])
+
+    def do_kv_cache_update(self, layer: Any, key: Tensor, value: Tensor, *given: Any, **named: Any) -> None:
+        """Asked for by vLLM 0.32 before :meth:`forward`; with 0.22 that does it."""
+        super().do_kv_cache_update(layer, pad(key, (0, self._zeros)), pad(value, (0, self._zeros)), *given, **named)
+
+
+def install() -> None:
+    """In the process that holds the model, before there is one."""
+    if not current_platform.is_cpu():
+        return
+    needs = Attention.get_kv_cache_spec
+
+    def get_kv_cache_spec(layer: Any, *given: Any, **named: Any) -> Any:
+        spec, wide = needs(layer, *given, **named), room(layer.head_size)
+        if spec is None or wide == layer.head_size:
+            return spec
+        return replace(spec, head_size=wide, head_size_v=wide)
+
+    Attention.get_kv_cache_spec = get_kv_cache_spec
+    CPUAttentionBackend.get_impl_cls = staticmethod(lambda: Filled)
