@@ -70,6 +70,8 @@ class VllmSettings:
             raise ValueError(f"engine.restarts must be >= 0, got {self.restarts}")
         if self.sleep not in (0, 1, 2):
             raise ValueError(f"engine.sleep must be 0, 1 or 2, got {self.sleep!r}")
+        if not isinstance(self.eager, bool):
+            raise ValueError(f"engine.eager must be true or false, got {self.eager!r}")
         placement.check(self.device, self.transfer)
 
     @property

@@ -100,6 +100,7 @@ def test_a_cache_too_small_for_one_sequence_says_what_is_needed(build: Build) ->
         {"device": "gpu"},
         {"transfer": "http"},
         {"sleep": 3},
+        {"eager": "no"},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
