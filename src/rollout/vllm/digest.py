@@ -34,8 +34,8 @@ KEYS = torch.frombuffer(bytearray(shake_256(b"troupe").digest(2 * WORDS * 8)), d
 """(2, WORDS) int64: of each sum, for each place in a block."""
 BLOCK_BYTES = 8 * WORDS
 CACHE_BLOCKS, DEVICE_BLOCKS = 8, 256
-"""How many are computed at a time: on a CPU what its cache holds; elsewhere enough work for a device, which needs six
-times the room for it (48 MiB)."""
+"""How many are computed at a time: on a CPU what its cache holds; elsewhere enough work for a device, which needs five
+times the room for it (40 MiB)."""
 
 
 class WeightsMismatchError(EngineError):
