@@ -82,7 +82,8 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     words += ["--port", str(serving.port), "--served-model-name", *(serving.names or ["base"])]
     words += ["--dtype", settings.dtype, "--kv-cache-memory-bytes", str(int(settings.kv_cache_gib * GIB))]
     words += ["--block-size", str(settings.block_size), "--max-num-seqs", str(settings.max_batch_rows)]
-    words += ["--enforce-eager", "--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
+    words += ["--enforce-eager" if settings.eager else "--no-enforce-eager", "--generation-config", "vllm"]
+    words += ["--logprobs-mode", "processed_logprobs"]
     words += ["--worker-extension-cls", EXTENSION]  # so that the server's engine ends with it
     if serving.chat:
         words += ["--default-chat-template-kwargs", json.dumps(serving.chat)]
@@ -154,7 +155,7 @@ def serve(keys: Mapping[str, Any]) -> None:
     """Serve until this process is told to stop.  Raises ``ValueError`` (or a subclass) naming the key that is wrong."""
     if keys["run"] is None:
         raise ConfigError("run is missing: give run=DIR, a run directory")
-    names = ("dtype", "kv_cache_gib", "block_size", "max_batch_rows", "threads")
+    names = ("dtype", "kv_cache_gib", "block_size", "max_batch_rows", "threads", "eager")
     settings = call("engine", VllmSettings, **{name: keys[name] for name in names}, stall_s=1.0, restarts=0)
     plan = servings(from_run("run", keys["run"]), keys["checkpoint"], keys["port"])
     check_version()

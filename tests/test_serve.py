@@ -10,6 +10,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +88,20 @@ def test_a_server_has_room_for_the_largest_adapter(tmp_path: Path) -> None:
     assert "--enable-lora" not in command(Serving("some/model", 8000, ["plan"]), "127.0.0.1", SETTINGS)
 
 
+def test_a_server_compiles_where_eager_is_false() -> None:
+    eager = command(Serving("some/model", 8000, ["plan"]), "127.0.0.1", SETTINGS)
+    compiled = command(Serving("some/model", 8000, ["plan"]), "127.0.0.1", replace(SETTINGS, eager=False))
+    assert set(eager) ^ set(compiled) == {"--enforce-eager", "--no-enforce-eager"}
+    assert "--enforce-eager" in eager
+
+
 def test_mistakes_are_answered_by_key(run: Any, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="checkpoint must be one of best, last, base, got first"):
         servings(run("sokoban_shared"), "first", 8000)
     with pytest.raises(ConfigError, match=r"run=.*: no checkpoint 'last'"):
         servings(run("sokoban_shared"), "last", 8000)
     keys = {"run": None, "dtype": "float32", "kv_cache_gib": 0.5, "block_size": 32, "max_batch_rows": 8, "threads": 1}
+    keys |= {"eager": True}
     with pytest.raises(ConfigError, match="run is missing"):
         serve(keys)
     with pytest.raises(ConfigError, match=r"run=nowhere is no run directory"):

@@ -1,28 +1,41 @@
-"""A digest of every tensor that an engine computes with, under the names of the checkpoint.
+"""A digest of a tensor, made where the tensor lies, and the comparison of an engine's digests with the learner's.
 
-vLLM fuses weights (``qkv_proj`` holds ``q_proj``, ``k_proj`` and ``v_proj``) and, on a CPU, packs linear weights away
-and leaves ``weight`` empty.  A packed layer is read back by running it on the identity matrix: each output is one
-weight times one plus zeros, which is exact in any precision.  One layer at a time is unpacked, never a second model.
+The bits are read as words of 64, in blocks of :data:`WORDS`.  Of each block two sums are made, each of
+
+    t * (t >> 32)  modulo 2^64,   t = word + key of the word's place in the block,
+
+and SHA-256 is of the dtype, the shape and the sums in their order.  All of it is integer arithmetic, so that CPU and
+GPU agree, whatever the number of threads and however much is computed at a time.
+
+Two different blocks have the same sum for at most 2^33 of the 2^64 keys at a word in which they differ: where the high
+half of t differs too, that difference times the low half must be one certain number, which determines the low half;
+where it does not, the difference of the low halves determines the high half.  (So argue Black et al., "UMAC: Fast and
+Secure Message Authentication", 1999, of their NH.)  Both sums are the same with a probability of at most 2^-62, then,
+for keys that have nothing to do with the weights.  The keys are no secret: this is a defence against accidents, not
+against somebody who wants to deceive.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from hashlib import sha256
-from typing import Any
+from collections.abc import Iterable, Mapping
+from hashlib import sha256, shake_256
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..base import EngineError
 
 Digests = dict[str, str]
 """Name in the checkpoint -> hexadecimal digest."""
 
-
-HEAD = "lm_head"
-WRAPPED = ".base_layer"
-"""In the path of a layer that vLLM wraps, for adapters to be added to it."""
+WORDS = 4096
+"""In a block."""
+KEYS = torch.frombuffer(bytearray(shake_256(b"troupe").digest(2 * WORDS * 8)), dtype=torch.int64).view(2, WORDS)
+"""(2, WORDS) int64: of each sum, for each place in a block."""
+BLOCK_BYTES = 8 * WORDS
+CACHE_BLOCKS, DEVICE_BLOCKS = 8, 256
+"""How many are computed at a time: on a CPU what its cache holds; elsewhere enough work for a device, which needs five
+times the room for it (40 MiB)."""
 
 
 class WeightsMismatchError(EngineError):
@@ -30,11 +43,33 @@ class WeightsMismatchError(EngineError):
 
 
 def digest(tensor: Tensor, dtype: torch.dtype) -> str:
-    """Of shape and values in ``dtype``; -0 counts as 0."""
-    values = (tensor.detach().to(dtype) + 0.0).contiguous().cpu()
-    found = sha256(repr(tuple(values.shape)).encode())
-    found.update(values.view(-1).view(torch.uint8).numpy().data)
+    """Of shape and values in ``dtype``; -0 counts as 0, and NaN need not equal itself.
+
+    A tensor that is not contiguous is copied whole.
+    """
+    found = sha256(f"{dtype} {tuple(tensor.shape)}".encode())
+    found.update(_sums(tensor.detach().reshape(-1), dtype).cpu().numpy().data)
     return found.hexdigest()
+
+
+def _sums(numbers: Tensor, dtype: torch.dtype) -> Tensor:
+    """(blocks, 2) int64 of ``numbers`` (n,), the last block filled with zeros."""
+    device, width = numbers.device, BLOCK_BYTES // dtype.itemsize
+    blocks = min(CACHE_BLOCKS if device.type == "cpu" else DEVICE_BLOCKS, -(-len(numbers) // width))
+    keys = KEYS.to(device)
+    values = torch.empty(blocks, width, dtype=dtype, device=device)
+    mixed = torch.empty(blocks, *KEYS.shape, dtype=torch.int64, device=device)
+    halves, sums = torch.empty_like(mixed), []
+    for piece in numbers.split(max(1, values.numel())):
+        count = -(-len(piece) // width)
+        filled = values[:count].view(-1)
+        filled[: len(piece)] = piece
+        filled[len(piece) :] = 0
+        filled += 0.0  # which makes 0 of -0
+        torch.add(values[:count].view(torch.int64)[:, None], keys, out=mixed[:count])
+        torch.bitwise_right_shift(mixed[:count], 32, out=halves[:count])
+        sums.append(mixed[:count].mul_(halves[:count]).sum(-1))
+    return torch.cat(sums)
 
 
 def digests(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Digests:
@@ -57,60 +92,3 @@ def compare(policy: str, expected: Mapping[str, str], found: Mapping[str, str]) 
 
 def _some(names: list[str]) -> str:
     return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
-
-
-@torch.no_grad()
-def held(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """(Name in the checkpoint, tensor) of all that ``model``, one of vLLM's on one device, computes with."""
-    fused: Mapping[str, list[str]] = getattr(model, "packed_modules_mapping", {})
-    for path, module in model.named_modules():
-        path = path.replace(WRAPPED, "")
-        for name, parameter in module.named_parameters(recurse=False):
-            # An output layer keeps its weight beside the packed copy, since the input embedding may share it.
-            packed = not parameter.numel() or (path == HEAD and hasattr(module, "cpu_linear"))
-            yield from _split(
-                path, name, _unpacked(module) if name == "weight" and packed else parameter, module, fused
-            )
-    yield from _tied_head(model)
-
-
-def _tied_head(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """An output layer that is the very module of the input embedding.  On a CPU it has a packed copy of its own."""
-    head = getattr(model, HEAD, None)
-    tied = {path for path, module in model.named_modules(remove_duplicate=False) if module is head} - {HEAD}
-    if isinstance(head, nn.Module) and tied:
-        tensor = _unpacked(head) if hasattr(head, "cpu_linear") else _weight(head)
-        yield f"{HEAD}.weight", tensor[: _rows(head, tensor)]
-
-
-def _split(
-    path: str, name: str, tensor: Tensor, module: nn.Module, fused: Mapping[str, list[str]]
-) -> Iterator[tuple[str, Tensor]]:
-    """The checkpoint's tensors that lie in one of the engine's."""
-    parent, _, leaf = path.rpartition(".")
-    if leaf not in fused:
-        yield f"{path}.{name}", tensor[: _rows(module, tensor)] if tensor.dim() else tensor
-        return
-    sizes = getattr(module, "output_partition_sizes")  # noqa: B009  vLLM's, unknown to nn.Module
-    for part, rows in zip(fused[leaf], tensor.split(list(sizes)), strict=True):
-        yield f"{parent}.{part}.{name}", rows
-
-
-def _rows(module: nn.Module, tensor: Tensor) -> int:
-    """Rows without the padding of a vocabulary."""
-    return int(getattr(module, "org_vocab_size", tensor.shape[0]))
-
-
-def _weight(module: nn.Module) -> Tensor:
-    weight = module.weight
-    assert isinstance(weight, Tensor)
-    return weight
-
-
-def _unpacked(module: nn.Module) -> Tensor:
-    """(out, in): the weights that a packed linear layer multiplies with."""
-    linear: Any = module.cpu_linear
-    weight = _weight(module)
-    identity = torch.eye(int(getattr(module, "input_size_per_partition", 0)) or weight.shape[1], dtype=weight.dtype)
-    result: Tensor = linear(identity, weight, None)
-    return result.t()

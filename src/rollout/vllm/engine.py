@@ -169,14 +169,20 @@ class VllmEngine:
         :meth:`wake`.  On a CPU there is nothing to lend.
 
         :meth:`load` takes the weights' memory back and :meth:`wake` the cache's, so that a transfer does not need room
-        beside the cache.
+        beside the cache.  Where it fails or is cancelled the engine is awake, with another process once it is needed
+        if this one may have lent something.  Raises what vLLM raises, and :class:`..base.EngineError` once ``restarts``
+        are used up.
         """
         self._check_open("sleep")
         self._asleep = True
-        if self._outstanding:
-            await asyncio.wait([waiting.future for waiting in self._outstanding])
-        async with self._gate:
-            await self.lives.sleep()
+        try:
+            if self._outstanding:
+                await asyncio.wait([waiting.future for waiting in self._outstanding])
+            async with self._gate:
+                await self.lives.sleep()
+        except BaseException:
+            self._asleep = False
+            raise
 
     async def wake(self) -> Mapping[str, float]:
         """Undo :meth:`sleep`; what was lent is proven anew, as in :meth:`load`.  Returns ``canary_nats`` of it."""

@@ -25,6 +25,8 @@ SHARED_MEMORY = Path("/dev/shm")
 EXTENSION = "troupe.rollout.vllm.worker.WorkerExtension"
 SCHEDULERS = "troupe.rollout.vllm.scheduler."
 GIB = 1 << 30
+LONGEST = 107 - len("/") - 36
+"""Bytes in the path of an engine's folder: Linux allows a socket 107, and vLLM names it by a UUID."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -68,6 +70,8 @@ class VllmSettings:
             raise ValueError(f"engine.restarts must be >= 0, got {self.restarts}")
         if self.sleep not in (0, 1, 2):
             raise ValueError(f"engine.sleep must be 0, 1 or 2, got {self.sleep!r}")
+        if not isinstance(self.eager, bool):
+            raise ValueError(f"engine.eager must be true or false, got {self.eager!r}")
         placement.check(self.device, self.transfer)
 
     @property
@@ -118,10 +122,25 @@ def _check_heads(policy: str, config: PretrainedConfig, settings: VllmSettings) 
 
 
 def folder() -> tempfile.TemporaryDirectory[str]:
-    """In shared memory, where there is such a thing; else on disk."""
-    return tempfile.TemporaryDirectory(
+    """In shared memory, where there is such a thing; else on disk.
+
+    It is to be an engine's temporary folder too, and so leads on to where torch keeps what it has compiled, which the
+    next engine needs again.  Raises :class:`..base.EngineError` where its path is too long for vLLM's sockets.
+    """
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    compiled = Path(default_cache_dir())
+    compiled.mkdir(parents=True, exist_ok=True)
+    found = tempfile.TemporaryDirectory(
         prefix="troupe-vllm-", dir=SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
     )
+    if len(os.fsencode(found.name)) > LONGEST:
+        found.cleanup()
+        raise EngineError(
+            f"{found.name}: a socket's path allows a folder of {LONGEST} bytes; let TMPDIR name a shorter one"
+        )
+    (Path(found.name) / compiled.name).symlink_to(compiled)
+    return found
 
 
 def placed(settings: VllmSettings, learner: torch.device, room: LoraRoom | None) -> Placement:
@@ -160,7 +179,7 @@ def start(
     """
     # Before the environment is the process's: torch counts GPUs once, by what it sees then.
     memory = _memory(settings, where, sum(weights[name].numel() for name in weights))
-    with environment(settings, where):
+    with environment(settings, where, path):
         from vllm.config import WeightTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.platforms import current_platform
@@ -235,8 +254,10 @@ def _adapters(room: LoraRoom | None) -> dict[str, Any]:
 
 
 @contextmanager
-def environment(settings: VllmSettings, where: Placement | None = None) -> Iterator[None]:
-    """What the engine's process inherits; what was set by the user holds, but for threads and ``where`` it runs."""
+def environment(settings: VllmSettings, where: Placement | None = None, path: Path | None = None) -> Iterator[None]:
+    """What the engine's process inherits; what was set by the user holds, but for threads, ``where`` it runs and
+    ``path``, the folder of all its temporary files and sockets, which a process that is killed leaves behind.
+    """
     wanted = {
         "VLLM_NO_USAGE_STATS": os.environ.get("VLLM_NO_USAGE_STATS", "1"),
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
@@ -252,6 +273,9 @@ def environment(settings: VllmSettings, where: Placement | None = None) -> Itera
     if where is not None and where.transfer == "ipc":
         # vLLM reads handles of GPU memory as pickles; they come from the learner's process alone.
         wanted["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
+    if path is not None:
+        tempfile.gettempdir()  # is looked up once: this process keeps its own
+        wanted |= {"TMPDIR": str(path), "VLLM_RPC_BASE_PATH": str(path)}
     before = {name: os.environ.get(name) for name in wanted}
     os.environ |= wanted
     try:

@@ -168,7 +168,11 @@ class Lives:
         await self.steady(self._sleep)
 
     async def _sleep(self, server: Server) -> None:
-        await server.sleep()
+        try:
+            await server.sleep()
+        except BaseException:  # nobody knows what it has lent by then
+            server.kill()
+            raise
         if server.lost:
             self._whole = False
             self.believed.doubt()

@@ -264,6 +264,8 @@ class Server:
 
     def kill(self) -> None:
         """End the process at once."""
+        if self._llm is None:
+            return
         for process in self._llm.engine_core.resources.engine_manager.processes:
             process.kill()
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from . import compat, heads
 from .adapters import clear, install, stacked
-from .digest import Digests, digests, held
+from .digest import Digests, digests
+from .held import held
 from .orphans import end_with
 from .transfer import register
 

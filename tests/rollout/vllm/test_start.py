@@ -1,10 +1,13 @@
 """What is refused before vLLM's process starts, and what weights a skeleton takes."""
 
 import os
+import socket
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -13,8 +16,9 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from troupe.rollout.base import EngineError
 from troupe.rollout.lora import PREFIX, A, Adapted, Adapter, B
-from troupe.rollout.vllm import canary, versions
+from troupe.rollout.vllm import canary, launch, versions
 from troupe.rollout.vllm.adapters import add_by_adapter
 from troupe.rollout.vllm.believed import Believed
 from troupe.rollout.vllm.engine import VllmEngine
@@ -96,6 +100,7 @@ def test_a_cache_too_small_for_one_sequence_says_what_is_needed(build: Build) ->
         {"device": "gpu"},
         {"transfer": "http"},
         {"sleep": 3},
+        {"eager": "no"},
     ],
     ids=lambda wrong: next(iter(wrong)),
 )
@@ -118,6 +123,40 @@ def test_a_process_sees_one_gpu_and_reads_handles_only_where_they_are_sent(monke
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5")
     assert seen(1, "ipc") == ("GPU-5", "1")
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,GPU-5" and names[1] not in os.environ
+
+
+def test_temporary_files_are_the_engines_for_as_long_as_it_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = ("TMPDIR", "VLLM_RPC_BASE_PATH")
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    monkeypatch.delenv("VLLM_RPC_BASE_PATH", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)  # not looked up yet
+    with environment(VllmSettings(**SETTINGS), None, tmp_path):
+        assert [os.environ[name] for name in names] == [str(tmp_path)] * 2
+        assert tempfile.gettempdir() == "/tmp"
+    assert [os.environ.get(name) for name in names] == ["/tmp", None]
+
+
+def test_an_engines_folder_has_room_for_sockets_and_leads_to_what_torch_has_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "all"))
+    (tmp_path / "all").mkdir()
+    with launch.folder() as path:
+        [link] = Path(path).iterdir()
+        assert link.resolve().parent == tmp_path / "all" and link.name.startswith("torchinductor_")
+        with socket.socket(socket.AF_UNIX) as bound:
+            bound.bind(f"{path}/{uuid4()}")
+        (link / "kept").touch()
+    assert not os.path.exists(path)
+    assert (tmp_path / "all" / link.name / "kept").exists()
+    monkeypatch.setattr(launch, "SHARED_MEMORY", tmp_path / "missing")
+    monkeypatch.setattr(tempfile, "tempdir", str(deep := tmp_path / ("d" * 60)))
+    deep.mkdir()
+    with pytest.raises(EngineError, match=rf"^{deep}/troupe-vllm-.*: a socket's path allows a folder of 70 bytes"):
+        launch.folder()
+    assert not list(deep.glob("troupe-vllm-*"))
 
 
 def test_several_models_several_merged_adapters_and_a_canary_that_allows_nothing_are_refused(

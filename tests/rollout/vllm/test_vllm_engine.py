@@ -7,6 +7,7 @@ import asyncio
 import multiprocessing
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -238,6 +239,34 @@ async def test_on_a_cpu_there_is_nothing_to_lend(
     assert not await llm.is_sleeping() and await engine.generate(request())
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_sleep_that_fails_leaves_the_engine_awake_and_ends_the_process(
+    engine: VllmEngine, base: Qwen3ForCausalLM, monkeypatch: pytest.MonkeyPatch, cancelled: bool
+) -> None:
+    """The end itself is only noted: this engine is not to start another process."""
+    ended: list[str] = []
+
+    async def failing(level: int) -> None:
+        if cancelled:
+            await asyncio.Event().wait()
+        raise RuntimeError(f"no sleep at level {level}")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine.server, "level", 1)
+        patch.setattr(engine.server, "kill", lambda: ended.append("killed"))
+        patch.setattr(engine.server._llm, "sleep", failing)
+        asked = asyncio.create_task(engine.sleep())
+        if cancelled:
+            await asyncio.sleep(0.05)
+            with pytest.raises(RuntimeError, match="asleep"):
+                await engine.generate(request())
+            asked.cancel()
+        with pytest.raises(asyncio.CancelledError if cancelled else RuntimeError):
+            await asked
+    assert ended == ["killed"] and not engine.server.lent
+    assert await engine.generate(request())
+
+
 @pytest.mark.parametrize("level", [1, 2])
 async def test_asleep_new_weights_come_before_the_cache_and_all_is_proven(
     engine: VllmEngine,
@@ -377,7 +406,12 @@ async def test_z_a_process_that_dies_is_told_and_closing_leaves_none(
     engine: VllmEngine, base: Qwen3ForCausalLM
 ) -> None:
     """Last, since it ends the engine."""
+    from troupe.rollout.vllm.compat import NEW
+
     [process] = multiprocessing.active_children()
+    files = list(Path(engine.server._folder.name).iterdir())
+    assert any(file.is_socket() for file in files), "the sockets between the two processes"
+    assert any(file.name.startswith("vllm_dist_") for file in files) == NEW, "its rendezvous, on TCP in 0.22.1"
     asked = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
     await asyncio.sleep(0.05)
     os.kill(process.pid, 9)
