@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from ..configuration import ConfigError
 from ..loop import TrainLoop
 from ..models.checkpoint import CheckpointError
+from ..models.ranks import OtherRankError, met
 from ..reports.fingerprint import evaluation_keys, training_hash
 from ..reports.lock import HeldError
 from ..reports.run_directory import RunDirectoryError, write_atomic
@@ -44,12 +45,12 @@ class JobRunner:
         record = SweepRecord.read(self.folder)
         with FailureNote(error_file(self.folder, training)), self._output(training):
             try:
-                with record.claimed(training):
+                with _claimed(record, config, training):
                     run = self._trained(cfg, record.runs, training, evaluation_keys(config))
                     for name in record.owed(run):
                         EVALUATIONS[name](run)
             except HeldError as error:
-                print(f"{cfg.name}, seed {cfg.seed}: {error}; it is left to that", flush=True)
+                _say(f"{cfg.name}, seed {cfg.seed}: {error}; it is left to that")
                 return ""
         return str(run.path)
 
@@ -59,9 +60,11 @@ class JobRunner:
         run = best_match(there, training, wanted)
         if run is not None and not self._refused(run, wanted):
             return run
-        begun = [run for run in there if not run.finished and not self._refused(run, wanted)]
-        going_on = (_continued(cfg, run) for run in sorted(begun, key=_reached, reverse=True))
-        loop = next((loop for loop in going_on if loop is not None), None)
+        begun = sorted((run for run in there if not run.finished and not self._refused(run, wanted)), key=_reached)
+        loop = None
+        while begun and loop is None:
+            furthest = begun.pop()
+            loop = _continued(cfg, furthest, "the next one is tried" if begun else "the run begins anew")
         if loop is None:
             # The hash tells apart runs of one sweep that start in the same second with the same name and seed.
             cfg.run_dir = str(runs / cfg.name / f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{cfg.seed}-{training}")
@@ -83,19 +86,40 @@ class JobRunner:
             yield
 
 
-def _continued(cfg: DictConfig, run: Run) -> TrainLoop | None:
-    """``run`` at its last checkpoint, as ``resume=`` finds it; None, having said why, where it cannot go on.
+def _continued(cfg: DictConfig, run: Run, otherwise: str) -> TrainLoop | None:
+    """``run`` at its last checkpoint, as ``resume=`` finds it; None where it cannot go on, having said why, and what
+    comes ``otherwise``.
 
-    Raises :class:`.reports.lock.HeldError` where a process trains it.
+    Of several processes all do what the first finds out.  Raises :class:`.reports.lock.HeldError` where another process
+    trains it.
     """
     cfg.resume = str(run.path)
     try:
         return build(cfg)
-    except (CheckpointError, ConfigError, RunDirectoryError) as error:
-        print(f"{run.path} cannot be continued and is begun anew: {' '.join(str(error).split())}", flush=True)
+    except (CheckpointError, ConfigError, RunDirectoryError, HeldError, OtherRankError) as error:
+        held, why = met().from_first((isinstance(error, HeldError), " ".join(str(error).split())))
     finally:
         cfg.resume = None
+    if held:
+        raise HeldError(why)
+    _say(f"{run.path} cannot be continued, {otherwise}: {why}")
     return None
+
+
+def _say(text: str) -> None:
+    if met().first:
+        print(text, flush=True)
+
+
+def _claimed(record: SweepRecord, config: Mapping[str, Any], training: str) -> AbstractContextManager[object]:
+    """The training, for this process alone.
+
+    Several that train together have only the lock of the run directory, which the first takes once they have met: one
+    that went on to the next job by itself would meet them there.
+    """
+    strategy = config["strategy"]
+    alone = strategy.get("devices") == 1 and strategy.get("num_nodes", 1) == 1
+    return record.claimed(training) if alone else nullcontext()
 
 
 def _reached(run: Run) -> tuple[int, str]:

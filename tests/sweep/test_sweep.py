@@ -147,10 +147,12 @@ def test_what_cannot_be_continued_is_begun_anew(capsys: pytest.CaptureFixture[st
     kept = {path: lines(path) for path in directories()}
     capsys.readouterr()
     assert run([sweep]) == 0
-    said = [line for line in capsys.readouterr().out.splitlines() if "cannot be continued and is begun anew" in line]
-    assert said[0].startswith(f"{damaged} cannot") and "state.json is damaged" in said[0]
-    assert said[1].startswith(f"{empty} cannot") and "ended before its first checkpoint" in said[1]
-    assert len(said) == 2
+    said = [line for line in capsys.readouterr().out.splitlines() if "cannot be continued" in line]
+    why = [
+        (f"{damaged} cannot be continued, the next one is tried: ", "state.json is damaged"),
+        (f"{empty} cannot be continued, the run begins anew: ", "ended before its first checkpoint"),
+    ]
+    assert all(line.startswith(start) and end in line for line, (start, end) in zip(said, why, strict=True))
     (new,) = directories() - kept.keys()
     assert finished() == {new} and all(lines(path) == before for path, before in kept.items())
 
@@ -282,3 +284,21 @@ def test_two_sweeps_at_once_share_the_runs() -> None:
     assert run([sweep]) == 0  # whatever one left to the other
     assert len(directories()) == 4 and finished() == directories()
     assert all(len(lines(path)) == 6 for path in finished())
+
+
+@pytest.mark.slow
+def test_two_processes_continue_a_run_together() -> None:
+    ddp = ["strategy=ddp", "strategy.accelerator=cpu", "strategy.devices=2"]
+    sweep = write("one", {"a": ["loop.iterations=2", "loop.checkpoint.every=1", *ddp]}, [0])
+    program(sweep).communicate(timeout=300)
+    (begun,) = directories()
+    before = lines(begun)
+    (begun / "summary.json").unlink()  # as if it had been killed before it was scored
+    damaged = Path(shutil.copytree(begun, begun.with_name("damaged"), symlinks=True))
+    (damaged / "checkpoints" / "last" / "state.json").write_text("{")
+    process = program(sweep)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert out.count(f"{damaged} cannot be continued, the next one is tried: ") == 1
+    assert f"seed 0: {begun}, after 2 iterations" in out
+    assert finished() == {begun} and lines(begun) == before
