@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,43 +72,51 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
 
     With ``checkpoint``, one of those in the run directory, the run there is continued, and ``unresolved`` is None.
     Raises ``ValueError`` (or a subclass) naming the key that is wrong, ``CheckpointError`` naming the file; the run
-    directory is claimed, or changed, last.
+    directory is claimed, or changed, last (and one that is to be continued locked first); its ``release`` unlocks it.
     """
     parts = parts_of(config, unresolved)
     checkpoints = _checkpoints(config)
-    state = checkpoints.state(checkpoint) if checkpoint else None
     fabric = call("strategy", parts.strategy.fabric)
     call("strategy", check_trainable, fabric)
     ranks = launch(fabric)
-    warn(parts)
-    if config["threads"] is not None:
-        call("threads", set_threads, config["threads"])
     path = Path(ranks.from_first(config["run_dir"]))
     checkpoints.path = path / "checkpoints"
-    call("seed", L.seed_everything, config["seed"], verbose=False)
-    team = ranks.agreed(
-        lambda: build_team(parts.policies, parts.router.team, parts.strategy, config["engine"], config["seed"], ranks)
-    )
-    ranks.agreed(lambda: check_tasks(parts.world, parts.settings, team, parts.sampler.resample))
-    loggers = ranks.agreed(lambda: _loggers(config))
-    loop = TrainLoop(
-        world=parts.world,
-        team=team,
-        sampler=parts.sampler,
-        credit=parts.credit,
-        router=parts.router,
-        settings=parts.settings,
-        directory=ranks.agreed(lambda: _directory(path, ranks, None if state else resolved)),
-        checkpoints=checkpoints,
-        loggers=loggers,
-        display=Display(config["name"], parts.settings.iterations, None if ranks.first else Console(quiet=True)),
-        seed=config["seed"],
-        ranks=ranks,
-    )
-    if state:
-        ranks.agreed(lambda: _restore(loop, state))
-        ranks.agreed(lambda: _rewind(loop, state, resolved))
-    ranks.agreed(lambda: call("logger", loggers.config, path, config))
+    with ExitStack() as refused:
+        state = None
+        if checkpoint:  # its state may be read once nobody else can change it
+            directory = ranks.agreed(lambda: _directory(path, ranks, None))
+            refused.callback(directory.release)
+            state = ranks.agreed(lambda: checkpoints.state(checkpoint))
+        warn(parts)
+        if config["threads"] is not None:
+            call("threads", set_threads, config["threads"])
+        call("seed", L.seed_everything, config["seed"], verbose=False)
+        given = parts.policies, parts.router.team, parts.strategy, config["engine"], config["seed"], ranks
+        team = ranks.agreed(lambda: build_team(*given))
+        ranks.agreed(lambda: check_tasks(parts.world, parts.settings, team, parts.sampler.resample))
+        loggers = ranks.agreed(lambda: _loggers(config))
+        if not checkpoint:
+            directory = ranks.agreed(lambda: _directory(path, ranks, resolved))
+            refused.callback(directory.release)
+        loop = TrainLoop(
+            world=parts.world,
+            team=team,
+            sampler=parts.sampler,
+            credit=parts.credit,
+            router=parts.router,
+            settings=parts.settings,
+            directory=directory,
+            checkpoints=checkpoints,
+            loggers=loggers,
+            display=Display(config["name"], parts.settings.iterations, None if ranks.first else Console(quiet=True)),
+            seed=config["seed"],
+            ranks=ranks,
+        )
+        if state:
+            ranks.agreed(lambda: _restore(loop, state))
+            ranks.agreed(lambda: _rewind(loop, state, resolved))
+        ranks.agreed(lambda: call("logger", loggers.config, path, config))
+        refused.pop_all()
     return loop
 
 
@@ -118,7 +127,7 @@ def warn(parts: Parts) -> None:
 
 
 def _directory(path: Path, ranks: Ranks, new: str | None) -> RunDirectory:
-    """The run directory, claimed with the configuration ``new``, or one that was claimed before (None)."""
+    """The run directory, locked: claimed with the configuration ``new``, or one that was claimed before (None)."""
     if not ranks.first:
         return ReadOnlyRunDirectory(path)
     return RunDirectory.reopen(path) if new is None else RunDirectory(path, new)

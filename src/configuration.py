@@ -233,16 +233,20 @@ def check_overridden(name: str, arguments: Sequence[str]) -> None:
 
 
 def check_scale(arguments: Sequence[str]) -> None:
-    """Refuse a scale that the chosen world, or its regime, does not have, with the list of those that it has.
+    """Refuse a scale that the chosen world, or its regime, does not have, and one that is not given as one name
+    (``+scale=...``, a list), with the list of those that it has.
 
     Hydra alone judges several choices at once, and a user's own folders.  Raises :class:`ConfigError`.
     """
     words = [word for word in arguments if re.match(r"(experiment|env|regime|scale)=[^,]*$", word)]
-    if any(re.match(OWN_FOLDERS, argument) for argument in arguments) or _composes(*words):
+    strange = [word for word in arguments if re.match(r"[+~]+scale(=|$)|scale=(\[|null$)", word)]
+    if any(re.match(OWN_FOLDERS, argument) for argument in arguments) or (not strange and _composes(*words)):
         return
     rest, known = [word for word in words if not word.startswith("scale=")], choices("scale")
     has = [scale for scale in known if _composes(*rest, f"scale={scale}")]
     asked = next((word for word in words if word.startswith("scale=")), "scale=laptop")
+    if has and strange:
+        raise ConfigError(f"{strange[0]}: a run has one scale. Give scale=NAME, with NAME one of: {', '.join(has)}")
     if has:
         raise ConfigError(f"{asked}: {' '.join(rest)} does not have this scale. Scales that it has: {', '.join(has)}")
 

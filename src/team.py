@@ -128,7 +128,7 @@ def _shared(
             "an adapter: train on with tuning=full, or merge it into a model of its own first"
         )
     seeds = {name: derive(seed, "adapter", name) for name in settings}
-    whole = attach(model, resolve(specs[0].base), settings, seeds)
+    whole = attach(model, specs[0].base, settings, seeds)
     pool = AdapterPool(AdapterModule(whole, terms), fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
     base = bare(whole)
     _recompute(model, strategy)

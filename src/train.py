@@ -74,9 +74,10 @@ def run(cfg: DictConfig) -> dict[str, Any]:
 
 
 def train(loop: TrainLoop) -> dict[str, Any]:
-    """Train and show it; returns the summary.  The run's report is written however it ends.
+    """Train and show it; returns the summary.
 
-    SIGTERM interrupts as Ctrl-C does: ``KeyboardInterrupt``.
+    However it ends, the run's report is written, and its directory is released.  SIGTERM interrupts as Ctrl-C
+    does: ``KeyboardInterrupt``.
     """
     done = f", after {loop.progress.iteration} iterations" if loop.progress.iteration else ""
     loop.display.say(f"{loop.display.title}, seed {loop.seed}: {loop.directory.path}{done}")
@@ -86,7 +87,10 @@ def train(loop: TrainLoop) -> dict[str, Any]:
         except asyncio.CancelledError as error:
             raise KeyboardInterrupt from error
         finally:
-            rank_zero_only(write_report)(loop.directory.path)
+            try:
+                rank_zero_only(write_report)(loop.directory.path)
+            finally:
+                loop.directory.release()
 
 
 async def _until_told(loop: TrainLoop) -> dict[str, Any]:

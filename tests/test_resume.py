@@ -20,6 +20,7 @@ from troupe.configuration import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.checkpoint import CheckpointError
 from troupe.models.laptop import checkpoint_weights
+from troupe.reports.lock import HeldError
 from troupe.reports.run_directory import RunDirectoryError
 
 SMALL = [
@@ -224,6 +225,17 @@ def test_what_cannot_be_continued_is_refused(resume: Resumed, straight: Path, tm
     with pytest.raises((ConfigError, CheckpointError, RunDirectoryError), match=message):
         resume(path, *overrides)
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+def test_a_run_that_is_under_way_is_refused(resume: Resumed, begin: Callable[..., TrainLoop]) -> None:
+    loop = begin()
+    with pytest.raises(HeldError, match=r"/run is in use by process \d+ on"):
+        resume(loop.directory.path)
+    loop.directory.release()
+    with pytest.raises(CheckpointError, match="ended before its first checkpoint"):  # and whoever is refused lets go
+        resume(loop.directory.path)
+    with pytest.raises(CheckpointError):
+        resume(loop.directory.path)
 
 
 def test_a_checkpoint_of_another_run_is_refused(resume: Resumed, straight: Path, tmp_path: Path) -> None:

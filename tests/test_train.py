@@ -149,6 +149,14 @@ MISTAKES = {
         ["experiment=couplet_shared", "scale=paper_8b", "loop.boards=2"],
         ["scale=paper_8b: experiment=couplet_shared does not have this scale. Scales that it has: laptop"],
     ),
+    "scale that is added": (
+        ["experiment=couplet_shared", "+scale=paper_8b"],
+        ["+scale=paper_8b: a run has one scale. Give scale=NAME, with NAME one of: laptop"],
+    ),
+    "scales": (
+        ["experiment=sokoban_shared", "scale=[laptop,paper_8b]"],
+        ["scale=[laptop,paper_8b]: a run has one scale. Give scale=NAME, with NAME one of: laptop, paper_1_7b, paper"],
+    ),
     "chat of a template that reads nothing": (
         ["+policies.plan.chat.enable_thinking=false"],
         ["policies.plan.chat.enable_thinking: the chat template of policies.plan.base does not read it"],

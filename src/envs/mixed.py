@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from math import ceil, floor
 from random import Random
 from typing import Self
 
@@ -16,8 +19,8 @@ class Mixed(TeamEnv):
     """``worlds`` by name, each with its part of the tasks: ``shares`` in any unit, equal where none are given.
 
     ``agents`` are those of all worlds; agents of one name are one agent, with one policy.  An iteration's tasks are
-    shared out exactly (the largest remainders get what is left over) and shuffled.  Tasks say which world they are of,
-    and so do metrics.
+    shared out within one task, and shuffled; which worlds get what does not divide is drawn with the seed, so that
+    the shares hold in the mean.  Tasks say which world they are of, and so do metrics.
     """
 
     name = "mixed"
@@ -41,22 +44,28 @@ class Mixed(TeamEnv):
         return self._world.turn
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
-        found = [
-            replace(task, task_id=f"{name}:{task.task_id}", world=name, data={"task": task})
-            for name, part in self._parts(count).items()
-            for task in (self.worlds[name].tasks(split, part, seed) if part else ())
-        ]
+        found: list[Task] = []
+        for name, (part, most) in self._parts(count, f"{split}/{seed}").items():
+            # Each world is asked for the most that any seed may want, so that a lack shows at once.
+            drawn = self.worlds[name].tasks(split, most, seed)[:part] if most else []
+            found += [replace(t, task_id=f"{name}:{t.task_id}", world=name, data={"task": t}) for t in drawn]
         Random(f"mixed/{split}/{seed}").shuffle(found)
         return found
 
-    def _parts(self, count: int) -> dict[str, int]:
-        """How many of ``count`` tasks are of each world."""
-        whole = sum(self.shares.values())
-        due = {name: count * share / whole for name, share in self.shares.items()}
-        parts = {name: int(part) for name, part in due.items()}
-        for name in sorted(due, key=lambda name: parts[name] - due[name])[: count - sum(parts.values())]:
-            parts[name] += 1
-        return parts
+    def _parts(self, count: int, seed: str) -> dict[str, tuple[int, int]]:
+        """How many of ``count`` tasks are of each world, and how many there may be with another seed.
+
+        Systematic sampling (Madow 1949): shares laid end to end on a line of length ``count``, of which every whole
+        number and the same random fraction is picked.  A world has the tasks that are due to it rounded down or up, up
+        as often as makes the mean exact.
+        """
+        whole = sum(map(Fraction, self.shares.values()))  # exact, lest a share that divides is rounded
+        start = Fraction(Random(f"mixed/parts/{seed}").random())
+        ends = accumulate((count * Fraction(share) / whole for share in self.shares.values()), initial=Fraction(0))
+        return {
+            name: (floor(end + start) - floor(begin + start), ceil(end - begin))
+            for name, (begin, end) in zip(self.shares, pairwise(ends), strict=True)
+        }
 
     def reset(self, task: Task) -> None:
         if task.world not in self.worlds:

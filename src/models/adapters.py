@@ -91,7 +91,7 @@ def quiet() -> Iterator[None]:
 def attach(
     model: PreTrainedModel, base: str, adapters: Mapping[str, LoraSettings], seeds: Mapping[str, int]
 ) -> PeftModel:
-    """``model``, loaded from ``base``, frozen, with the adapters, which start from nothing (B = 0).
+    """``model``, frozen, with the adapters, which start from nothing (B = 0) and are exported as those of ``base``.
 
     An adapter's A is drawn with its own seed, whoever else is there.  Raises :class:`AdapterError` naming the key.
     """

@@ -82,3 +82,8 @@ class Ranks:
         if not failed and self.over:
             raise Interrupted
         return [result for result, _ in everyone]
+
+
+def met() -> Ranks:
+    """The processes that have met in this one's life; it is alone where none have."""
+    return Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Ranks()

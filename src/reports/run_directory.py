@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from .fingerprint import code_hash
+from .lock import Lock
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,8 @@ class RunDirectoryError(ValueError):
 class RunDirectory:
     """``config.yaml``, ``versions.json``, ``metrics.jsonl``, ``summary.json``, ``episodes/`` and ``checkpoints/``.
 
-    Raises :class:`RunDirectoryError` where ``path`` already holds a run, or something else.
+    It is locked until :meth:`release`, so that no two processes train in it.  Raises :class:`RunDirectoryError` where
+    ``path`` already holds a run, or something else.
     """
 
     def __init__(self, path: Path, config_yaml: str) -> None:
@@ -36,6 +38,7 @@ class RunDirectory:
         self.path = path
         self.checkpoints = path / "checkpoints"
         (path / "episodes").mkdir(parents=True)
+        self._lock: Lock | None = _locked(path)
         self.checkpoints.mkdir()
         write_atomic(path / "config.yaml", config_yaml)
         write_atomic(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
@@ -43,10 +46,18 @@ class RunDirectory:
 
     @classmethod
     def reopen(cls, path: Path) -> Self:
-        """The directory of a run that is to be continued.  Changes nothing; :meth:`rewind` does."""
+        """The directory of a run that is to be continued.  Changes nothing of the run; :meth:`rewind` does.
+
+        Raises :class:`.lock.HeldError` where a process trains in it.
+        """
         directory = cls.__new__(cls)
-        directory.path, directory.checkpoints = path, path / "checkpoints"
+        directory.path, directory.checkpoints, directory._lock = path, path / "checkpoints", _locked(path)
         return directory
+
+    def release(self) -> None:
+        """Let others train here."""
+        if self._lock is not None:
+            self._lock.release()
 
     def rewind(self, iterations: int, config_yaml: str, summary: Mapping[str, Any]) -> None:
         """Go back to the end of iteration ``iterations``: later rows of metrics go, the configuration is replaced.
@@ -86,7 +97,7 @@ class ReadOnlyRunDirectory(RunDirectory):
     """The run directory as processes other than the first see it: nothing is written."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.checkpoints = path, path / "checkpoints"
+        self.path, self.checkpoints, self._lock = path, path / "checkpoints", None
 
     def metrics(self, row: Mapping[str, Any]) -> None:
         pass
@@ -96,6 +107,10 @@ class ReadOnlyRunDirectory(RunDirectory):
 
     def episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         pass
+
+
+def _locked(path: Path) -> Lock:
+    return Lock(path / "lock", str(path))
 
 
 def _rows(path: Path, count: int) -> list[str]:

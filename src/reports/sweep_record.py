@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .lock import Lock
 from .rows import Job, Row, row_of
 from .run_directory import RunDirectoryError, write_atomic
 from .runs import Run, best_match, find_runs
@@ -66,6 +67,15 @@ class SweepRecord:
     def owed(self, run: Run) -> list[str]:
         """The evaluations that ``run`` does not have."""
         return [name for name in self.evaluations if f"{name}/success" not in extra_figures(run)]
+
+    def claimed(self, training: str) -> Lock:
+        """For the one process that trains and evaluates the job with this hash, whichever sweep of ``runs`` asks.
+
+        Raises :class:`.lock.HeldError` where another does.
+        """
+        folder = self.runs / "sweeps" / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        return Lock(folder / training, f"training {training}")
 
     def rows(self) -> list[Row]:
         """One row a job: finished, failed (with the error) or missing."""

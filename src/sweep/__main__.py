@@ -95,7 +95,7 @@ def main() -> None:
     try:
         status = run(sys.argv[1:])
     except KeyboardInterrupt:
-        sys.exit("interrupted; the same command runs what is missing")
+        sys.exit("interrupted; the same command goes on from there")
     except (ConfigError, RunDirectoryError, HydraException) as error:
         sys.exit(f"error: {error}")
     sys.exit(status)

@@ -11,7 +11,7 @@ from troupe.envs.couplet import Couplet
 from troupe.envs.mixed import Mixed
 from troupe.envs.plan_path import PlanPath
 from troupe.envs.sokoban import Sokoban
-from troupe.experience import Task
+from troupe.experience import Split, Task
 
 
 def mixed(**shares: float) -> Mixed:
@@ -21,10 +21,10 @@ def mixed(**shares: float) -> Mixed:
 @pytest.mark.parametrize(
     ("shares", "count", "parts"),
     [
-        ({}, 9, {"boxes": 5, "path": 4}),
+        ({}, 8, {"boxes": 4, "path": 4}),
         ({"boxes": 1, "path": 2}, 9, {"boxes": 3, "path": 6}),
         ({"boxes": 0.5, "path": 0.5}, 2, {"boxes": 1, "path": 1}),
-        ({"boxes": 1, "path": 9}, 1, {"path": 1}),
+        ({"boxes": 0.1, "path": 0.2}, 3, {"boxes": 1, "path": 2}),
     ],
 )
 def test_every_world_has_its_part(shares: dict[str, float], count: int, parts: dict[str, int]) -> None:
@@ -37,12 +37,48 @@ def test_every_world_has_its_part(shares: dict[str, float], count: int, parts: d
 @given(
     st.dictionaries(st.sampled_from("abcde"), st.floats(0.01, 100), min_size=1),
     st.integers(0, 200),
+    st.integers(),
 )
-def test_parts_are_shares_within_one_task(shares: Mapping[str, float], count: int) -> None:
-    parts = Mixed(worlds=dict.fromkeys(shares, Sokoban()), shares=shares)._parts(count)
-    assert sum(parts.values()) == count
-    for name, part in parts.items():
+def test_parts_are_shares_within_one_task(shares: Mapping[str, float], count: int, seed: int) -> None:
+    found = Mixed(worlds=dict.fromkeys(shares, Sokoban()), shares=shares)._parts(count, str(seed))
+    assert sum(part for part, _ in found.values()) == count
+    for name, (part, most) in found.items():
         assert abs(part - count * shares[name] / sum(shares.values())) < 1
+        assert part <= most <= part + 1
+
+
+def test_the_shares_hold_in_the_mean_over_iterations() -> None:
+    shares = {"a": 1, "b": 2, "c": 4}
+    world = Mixed(worlds=dict.fromkeys(shares, Sokoban()), shares=shares)
+    parts = [world._parts(5, f"train/{iteration}") for iteration in range(2000)]
+    assert parts == [world._parts(5, f"train/{iteration}") for iteration in range(2000)]
+    for name, share in shares.items():
+        counts = Counter(part[name][0] for part in parts)
+        due = 5 * share / 7
+        assert set(counts) == {int(due), int(due) + 1}
+        mean = sum(count * times for count, times in counts.items()) / counts.total()
+        assert abs(mean - due) < 0.04  # 3.6 standard errors of a coin, which no part varies more than
+
+
+def test_what_does_not_divide_changes_from_iteration_to_iteration() -> None:
+    world = mixed()
+    found = [[task.task_id for task in world.tasks("train", 1, seed)] for seed in range(12)]
+    assert {name.partition(":")[0] for (name,) in found} == {"boxes", "path"}
+    assert found == [[task.task_id for task in world.tasks("train", 1, seed)] for seed in range(12)]
+
+
+def test_a_world_with_too_few_tasks_is_found_out_with_every_seed() -> None:
+    class Scarce(PlanPath):
+        def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+            if count > 4:
+                raise ValueError(f"there are 4 tasks, not {count}")
+            return super().tasks(split, count, seed)
+
+    world = Mixed(worlds={"boxes": Sokoban(), "path": Scarce()})
+    assert len(world.tasks("train", 8, 0)) == 8
+    for seed in range(6):  # half of them give it 4 of the 9
+        with pytest.raises(ValueError, match="there are 4 tasks, not 5"):
+            world.tasks("train", 9, seed)
 
 
 async def test_an_episode_is_played_in_one_world() -> None:

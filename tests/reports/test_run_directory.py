@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from troupe.reports import run_directory
+from troupe.reports.lock import HeldError
 from troupe.reports.run_directory import RunDirectory, RunDirectoryError, write_atomic
 
 
@@ -34,6 +35,19 @@ def test_another_runs_directory_is_refused_and_kept(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"run_dir=.*/run already holds another run"):
         RunDirectory(tmp_path / "run", "seed: 1\n")
     assert contents(tmp_path) == before
+
+
+def test_one_process_at_a_time_trains_there(tmp_path: Path) -> None:
+    first = RunDirectory(tmp_path / "run", "seed: 0\n")
+    before = contents(tmp_path)
+    with pytest.raises(HeldError, match=r"/run is in use by process \d+ on"):
+        RunDirectory.reopen(tmp_path / "run")
+    assert contents(tmp_path) == before
+    first.release()
+    second = RunDirectory.reopen(tmp_path / "run")
+    with pytest.raises(HeldError):
+        RunDirectory.reopen(tmp_path / "run")
+    second.release()
 
 
 def test_what_is_not_a_run_is_refused_and_kept(tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
-"""Sweeps of tiny real runs: interrupted, started again, failing, stale, side by side."""
+"""Sweeps of tiny real runs: interrupted, continued, failing, stale, side by side."""
 
+import csv
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +17,8 @@ import pytest
 import yaml
 from hydra.core.hydra_config import HydraConfig
 
+from troupe.loop import TrainLoop
+from troupe.reports.lock import Lock
 from troupe.reports.runs import find_runs
 from troupe.sweep.__main__ import run
 
@@ -52,34 +56,138 @@ def finished() -> set[Path]:
     return {run.path for run in find_runs(Path("runs")) if run.finished}
 
 
-def test_an_interrupted_sweep_runs_only_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"shared": ["experiment=sokoban_shared"], "specialized": ["experiment=sokoban_specialized"]}
-    sweep = write("six", settings, [0, 1, 2])
+def lines(run: Path) -> list[str]:
+    """The rows of metrics, whose times are never twice the same."""
+    file = run / "metrics.jsonl"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def table(runs: str, name: str) -> list[dict[str, str]]:
+    """The rows of a sweep's table, but for folders and seconds."""
+    with Path(runs, "sweeps", name, "runs.csv").open() as file:
+        return [{k: v for k, v in row.items() if k not in ("run", "wall_s")} for row in csv.DictReader(file)]
+
+
+def test_an_interrupted_sweep_ends_as_if_it_had_not_been(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = write("both", {"shared": ["experiment=sokoban_shared", "loop.iterations=4"]}, [0, 1])
     process = program(sweep)
     deadline = time.monotonic() + 120
-    while len(directories()) < 3:  # two are finished, the third has begun
+    while sum(map(len, map(lines, directories()))) < 5:  # one run is finished, the second is at work
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1 and "Traceback" not in err
-    assert err.splitlines()[-1] == "interrupted; the same command runs what is missing"
-    assert out.count("| missing |") == 4 and out.count("| finished |") == 2
-    first = {path: (path / "summary.json").read_bytes() for path in finished()}
-    begun = directories()
-    assert len(first) == 2 and len(begun) == 3
+    assert err.splitlines()[-1] == "interrupted; the same command goes on from there"
+    assert out.count("| missing |") == 1 and out.count("| finished |") == 1
+    begun = {path: lines(path) for path in directories()}
+    assert sorted(map(len, begun.values()))[0] in (1, 2, 3) and len(begun) == 2
+    (first,) = finished()
+    before = (first / "summary.json").read_bytes()
 
     assert run([sweep]) == 0
-    assert "sweep six: 6 runs, 2 finished, 4 to run" in capsys.readouterr().out
-    assert len(directories() - begun) == 4
-    assert all((path / "summary.json").read_bytes() == before for path, before in first.items())
-    page = Path("runs/sweeps/six/table.md").read_text()
-    assert page.count("| finished |") == 6
+    assert "sweep both: 2 runs, 1 finished, 1 to run" in capsys.readouterr().out
+    assert (first / "summary.json").read_bytes() == before
+    assert directories() == begun.keys()
+    assert all(lines(path)[: len(there)] == there for path, there in begun.items()), "an iteration was done twice"
+    assert all(len(lines(path)) == 4 for path in begun)
 
-    everything = directories()
     assert run([sweep]) == 0
-    assert "6 finished, 0 to run" in capsys.readouterr().out
-    assert directories() == everything
+    assert "2 finished, 0 to run" in capsys.readouterr().out
+    assert run([sweep, "runs=straight"]) == 0
+    assert table("runs", "both") == table("straight", "both")
+
+
+@pytest.fixture
+def advanced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
+    """(Seed, iteration) of each iteration that is begun; an interrupt comes in place of the fourth."""
+    seen: list[tuple[int, int]] = []
+    real = TrainLoop.advance
+
+    async def advance(loop: TrainLoop) -> dict[str, Any]:
+        if len(seen) == 3:
+            seen.append((-1, -1))
+            raise KeyboardInterrupt
+        seen.append((loop.seed, loop.progress.iteration))
+        return await real(loop)
+
+    monkeypatch.setattr(TrainLoop, "advance", advance)
+    yield seen
+
+
+def interrupt(*arguments: str) -> Path:
+    """The directory of the run that was interrupted."""
+    with pytest.raises(KeyboardInterrupt):
+        run(arguments)
+    (begun,) = directories() - finished()
+    return begun
+
+
+@pytest.mark.parametrize("launcher", [["launcher=basic"], ["launcher=joblib", "hydra.launcher.n_jobs=1"]], ids=str)
+def test_no_iteration_is_done_twice(launcher: list[str], advanced: list[tuple[int, int]]) -> None:
+    sweep = write("two", {"a": ["loop.iterations=2"]}, [0, 1])
+    interrupt(sweep, *launcher)
+    assert run([sweep, *launcher]) == 0
+    assert advanced == [(0, 0), (0, 1), (1, 0), (-1, -1), (1, 1)]
+    assert len(directories()) == 2
+    if launcher[0] == "launcher=joblib":  # what a run said before is kept
+        logs = [log.read_text() for log in Path("runs/sweeps/two/logs").iterdir()]
+        assert sorted(log.count("after training") for log in logs) == [1, 1]
+        assert sorted(log.count(", after 1 iterations") for log in logs) == [0, 1]
+        assert sorted(log.count("before training") for log in logs) == [1, 1]
+
+
+@pytest.mark.usefixtures("advanced")
+def test_what_cannot_be_continued_is_begun_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = write("one", {"a": ["loop.iterations=4"]}, [0])
+    empty = interrupt(sweep)
+    damaged = Path(shutil.copytree(empty, empty.with_name("damaged"), symlinks=True))
+    (damaged / "checkpoints" / "last" / "state.json").write_text("{")
+    shutil.rmtree(empty / "checkpoints")
+    kept = {path: lines(path) for path in directories()}
+    capsys.readouterr()
+    assert run([sweep]) == 0
+    said = [line for line in capsys.readouterr().out.splitlines() if "cannot be continued" in line]
+    why = [
+        (f"{damaged} cannot be continued, the next one is tried: ", "state.json is damaged"),
+        (f"{empty} cannot be continued, the run begins anew: ", "ended before its first checkpoint"),
+    ]
+    assert all(line.startswith(start) and end in line for line, (start, end) in zip(said, why, strict=True))
+    (new,) = directories() - kept.keys()
+    assert finished() == {new} and all(lines(path) == before for path, before in kept.items())
+
+
+@pytest.mark.usefixtures("advanced")
+@pytest.mark.parametrize("of", ["run", "training"])
+def test_a_run_that_another_process_is_at_is_left_to_it(of: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = write("one", {"a": ["loop.iterations=4"]}, [0])
+    begun = interrupt(sweep)
+    training = begun.name.rpartition("-")[2]
+    before = lines(begun)
+    capsys.readouterr()
+    with Lock(begun / "lock" if of == "run" else Path("runs/sweeps/locks", training), "it"):
+        assert run([sweep]) == 1
+    said = capsys.readouterr().out
+    thing = begun if of == "run" else f"training {training}"
+    assert f"sokoban_specialized, seed 0: {thing} is in use by process {os.getpid()} on" in said
+    assert "| a | 0 | missing |" in said
+    assert directories() == {begun} and lines(begun) == before
+    assert run([sweep]) == 0
+    assert finished() == {begun} and lines(begun)[:3] == before
+
+
+@pytest.mark.usefixtures("advanced")
+def test_a_run_of_other_code_goes_on_unless_stale_ones_run_again(capsys: pytest.CaptureFixture[str]) -> None:
+    sweep = write("one", {"a": ["loop.iterations=4"]}, [0])
+    begun = interrupt(sweep)
+    (begun / "versions.json").write_text(json.dumps({"code": "older"}))
+    assert run([sweep, "rerun_stale=true"]) == 0
+    assert len(finished()) == 1 and begun not in finished()
+    shutil.rmtree(finished().pop())
+    capsys.readouterr()
+    assert run([sweep]) == 0
+    assert "| a | 0 | finished | code |" in capsys.readouterr().out
+    assert finished() == {begun}
 
 
 def test_a_failed_run_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
@@ -156,3 +264,41 @@ def test_runs_side_by_side(launcher: str, settings: list[str]) -> None:
     assert "ConfigError: loop.boards must be" in out
     assert len(directories()) == 2
     assert sum("after training" in log.read_text() for log in Path("runs/sweeps/many/logs").iterdir()) == 2
+
+
+@pytest.mark.slow
+def test_two_sweeps_at_once_share_the_runs() -> None:
+    settings = {"a": ["loop.iterations=6"], "b": ["loop.iterations=6", "algorithm.sampler.alpha=0"]}
+    sweep = write("many", settings, [0, 1])
+    joblib = ["launcher=joblib", "hydra.launcher.n_jobs=2"]
+    process = program(sweep, *joblib)
+    deadline = time.monotonic() + 300
+    while not (begun := directories()) or min(len(lines(path)) for path in begun) < 1:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    two = [program(sweep, *joblib), program(sweep)]
+    said = [process.communicate(timeout=300) for process in two]
+    assert all("Traceback" not in err for _, err in said)
+    assert run([sweep]) == 0  # whatever one left to the other
+    assert len(directories()) == 4 and finished() == directories()
+    assert all(len(lines(path)) == 6 for path in finished())
+
+
+@pytest.mark.slow
+def test_two_processes_continue_a_run_together() -> None:
+    ddp = ["strategy=ddp", "strategy.accelerator=cpu", "strategy.devices=2"]
+    sweep = write("one", {"a": ["loop.iterations=2", "loop.checkpoint.every=1", *ddp]}, [0])
+    program(sweep).communicate(timeout=300)
+    (begun,) = directories()
+    before = lines(begun)
+    (begun / "summary.json").unlink()  # as if it had been killed before it was scored
+    damaged = Path(shutil.copytree(begun, begun.with_name("damaged"), symlinks=True))
+    (damaged / "checkpoints" / "last" / "state.json").write_text("{")
+    process = program(sweep)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    assert out.count(f"{damaged} cannot be continued, the next one is tried: ") == 1
+    assert f"seed 0: {begun}, after 2 iterations" in out
+    assert finished() == {begun} and lines(begun) == before
