@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ from troupe.examination.lineup import Run
 from troupe.models.laptop import load_model, load_tokenizer, resolve
 from troupe.rollout.vllm.launch import VllmSettings
 from troupe.serve import Serving, command, serve, servings
+
+from .processes import alive, below
 
 SETTINGS = VllmSettings("float32", 0.25, 32, 16, 1, 1.0, 0)
 PROMPT = list(range(10, 40))
@@ -132,26 +134,6 @@ def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]
             yield server, port, lines
         finally:
             server.kill()
-
-
-def below(pid: int) -> list[int]:
-    """The processes that ``pid`` has started, and those that they have."""
-    parents = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
-            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
-    found = [pid]
-    for parent in found:
-        found += [child for child, its in parents.items() if its == parent]
-    return found[1:]
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there, and not just waits for its end to be noted by whoever inherited it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 @pytest.mark.vllm
