@@ -45,20 +45,17 @@ async def until(condition: Callable[[], object]) -> None:
     raise AssertionError("it never came to be")
 
 
-def server_of(sandbox: LocalSandbox) -> int:
+def server_below(root: int) -> int:
     """The fork server, below bubblewrap where there is one, while a program runs in it; else 0."""
-    for worker in sandbox._busy:
-        for pid in {worker.pid} | below(worker.pid):
-            if "zygote" in command(pid) and not command(pid).startswith("bwrap") and below(pid):
-                return pid
+    for pid in {root} | below(root):
+        if "guest.zygote" in command(pid) and not command(pid).startswith("bwrap") and below(pid):
+            return pid
     return 0
 
 
-def asleep(trainer: int) -> bool:
-    """Whether a program runs: a fork server that has forked."""
-    return any(
-        "guest.zygote" in command(pid) and not command(pid).startswith("bwrap") and below(pid) for pid in below(trainer)
-    )
+def server_of(sandbox: LocalSandbox) -> int:
+    """See :func:`server_below`."""
+    return next(filter(None, (server_below(worker.pid) for worker in sandbox._busy)), 0)
 
 
 async def test_a_program_ends_with_a_run_that_is_cancelled(sandbox: LocalSandbox) -> None:
@@ -86,9 +83,9 @@ async def test_programs_end_with_the_trainer(sandbox: LocalSandbox, how: signal.
     code = TRAINER.format(isolation=sandbox.describe()["isolation"])
     trainer = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     try:
-        await until(lambda: asleep(trainer.pid))
+        await until(lambda: server_below(trainer.pid))
         await asyncio.sleep(0.5)
-        await until(lambda: asleep(trainer.pid))  # its worker's self-test is over
+        await until(lambda: server_below(trainer.pid))  # its worker's self-test is over
         family = below(trainer.pid)
         trainer.send_signal(how)
         assert trainer.wait(10) != 0
