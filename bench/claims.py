@@ -19,30 +19,17 @@ from rich.console import Console
 
 from troupe.evaluate import opened, run
 
-BASE = ["checkpoint=base", "temperature=[1,0,0.3,0.5,0.7]"]
-TRAINED = ["temperature=[1,0]"]
-SWAPPED = ["swap=true", "temperature=1"]
-GRIDS = {
-    "base": BASE,
-    "trained": TRAINED,
-    "trained, tool agent silenced": ["silence=[tool]", "temperature=1"],
-    "trained, proposals executed without the planner": ["echo.plan=tool", "temperature=1"],
-    "trained, policies swapped": SWAPPED,
-}
-CODE = {
-    "base": BASE,
-    "trained": TRAINED,
-    "trained, tester silenced": ["silence=[tester]", "temperature=1"],
-    "trained, policies swapped": SWAPPED,
-}
-MATHEMATICS = {
-    "base": BASE,
-    "trained": TRAINED,
-    "trained, tool agent silenced": ["silence=[tool]", "temperature=1"],
-    "trained, reasoner silenced": ["silence=[reasoner]", "temperature=1"],
-    "trained, policies swapped": SWAPPED,
-}
-ALONE = {"base": BASE, "trained": TRAINED}
+
+def silenced(agent: str, name: str) -> dict[str, list[str]]:
+    return {f"trained, {name} silenced": [f"silence=[{agent}]", "temperature=1"]}
+
+
+ALONE = {"base": ["checkpoint=base", "temperature=[1,0,0.3,0.5,0.7]"], "trained": ["temperature=[1,0]"]}
+ECHOED = {"trained, proposals executed without the planner": ["echo.plan=tool", "temperature=1"]}
+SWAPPED = {"trained, policies swapped": ["swap=true", "temperature=1"]}
+GRIDS = ALONE | silenced("tool", "tool agent") | ECHOED | SWAPPED
+CODE = ALONE | silenced("tester", "tester") | SWAPPED
+MATHEMATICS = ALONE | silenced("tool", "tool agent") | silenced("reasoner", "reasoner") | SWAPPED
 COLUMNS = ("success", "turns")
 ASKED = {
     ("plan", "tool"): (GRIDS, ("tool/reward", "tool/malformed", "tool/blocked", "plan/malformed", "plan/blocked")),

@@ -21,7 +21,7 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +30,7 @@ from typing import Any
 import torch
 from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
@@ -206,25 +207,25 @@ async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> 
 # ---- updates ------------------------------------------------------------------------------------------------------
 
 
-def large() -> tuple[Qwen3ForCausalLM, PreTrainedTokenizerFast]:
-    """Qwen3-0.6B's shape, random weights in bfloat16; the laptop's tokenizer will do."""
-    config = Qwen3Config(
-        vocab_size=151_936,
-        hidden_size=1024,
-        intermediate_size=3072,
-        num_hidden_layers=28,
-        num_attention_heads=16,
-        num_key_value_heads=8,
-        head_dim=128,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        bos_token_id=None,
-    )
+def large(device: str = "cpu", **changes: int) -> Qwen3ForCausalLM:
+    """Qwen3-0.6B's shape but for ``changes``, random weights in bfloat16."""
+    heads = dict(num_attention_heads=16, num_key_value_heads=8, head_dim=128, max_position_embeddings=512)
+    sizes = dict(vocab_size=151_936, hidden_size=1024, intermediate_size=3072, num_hidden_layers=28)
+    config = Qwen3Config(**heads | sizes | changes, tie_word_embeddings=True, bos_token_id=None)
     torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
-    model = Qwen3ForCausalLM(config)
+    with torch.device(device):
+        model = Qwen3ForCausalLM(config)
     torch.set_default_dtype(torch.float32)
-    return model, load_tokenizer("laptop")
+    return model
+
+
+@torch.no_grad()
+def moved(weights: Mapping[str, Tensor], seed: int, size: float) -> None:
+    """All weights a little, in place, as by an update; tied ones once."""
+    torch.manual_seed(seed)
+    for tensor in {tensor.data_ptr(): tensor for tensor in weights.values()}.values():
+        tensor += size * torch.randn_like(tensor)
 
 
 @contextmanager
@@ -260,7 +261,8 @@ def stages(seconds: dict[str, float], written: list[int]) -> Iterator[None]:
 
 async def update(shape: str, repetitions: int) -> None:
     dtype = "bfloat16" if shape == "0.6b" else "float32"
-    model, tokenizer = large() if shape == "0.6b" else (load_model("laptop"), load_tokenizer("laptop"))
+    model = large() if shape == "0.6b" else load_model("laptop")
+    tokenizer = load_tokenizer("laptop")  # whatever the model
     given: dict[str, Any] = {"dtype": dtype, "kv_cache_gib": 0.5, "canary_nats": 2.0 if dtype == "bfloat16" else 0.01}
     started = time.perf_counter()
     if shape in ("laptop", "0.6b"):
@@ -277,9 +279,7 @@ async def update(shape: str, repetitions: int) -> None:
     number = engine.lives.settings.torch_dtype.itemsize
     size = number * sum(tensor.numel() for _, tensor in engine.believed.sent())
     for version in range(1, repetitions + 1):
-        with torch.no_grad():
-            for tensor in {tensor.data_ptr(): tensor for tensor in weights.values()}.values():
-                tensor += 0.01 * torch.randn(tensor.shape, dtype=tensor.dtype)
+        moved(weights, version, 0.01)
         seconds: dict[str, float] = {}
         written: list[int] = []
         clock = Clock(_process(engine.server._llm.engine_core))

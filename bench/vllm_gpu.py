@@ -35,7 +35,7 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
-from vllm_cpu import stages
+from vllm_cpu import large, moved, stages
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.models import adapters
@@ -117,14 +117,6 @@ def tiny(machine: Machine, tokenizer: PreTrainedTokenizerFast) -> Qwen3ForCausal
     sizes = dict(vocab_size=len(tokenizer), hidden_size=256, intermediate_size=512, num_hidden_layers=3)
     ids = dict(eos_token_id=tokenizer.eos_token_id, bos_token_id=None, pad_token_id=tokenizer.pad_token_id)
     return Qwen3ForCausalLM(Qwen3Config(**sizes, **heads, **ids, initializer_range=0.1)).eval().to(machine.device)
-
-
-@torch.no_grad()
-def moved(weights: Mapping[str, Tensor], seed: int, size: float) -> None:
-    """All weights a little, in place, as by an update; tied ones once."""
-    torch.manual_seed(seed)
-    for tensor in {tensor.data_ptr(): tensor for tensor in weights.values()}.values():
-        tensor += size * torch.randn_like(tensor)
 
 
 @torch.no_grad()
@@ -265,16 +257,10 @@ async def run(machine: Machine) -> None:
 
 
 async def update(machine: Machine) -> None:
-    shape = dict(vocab_size=151_936, hidden_size=2048, intermediate_size=6144, num_hidden_layers=28)
+    shape = dict(hidden_size=2048, intermediate_size=6144)
     if machine.small:
         shape = dict(vocab_size=5000, hidden_size=256, intermediate_size=512, num_hidden_layers=2)
-    heads = dict(num_attention_heads=16, num_key_value_heads=8, head_dim=128, max_position_embeddings=2048)
-    config = Qwen3Config(**shape, **heads, tie_word_embeddings=True, bos_token_id=None)
-    torch.manual_seed(0)
-    torch.set_default_dtype(torch.bfloat16)
-    with torch.device(machine.device):
-        model = Qwen3ForCausalLM(config)
-    torch.set_default_dtype(torch.float32)
+    model = large(machine.device, max_position_embeddings=2048, **shape)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     room = {"kv_cache_gib": 1.0 if machine.small else 8.0, "max_batch_rows": 64 if machine.small else 256}
     for eager in (True,) if machine.device == "cpu" else (True, False):

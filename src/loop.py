@@ -8,7 +8,7 @@ import math
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from .reports.loggers import Loggers
 from .reports.metrics import rollout_metrics
 from .reports.progress import Progress
 from .reports.run_directory import RunDirectory
-from .rollout.base import Engine, Sampler
+from .rollout.base import Counting, Engine, Sampler
 from .rollout.seeds import derive
 from .rollout.voice import Voice
 from .routing import Router
@@ -69,7 +69,7 @@ class Team:
     """Who plays and learns: engines and tokenizers by policy, and each agent's voice in training and in evaluation.
 
     ``pools`` has each policy that learns, as its pool hands it out; ``schedules`` says in which iterations, where it is
-    not all of them.  ``meters`` tell what engines have counted since they were last asked, by metric.
+    not all of them.
     """
 
     pools: Mapping[str, PolicyHandle]
@@ -78,7 +78,6 @@ class Team:
     training: Mapping[str, Voice]
     evaluation: Mapping[str, Voice]
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
-    meters: Sequence[Callable[[], Mapping[str, float]]] = ()
 
     def learning(self, iteration: int) -> list[str]:
         """The policies that learn after ``iteration`` iterations."""
@@ -201,8 +200,9 @@ class TrainLoop:
     def _metered(self) -> dict[str, float]:
         """What this process's engines have counted since the last call, by metric."""
         found: Counter[str] = Counter()
-        for meter in self.team.meters:
-            found.update(meter())
+        for engine in self._engines():
+            if isinstance(engine, Counting):
+                found.update(engine.drain())
         return dict(found)
 
     def _count(self, asked: Mapping[str, float]) -> dict[str, float]:
@@ -212,7 +212,7 @@ class TrainLoop:
 
     async def _asked(self) -> dict[str, float]:
         """What engines have counted since the last call, in all processes; added to the totals."""
-        if not self.team.meters:
+        if not any(isinstance(engine, Counting) for engine in self._engines()):
             return {}
 
         async def mine(_: Sequence[int]) -> list[dict[str, float]]:

@@ -90,13 +90,8 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     if serving.adapters:
         rank = max(json.loads((Path(folder) / ADAPTER).read_text())["r"] for folder in serving.adapters.values())
         slots = len(serving.adapters) + 1  # one stays empty for what has no adapter: see rollout/vllm/believed.py
-        words += [
-            "--enable-lora",
-            "--max-loras",
-            str(slots),
-            "--max-lora-rank",
-            str(min(r for r in RANKS if r >= rank)),
-        ]
+        room = min(r for r in RANKS if r >= rank)
+        words += ["--enable-lora", "--max-loras", str(slots), "--max-lora-rank", str(room)]
         words += ["--lora-modules", *(f"{name}={folder}" for name, folder in serving.adapters.items())]
     return words
 

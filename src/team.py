@@ -24,7 +24,7 @@ from .models.pool import LocalPool, PolicyHandle
 from .models.ranks import Ranks
 from .models.strategies import StrategySettings, launch
 from .policies import PolicySpec, check_room
-from .rollout.base import Counting, Engine
+from .rollout.base import Engine
 from .rollout.chat_codec import ChatCodec
 from .rollout.chat_template import check_chat
 from .rollout.lora import Adapted
@@ -56,9 +56,11 @@ def build_team(
     Raises ``ValueError`` (or a subclass) naming the key that is wrong.
     """
     pools: dict[str, PolicyHandle] = {}
-    of: dict[str, Backing] = {}
-    remote = {name: RemoteEngine(name, spec.remote) for name, spec in policies.items() if spec.remote is not None}
-    of |= {name: Backing(speaking, ChatCodec(), sys.maxsize) for name, speaking in remote.items()}
+    of = {
+        name: Backing(RemoteEngine(name, spec.remote), ChatCodec(), sys.maxsize)
+        for name, spec in policies.items()
+        if spec.remote is not None
+    }
     for specs in backbones(policies):
         given = strategy, engine, seed, ranks
         backing = _full(specs[0], *given) if specs[0].whole else _shared(specs, *given)
@@ -70,7 +72,6 @@ def build_team(
         spec, backing = policies[name], of[name]
         for voices, sampling in ((training, spec.train), (evaluation, spec.eval)):
             voices[agent] = Voice(name, backing.engine, backing.tokenizer, backing.context, sampling, spec.chat)
-    engines = dict.fromkeys(backing.engine for backing in of.values())
     return Team(
         pools={name: pools[name] for name in policies if name in pools},
         engines={name: of[name].engine for name in policies},
@@ -78,7 +79,6 @@ def build_team(
         training=training,
         evaluation=evaluation,
         schedules={name: spec.schedule for name, spec in policies.items() if spec.schedule is not None},
-        meters=[speaking.drain for speaking in engines if isinstance(speaking, Counting)],
     )
 
 

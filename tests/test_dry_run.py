@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from troupe import train
 from troupe.assembly import Parts, parts_of
-from troupe.configuration import ConfigError
+from troupe.configuration import ConfigError, choices
 from troupe.dry_run import Plan, plan
 from troupe.models.laptop import load_model
 from troupe.rollout.vllm.engine import VllmEngine
@@ -44,12 +44,8 @@ def test_the_default_by_hand() -> None:
         assert pool.memory.engine == 4 * parameters + (25 * 472 + 100 * 40) * 512 * 4
 
 
-def names() -> list[str]:
-    return sorted(file.stem for file in (Path(__file__).parents[1] / "configs/experiment").glob("*.yaml"))
-
-
 @pytest.mark.parametrize("adapters", [False, True], ids=["its regime", "adapters"])
-@pytest.mark.parametrize("experiment", names())
+@pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_can_be_composed_with_vllm_and_with_adapters(experiment: str, adapters: bool) -> None:
     own = {"couplet": "poets_lora", "code": "coders_lora", "math": "solvers_lora"}
     regime = own.get(experiment.partition("_")[0], "lora")

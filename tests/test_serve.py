@@ -8,16 +8,15 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from troupe import train
 from troupe.configuration import ConfigError
@@ -27,21 +26,21 @@ from troupe.models.laptop import load_model, load_tokenizer, resolve
 from troupe.rollout.vllm.launch import VllmSettings
 from troupe.serve import Serving, command, serve, servings
 
+from .processes import alive, below
+
+Composed = Callable[..., DictConfig]
 SETTINGS = VllmSettings("float32", 0.25, 32, 16, 1, 1.0, 0)
 PROMPT = list(range(10, 40))
 
 
-def composed(experiment: str, path: Path, *words: str) -> Any:
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        return compose("train", overrides=[f"experiment={experiment}", f"run_dir={path}", "name=test", *words])
-
-
 @pytest.fixture
-def run(tmp_path: Path) -> Any:
+def run(tmp_path: Path, composed: Composed) -> Any:
     """``run(experiment, ...)``: of a run that has checkpoints, as far as their folders go."""
 
     def build(experiment: str, *words: str) -> Run:
-        config: Any = OmegaConf.to_container(composed(experiment, tmp_path, *words), resolve=True)
+        config: Any = OmegaConf.to_container(
+            composed(f"experiment={experiment}", f"run_dir={tmp_path}", *words), resolve=True
+        )
         (tmp_path / "checkpoints" / "best").mkdir(parents=True, exist_ok=True)
         return Run(config, tmp_path)
 
@@ -143,31 +142,12 @@ def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]
             server.kill()
 
 
-def below(pid: int) -> list[int]:
-    """The processes that ``pid`` has started, and those that they have."""
-    parents = {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(FileNotFoundError, ProcessLookupError):  # ended meanwhile
-            parents[int(file.parent.name)] = int(file.read_text().rpartition(")")[2].split()[1])
-    found = [pid]
-    for parent in found:
-        found += [child for child, its in parents.items() if its == parent]
-    return found[1:]
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there, and not just waits for its end to be noted by whoever inherited it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore")
-def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_path: Path) -> None:
+def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_path: Path, composed: Composed) -> None:
     few = "loop.iterations=1 loop.boards=2 loop.validation_tasks=1 loop.test_tasks=1 env.horizon=2".split()
-    train.run(composed("sokoban_lora", tmp_path / "run", *few, "policies.plan.optimizer.lr=0.1"))
+    words = ["experiment=sokoban_lora", f"run_dir={tmp_path / 'run'}", *few, "policies.plan.optimizer.lr=0.1"]
+    train.run(composed(*words))
     with served(f"run={tmp_path / 'run'}", "checkpoint=last") as (server, port, lines):
         for policy in ("tool", "plan"):
             assert f"{policy}: http://127.0.0.1:{port}/v1, model {policy}\n" in lines
@@ -193,8 +173,8 @@ def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_pa
 
 
 @pytest.mark.vllm
-def test_killed_it_takes_its_servers_along(tmp_path: Path) -> None:
-    OmegaConf.save(composed("sokoban_shared", tmp_path), tmp_path / "config.yaml", resolve=True)
+def test_killed_it_takes_its_servers_along(tmp_path: Path, composed: Composed) -> None:
+    OmegaConf.save(composed("experiment=sokoban_shared", f"run_dir={tmp_path}"), tmp_path / "config.yaml", resolve=True)
     with served(f"run={tmp_path}", "checkpoint=base") as (server, _, _):
         there = below(server.pid)
         assert len(there) >= 2, "a server and its engine"

@@ -75,14 +75,10 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
     world, _, regime = experiment.rpartition("_")
     assert loop.world.name == world
     assert loop.display.title == experiment
-    teams = {"shared": {"tool": "shared", "plan": "shared"}, "specialized": {"tool": "tool", "plan": "plan"}}
-    teams |= {"single": {"solo": "solo"}, "lora": teams["specialized"]}
-    poets = {"specialized": {"first": "first", "second": "second"}, "shared": {"first": "shared", "second": "shared"}}
-    coders = {"specialized": {"tester": "tester", "coder": "coder"}, "single": teams["single"]}
-    coders |= {"shared": {"tester": "shared", "coder": "shared"}, "lora": coders["specialized"]}
-    solvers = {"specialized": {"tool": "tool", "reasoner": "reasoner"}, "single": teams["single"]}
-    solvers |= {"shared": {"tool": "shared", "reasoner": "shared"}, "lora": solvers["specialized"]}
-    team = {"couplet": poets, "code": coders, "math": solvers}.get(world, teams)[regime]
+    assert regime in ("single", "shared", "specialized", "lora")
+    pairs = {"couplet": ("first", "second"), "code": ("tester", "coder"), "math": ("tool", "reasoner")}
+    agents = ("solo",) if regime == "single" else pairs.get(world, ("tool", "plan"))
+    team = {agent: "shared" if regime == "shared" else agent for agent in agents}
     assert loop.router.team == team
     assert set(loop.team.pools) == set(loop.team.engines) == set(team.values())
     for voices in (loop.team.training, loop.team.evaluation):

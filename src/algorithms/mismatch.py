@@ -54,7 +54,7 @@ class Ledger:
         importance sampling truncated or masked.
         """
         found: dict[str, float] = {}
-        for place, row, most in zip(self.places, self._sums.tolist(), self._largest.tolist(), strict=True):
+        for (agent, turn), row, most in zip(self.places, self._sums.tolist(), self._largest.tolist(), strict=True):
             sums = dict(zip(SUMS, row, strict=True))
             if not sums["tokens"]:
                 continue
@@ -66,10 +66,5 @@ class Ledger:
                 "effective_share": sums["weight"] ** 2 / sums["weight2"] / sums["units"] if sums["weight2"] else 0.0,
                 "corrected_share": sums["corrected"] / sums["units"],
             }
-            found |= {f"{prefix(*place)}/{name}": value for name, value in values.items()}
+            found |= {f"mismatch/{agent}/turn{turn}/{name}": value for name, value in values.items()}
         return found
-
-
-def prefix(agent: str, turn: int) -> str:
-    """Of a place's metrics."""
-    return f"mismatch/{agent}/turn{turn}"

@@ -18,3 +18,9 @@ def fences(text: str) -> list[tuple[str, str]]:
         elif label is not None:
             lines.append(line)
     return found
+
+
+def last_program(text: str) -> str | None:
+    """The content of the last block labelled Python, or not at all; None where there is none."""
+    programs = [content for label, content in fences(text) if label in ("", "python", "python3", "py")]
+    return programs[-1] if programs else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +16,15 @@ _FORMATS: Final = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".c
 
 class DataError(ValueError):
     """A data set is not what was expected; the message names the file, the row and the column."""
+
+
+@contextmanager
+def named(key: str) -> Iterator[None]:
+    """A :class:`DataError` within says by which ``key`` of the configuration the data was asked for."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{key}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -77,9 +87,9 @@ def rows(table: Table, columns: Columns) -> Iterator[dict[str, Any]]:
         for name, kinds in columns.items():
             if not isinstance(row[name], kinds):
                 found = type(row[name]).__name__
-                raise DataError(f"{table.path}, row {index}, column {name}: expected {_named(kinds)}, got {found}")
+                raise DataError(f"{table.path}, row {index}, column {name}: expected {_either(kinds)}, got {found}")
         yield row
 
 
-def _named(kinds: type | tuple[type, ...]) -> str:
+def _either(kinds: type | tuple[type, ...]) -> str:
     return " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))

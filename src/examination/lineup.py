@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
@@ -66,13 +67,13 @@ class Run:
         if tuning == "remote":  # the same at every checkpoint
             return Remote(name, read_remote(f"policies.{name}", policy), sampling)
         chat = read_chat(f"policies.{name}", policy)
+        weights = partial(Weights, key, sampling=sampling, chat=chat, named=name)
         if checkpoint == "base":
-            return Weights(key, "base", policy["base"], sampling, None, chat, name)
+            return weights("base", policy["base"])
         folder = self._checkpoint(key, checkpoint) / name
         if tuning == "frozen":  # it has never been anything else
-            return Weights(key, name, policy["base"], sampling, None, chat, name)
-        below = policy["base"] if tuning == "lora" else None
-        return Weights(key, name, str(folder), sampling, below, chat, name)
+            return weights(name, policy["base"])
+        return weights(name, str(folder), below=policy["base"] if tuning == "lora" else None)
 
     def _checkpoint(self, key: str, checkpoint: Checkpoint) -> Path:
         if self.path is None:

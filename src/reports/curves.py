@@ -78,11 +78,11 @@ def per_agent_and_policy(run: RunFiles, palette: Mapping[str, int]) -> list[Draw
 def _mismatch(run: RunFiles, agent: str) -> Iterator[Chart]:
     """How far engine and learner were apart, a line a turn."""
     places = [place for key in _keys(run) if (place := MISMATCHED.fullmatch(key)) and place[1] == agent]
+    turns = sorted({place[2] for place in places}, key=lambda turn: int(turn.removeprefix("turn")))
     for name, title in MISMATCH.items():
-        turns = list(dict.fromkeys(place[2] for place in places))
         lines = [
             Series(turn, _points(run, f"mismatch/{agent}/{turn}/{name}"), 1 + index % PALETTE)
-            for index, turn in enumerate(sorted(turns, key=lambda turn: int(turn.removeprefix("turn"))))
+            for index, turn in enumerate(turns)
         ]
         yield Chart(f"{agent}: {title}", lines, share=name != "k3_nats")
 

@@ -219,9 +219,7 @@ class LocalSandbox:
             await (selftest.check_function if plan.isolation == "unsafe" else selftest.check)(worker)
         except BaseException as error:
             worker.close()
-            if isinstance(
-                error, WorkerDied | OSError
-            ):  # of the latter: no room for the self-test's files, no descriptors
+            if isinstance(error, WorkerDied | OSError):  # the latter: no room for the self-test's files, no descriptors
                 raise SandboxUnavailable(f"{plan.isolation} sandbox: {error}") from error
             raise
         return worker

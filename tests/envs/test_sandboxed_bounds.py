@@ -16,20 +16,19 @@ from troupe.sandbox import LocalSandbox
 WORDS = "again say none result ; is * + - ( ) - 1 2 3 5 7 12 a b c ann bob:= 1 1 1 is 1".split()
 SKILLS = ("expert", "novice", "bungler")
 MOODS = st.lists(st.tuples(st.sampled_from([*SKILLS, "words", "silence", "repeat"]), st.integers(0, 999)), min_size=9)
+BOTH = {"team": st.sampled_from(["pair", "solo"]), "horizon": st.integers(1, 4)}
 CODE = st.fixed_dictionaries(
     {
-        "team": st.sampled_from(["pair", "solo"]),
+        **BOTH,
         "order": st.sampled_from(["sequential", "simultaneous"]),
-        "horizon": st.integers(1, 4),
         "max_tests": st.integers(1, 3),
         "local_share": st.sampled_from([0.0, 0.2, 1.0]),
     }
 )
 MATH = st.fixed_dictionaries(
     {
-        "team": st.sampled_from(["pair", "solo"]),
+        **BOTH,
         "stop": st.sampled_from(["answer", "consensus"]),
-        "horizon": st.integers(1, 4),
         "links": st.integers(1, 3),
         "local_share": st.sampled_from([0.0, 0.1, 1.0]),
     }

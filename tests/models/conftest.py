@@ -1,18 +1,46 @@
-"""A tiny Qwen3, ragged samples, and the learner's log-probabilities written plainly."""
+"""A tiny Qwen3, ragged samples, a pool of one policy, and the learner's log-probabilities written plainly."""
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
+from typing import Any
 
+import lightning as L
 import pytest
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
+from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
 from troupe.models.laptop import build_model, build_tokenizer
+from troupe.models.policy import PolicyModule
+from troupe.models.pool import LocalPool
 
 Groups = list[list[Sample]]
+Tiny = Callable[..., Qwen3ForCausalLM]
+Plain = Callable[[Qwen3ForCausalLM, Sample, float], Tensor]
+
+TEMPERATURE = 0.7
+SGD = partial(torch.optim.SGD, lr=0.5)
+CONSTANT = partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=0)
+PRECISION = {torch.float64: "64-true", torch.float32: "32-true"}
+
+
+def pool(
+    model: Qwen3ForCausalLM,
+    *,
+    name: str = "p",
+    objective: Any = None,
+    optimizer: Any = SGD,
+    scheduler: Any = CONSTANT,
+    precision: str | None = None,
+    **update: Any,
+) -> LocalPool:
+    module = PolicyModule(model, objective or ClippedObjective(), optimizer, scheduler, TEMPERATURE)
+    fabric = L.Fabric(accelerator="cpu", devices=1, precision=precision or PRECISION[model.dtype])
+    return LocalPool(name, module, fabric, pad_id=0, **({"max_tokens": 40, "clip_norm": 1e9} | update))
 
 
 @pytest.fixture(scope="session")
@@ -21,7 +49,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 @pytest.fixture
-def tiny(tokenizer: PreTrainedTokenizerFast) -> Callable[..., Qwen3ForCausalLM]:
+def tiny(tokenizer: PreTrainedTokenizerFast) -> Tiny:
     """Two layers, 16 wide, with weights large enough that its distributions are far from uniform.
 
     In float64 its norms are torch's: those of transformers round to float32 within.
@@ -74,7 +102,7 @@ def groups() -> Callable[..., Groups]:
 
 
 @pytest.fixture
-def plain_logprobs() -> Callable[[Qwen3ForCausalLM, Sample, float], Tensor]:
+def plain_logprobs() -> Plain:
     """(completion tokens,) nats: one sequence at a time, no padding, the whole forward of transformers."""
 
     def compute(model: Qwen3ForCausalLM, sample: Sample, temperature: float) -> Tensor:

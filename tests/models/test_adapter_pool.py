@@ -26,9 +26,7 @@ from troupe.models.pool import NonFiniteError
 from troupe.rollout.lora import Adapted
 from troupe.rollout.torch_engine import TorchEngine
 
-Groups = list[list[Sample]]
-Tiny = Callable[..., Qwen3ForCausalLM]
-Plain = Callable[[Any, Sample, float], Tensor]
+from .conftest import CONSTANT, Groups, Plain, Tiny
 
 LORA = {
     "tool": LoraSettings(r=4, alpha=8, targets=["q_proj", "v_proj"]),
@@ -38,7 +36,6 @@ SEEDS = {"tool": 11, "plan": 12}
 TEMPERATURE = {"tool": 0.7, "plan": 1.0}
 ADAMW = partial(torch.optim.AdamW, betas=(0.9, 0.95), weight_decay=0.1)
 OPTIMIZER = {"tool": partial(ADAMW, lr=1e-2), "plan": partial(ADAMW, lr=3e-3, weight_decay=0.3)}
-CONSTANT = partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=0)
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-6}
 PLAIN = {torch.float64: 1e-9, torch.float32: 1e-5}
 """Of whole updates against sums in another order."""

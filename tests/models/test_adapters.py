@@ -1,15 +1,13 @@
 """Adapters before they learn: what they are put on, how they start, what is refused."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from transformers import Qwen3ForCausalLM
 
 from troupe.models.adapters import AdapterError, LoraSettings, attach, parameters, weights
 
-Tiny = Callable[..., Qwen3ForCausalLM]
+from .conftest import Tiny
 
 LORA = {
     "tool": LoraSettings(r=4, alpha=8, targets=["q_proj", "v_proj"]),

@@ -16,14 +16,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.algorithms.objectives import ClippedObjective
-from troupe.experience import Sample
 from troupe.models import checkpoint
 from troupe.models.checkpoint import CheckpointError, read_state, restore, write_checkpoint
 from troupe.models.laptop import build_model
 from troupe.models.policy import PolicyModule
 from troupe.models.pool import LocalPool
 
-Groups = list[list[Sample]]
+from .conftest import Groups
+
 Make = Callable[..., dict[str, LocalPool]]
 Write = Callable[..., None]
 FILES = [

@@ -9,7 +9,7 @@ import pytest
 from troupe.experience import Sample, TokenBatch
 from troupe.models.packing import micro_batches, mini_batches, pack, rows_of
 
-Groups = list[list[Sample]]
+from .conftest import Groups
 
 
 def read_back(batches: list[TokenBatch]) -> list[tuple[tuple[int, ...], tuple[int, ...], float, float]]:

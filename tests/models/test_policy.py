@@ -15,9 +15,9 @@ from troupe.experience import Sample, TokenBatch
 from troupe.models.packing import micro_batches, pack, rows_of
 from troupe.models.policy import PolicyModule, token_logprobs
 
-Groups = list[list[Sample]]
+from .conftest import TEMPERATURE, Groups
+
 DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
-TEMPERATURE = 0.7
 
 
 def module(model: Qwen3ForCausalLM, cap: float = 0.0) -> PolicyModule:

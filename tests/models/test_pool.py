@@ -2,17 +2,14 @@
 
 import asyncio
 import copy
-import math
 import statistics
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
-import lightning as L
 import pytest
 import torch
 from torch import Tensor
@@ -22,35 +19,13 @@ from troupe.algorithms.at_grpo import AtGrpo
 from troupe.algorithms.objectives import ClippedObjective, ObjectiveOutput
 from troupe.experience import Candidate, Completion, Episode, Node, Sample, Task
 from troupe.models.packing import mini_batches
-from troupe.models.policy import PolicyModule
 from troupe.models.pool import LocalPool, NonFiniteError
 from troupe.routing import Router
 
-Groups = list[list[Sample]]
-Tiny = Callable[..., Qwen3ForCausalLM]
-Plain = Callable[[Qwen3ForCausalLM, Sample, float], Tensor]
+from .conftest import SGD, TEMPERATURE, Groups, Plain, Tiny, pool
 
-TEMPERATURE = 0.7
-SGD = partial(torch.optim.SGD, lr=0.5)
 ADAMW = partial(torch.optim.AdamW, lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
-CONSTANT = partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=0)
-PRECISION = {torch.float64: "64-true", torch.float32: "32-true"}
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
-
-
-def pool(
-    model: Qwen3ForCausalLM,
-    *,
-    name: str = "p",
-    objective: Any = None,
-    optimizer: Any = SGD,
-    scheduler: Any = CONSTANT,
-    precision: str | None = None,
-    **update: Any,
-) -> LocalPool:
-    module = PolicyModule(model, objective or ClippedObjective(), optimizer, scheduler, TEMPERATURE)
-    fabric = L.Fabric(accelerator="cpu", devices=1, precision=precision or PRECISION[model.dtype])
-    return LocalPool(name, module, fabric, pad_id=0, **({"max_tokens": 40, "clip_norm": 1e9} | update))
 
 
 def weights_of(model: Qwen3ForCausalLM) -> Tensor:
@@ -199,28 +174,6 @@ async def test_statistics_by_hand(tiny: Tiny, plain_logprobs: Plain) -> None:
     assert stats["learning_rate"] == 0.5
     assert (await ours.update([samples[:2]]))["learning_rate"] == 0.375
     assert (await ours.update([samples[:2]]))["learning_rate"] == 0.25
-
-
-async def test_an_engine_that_is_too_far_apart_is_warned_of(
-    tiny: Tiny, plain_logprobs: Plain, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = tiny()
-    said = [Sample("p", (5, 6), (7, 1), (0.0, 0.0), 1.0, 0.5), Sample("p", (9,), (4,), (0.0,), -1.0, 0.5)]
-    near = [replace(s, behaviour_logprobs=tuple(plain_logprobs(model, s, TEMPERATURE).tolist())) for s in said]
-    far = replace(near[1], behaviour_logprobs=(near[1].behaviour_logprobs[0] - 0.5,), agent="plan", turn=3)
-    ours = pool(model, epochs=2)
-    stats = await ours.update([[near[0], far]])
-    drift = {name: stats[f"mismatch/plan/turn3/{name}"] for name in ("max_abs_nats", "k1_nats", "k3_nats")}
-    # The later epoch's learner has moved; the ledger is of the update's start.
-    assert drift == pytest.approx({"max_abs_nats": 0.5, "k1_nats": -0.5, "k3_nats": math.exp(0.5) - 1.5}, abs=1e-5)
-    assert stats["mismatch//turn0/max_abs_nats"] < 1e-5
-    assert caplog.messages == [
-        "policy 'p', version 0: mismatch/plan/turn3/k3_nats=0.149 is more than algorithm.update.alarm_kl_nats=0.01"
-    ]
-    caplog.clear()
-    quiet = pool(tiny(), alarm_kl_nats=0.2)
-    await quiet.update([[near[0], far]])
-    assert not caplog.messages
 
 
 async def test_without_any_advantage_nothing_moves(tiny: Tiny) -> None:
@@ -389,14 +342,6 @@ async def test_pools_side_by_side_are_pools_one_by_one(tiny: Tiny, groups: Calla
         for i, p in enumerate(apart):
             await p.update(groups(seed=seed + i))
     assert equal([snapshot(p) for p in together], [snapshot(p) for p in apart])
-
-
-@pytest.mark.parametrize(
-    ("setting", "value"), [("mini_batches", 0), ("epochs", 0), ("max_tokens", 0), ("clip_norm", 0.0)]
-)
-def test_settings_out_of_range_are_named(tiny: Tiny, setting: str, value: float) -> None:
-    with pytest.raises(ValueError, match=rf"algorithm\.update\.{setting}"):
-        pool(tiny(), **{setting: value})
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "32-true"])

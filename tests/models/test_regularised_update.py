@@ -1,7 +1,6 @@
 """Updates whose loss needs more than the chosen tokens' log-probabilities: the reference, the entropy, every sample."""
 
 from collections.abc import Callable
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -9,7 +8,6 @@ import lightning as L
 import pytest
 import torch
 from torch import Tensor
-from transformers import Qwen3ForCausalLM
 
 from troupe.algorithms.objectives import Cispo, ClippedObjective, Objective, PolicyGradient
 from troupe.experience import Sample
@@ -17,11 +15,8 @@ from troupe.models.packing import micro_batches, mini_batches, pack, rows_of
 from troupe.models.policy import PolicyModule
 from troupe.models.pool import LocalPool
 
-Groups = list[list[Sample]]
-Tiny = Callable[..., Qwen3ForCausalLM]
-TEMPERATURE = 0.7
-SGD = partial(torch.optim.SGD, lr=0.5)
-CONSTANT = partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=0)
+from .conftest import CONSTANT, SGD, TEMPERATURE, Groups, Tiny
+
 OBJECTIVES: dict[str, Objective] = {
     "grpo with k3": ClippedObjective(kl=0.3),
     "reinforce++ with k1": ClippedObjective(kl=0.3, kl_estimator="k1", kl_in="reward"),

@@ -8,11 +8,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from troupe.sandbox import Job, Limits, LocalSandbox, SandboxUnavailable, run_all
+
+from ..processes import alive, below, command
 
 SLEEP = Job("import time\ntime.sleep(1000)")
 FINE = Job("print(1)")
@@ -28,39 +29,12 @@ asyncio.run(main())
 """
 
 
-def below(root: int) -> set[int]:
-    """All descendants of a process."""
-    parents = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    found = {root}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {root}
-
-
-def living(pids: set[int]) -> set[int]:
-    """Those that run or sleep; one that waits to be reaped is dead."""
-    found = set()
-    for pid in pids:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if state not in "ZX":
-            found.add(pid)
-    return found
-
-
 def assert_they_end(pids: set[int]) -> None:
     for _ in range(100):
-        if not living(pids):
+        if not any(map(alive, pids)):
             return
         time.sleep(0.05)
-    raise AssertionError(f"still there: {[Path(f'/proc/{pid}/cmdline').read_text() for pid in living(pids)]}")
+    raise AssertionError(f"still there: {[command(pid) for pid in pids if alive(pid)]}")
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -71,27 +45,17 @@ async def until(condition: Callable[[], object]) -> None:
     raise AssertionError("it never came to be")
 
 
-def server_of(sandbox: LocalSandbox) -> int:
+def server_below(root: int) -> int:
     """The fork server, below bubblewrap where there is one, while a program runs in it; else 0."""
-    for worker in sandbox._busy:
-        for pid in {worker.pid} | below(worker.pid):
-            if "zygote" in command(pid) and not command(pid).startswith("bwrap") and below(pid):
-                return pid
+    for pid in {root} | below(root):
+        if "guest.zygote" in command(pid) and not command(pid).startswith("bwrap") and below(pid):
+            return pid
     return 0
 
 
-def asleep(trainer: int) -> bool:
-    """Whether a program runs: a fork server that has forked."""
-    return any(
-        "guest.zygote" in command(pid) and not command(pid).startswith("bwrap") and below(pid) for pid in below(trainer)
-    )
-
-
-def command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except FileNotFoundError:
-        return ""
+def server_of(sandbox: LocalSandbox) -> int:
+    """See :func:`server_below`."""
+    return next(filter(None, (server_below(worker.pid) for worker in sandbox._busy)), 0)
 
 
 async def test_a_program_ends_with_a_run_that_is_cancelled(sandbox: LocalSandbox) -> None:
@@ -119,9 +83,9 @@ async def test_programs_end_with_the_trainer(sandbox: LocalSandbox, how: signal.
     code = TRAINER.format(isolation=sandbox.describe()["isolation"])
     trainer = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
     try:
-        await until(lambda: asleep(trainer.pid))
+        await until(lambda: server_below(trainer.pid))
         await asyncio.sleep(0.5)
-        await until(lambda: asleep(trainer.pid))  # its worker's self-test is over
+        await until(lambda: server_below(trainer.pid))  # its worker's self-test is over
         family = below(trainer.pid)
         trainer.send_signal(how)
         assert trainer.wait(10) != 0

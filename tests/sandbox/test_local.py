@@ -25,34 +25,27 @@ from troupe.sandbox import (
     run_all,
 )
 
+from ..processes import below
+
 BUSY = Job("while True: pass")
 FINE = Job("print(1)")
 OF_OTHERS = ("sem.mp-", "troupe-vllm-")
 """Shared memory of whatever else runs on this machine: multiprocessing, an engine."""
 
 
-def processes() -> set[int]:
-    """All descendants of this process."""
-    parents = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            parents[int(name)] = int(Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found - {os.getpid()}
-
-
 @pytest.fixture
 def nothing_left() -> Iterator[None]:
     """No process, descriptor or named memory remains."""
-    before = processes(), len(os.listdir("/proc/self/fd")), sorted(os.listdir("/dev/shm")), sorted(os.listdir("/tmp"))
+    before = (
+        below(os.getpid()),
+        len(os.listdir("/proc/self/fd")),
+        sorted(os.listdir("/dev/shm")),
+        sorted(os.listdir("/tmp")),
+    )
     yield
     names = sorted(name for name in os.listdir("/tmp") if name.startswith("troupe-") and name not in before[3])
     memory = set(os.listdir("/dev/shm")) - set(before[2])
-    assert not processes() - before[0]
+    assert not below(os.getpid()) - before[0]
     assert len(os.listdir("/proc/self/fd")) <= before[1]
     assert not names
     assert not {name for name in memory if not name.startswith(OF_OTHERS)}

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 from ...sandbox import NO_VALUE
-from ..fences import fences
+from ..fences import fences, last_program
 from .problem import Check, Suite, contradictory
 from .running import data_of
 
@@ -19,10 +19,10 @@ INPUT, OUTPUT = "**Test Input:**", "**Test Output:**"
 
 def read_program(text: str) -> str | None:
     """The last fenced Python (or unlabelled) block; None where there is none, or it is empty or too long."""
-    programs = [content for label, content in fences(text) if label in ("", "python", "python3", "py")]
-    if not programs or not programs[-1].strip() or len(programs[-1]) > LONGEST_PROGRAM:
+    program = last_program(text)
+    if program is None or not program.strip() or len(program) > LONGEST_PROGRAM:
         return None
-    return programs[-1] if "\0" not in programs[-1] else None
+    return program if "\0" not in program else None
 
 
 def read_tests(text: str, most: int, *, calls: bool) -> Suite | None:

@@ -11,7 +11,7 @@ from random import Random
 
 from ...experience import Split, Task
 from ..grid import split_of
-from ..rows import DataError, Table, rows
+from ..rows import DataError, Table, named, rows
 from .problem import Problem
 from .sources import SOURCES, Malformed, Unusable
 
@@ -78,12 +78,14 @@ class Library:
         """All problems.  Raises :class:`..rows.DataError` for a cell that is not as the data set's card says."""
         shelves = Shelves()
         if self.test is not None:
-            for problem in _problems("env.data.test", self.test, shelves.counts):
-                shelves.put(_shortened(problem, self.max_hidden), "test")
-        for problem in _problems("env.data.train", self.train, shelves.counts):
-            split = split_of(digest_of(problem.statement))
-            split = "train" if self.test is not None and split == "test" else split
-            shelves.put(_shortened(problem, self.max_hidden), split)
+            with named("env.data.test"):
+                for problem in self.test.problems(shelves.counts):
+                    shelves.put(_shortened(problem, self.max_hidden), "test")
+        with named("env.data.train"):
+            for problem in self.train.problems(shelves.counts):
+                split = split_of(digest_of(problem.statement))
+                split = "train" if self.test is not None and split == "test" else split
+                shelves.put(_shortened(problem, self.max_hidden), split)
         _log.info("%s: %s", self.train.path, ", ".join(f"{n} {what}" for what, n in sorted(shelves.counts.items())))
         return shelves
 
@@ -115,11 +117,3 @@ class Shelves:
 
 def _shortened(problem: Problem, most: int) -> Problem:
     return replace(problem, hidden=problem.hidden[:most]) if most else problem
-
-
-def _problems(key: str, source: Source, counts: Counter[str]) -> Iterator[Problem]:
-    """The problems of ``source``.  Raises :class:`..rows.DataError` naming ``key``."""
-    try:
-        yield from source.problems(counts)
-    except DataError as error:
-        raise DataError(f"{key}: {error}") from error

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final, get_args
 
 from ...experience import Split, Task
-from ..rows import DataError
+from ..rows import named
 from .sources import Question, Source
 
 _HELD_OUT: Final = ("test", "validation")
@@ -37,10 +37,10 @@ class Collection:
         if not 0 < validation_share < 1:
             raise ValueError(f"env.validation_share must be in (0, 1), got {validation_share}")
         self.name, self.counts = name, dict[str, int]()
-        loaded = {
-            split: self._once(split, list(_questions(split, sources)))
-            for split, sources in (("train", train), ("validation", validation), ("test", test))
-        }
+        loaded: dict[str, dict[str, Question]] = {}
+        for split, sources in (("train", train), ("validation", validation), ("test", test)):
+            with named(f"env.{split}"):
+                loaded[split] = self._once(split, [question for source in sources for question in source.load()])
         if not validation:
             kept = {key for key in loaded["train"] if int(key, 16) % 10_000 < 10_000 * validation_share}
             loaded["validation"] = {key: loaded["train"][key] for key in kept}
@@ -83,12 +83,3 @@ class Collection:
         question = self._found[split][key]
         data = {"question": question.text, "answer": question.answer, "several": question.several}
         return Task(f"{self.name}-{key}", split, data)
-
-
-def _questions(split: str, sources: Sequence[Source]) -> Iterator[Question]:
-    """All questions of ``sources``.  Raises :class:`~troupe.envs.rows.DataError` naming the key."""
-    for source in sources:
-        try:
-            yield from source.load()
-        except DataError as error:
-            raise DataError(f"env.{split}: {error}") from error

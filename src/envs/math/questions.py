@@ -10,7 +10,7 @@ from ...experience import Message, Split, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
 from ..checks import check_least
 from ..execution import Execution
-from ..fences import fences
+from ..fences import last_program
 from .answers import Answers
 from .collection import Collection
 from .sources import Source
@@ -92,8 +92,8 @@ class Questions(Mathematics):
     # ---- notation -------------------------------------------------------------------------------------------------
 
     def _program(self, text: str) -> Job | None:
-        blocks = [content for label, content in fences(text) if label in ("", "python", "python3", "py")]
-        return Job(blocks[-1]) if blocks and blocks[-1].strip() else None
+        program = last_program(text)
+        return Job(program) if program is not None and program.strip() else None
 
     def _read(self, program: str, result: Result) -> Ran:
         lines = [line.strip() for line in result.text.splitlines() if line.strip()]

@@ -180,38 +180,17 @@ def start(
     # Before the environment is the process's: torch counts GPUs once, by what it sees then.
     memory = _memory(settings, where, sum(weights[name].numel() for name in weights))
     with environment(settings, where, path):
-        from vllm.config import WeightTransferConfig
         from vllm.engine.arg_utils import AsyncEngineArgs
-        from vllm.platforms import current_platform
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        from .compat import EXECUTOR
         from .transfer import register
 
         _check_heads(policy, model.config, settings)
         register()
         model.save_pretrained(path, state_dict=dict(weights))
         tokenizer.save_pretrained(path)
-        arguments = AsyncEngineArgs(
-            model=str(path),
-            dtype=settings.dtype,
-            max_model_len=model.config.max_position_embeddings,
-            max_num_seqs=settings.max_batch_rows,
-            max_num_batched_tokens=max(8192, settings.max_batch_rows),
-            kv_cache_memory_bytes=int(settings.kv_cache_gib * GIB),
-            block_size=settings.block_size,
-            enable_prefix_caching=True,
-            logprobs_mode="processed_logprobs",
-            generation_config="vllm",
-            weight_transfer_config=WeightTransferConfig(backend=BACKENDS[where.transfer]),
-            worker_extension_cls=EXTENSION,
-            distributed_executor_backend=EXECUTOR,
-            use_tqdm_on_load=False,
-            disable_log_stats=True,
-            scheduler_cls=SCHEDULERS + ("WholeScheduler" if current_platform.is_cpu() else "AheadScheduler"),
-            **memory,
-            **_adapters(room),
-        )
+        always = _always(settings, model.config.max_position_embeddings, where)
+        arguments = AsyncEngineArgs(model=str(path), **always, **memory, **_adapters(room))
         try:
             config = arguments.create_engine_config()
         except ValueError as error:  # vLLM's validation, in whose middle the reason stands
@@ -225,6 +204,35 @@ def start(
                 f"policy '{policy}': vLLM's process did not start; it says why above, on stderr: {error}"
             ) from error
     return engine
+
+
+def _always(settings: VllmSettings, context: int, where: Placement) -> dict[str, Any]:
+    """vLLM's arguments for sequences of at most ``context`` tokens, but for :func:`_memory` and :func:`_adapters`.
+
+    Called within :func:`environment`, since it imports vLLM.
+    """
+    from vllm.config import WeightTransferConfig
+    from vllm.platforms import current_platform
+
+    from .compat import EXECUTOR
+
+    return {
+        "dtype": settings.dtype,
+        "max_model_len": context,
+        "max_num_seqs": settings.max_batch_rows,
+        "max_num_batched_tokens": max(8192, settings.max_batch_rows),
+        "kv_cache_memory_bytes": int(settings.kv_cache_gib * GIB),
+        "block_size": settings.block_size,
+        "enable_prefix_caching": True,
+        "logprobs_mode": "processed_logprobs",
+        "generation_config": "vllm",
+        "weight_transfer_config": WeightTransferConfig(backend=BACKENDS[where.transfer]),
+        "worker_extension_cls": EXTENSION,
+        "distributed_executor_backend": EXECUTOR,
+        "use_tqdm_on_load": False,
+        "disable_log_stats": True,
+        "scheduler_cls": SCHEDULERS + ("WholeScheduler" if current_platform.is_cpu() else "AheadScheduler"),
+    }
 
 
 def _memory(settings: VllmSettings, where: Placement, numbers: int) -> dict[str, Any]:

@@ -161,6 +161,23 @@ class Lives:
             if self.believed.room and not belief.apart <= self.canary_nats:
                 compare(policy, belief.digests, await server.adapter_digests(belief))
 
+    async def _apart(self, server: Server, policy: str) -> float:
+        """How far the canary is apart, in nats.  Raises :class:`.digest.WeightsMismatchError` where it is too far."""
+        belief, believed = self.believed.policies[policy], self.believed
+        songs = await server.sing(policy, believed.sequences, believed.vocabulary)
+        name = f"policy '{policy}', version {belief.version}"
+        if remembered := sum(song.remembered for song in songs):
+            raise WeightsMismatchError(
+                f"{name}: the engine's cache of prefixes still holds {remembered} tokens read with other weights"
+            )
+        apart = canary.difference(belief.expected, songs)
+        if not apart <= self.canary_nats:
+            raise WeightsMismatchError(
+                f"{name}: log-probabilities of engine and learner differ by {apart:.3g} nats on fixed sequences, "
+                f"more than engine.canary_nats={self.canary_nats:g}"
+            )
+        return apart
+
     # ---- sleep ------------------------------------------------------------------------------------------------------
 
     async def sleep(self) -> None:
@@ -201,23 +218,6 @@ class Lives:
         if server.lost:
             await server.clear()
             await server.replace()
-
-    async def _apart(self, server: Server, policy: str) -> float:
-        """How far the canary is apart, in nats.  Raises :class:`.digest.WeightsMismatchError` where it is too far."""
-        belief, believed = self.believed.policies[policy], self.believed
-        songs = await server.sing(policy, believed.sequences, believed.vocabulary)
-        name = f"policy '{policy}', version {belief.version}"
-        if remembered := sum(song.remembered for song in songs):
-            raise WeightsMismatchError(
-                f"{name}: the engine's cache of prefixes still holds {remembered} tokens read with other weights"
-            )
-        apart = canary.difference(belief.expected, songs)
-        if not apart <= self.canary_nats:
-            raise WeightsMismatchError(
-                f"{name}: log-probabilities of engine and learner differ by {apart:.3g} nats on fixed sequences, "
-                f"more than engine.canary_nats={self.canary_nats:g}"
-            )
-        return apart
 
 
 def _unwanted(future: Future[Server]) -> None:

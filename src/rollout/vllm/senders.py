@@ -134,10 +134,8 @@ def portable(info: Mapping[str, Any]) -> dict[str, Any]:
     return rest | {"ipc_handles_pickled": base64.b64encode(pickle.dumps(handles)).decode()}
 
 
-class Ipc(Sender):
-    """Through a buffer in the memory of GPU ``gpu``, which both processes map."""
-
-    backend = "ipc"
+class Blocking(Sender):
+    """From the memory of GPU ``gpu``, by one of vLLM's helpers, in a thread."""
 
     def __init__(self, line: Line, gpu: int) -> None:
         super().__init__(line)
@@ -145,32 +143,36 @@ class Ipc(Sender):
 
     async def send(self, load: Load) -> None:
         client = Client(self.line, asyncio.get_running_loop())
-        await asyncio.to_thread(self._send, client, load)
+        await asyncio.to_thread(lambda: self._send(client, ready(load, self.gpu)))
+
+    @abstractmethod
+    def _send(self, client: Client, load: Load) -> None:
+        """All of ``load``, which is on this thread's GPU."""
+
+
+class Ipc(Blocking):
+    """Through a buffer in the GPU's memory, which both processes map."""
+
+    backend = "ipc"
 
     def _send(self, client: Client, load: Load) -> None:
         from .compat import send_by_ipc
 
-        send_by_ipc(client, ready(load, self.gpu))
+        send_by_ipc(client, load)
 
 
-class Nccl(Sender):
-    """By broadcast from GPU ``gpu`` to the one of the process.  Both meet at the first :meth:`send`."""
+class Nccl(Blocking):
+    """By broadcast to the GPU of the process.  Both meet at the first :meth:`send`."""
 
     backend = "nccl"
 
     def __init__(self, line: Line, gpu: int) -> None:
-        super().__init__(line)
-        self.gpu = gpu
+        super().__init__(line, gpu)
         self._group: Any = None
-
-    async def send(self, load: Load) -> None:
-        client = Client(self.line, asyncio.get_running_loop())
-        await asyncio.to_thread(self._send, client, load)
 
     def _send(self, client: Client, load: Load) -> None:
         from .compat import NcclGroup
 
-        load = ready(load, self.gpu)
         if self._group is None:
             self._group = NcclGroup(client, load)
         client.lost = self._group.abort

@@ -77,8 +77,8 @@ class SharedMemoryTransfer(WeightTransferEngine[NoRendezvous, Part]):
 
     @staticmethod
     def trainer_send_weights(iterator: Any, trainer_args: Any) -> None:
-        """Asked for by vLLM 0.22; the learner's side is :class:`.senders.SharedMemory`."""
-        raise NotImplementedError
+        """Abstract in vLLM 0.22, so that a back end must have it; nothing calls it.  Raises ``NotImplementedError``."""
+        raise NotImplementedError(f"{SharedMemory.backend}: the learner's side is troupe's senders.SharedMemory")
 
 
 def register() -> None:

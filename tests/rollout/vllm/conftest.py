@@ -12,6 +12,13 @@ from troupe.models.laptop import build_tokenizer
 from troupe.rollout.vllm.engine import VllmEngine
 from troupe.rollout.vllm.senders import Load
 
+Build = Callable[..., Qwen3ForCausalLM]
+Logprobs = Callable[..., Tensor]
+
+NEEDS_VLLM = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]  # vLLM warns of its own affairs
+SHARES_ENGINES = [*NEEDS_VLLM, pytest.mark.asyncio(loop_scope="module")]
+"""Marks of a file whose tests share engines, which take long to start."""
+
 
 @pytest.fixture(scope="session")
 def digits() -> PreTrainedTokenizerFast:
@@ -20,7 +27,7 @@ def digits() -> PreTrainedTokenizerFast:
 
 
 @pytest.fixture(scope="session")
-def build(digits: PreTrainedTokenizerFast) -> Callable[..., Qwen3ForCausalLM]:
+def build(digits: PreTrainedTokenizerFast) -> Build:
     def built(seed: int = 0, **changes: object) -> Qwen3ForCausalLM:
         torch.manual_seed(seed)
         sizes = dict(vocab_size=len(digits), hidden_size=64, intermediate_size=96, num_hidden_layers=2,
@@ -33,7 +40,7 @@ def build(digits: PreTrainedTokenizerFast) -> Callable[..., Qwen3ForCausalLM]:
 
 
 @pytest.fixture(scope="session")
-def grown() -> Callable[..., Qwen3ForCausalLM]:
+def grown() -> Build:
     """``grown(model, seed)``: a copy with all weights moved a little, as by an update."""
 
     def moved(model: Qwen3ForCausalLM, seed: int, size: float = 0.05) -> Qwen3ForCausalLM:
@@ -61,7 +68,7 @@ def spoil() -> Callable[[VllmEngine], Awaitable[None]]:
 
 
 @pytest.fixture(scope="session")
-def plain_logprobs() -> Callable[..., Tensor]:
+def plain_logprobs() -> Logprobs:
     """``plain_logprobs(model, prompt, tokens)``: (len(tokens),) nats, by one forward pass."""
 
     @torch.no_grad()

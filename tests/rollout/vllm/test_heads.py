@@ -1,17 +1,15 @@
 """Attention heads of a width that vLLM's kernel for CPUs has no code for: the numbers are those of ``transformers``."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import Tensor
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Request, Sampling
 from troupe.rollout.vllm.engine import VllmEngine
 
-pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]  # vLLM warns of its own affairs
+from .conftest import NEEDS_VLLM, Build, Logprobs
 
+pytestmark = NEEDS_VLLM
 PROMPT = tuple(range(10, 50))  # more than a block: part of it comes from the cache of prefixes
 
 
@@ -23,10 +21,7 @@ def test_a_width_has_room_in_the_next_that_is_known() -> None:
 
 @pytest.mark.asyncio
 async def test_logprobs_are_the_models_at_the_start_and_after_an_update(
-    build: Callable[..., Qwen3ForCausalLM],
-    grown: Callable[..., Qwen3ForCausalLM],
-    digits: PreTrainedTokenizerFast,
-    plain_logprobs: Callable[..., Tensor],
+    build: Build, grown: Build, digits: PreTrainedTokenizerFast, plain_logprobs: Logprobs
 ) -> None:
     shape = {"head_dim": 24, "num_attention_heads": 4, "num_key_value_heads": 2}
     first = build(**shape)

@@ -54,6 +54,13 @@ def checkpoint(dtype: torch.dtype) -> dict[str, Tensor]:
     return weights | {"lm_head.weight": weights["embed.weight"]}
 
 
+def head_beside(network: Network) -> nn.Module:
+    """Make the output layer a module of its own, which shares the embedding's parameter."""
+    network.lm_head = nn.Module()
+    network.lm_head.weight, network.lm_head.org_vocab_size = network.embed.weight, 11
+    return network.lm_head
+
+
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_tensor_is_found_under_its_name_and_bit_for_bit(packed: bool, dtype: torch.dtype) -> None:
@@ -88,10 +95,7 @@ def test_a_head_that_shares_its_weight_and_computes_with_a_stale_copy_is_noticed
     weights = checkpoint(torch.float32)
     network = Network(weights, packed=True)
     stale = network.embed.weight.data.clone()
-    network.lm_head = nn.Module()
-    network.lm_head.weight = network.embed.weight
-    network.lm_head.org_vocab_size = 11
-    network.lm_head.cpu_linear = lambda x, _, bias: nn.functional.linear(x, stale, bias)
+    head_beside(network).cpu_linear = lambda x, _, bias: nn.functional.linear(x, stale, bias)
     compare("plan", digests(weights.items(), torch.float32), digests(held(network), torch.float32))
     network.embed.weight.data[:11] += 1
     learner = weights | dict.fromkeys(("embed.weight", "lm_head.weight"), weights["embed.weight"] + 1)
@@ -103,9 +107,7 @@ def test_a_head_that_shares_its_weight_on_a_gpu_is_the_embedding() -> None:
     """Nothing is packed there: two modules, one parameter."""
     weights = checkpoint(torch.float32)
     network = Network(weights, packed=False)
-    network.lm_head = nn.Module()
-    network.lm_head.weight = network.embed.weight
-    network.lm_head.org_vocab_size = 11
+    head_beside(network)
     found = dict(held(network))
     assert set(found) == set(weights) and all(torch.equal(found[name], weights[name]) for name in weights)
     network.embed.weight.data[0] += 1

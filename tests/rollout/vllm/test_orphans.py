@@ -5,9 +5,10 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+
+from ...processes import alive
 
 PARENT = """
 import os, subprocess, sys
@@ -20,14 +21,6 @@ child.wait()
 LATE = "from troupe.rollout.vllm.orphans import end_with; end_with(PARENT); print('alive')"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a process of its parent's end")
-
-
-def alive(pid: int) -> bool:
-    """Whether a process is there, and not just waits for its end to be noted by whoever inherited it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
 
 
 def test_a_child_ends_with_a_parent_that_is_killed() -> None:

@@ -11,8 +11,9 @@ from troupe.experience import Request, Sampling
 from troupe.rollout.requests import order
 from troupe.rollout.vllm.replies import CANDIDATES, ORDER
 
-pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]  # vLLM warns of its own affairs
+from .conftest import NEEDS_VLLM
 
+pytestmark = NEEDS_VLLM
 KEYS = [((2, "a"), 7), ((10, "a"), 1), ((10, "b"), 0), (("x",), 3), (("x",), 5)]
 ASKED = [Request("plan", (4, 5, i), 2, Sampling(), seed, key) for i, (key, seed) in enumerate(KEYS)]
 

@@ -28,7 +28,8 @@ from troupe.rollout.vllm.placement import Placement
 from troupe.rollout.vllm.skeleton import Skeleton
 from troupe.rollout.vllm.versions import TESTED, UnsupportedVersionError, check_version
 
-Build = Callable[..., Qwen3ForCausalLM]
+from .conftest import Build
+
 SETTINGS = {"dtype": "float32", "kv_cache_gib": 1.0, "block_size": 32, "max_batch_rows": 8, "threads": 1}
 SETTINGS |= {"stall_s": 60.0, "restarts": 1}
 

@@ -21,14 +21,9 @@ from troupe.rollout.base import EngineClosedError
 from troupe.rollout.vllm.digest import WeightsMismatchError, compare
 from troupe.rollout.vllm.engine import VllmEngine
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.filterwarnings("ignore"),  # vLLM warns of its own affairs
-]
+from .conftest import SHARES_ENGINES, Build, Logprobs
 
-Build = Callable[..., Qwen3ForCausalLM]
-Logprobs = Callable[..., Tensor]
+pytestmark = SHARES_ENGINES
 Spoil = Callable[[VllmEngine], Awaitable[None]]
 POLICY = "plan"
 PROMPT = tuple(range(10, 50))

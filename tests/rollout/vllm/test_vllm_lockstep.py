@@ -8,19 +8,15 @@ from random import Random
 
 import pytest
 import pytest_asyncio
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.rollout.lockstep import hold, rounds
 from troupe.rollout.vllm.engine import VllmEngine
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.filterwarnings("ignore"),  # vLLM warns of its own affairs
-]
+from .conftest import SHARES_ENGINES, Build
 
-Build = Callable[..., Qwen3ForCausalLM]
+pytestmark = SHARES_ENGINES
 Team = dict[str, VllmEngine]
 POLICIES = ("tool", "plan")
 PROMPT = tuple(range(10, 50))

@@ -14,7 +14,7 @@ import pytest_asyncio
 import torch
 from peft import PeftModel
 from torch import Tensor
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.models import adapters
@@ -25,14 +25,10 @@ from troupe.rollout.vllm.believed import Belief
 from troupe.rollout.vllm.digest import WeightsMismatchError
 from troupe.rollout.vllm.engine import VllmEngine
 
-pytestmark = [
-    pytest.mark.vllm,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.filterwarnings("ignore"),  # vLLM warns of its own affairs
-]
+from .conftest import SHARES_ENGINES, Build, Logprobs
 
-Build = Callable[..., Qwen3ForCausalLM]
-Logprobs = Callable[..., Tensor]
+pytestmark = SHARES_ENGINES
+Stopped = Callable[..., Awaitable[None]]
 PROMPT = tuple(range(10, 50))
 SETTINGS = {"tool": LoraSettings(r=4, alpha=8), "plan": LoraSettings(r=12, alpha=6, targets=["k_proj", "down_proj"])}
 SKIPPED = "base_model.model.model.layers.1.self_attn.k_proj.lora_B.weight"
@@ -129,9 +125,26 @@ async def test_after_sleep_base_and_adapters_are_what_they_were(
 # ---- mutations: what must stop a run ------------------------------------------------------------------------------
 
 
-async def test_a_tensor_that_was_not_sent_stops_the_run(
-    engine: VllmEngine, peft: PeftModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def stopped(engine: VllmEngine, peft: PeftModel, monkeypatch: pytest.MonkeyPatch) -> Stopped:
+    """``await stopped(what, instead, policy, version, why)``: with ``instead`` of the server's ``what``, new weights of
+    ``policy`` are refused for the reason ``why``.
+    """
+
+    async def refused(what: str, instead: Any, policy: str, version: int, why: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.server, what, instead)
+            with pytest.raises(WeightsMismatchError, match=why):
+                await engine.load(policy, move(peft, policy, version), version)
+
+    return refused
+
+
+async def nothing(_: Any) -> None:
+    """In place of something that is to be done with an adapter or for a policy."""
+
+
+async def test_a_tensor_that_was_not_sent_stops_the_run(engine: VllmEngine, peft: PeftModel, stopped: Stopped) -> None:
     adapt = engine.server.adapt
 
     async def all_but_one(belief: Belief) -> None:
@@ -141,25 +154,16 @@ async def test_a_tensor_that_was_not_sent_stops_the_run(
         await adapt(belief)
         belief.tensors = whole
 
-    with monkeypatch.context() as patch:
-        patch.setattr(engine.server, "adapt", all_but_one)
-        with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*: {SKIPPED} differ$"):
-            await engine.load("plan", move(peft, "plan", 9), 9)
+    await stopped("adapt", all_but_one, "plan", 9, rf"policy 'plan'.*: {SKIPPED} differ$")
     with pytest.raises(WeightsMismatchError, match=r"policy 'plan'"):
         await engine.generate(request("plan"))
     await engine.load("plan", move(peft, "plan", 9), 10)
 
 
 async def test_an_adapter_that_was_not_loaded_stops_the_run(
-    engine: VllmEngine, peft: PeftModel, monkeypatch: pytest.MonkeyPatch
+    engine: VllmEngine, peft: PeftModel, stopped: Stopped
 ) -> None:
-    async def none(belief: Belief) -> None:
-        pass
-
-    with monkeypatch.context() as patch:
-        patch.setattr(engine.server, "adapt", none)
-        with pytest.raises(WeightsMismatchError, match=r"policy 'tool'.*lora_A.weight.* and 24 more differ$"):
-            await engine.load("tool", move(peft, "tool", 5), 5)
+    await stopped("adapt", nothing, "tool", 5, r"policy 'tool'.*lora_A.weight.* and 24 more differ$")
     await engine.server._alive(engine.server._llm.remove_lora(engine.believed.policies["tool"].slot))
     with pytest.raises(WeightsMismatchError, match=r"policy 'tool'.*are missing in the engine$"):
         await engine.generate(request("tool"))
@@ -167,15 +171,9 @@ async def test_an_adapter_that_was_not_loaded_stops_the_run(
 
 
 async def test_a_cache_of_prefixes_that_is_kept_stops_the_run(
-    engine: VllmEngine, peft: PeftModel, monkeypatch: pytest.MonkeyPatch
+    engine: VllmEngine, peft: PeftModel, stopped: Stopped
 ) -> None:
-    async def forget(policy: str) -> None:
-        pass
-
-    with monkeypatch.context() as patch:
-        patch.setattr(engine.server, "forget", forget)
-        with pytest.raises(WeightsMismatchError, match=r"policy 'tool', version 7: .*of prefixes still holds \d+ tok"):
-            await engine.load("tool", move(peft, "tool", 7), 7)
+    await stopped("forget", nothing, "tool", 7, r"policy 'tool', version 7: .*of prefixes still holds \d+ tok")
     await engine.load("tool", move(peft, "tool", 7), 8)
 
 

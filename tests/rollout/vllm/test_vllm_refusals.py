@@ -1,7 +1,6 @@
 """What vLLM's CPU build is not started for."""
 
 import copy
-from collections.abc import Callable
 
 import pytest
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
@@ -10,9 +9,9 @@ from troupe.rollout.support import UnsupportedModelError
 from troupe.rollout.vllm.engine import VllmEngine
 from troupe.rollout.vllm.launch import GIB
 
-pytestmark = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]  # vLLM warns of its own affairs
+from .conftest import NEEDS_VLLM, Build
 
-Build = Callable[..., Qwen3ForCausalLM]
+pytestmark = NEEDS_VLLM
 POLICY = "plan"
 
 

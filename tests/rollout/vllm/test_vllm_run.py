@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from ...processes import below, command
+
 pytestmark = pytest.mark.vllm
 
 SMALL = "loop.boards=6 loop.eval_every=100 loop.validation_tasks=1 loop.test_tasks=2 env.horizon=2".split()
@@ -44,15 +46,7 @@ def wait(run: subprocess.Popen[str], until: Callable[[], bool]) -> None:
 
 def engines(run: subprocess.Popen[str]) -> list[int]:
     """Processes of the run that hold a model: those that vLLM renames."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1]) if folder.name.isdigit() else 0
-            if parent == run.pid and b"VLLM" in (folder / "cmdline").read_bytes():
-                found.append(int(folder.name))
-        except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
-            continue
-    return found
+    return [pid for pid in below(run.pid) if "VLLM" in command(pid)]
 
 
 def test_an_engine_killed_in_the_middle_of_an_iteration_is_replaced_and_the_run_finishes(tmp_path: Path) -> None:

@@ -1,0 +1,35 @@
+"""What the kernel tells of processes that a test has started."""
+
+import os
+from pathlib import Path
+
+
+def below(root: int) -> set[int]:
+    """All descendants of a process."""
+    parents = {int(name): int(fields[1]) for name in os.listdir("/proc") if name.isdigit() and (fields := _stat(name))}
+    found = {root}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found - {root}
+
+
+def alive(pid: int) -> bool:
+    """Whether a process is there, and not just waits for its end to be noted by whoever inherited it."""
+    fields = _stat(pid)
+    return bool(fields) and fields[0] not in "ZX"
+
+
+def command(pid: int) -> str:
+    """The words of its command line, apart by null bytes; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def _stat(pid: int | str) -> list[str]:
+    """Its state, its parent, and what else follows the name in /proc/PID/stat; nothing where it has ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
