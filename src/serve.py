@@ -26,7 +26,7 @@ from .evaluate import from_run
 from .examination.lineup import Remote, Run
 from .models.laptop import ADAPTER, BaseModelError, resolve
 from .rollout.base import EngineError
-from .rollout.vllm.adapters import RANKS
+from .rollout.vllm.adapters import buffer_width
 from .rollout.vllm.launch import EXTENSION, GIB, VllmSettings, environment
 from .rollout.vllm.orphans import end_with
 from .rollout.vllm.versions import check_version
@@ -90,7 +90,7 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     if serving.adapters:
         rank = max(json.loads((Path(folder) / ADAPTER).read_text())["r"] for folder in serving.adapters.values())
         slots = len(serving.adapters) + 1  # one stays empty for what has no adapter: see rollout/vllm/believed.py
-        room = min(r for r in RANKS if r >= rank)
+        room = buffer_width(", ".join(serving.adapters), rank)
         words += ["--enable-lora", "--max-loras", str(slots), "--max-lora-rank", str(room)]
         words += ["--lora-modules", *(f"{name}={folder}" for name, folder in serving.adapters.items())]
     return words

@@ -85,6 +85,9 @@ def test_a_server_has_room_for_the_largest_adapter(tmp_path: Path) -> None:
     assert "--max-loras 3 --max-lora-rank 16" in words and "--kv-cache-memory-bytes 268435456" in words
     assert words.endswith(f"--lora-modules tool={tmp_path}/tool plan={tmp_path}/plan")
     assert "--enable-lora" not in command(Serving("some/model", 8000, ["plan"]), "127.0.0.1", SETTINGS)
+    (tmp_path / "plan" / "adapter_config.json").write_text(json.dumps({"r": 513}))
+    with pytest.raises(ValueError, match=r"policy 'tool, plan': vLLM runs adapters of rank r <= 512, got 513"):
+        command(Serving("base/folder", 8001, [], adapters), "127.0.0.1", SETTINGS)
 
 
 def test_a_server_compiles_where_eager_is_false() -> None:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .fences import fences
+from .fences import last_program
 from .grid import cell_words, drawn
 
 _MOVES = re.compile(r"[\s>*#`_]*moves[\s*_]*:(.*)", re.IGNORECASE)
@@ -104,8 +104,8 @@ def answer(text: str) -> str | None:
 
 def fenced(text: str) -> str | None:
     """The program in the last closed fenced block; None where there is none."""
-    programs = [content for label, content in fences(text) if label in ("", "python", "py")]
-    return f"{programs[-1]}\n" if programs else None
+    program = last_program(text)
+    return None if program is None else f"{program}\n"
 
 
 def example(size: int, box: bool) -> str:

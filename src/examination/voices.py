@@ -46,7 +46,7 @@ class Voices:
         voice = replace(self._open[part.base], sampling=sampled(part.sampling, temperature), chat=part.chat)
         if not isinstance(voice.tokenizer, ChatCodec):
             check_chat(f"policies.{part.named}", voice.tokenizer, part.chat)
-        check_room(f"policies.{part.policy}.sampling.eval", voice.sampling, part.base, voice.context)
+        check_room(f"policies.{part.named}.sampling.eval", voice.sampling, part.base, voice.context)
         return PolicySpeaker(voice)
 
     def _remote(self, part: Remote, temperature: Temperature) -> Speaker:

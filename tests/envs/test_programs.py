@@ -151,6 +151,7 @@ def test_the_answer_in_a_message(text: str, moves: str | None) -> None:
     [
         ("```python\na\n```", "a\n"),
         ("```\na\n```\n```py\nb\n```", "b\n"),
+        ("```python3\na\n```", "a\n"),
         ("x\n  ```Python\na\n  ```\ny", "a\n"),
         ("```js\na\n```", None),
         ("```js\na\n```\nthen\n```python\nb\n```", "b\n"),

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -169,20 +170,21 @@ def test_another_optimizer_is_refused(written: Path, make: Make) -> None:
 # ---- crashes --------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def small_disk() -> Iterator[Callable[[int], None]]:
-    """``small_disk(bytes)``: no file may grow beyond that; the kernel refuses as it does on a full disk."""
+@contextmanager
+def small_disk(size: int) -> Iterator[None]:
+    """Within, no file may grow beyond ``size`` bytes; the kernel refuses as it does on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @pytest.mark.parametrize("size", [100, 3000, 20_000])  # met by the configuration, the tokenizer or weights, optimizer
-def test_a_disk_that_is_full_leaves_what_was_there(
-    make: Make, write: Write, written: Path, small_disk: Callable[[int], None], size: int
-) -> None:
-    with pytest.raises(CheckpointError, match=r"iteration_00002 could not be written: .*(too large|failed)"):
-        small_disk(size)
+def test_a_disk_that_is_full_leaves_what_was_there(make: Make, write: Write, written: Path, size: int) -> None:
+    full = pytest.raises(CheckpointError, match=r"iteration_00002 could not be written: .*(too large|failed)")
+    with full, small_disk(size):
         write(written.with_name("iteration_00002"), make("a", "b"), iteration=2)
     assert [path.name for path in written.parent.iterdir()] == ["iteration_00001"]
     assert read_state(written)["iteration"] == 1

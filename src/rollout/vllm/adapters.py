@@ -20,6 +20,13 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """How wide vLLM's buffers can be."""
 
 
+def buffer_width(policy: str, rank: int) -> int:
+    """Of vLLM's buffers for adapters of at most ``rank``.  Raises ``ValueError``, naming the policy, beyond all."""
+    if rank > RANKS[-1]:
+        raise ValueError(f"policy '{policy}': vLLM runs adapters of rank r <= {RANKS[-1]}, got {rank}")
+    return min(width for width in RANKS if width >= rank)
+
+
 def packed(tensors: Mapping[str, Tensor]) -> bytes:
     """For the way to the process."""
     return save({name: tensor.contiguous() for name, tensor in tensors.items()})

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from ..lora import A, Adapted, Adapter, B
 from . import canary
-from .adapters import RANKS
+from .adapters import buffer_width
 from .digest import Digests, digests
 from .launch import LoraRoom
 from .merged import Merged
@@ -104,12 +104,10 @@ class Believed:
         if self.merged or not self._adapters:
             return None
         rank = max(belief.rank for belief in self.policies.values())
-        if rank > RANKS[-1]:
-            raise ValueError(f"policy '{self.label}': vLLM runs adapters of rank r <= {RANKS[-1]}, got {rank}")
         targets = {path.rpartition(".")[2] for adapter in self._adapters.values() for path in adapter.modules}
         # On a CPU, vLLM 0.32 gives requests without an adapter that of the last slot: one is kept empty for them.
         slots = len(self._adapters) + any(not belief.slot for belief in self.policies.values())
-        return LoraRoom(slots, min(room for room in RANKS if room >= rank), tuple(sorted(targets)))
+        return LoraRoom(slots, buffer_width(self.label, rank), tuple(sorted(targets)))
 
     def take(self, policy: str, weights: Mapping[str, Tensor], version: int) -> None:
         """New weights; not proven yet.  Raises ``ValueError`` for weights that do not fit; nothing is changed then."""
