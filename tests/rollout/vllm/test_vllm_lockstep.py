@@ -3,7 +3,9 @@
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -131,7 +133,29 @@ async def test_z_waiting_for_a_round_is_no_silence_and_survives_the_process(
     with rounds().hold():
         waiting = asyncio.create_task(engine.generate(asked))
         await asyncio.sleep(0.1)
-        os.kill(engine.server._llm.engine_core.resources.engine_manager.processes[0].pid, signal.SIGKILL)
+        kill(engine)
         await asyncio.sleep(0.5)
     assert [each.token_ids for each in await waiting] == [each.token_ids for each in expected]
     assert engine.lives.restarts == 1
+
+
+async def test_z_a_caller_that_goes_away_while_a_process_is_replaced_ends_nothing_for_the_others(
+    team: Team, afresh: Callable[[], object]
+) -> None:
+    """Last of the other engine, for the same reason."""
+    await afresh()
+    engine, asked = team["tool"], request("tool", (1,))
+    expected = await engine.generate(asked)
+    hurried = replace(request("tool", (0,)), deadline=time.monotonic() + 0.5)
+    with rounds().hold():
+        first, other = (asyncio.create_task(engine.generate(each)) for each in (hurried, asked))
+        await asyncio.sleep(0.1)
+        kill(engine)
+        with pytest.raises(TimeoutError):
+            await first
+    assert [each.token_ids for each in await other] == [each.token_ids for each in expected]
+    assert engine.lives.restarts == 1
+
+
+def kill(engine: VllmEngine) -> None:
+    os.kill(engine.server._llm.engine_core.resources.engine_manager.processes[0].pid, signal.SIGKILL)
