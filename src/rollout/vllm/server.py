@@ -240,6 +240,12 @@ class Server:
                         f"engine.stall_s={self.settings.stall_s:g} seconds and was ended"
                     )
             if task.done():
+                if type(error := task.exception()) is Exception:  # so vLLM tells what a call has raised in its process
+                    if self._llm is not None:
+                        self.kill()
+                    raise EngineDiedError(
+                        f"policy '{self.believed.label}': vLLM's process has failed and was ended: {error}"
+                    ) from error
                 return task.result()
         except EngineDeadError:
             pass
