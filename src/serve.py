@@ -32,6 +32,9 @@ from .rollout.vllm.launch import EXTENSION, GIB, VllmSettings, environment
 from .rollout.vllm.orphans import end_with
 from .rollout.vllm.versions import check_version
 
+EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""One process for engine and model.  By the name of its class: 0.22.1 makes two of ``uni`` on a CPU, of which only the
+model's would end with the server."""
 CHECKPOINTS = ("best", "last", "base")
 GRACE_S = 20.0
 """How long a server may take to end by itself."""
@@ -97,7 +100,8 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     words += ["--dtype", settings.dtype, "--kv-cache-memory-bytes", str(int(settings.kv_cache_gib * GIB))]
     words += ["--block-size", str(settings.block_size), "--max-num-seqs", str(settings.max_batch_rows)]
     words += ["--enforce-eager", "--generation-config", "vllm", "--logprobs-mode", "processed_logprobs"]
-    words += ["--worker-extension-cls", EXTENSION]  # so that the server's engine ends with it
+    # So that the server's engine ends with it.
+    words += ["--worker-extension-cls", EXTENSION, "--distributed-executor-backend", EXECUTOR]
     if serving.chat:
         words += ["--default-chat-template-kwargs", json.dumps(serving.chat)]
     if serving.adapters:
