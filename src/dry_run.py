@@ -19,7 +19,7 @@ from .models.published import published
 from .models.strategies import Sharded, StrategySettings
 from .policies import PolicySpec
 from .rollout.remote_settings import RemoteSettings
-from .rollout.vllm.launch import GIB, VllmSettings
+from .rollout.vllm.launch import GIB, VllmSettings, check_proof
 from .team import backbones
 
 ADAM_STATES = 2
@@ -141,6 +141,7 @@ def _engine(
     if "kv_cache_gib" in engine:
         settings = {field.name: engine[field.name] for field in fields(VllmSettings) if field.name in engine}
         vllm: VllmSettings = call("engine", VllmSettings, **settings)
+        call("engine", check_proof, engine["canary_nats"], engine["lora"])
         return vllm.torch_dtype.itemsize * parameters + vllm.kv_cache_gib * GIB
     rows = engine.get("max_batch_rows", k)
     full, groups = shape.max_position_embeddings, math.ceil(rows / k)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -27,7 +28,7 @@ from .examination.lineup import Remote, Run
 from .models.laptop import ADAPTER, BaseModelError, resolve
 from .rollout.base import EngineError
 from .rollout.vllm.adapters import buffer_width
-from .rollout.vllm.launch import EXTENSION, GIB, VllmSettings, environment
+from .rollout.vllm.launch import EXECUTOR, EXTENSION, GIB, VllmSettings, environment
 from .rollout.vllm.orphans import end_with
 from .rollout.vllm.versions import check_version
 
@@ -75,6 +76,19 @@ def servings(run: Run, checkpoint: str, port: int) -> list[Serving]:
     return list(found.values())
 
 
+def check_addresses(plan: Sequence[Serving], host: str) -> None:
+    """Raise :class:`ConfigError` for a port that is no number or taken: whoever has it would answer for the server."""
+    for serving in plan:
+        whose = f"port={serving.port}, of {', '.join(serving.policies)}"
+        if not 0 < serving.port < 1 << 16:
+            raise ConfigError(f"{whose}: a port is between 1 and 65535")
+        try:
+            [(family, *_, address), *_] = socket.getaddrinfo(host, serving.port, type=socket.SOCK_STREAM)
+            socket.create_server(address, family=family).close()
+        except OSError as error:
+            raise ConfigError(f"{whose}: nothing can listen there on host={host}: {error}") from error
+
+
 def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     """How vLLM's server is started."""
     # vLLM's ``serve`` command asks for a package called vllm, which a CPU build is not; it runs this module.
@@ -84,7 +98,8 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     words += ["--block-size", str(settings.block_size), "--max-num-seqs", str(settings.max_batch_rows)]
     words += ["--enforce-eager" if settings.eager else "--no-enforce-eager", "--generation-config", "vllm"]
     words += ["--logprobs-mode", "processed_logprobs"]
-    words += ["--worker-extension-cls", EXTENSION]  # so that the server's engine ends with it
+    # So that the server's engine ends with it, all of it.
+    words += ["--worker-extension-cls", EXTENSION, "--distributed-executor-backend", EXECUTOR]
     if serving.chat:
         words += ["--default-chat-template-kwargs", json.dumps(serving.chat)]
     if serving.adapters:
@@ -152,8 +167,11 @@ def serve(keys: Mapping[str, Any]) -> None:
         raise ConfigError("run is missing: give run=DIR, a run directory")
     names = ("dtype", "kv_cache_gib", "block_size", "max_batch_rows", "threads", "eager")
     settings = call("engine", VllmSettings, **{name: keys[name] for name in names}, stall_s=1.0, restarts=0)
+    if type(keys["port"]) is not int:
+        raise ConfigError(f"port must be a whole number, got {keys['port']!r}")
     plan = servings(from_run("run", keys["run"]), keys["checkpoint"], keys["port"])
     check_version()
+    check_addresses(plan, keys["host"])
     with running(plan, keys["host"], settings) as processes:
         await_all(plan, keys["host"], processes)
         for serving in plan:

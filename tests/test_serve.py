@@ -24,7 +24,7 @@ from troupe.evaluate import from_run
 from troupe.examination.lineup import Run
 from troupe.models.laptop import load_model, load_tokenizer, resolve
 from troupe.rollout.vllm.launch import VllmSettings
-from troupe.serve import Serving, command, serve, servings
+from troupe.serve import Serving, check_addresses, command, serve, servings
 
 from .processes import alive, below
 
@@ -108,6 +108,21 @@ def test_mistakes_are_answered_by_key(run: Any, tmp_path: Path) -> None:
         serve(keys)
     with pytest.raises(ConfigError, match=r"run=nowhere is no run directory"):
         serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": 8000})
+    with pytest.raises(ConfigError, match=r"port must be a whole number, got '8O00'"):
+        serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": "8O00"})
+
+
+def test_a_port_that_cannot_be_had_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        for wrong, host, why in (
+            (port, "127.0.0.1", "nothing can listen there on host=127.0.0.1: .*in use"),
+            (65536, "127.0.0.1", "a port is between 1 and 65535"),
+            (port, "no.such.host.invalid", "nothing can listen there on host=no.such.host.invalid"),
+        ):
+            with pytest.raises(ConfigError, match=rf"port={wrong}, of tool, plan: {why}"):
+                check_addresses([Serving("some/model", wrong, ["tool"], {"plan": "folder"})], host)
+    check_addresses([Serving("some/model", port, ["tool"])], "127.0.0.1")
 
 
 # ---- for real -----------------------------------------------------------------------------------------------------

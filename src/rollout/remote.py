@@ -160,7 +160,7 @@ class RemoteEngine:
             usage = reply.get("usage") or {}
             billed = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
             said = [(choice["message"].get("content") or "", choice["finish_reason"]) for choice in reply["choices"]]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UselessAnswerError(f"the answer is no chat completion: {text}") from error
         match billed:
             case [int(prompt), int(completion)]:

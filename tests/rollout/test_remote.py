@@ -166,6 +166,7 @@ def test_what_went_wrong_is_asked_again(chat_server: Any, fault: Callable[..., A
             r"HTTP 429: .*down.* \(after 1 retries\)$",
         ),
         ({"status": 502, "text": "<html>oh</html>"}, r"HTTP 502: <html>oh</html> \(after 1 retries\)$"),
+        pytest.param({"text": "[" * 100_000}, r"no chat completion: \[\[\[", id="nested beyond what can be read"),
         ({"text": "<html>please log in</html>"}, r"no chat completion: <html>please .*\(after 1 retries\)"),
         ({"text": '{"choices": []}'}, r"no choices that can be read: .*\(after 1 retries\)"),
         ({"delay_s": 0.5}, r"Request timed out\..*\(after 1 retries\)"),

@@ -21,8 +21,6 @@ from .senders import Client, Load
 
 NEW = hasattr(base, "TrainerWeightTransferEngine")
 """Whether the learner's side has an interface of its own, as in 0.32.0."""
-EXECUTOR = "uni" if NEW else "vllm.v1.executor.uniproc_executor.UniProcExecutor"
-"""One process for engine and model.  On a CPU 0.22.1 makes two of ``uni``, but not of the class that it stands for."""
 HOST, PROCESSES = "127.0.0.1", 2
 
 

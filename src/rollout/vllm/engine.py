@@ -16,7 +16,7 @@ from ..lockstep import held, rounds
 from ..lora import Adapted
 from ..requests import check_prompt, in_time, label
 from .believed import Believed, LoraWay
-from .launch import VllmSettings, check_cache
+from .launch import VllmSettings, check_cache, check_proof
 from .lives import Lives
 from .replies import LEAST_TEMPERATURE
 from .server import EngineDiedError, Flight, Server
@@ -93,10 +93,7 @@ class VllmEngine:
         check_version()
         room = dtype, kv_cache_gib, block_size, max_batch_rows, threads
         settings = VllmSettings(*room, stall_s, restarts, device, transfer, sleep, eager)
-        if canary_nats <= 0:
-            raise ValueError(f"engine.canary_nats must be above 0, got {canary_nats}")
-        if lora not in ("adapter", "merged"):
-            raise ValueError(f"engine.lora must be adapter or merged, got {lora!r}")
+        check_proof(canary_nats, lora)
         self.believed = Believed(models, settings.torch_dtype, lora, 2 * block_size + 1)
         check_cache(self.believed.label, self.believed.model.config, settings)
         self.lockstep = lockstep

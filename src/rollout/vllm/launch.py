@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +26,8 @@ from .senders import BACKENDS
 
 SHARED_MEMORY = Path("/dev/shm")
 EXTENSION = "troupe.rollout.vllm.worker.WorkerExtension"
+EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
+"""One process for engine and model.  By the name of its class: 0.22.1 makes two of ``uni`` on a CPU."""
 SCHEDULERS = "troupe.rollout.vllm.scheduler."
 GIB = 1 << 30
 LONGEST = 107 - len("/") - 36
@@ -59,15 +64,13 @@ class VllmSettings:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"engine.dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
-        if self.kv_cache_gib <= 0:
-            raise ValueError(f"engine.kv_cache_gib must be above 0, got {self.kv_cache_gib}")
-        for name in ("block_size", "max_batch_rows", "threads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"engine.{name} must be at least 1, got {getattr(self, name)}")
-        if self.stall_s <= 0:
-            raise ValueError(f"engine.stall_s must be above 0, got {self.stall_s}")
-        if self.restarts < 0:
-            raise ValueError(f"engine.restarts must be >= 0, got {self.restarts}")
+        for name, most in (("kv_cache_gib", sys.float_info.max), ("stall_s", math.inf)):
+            if not (_number(value := getattr(self, name)) and 0 < value <= most):
+                raise ValueError(f"engine.{name} must be above 0, got {value!r}")
+        for name, least in (("block_size", 1), ("max_batch_rows", 1), ("threads", 1), ("restarts", 0)):
+            value = getattr(self, name)
+            if not (_number(value) and isinstance(value, int) and value >= least):
+                raise ValueError(f"engine.{name} must be a whole number of at least {least}, got {value!r}")
         if self.sleep not in (0, 1, 2):
             raise ValueError(f"engine.sleep must be 0, 1 or 2, got {self.sleep!r}")
         if not isinstance(self.eager, bool):
@@ -77,6 +80,19 @@ class VllmSettings:
     @property
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
+
+
+def _number(value: object) -> bool:
+    """A configuration can hold anything."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_proof(canary_nats: float, lora: str) -> None:
+    """Raise ``ValueError``, naming the key, for values of them that no engine takes."""
+    if not (_number(canary_nats) and canary_nats > 0):
+        raise ValueError(f"engine.canary_nats must be above 0, got {canary_nats!r}")
+    if lora not in ("adapter", "merged"):
+        raise ValueError(f"engine.lora must be adapter or merged, got {lora!r}")
 
 
 @dataclass(frozen=True)
@@ -92,7 +108,7 @@ def check_cache(policy: str, config: PretrainedConfig, settings: VllmSettings, w
     """Raise ``ValueError``, saying how much is needed, where the cache cannot hold one sequence of full length, with
     heads of ``width`` (None: as they are).
     """
-    blocks = -(-config.max_position_embeddings // settings.block_size)
+    blocks = -(-config.max_position_embeddings // settings.block_size) + 1  # vLLM keeps one to itself
     heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
     numbers = 2 * config.num_hidden_layers * heads * (width or head_width(config))  # keys and values of one token
     needed = blocks * settings.block_size * numbers * settings.torch_dtype.itemsize
@@ -143,6 +159,17 @@ def folder() -> tempfile.TemporaryDirectory[str]:
     return found
 
 
+def check_room(policy: str, weights: Mapping[str, Tensor], path: Path) -> None:
+    """Raise :class:`..base.EngineError`, saying how much is needed, where ``path`` has no room for ``weights``."""
+    once = {tensor.data_ptr(): tensor.nbytes for tensor in weights.values()}
+    needed, free = sum(once.values()), shutil.disk_usage(path).free
+    if needed > free:
+        raise EngineError(
+            f"policy '{policy}': its weights go to vLLM's process by way of {path.parent}, which has {free / GIB:.3g} "
+            f"GiB left and would need {needed / GIB:.3g}; a container is given more with --shm-size"
+        )
+
+
 def placed(settings: VllmSettings, learner: torch.device, room: LoraRoom | None) -> Placement:
     """Where vLLM, as it is installed, runs for a learner whose weights lie on ``learner``.
 
@@ -175,7 +202,7 @@ def start(
     reads.
 
     Raises :class:`.support.UnsupportedModelError`, naming the policy, for a model that vLLM refuses, and
-    :class:`..base.EngineError` where its process does not start.
+    :class:`..base.EngineError` where its process does not start, or ``path`` has no room.
     """
     # Before the environment is the process's: torch counts GPUs once, by what it sees then.
     memory = _memory(settings, where, sum(weights[name].numel() for name in weights))
@@ -187,7 +214,9 @@ def start(
 
         _check_heads(policy, model.config, settings)
         register()
-        model.save_pretrained(path, state_dict=dict(weights))
+        given = dict(weights)
+        check_room(policy, given, path)
+        model.save_pretrained(path, state_dict=given)
         tokenizer.save_pretrained(path)
         always = _always(settings, model.config.max_position_embeddings, where)
         arguments = AsyncEngineArgs(model=str(path), **always, **memory, **_adapters(room))
@@ -213,8 +242,6 @@ def _always(settings: VllmSettings, context: int, where: Placement) -> dict[str,
     """
     from vllm.config import WeightTransferConfig
     from vllm.platforms import current_platform
-
-    from .compat import EXECUTOR
 
     return {
         "dtype": settings.dtype,

@@ -40,6 +40,7 @@ class Lives:
         self._whole = False  # whether the model's own weights are proven
         self._change = asyncio.Lock()
         self._over: RuntimeError | None = None
+        self._successions: set[asyncio.Task[None]] = set()
         # A thread that lives as long as the engine: Linux ends the process with the thread that started it.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="vllm-start")
 
@@ -60,8 +61,18 @@ class Lives:
     async def succeed(self, server: Server, died: EngineError) -> None:
         """Put a proven process in the place of ``server``, unless that has happened.
 
-        Raises :class:`..base.EngineError` where ``engine.restarts`` are used up.
+        A caller that goes away meanwhile ends nothing for the others.  Raises :class:`..base.EngineError` where
+        ``engine.restarts`` are used up.
         """
+        task = asyncio.create_task(self._succeed(server, died))
+        self._successions.add(task)
+        task.add_done_callback(self._successions.discard)
+        await asyncio.wait({task})
+        if self._over is not None and task.cancelled():  # by end()
+            raise self._over
+        task.result()
+
+    async def _succeed(self, server: Server, died: EngineError) -> None:
         async with self._change:
             while server is self.server:
                 if self._over is None and self.restarts >= self.settings.restarts:
@@ -104,6 +115,8 @@ class Lives:
     def end(self) -> None:
         """End the process."""
         self._over = EngineClosedError("the engine was closed")
+        for task in self._successions:
+            task.cancel()
         self._starter.shutdown(wait=False)
         self.server.shutdown()
 

@@ -118,8 +118,16 @@ class Server:
     # ---- weights ----------------------------------------------------------------------------------------------------
 
     async def replace(self) -> None:
-        """All weights of the model, by those that are believed.  Nothing may be under way."""
-        await self._sender.send(Load(self.believed.sent, self.believed.tied, self.settings.torch_dtype))
+        """All weights of the model, by those that are believed.  Nothing may be under way.
+
+        Raises :class:`..base.EngineError` where there is no room for them on the way.
+        """
+        try:
+            await self._sender.send(Load(self.believed.sent, self.believed.tied, self.settings.torch_dtype))
+        except OSError as error:
+            raise EngineError(
+                f"policy '{self.believed.label}': weights did not reach vLLM's process: {error}"
+            ) from error
         self.lost = False
 
     async def prepare(self, info: dict[str, Any]) -> None:
@@ -232,6 +240,12 @@ class Server:
                         f"engine.stall_s={self.settings.stall_s:g} seconds and was ended"
                     )
             if task.done():
+                if type(error := task.exception()) is Exception:  # so vLLM tells what a call has raised in its process
+                    if self._llm is not None:
+                        self.kill()
+                    raise EngineDiedError(
+                        f"policy '{self.believed.label}': vLLM's process has failed and was ended: {error}"
+                    ) from error
                 return task.result()
         except EngineDeadError:
             pass

@@ -7,6 +7,7 @@ and loads it as it loads a checkpoint.  It needs no GPU and no process group.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from mmap import mmap
@@ -90,7 +91,8 @@ def register() -> None:
 def parts(weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype, folder: Path) -> Iterator[Path]:
     """Write ``weights`` in ``dtype``, part by part; a part is gone when the next one is asked for.
 
-    Each number is written once, from where it lies into shared memory.
+    Each number is written once, from where it lies into shared memory.  Raises ``OSError``, naming the file, where
+    there is no room for a part.
     """
     waiting: dict[str, Tensor] = {}
     size = 0
@@ -106,11 +108,11 @@ def parts(weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype, folder: Pat
 
 def _written(tensors: dict[str, Tensor], dtype: torch.dtype, folder: Path) -> Iterator[Path]:
     path = folder / "part.safetensors"
-    _write(tensors, dtype, path)
     try:
+        _write(tensors, dtype, path)
         yield path
     finally:
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def _write(tensors: Mapping[str, Tensor], dtype: torch.dtype, path: Path) -> None:
@@ -125,7 +127,11 @@ def _write(tensors: Mapping[str, Tensor], dtype: torch.dtype, path: Path) -> Non
     with path.open("w+b") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         size = 8 + len(text) + end
-        file.truncate(size)
+        try:
+            os.posix_fallocate(file.fileno(), 0, size)  # a mapped page without room would end this process by SIGBUS
+        except OSError as error:
+            why = f"no room for {size:,} bytes of weights: {error.strerror}"
+            raise OSError(error.errno, why, str(path)) from error
         with mmap(file.fileno(), size) as mapped:
             for name, tensor in tensors.items():
                 if tensor.numel():

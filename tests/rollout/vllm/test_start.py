@@ -22,7 +22,7 @@ from troupe.rollout.vllm import canary, launch, versions
 from troupe.rollout.vllm.adapters import add_by_adapter
 from troupe.rollout.vllm.believed import Believed
 from troupe.rollout.vllm.engine import VllmEngine
-from troupe.rollout.vllm.launch import GIB, LoraRoom, VllmSettings, check_cache, environment
+from troupe.rollout.vllm.launch import GIB, LoraRoom, VllmSettings, check_cache, check_room, environment
 from troupe.rollout.vllm.merged import Merged
 from troupe.rollout.vllm.placement import Placement
 from troupe.rollout.vllm.skeleton import Skeleton
@@ -80,12 +80,19 @@ def test_other_versions_are_refused_with_the_tested_ones(
 
 def test_a_cache_too_small_for_one_sequence_says_what_is_needed(build: Build) -> None:
     config = build().config
-    needed = (
-        config.max_position_embeddings * 2 * 2 * 1 * 32 * 4 / GIB
-    )  # tokens x keys and values x layers x heads x width x bytes
+    # (tokens and a block that vLLM keeps to itself) x keys and values x layers x heads x width x bytes
+    needed = (config.max_position_embeddings + 32) * 2 * 2 * 1 * 32 * 4 / GIB
     check_cache("plan", config, VllmSettings(**SETTINGS | {"kv_cache_gib": needed}))
     with pytest.raises(ValueError, match=rf"engine\.kv_cache_gib.*'plan'.*256 tokens.*{needed:.3g} GiB"):
         check_cache("plan", config, VllmSettings(**SETTINGS | {"kv_cache_gib": needed * 0.99}))
+
+
+def test_weights_that_shared_memory_cannot_hold_are_refused_with_what_is_needed(build: Build, tmp_path: Path) -> None:
+    weights = build().state_dict()
+    check_room("plan", weights, tmp_path)
+    vast = torch.zeros(1).expand(1 << 45)  # no machine has as much, and it takes none
+    with pytest.raises(EngineError, match=rf"policy 'plan'.*{tmp_path.parent}.* GiB left and would need 1.31e\+05"):
+        check_room("plan", weights | {"vast": vast, "tied": vast}, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -93,17 +100,25 @@ def test_a_cache_too_small_for_one_sequence_says_what_is_needed(build: Build) ->
     [
         {"dtype": "int8"},
         {"kv_cache_gib": 0},
+        {"kv_cache_gib": "1GiB"},
+        {"kv_cache_gib": float("nan")},
         {"block_size": 0},
+        {"block_size": True},
         {"max_batch_rows": 0},
         {"threads": 0},
+        {"threads": 1.5},
         {"stall_s": 0},
+        {"stall_s": None},
+        {"kv_cache_gib": float("inf")},
         {"restarts": -1},
+        {"restarts": "never"},
+        {"eager": "no"},
         {"device": "gpu"},
         {"transfer": "http"},
         {"sleep": 3},
         {"eager": "no"},
     ],
-    ids=lambda wrong: next(iter(wrong)),
+    ids=lambda wrong: " ".join(map(str, *wrong.items())),
 )
 def test_settings_out_of_range_are_refused_by_key(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=rf"engine\.{next(iter(wrong))} must be"):
@@ -299,6 +314,18 @@ def test_weights_travel_in_parts_that_are_gone_afterwards(
     assert count > 2 and not list(tmp_path.iterdir())
     assert {name: tensor.dtype for name, tensor in found.items()} == dict.fromkeys(weights, torch.bfloat16)
     assert all(torch.equal(found[name], weights[name].bfloat16()) for name in weights)
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore")
+def test_a_part_without_room_is_an_error_that_leaves_nothing(tmp_path: Path) -> None:
+    """A mapped file that the disk has no room for would end the process instead, without a word."""
+    from troupe.rollout.vllm import transfer
+
+    vast = torch.zeros(1).expand(1 << 45)
+    with pytest.raises(OSError, match=r"no room for 140,737,488,355,\d+ bytes of weights.*part\.safetensors"):
+        list(transfer.parts([("vast", vast)], torch.float32, tmp_path))
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.vllm

@@ -3,11 +3,16 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 import pytest_asyncio
+from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Completion, Request, Sampling
@@ -25,7 +30,7 @@ PROMPT = tuple(range(10, 50))
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def team(build: Build, digits: PreTrainedTokenizerFast) -> AsyncIterator[Team]:
     engines = {
-        name: VllmEngine({name: build(seed)}, digits, kv_cache_gib=0.05, max_batch_rows=16, restarts=1)
+        name: VllmEngine({name: build(seed)}, digits, kv_cache_gib=0.05, max_batch_rows=16, restarts=2)
         for seed, name in enumerate(POLICIES)
     }
     yield engines
@@ -127,7 +132,51 @@ async def test_z_waiting_for_a_round_is_no_silence_and_survives_the_process(
     with rounds().hold():
         waiting = asyncio.create_task(engine.generate(asked))
         await asyncio.sleep(0.1)
-        os.kill(engine.server._llm.engine_core.resources.engine_manager.processes[0].pid, signal.SIGKILL)
+        kill(engine)
         await asyncio.sleep(0.5)
     assert [each.token_ids for each in await waiting] == [each.token_ids for each in expected]
     assert engine.lives.restarts == 1
+
+
+async def test_z_a_caller_that_goes_away_while_a_process_is_replaced_ends_nothing_for_the_others(
+    team: Team, afresh: Callable[[], object]
+) -> None:
+    """Of the other engine, for the same reason."""
+    await afresh()
+    engine, asked = team["tool"], request("tool", (1,))
+    expected = await engine.generate(asked)
+    hurried = replace(request("tool", (0,)), deadline=time.monotonic() + 0.5)
+    with rounds().hold():
+        first, other = (asyncio.create_task(engine.generate(each)) for each in (hurried, asked))
+        await asyncio.sleep(0.1)
+        kill(engine)
+        with pytest.raises(TimeoutError):
+            await first
+    assert [each.token_ids for each in await other] == [each.token_ids for each in expected]
+    assert engine.lives.restarts == 1
+
+
+async def test_z_a_process_that_fails_in_an_update_is_replaced_with_the_current_weights(
+    team: Team, afresh: Callable[[], object], build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that has no memory left for them."""
+    from troupe.rollout.vllm import transfer
+
+    await afresh()
+    engine, asked = team["tool"], request("tool", (1,))
+    expected, before, whole = await engine.generate(asked), engine.lives.restarts, transfer.parts
+
+    def torn(weights: Iterable[tuple[str, Tensor]], *rest: Any) -> Iterator[Path]:
+        monkeypatch.undo()
+        for path in whole(weights, *rest):
+            path.write_bytes(path.read_bytes()[:100])
+            yield path
+
+    monkeypatch.setattr(transfer, "parts", torn)
+    assert (await engine.load("tool", build(0).state_dict(), 1))["canary_nats"] < 1e-4
+    assert engine.lives.restarts == before + 1
+    assert [each.token_ids for each in await engine.generate(asked)] == [each.token_ids for each in expected]
+
+
+def kill(engine: VllmEngine) -> None:
+    os.kill(engine.server._llm.engine_core.resources.engine_manager.processes[0].pid, signal.SIGKILL)
