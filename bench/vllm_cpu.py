@@ -138,11 +138,8 @@ def bare(engine: VllmEngine, path: Path, rows: int, apart: bool) -> tuple[Any, i
         llm.reset_prefix_cache()
         return made
 
-    return generate, _process(llm.llm_engine.engine_core) if apart else None
-
-
-def _process(core: Any) -> int:
-    return int(core.resources.engine_manager.processes[0].pid)
+    core = llm.llm_engine.engine_core
+    return generate, core.resources.engine_manager.processes[0].pid if apart else None
 
 
 async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> None:
@@ -166,7 +163,7 @@ async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> 
 
     for repetition in range(repetitions + 1):
         play, noted = played(world, tokenizer, boards, repetition), Noted(ours)
-        pid = _process(ours.server._llm.engine_core)
+        pid = ours.server.pid
         made = await timed("sampler + worlds + vLLM", pid, lambda play=play, noted=noted: play(noted))
         await ours.load("policy", model.state_dict(), repetition)  # forgets the prefixes, as after an update
         ours.lockstep = False
@@ -282,7 +279,7 @@ async def update(shape: str, repetitions: int) -> None:
         moved(weights, version, 0.01)
         seconds: dict[str, float] = {}
         written: list[int] = []
-        clock = Clock(_process(engine.server._llm.engine_core))
+        clock = Clock(engine.server.pid)
         with stages(seconds, written), clock.running():
             measured = await engine.load("policy", weights, version)
         if "adapt" in seconds:

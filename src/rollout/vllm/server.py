@@ -110,7 +110,8 @@ class Server:
                 pass
             return output
         except asyncio.CancelledError:
-            await self._llm.abort(queue.request_id, internal=True)
+            if self._llm is not None:  # else it has ended, and all requests with it
+                await self._llm.abort(queue.request_id, internal=True)
             raise
         finally:
             queue.close()
@@ -276,12 +277,21 @@ class Server:
 
         core.add_request_async = first
 
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return int(self._process.pid)
+
+    @property
+    def _process(self) -> Any:
+        [process] = self._llm.engine_core.resources.engine_manager.processes
+        return process
+
     def kill(self) -> None:
         """End the process at once."""
         if self._llm is None:
             return
-        for process in self._llm.engine_core.resources.engine_manager.processes:
-            process.kill()
+        self._process.kill()
 
     def shutdown(self) -> None:
         """End the process and remove its files.  What is still awaited ends with :class:`EngineDiedError`."""

@@ -179,4 +179,4 @@ async def test_z_a_process_that_fails_in_an_update_is_replaced_with_the_current_
 
 
 def kill(engine: VllmEngine) -> None:
-    os.kill(engine.server._llm.engine_core.resources.engine_manager.processes[0].pid, signal.SIGKILL)
+    os.kill(engine.server.pid, signal.SIGKILL)

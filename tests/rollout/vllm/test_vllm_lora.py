@@ -187,7 +187,7 @@ async def test_z_a_process_that_hangs_is_succeeded_once_and_then_no_more(
     monkeypatch.setattr("troupe.rollout.vllm.server.PATIENCE_S", 0.2)
 
     def process() -> int:
-        return int(engine.server._llm.engine_core.resources.engine_manager.processes[0].pid)
+        return engine.server.pid
 
     first = engine.server
     asked = [asyncio.create_task(engine.generate(request(p, 8, max_tokens=200))) for p in ("tool", "plan")]
