@@ -108,9 +108,10 @@ def played(
 def bare(engine: VllmEngine, path: Path, rows: int, apart: bool) -> tuple[Any, int | None]:
     """``LLM.generate`` of the same model and settings, in this process or in one ``apart``, whose id is the second."""
     with environment(engine.lives.settings):
-        from vllm import LLM
+        from vllm import LLM, envs
 
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = str(int(apart))
+        envs.disable_envs_cache()  # an LLM in this process has read them for good
         llm = LLM(
             str(path),
             dtype="float32",
