@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -229,12 +231,39 @@ def start(
                 f"policy '{policy}': vLLM does not run {type(model).__name__}: {error}"
             ) from error
         try:
-            engine = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+            with interruptible():
+                engine = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
         except RuntimeError as error:
             raise EngineError(
                 f"policy '{policy}': vLLM's process did not start; it says why above, on stderr: {error}"
             ) from error
     return engine
+
+
+class _Interrupted(BaseException):
+    """A Ctrl-C, by a name that vLLM does not know."""
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """A Ctrl-C ends what stands inside: vLLM's start would swallow its first, and wait minutes for a process that the
+    same Ctrl-C may have ended.  Other threads get none.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield
+        return
+
+    def told(number: int, frame: object) -> None:
+        raise _Interrupted
+
+    signal.signal(signal.SIGINT, told)
+    try:
+        yield
+    except _Interrupted as interrupted:
+        raise KeyboardInterrupt from interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _memory(settings: VllmSettings, where: Placement, numbers: int) -> dict[str, Any]:

@@ -42,13 +42,13 @@ def wait(run: subprocess.Popen[str], until: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def engines(run: subprocess.Popen[str]) -> list[int]:
-    """Processes of the run that hold a model: those that vLLM renames."""
+def engines(run: subprocess.Popen[str], sign: bytes = b"VLLM") -> list[int]:
+    """Processes of the run that hold a model: those that vLLM renames, once they have begun."""
     found = []
     for folder in Path("/proc").iterdir():
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1]) if folder.name.isdigit() else 0
-            if parent == run.pid and b"VLLM" in (folder / "cmdline").read_bytes():
+            if parent == run.pid and sign in (folder / "cmdline").read_bytes():
                 found.append(int(folder.name))
         except (FileNotFoundError, ProcessLookupError):  # ended meanwhile
             continue
@@ -89,3 +89,13 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     assert run.returncode == 1 and "interrupted; what was reached is in" in said, said[-3000:]
     assert not any(Path(f"/proc/{pid}").exists() for pid in there)
     assert json.loads((path / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_ctrl_c_while_vllm_starts_ends_the_run_at_once(tmp_path: Path) -> None:
+    run = started(tmp_path / "run")
+    wait(run, lambda: bool(engines(run, b"spawn_main")))
+    time.sleep(0.5)
+    there = engines(run, b"spawn_main")
+    os.killpg(run.pid, signal.SIGINT)
+    run.communicate(timeout=30)
+    assert run.returncode != 0 and there and not any(Path(f"/proc/{pid}").exists() for pid in there)
