@@ -21,6 +21,7 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from ..base import EngineError
 from ..support import UnsupportedModelError
 from . import placement
+from .interrupts import interruptible
 from .placement import Placement, check_adapters, place
 from .senders import BACKENDS
 
@@ -227,7 +228,8 @@ def start(
                 f"policy '{policy}': vLLM does not run {type(model).__name__}: {error}"
             ) from error
         try:
-            engine = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+            with interruptible():
+                engine = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
         except RuntimeError as error:
             raise EngineError(
                 f"policy '{policy}': vLLM's process did not start; it says why above, on stderr: {error}"

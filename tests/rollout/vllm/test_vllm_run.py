@@ -44,9 +44,9 @@ def wait(run: subprocess.Popen[str], until: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def engines(run: subprocess.Popen[str]) -> list[int]:
-    """Processes of the run that hold a model: those that vLLM renames."""
-    return [pid for pid in below(run.pid) if "VLLM" in command(pid)]
+def engines(run: subprocess.Popen[str], sign: str = "VLLM") -> list[int]:
+    """Processes of the run that hold a model: those that vLLM renames, once they have begun."""
+    return [pid for pid in below(run.pid) if sign in command(pid)]
 
 
 def test_an_engine_killed_in_the_middle_of_an_iteration_is_replaced_and_the_run_finishes(tmp_path: Path) -> None:
@@ -95,3 +95,13 @@ def test_base_models_with_other_heads_speak_too(tmp_path: Path, experiment: str)
     assert len(found) == 2 and all(0 < row["rollout/canary_nats"] < 1e-4 for row in found)
     kls = [abs(value) for row in found for name, value in row.items() if name.endswith("/behaviour_kl_nats")]
     assert len(kls) == 4 and max(kls) < 1e-6
+
+
+def test_ctrl_c_while_vllm_starts_ends_the_run_at_once(tmp_path: Path) -> None:
+    run = started(tmp_path / "run")
+    wait(run, lambda: bool(engines(run, "spawn_main")))
+    time.sleep(0.5)
+    there = engines(run, "spawn_main")
+    os.killpg(run.pid, signal.SIGINT)
+    run.communicate(timeout=30)
+    assert run.returncode != 0 and there and not any(Path(f"/proc/{pid}").exists() for pid in there)
