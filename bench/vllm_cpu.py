@@ -24,6 +24,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +131,7 @@ def bare(engine: VllmEngine, path: Path, rows: int, apart: bool) -> tuple[Any, i
     gc.freeze()  # as the engine does: its modules are not looked through again and again
     replies = engine.lives.replies
 
-    def generate(rounds: Sequence[Sequence[Request]]) -> int:
+    async def generate(rounds: Sequence[Sequence[Request]]) -> int:
         made = 0
         for waiting in rounds:
             prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in waiting]
@@ -173,18 +174,10 @@ async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> 
         await ours.load("policy", model.state_dict(), repetition)
         await timed("sampler + worlds + torch", None, lambda play=play: play(embedded))
 
-        async def of_raw(rounds: list[list[Request]] = noted.rounds) -> int:
-            return raw(rounds)
-
-        async def of_raw_apart(rounds: list[list[Request]] = noted.rounds) -> int:
-            return raw_apart(rounds)
-
-        async def at_once(rounds: list[list[Request]] = noted.rounds) -> int:
-            return raw([[request for waiting in rounds for request in waiting]])
-
-        again = await timed("LLM.generate, the same rounds", None, of_raw)
-        await timed("the same, with vLLM's process apart", pid_apart, of_raw_apart)
-        await timed("LLM.generate, all at once", None, at_once)
+        rounds, at_once = noted.rounds, [[request for waiting in noted.rounds for request in waiting]]
+        again = await timed("LLM.generate, the same rounds", None, partial(raw, rounds))
+        await timed("the same, with vLLM's process apart", pid_apart, partial(raw_apart, rounds))
+        await timed("LLM.generate, all at once", None, partial(raw, at_once))
         assert again == made, f"the same requests gave {again} tokens instead of {made}"
         if not repetition:
             asked = sum(map(len, noted.rounds))

@@ -42,14 +42,17 @@ class Filled(CPUAttentionBackendImpl):
     ) -> Tensor:
         if not self._zeros or attn_metadata is None:  # None: nothing is computed
             return super().forward(layer, query, key, value, kv_cache, attn_metadata, output, *given, **named)
-        wide = pad(output, (0, self._zeros))
-        filled = (pad(tensor, (0, self._zeros)) for tensor in (query, key, value))
+        wide = self._wide(output)
+        filled = map(self._wide, (query, key, value))
         super().forward(layer, *filled, kv_cache, attn_metadata, wide, *given, **named)
         return output.copy_(wide[..., : output.shape[-1]])
 
     def do_kv_cache_update(self, layer: Any, key: Tensor, value: Tensor, *given: Any, **named: Any) -> None:
         """Asked for by vLLM 0.32 before :meth:`forward`; with 0.22 that does it."""
-        super().do_kv_cache_update(layer, pad(key, (0, self._zeros)), pad(value, (0, self._zeros)), *given, **named)
+        super().do_kv_cache_update(layer, self._wide(key), self._wide(value), *given, **named)
+
+    def _wide(self, tensor: Tensor) -> Tensor:
+        return pad(tensor, (0, self._zeros)) if self._zeros else tensor  # no copy of what is wide enough
 
 
 def install() -> None:

@@ -1,5 +1,7 @@
 """Tensors under the checkpoint's names, of modules that fuse, pad, tie and pack weights as vLLM's do."""
 
+from collections.abc import Mapping
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -54,6 +56,10 @@ def checkpoint(dtype: torch.dtype) -> dict[str, Tensor]:
     return weights | {"lm_head.weight": weights["embed.weight"]}
 
 
+def prove(learner: Mapping[str, Tensor], network: Network) -> None:
+    compare("plan", digests(learner.items(), torch.float32), digests(held(network), torch.float32))
+
+
 def head_beside(network: Network) -> nn.Module:
     """Make the output layer a module of its own, which shares the embedding's parameter."""
     network.lm_head = nn.Module()
@@ -78,7 +84,7 @@ def test_one_bit_of_any_tensor_is_noticed_and_named(name: str) -> None:
     learner = {key: tensor.clone() for key, tensor in weights.items()}
     learner[name].view(torch.int32).view(-1)[-1] ^= 1
     with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*: {name} differ$"):
-        compare("plan", digests(learner.items(), torch.float32), digests(held(network), torch.float32))
+        prove(learner, network)
 
 
 def test_a_tied_head_that_computes_with_a_stale_copy_is_noticed() -> None:
@@ -87,7 +93,7 @@ def test_a_tied_head_that_computes_with_a_stale_copy_is_noticed() -> None:
     network.embed.weight.data[:11] += 1
     learner = weights | dict.fromkeys(("embed.weight", "lm_head.weight"), weights["embed.weight"] + 1)
     with pytest.raises(WeightsMismatchError, match=r": lm_head\.weight differ$"):
-        compare("plan", digests(learner.items(), torch.float32), digests(held(network), torch.float32))
+        prove(learner, network)
 
 
 def test_a_head_that_shares_its_weight_and_computes_with_a_stale_copy_is_noticed() -> None:
@@ -96,11 +102,11 @@ def test_a_head_that_shares_its_weight_and_computes_with_a_stale_copy_is_noticed
     network = Network(weights, packed=True)
     stale = network.embed.weight.data.clone()
     head_beside(network).cpu_linear = lambda x, _, bias: nn.functional.linear(x, stale, bias)
-    compare("plan", digests(weights.items(), torch.float32), digests(held(network), torch.float32))
+    prove(weights, network)
     network.embed.weight.data[:11] += 1
     learner = weights | dict.fromkeys(("embed.weight", "lm_head.weight"), weights["embed.weight"] + 1)
     with pytest.raises(WeightsMismatchError, match=r": lm_head\.weight differ$"):
-        compare("plan", digests(learner.items(), torch.float32), digests(held(network), torch.float32))
+        prove(learner, network)
 
 
 def test_a_head_that_shares_its_weight_on_a_gpu_is_the_embedding() -> None:
@@ -112,4 +118,4 @@ def test_a_head_that_shares_its_weight_on_a_gpu_is_the_embedding() -> None:
     assert set(found) == set(weights) and all(torch.equal(found[name], weights[name]) for name in weights)
     network.embed.weight.data[0] += 1
     with pytest.raises(WeightsMismatchError, match=r": embed\.weight, lm_head\.weight differ$"):
-        compare("plan", digests(weights.items(), torch.float32), digests(held(network), torch.float32))
+        prove(weights, network)
