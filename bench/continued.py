@@ -18,15 +18,15 @@ from pathlib import Path
 
 import torch
 
-from troupe.curriculum import COURSES
-from troupe.envs.plan_path import PlanPath
-from troupe.envs.sokoban import Sokoban
-from troupe.evaluation import PolicySpeaker, evaluate, summarise
+from troupe.envs.grid.plan_path import PlanPath
+from troupe.envs.grid.sokoban import Sokoban
+from troupe.evaluation.episodes import PolicySpeaker, evaluate, summarise
 from troupe.experience import Sampling
-from troupe.models.laptop import load_model, load_tokenizer
-from troupe.rollout.torch_engine import TorchEngine
-from troupe.rollout.voice import Voice
-from troupe.warm_start import Demonstrations, WarmStart
+from troupe.models.loading import load_model, load_tokenizer
+from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.rollout.policy_client import Voice
+from troupe.warm_start.curriculum import COURSES
+from troupe.warm_start.finetune import Demonstrations, WarmStart
 
 
 async def measured(start: WarmStart, tasks: int) -> dict[str, str]:

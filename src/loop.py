@@ -14,24 +14,25 @@ from typing import Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
-from .algorithms.base import CreditRule
+from .algorithms.credit.base import CreditRule
 from .envs.base import TeamEnv, WorldFailure
-from .evaluation import PolicySpeaker, evaluate, summarise
+from .evaluation.episodes import PolicySpeaker, evaluate, summarise
 from .experience import Episode, Split, Task
 from .models.checkpoint_folder import CheckpointFolder
-from .models.laptop import checkpoint_weights
+from .models.loading import checkpoint_weights
 from .models.pool import Backbone, PolicyHandle
 from .models.ranks import Ranks
 from .models.schedule import Schedule
-from .reports.display import Display
-from .reports.loggers import Loggers
-from .reports.metrics import rollout_metrics
-from .reports.progress import Progress
-from .reports.run_directory import RunDirectory
-from .rollout.base import Counting, Engine, Sampler
+from .rollout.engines.base import Counting, Engine
+from .rollout.policy_client import Voice
+from .rollout.samplers.base import Sampler
 from .rollout.seeds import derive
-from .rollout.voice import Voice
 from .routing import Router
+from .runs.directory import RunDirectory
+from .runs.display import Display
+from .runs.loggers import Loggers
+from .runs.metrics import rollout_metrics
+from .runs.progress import Progress
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
-from troupe.train import build
+from troupe.cli.train import build
 
 
 def train(composed: Callable[..., DictConfig], run_dir: Path, *overrides: str) -> dict:

@@ -12,16 +12,16 @@ import torch
 from omegaconf import DictConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from troupe import train
+from troupe.cli import train
 from troupe.envs.base import TeamEnv
 from troupe.experience import Episode, Task
 from troupe.loop import LoopSettings, TrainLoop
-from troupe.models.laptop import load_model
+from troupe.models.loading import load_model
 from troupe.models.pool import LocalPool, NonFiniteError
-from troupe.reports.loggers import scalars
-from troupe.rollout.torch_engine import TorchEngine
-from troupe.rollout.tree import TreeSampler
-from troupe.rollout.voice import Voice
+from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.rollout.policy_client import Voice
+from troupe.rollout.samplers.tree import TreeSampler
+from troupe.runs.loggers import scalars
 
 SMALL = [
     "experiment=sokoban_specialized",

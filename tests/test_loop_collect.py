@@ -12,16 +12,16 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from troupe import train
-from troupe.algorithms.base import CreditError
-from troupe.algorithms.grpo import Grpo
+from troupe.algorithms.credit.base import CreditError
+from troupe.algorithms.credit.grpo import Grpo
+from troupe.cli import train
 from troupe.envs.base import StepResult, TeamEnv, WorldFailure
-from troupe.envs.sokoban import Sokoban
+from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Candidate, Episode, Task
 from troupe.loop import TrainLoop
+from troupe.rollout.policy_client import Voice
+from troupe.rollout.samplers.tree import TreeSampler
 from troupe.rollout.seeds import derive
-from troupe.rollout.tree import TreeSampler
-from troupe.rollout.voice import Voice
 
 SMALL = [
     "experiment=sokoban_specialized",

@@ -13,12 +13,12 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 from rich.console import Console
 
-from troupe import evaluate, train
-from troupe.assembly import parts_of
-from troupe.dry_run import plan, tables
+from troupe.cli import evaluate, train
 from troupe.loop import TrainLoop
-from troupe.models.laptop import checkpoint_weights
-from troupe.rollout.base import EngineError
+from troupe.models.loading import base_path, checkpoint_weights
+from troupe.rollout.engines.base import EngineError
+from troupe.setup.assembly import parts_of
+from troupe.setup.dry_run import plan, tables
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -78,7 +78,7 @@ def test_a_run_beside_a_server_and_its_evaluation(build: Build, chat_server: Any
     train.train(loop)
     path, told = loop.directory.path, summary(loop.directory.path)
     assert {file.parent.name for file in (path / "checkpoints" / "last").glob("*/training.pt")} == {"plan"}
-    before = checkpoint_weights(Path(train.__file__).parent / "models" / "base")
+    before = checkpoint_weights(base_path("laptop"))
     after = checkpoint_weights(path / "checkpoints" / "last" / "plan")
     assert not all(torch.equal(before[name], after[name]) for name in before)
     for row in rows(path):
@@ -166,7 +166,7 @@ def test_groups_that_mix_who_learns_and_who_does_not(build: Build, algorithm: st
 
 def test_a_dry_run_asks_nobody(composed: Callable[..., DictConfig], chat_server: Any) -> None:
     cfg = composed(*SMALL, f"policies.tool.remote.url={chat_server.url}", "run_dir=nowhere")
-    config: Any = train._plain(cfg)
+    config: Any = train.plain(cfg)
     found = plan(config, parts_of(config, None))
     assert [pool.policy for pool in found.pools] == ["plan"]
     (remote,) = found.remote

@@ -10,7 +10,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from troupe import train
+from troupe.cli import train
 from troupe.envs.code import MicroCode
 from troupe.sandbox import Job, Limits, LocalSandbox, Result
 

@@ -17,8 +17,9 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from troupe import train
-from troupe.configuration import ConfigError, check_keys, check_scale, choices
+from troupe.cli import train
+from troupe.errors import ConfigError
+from troupe.setup.configuration import check_keys, check_scale, choices
 
 ROOT = Path(__file__).parents[1]
 Composed = Callable[..., DictConfig]

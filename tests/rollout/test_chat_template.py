@@ -5,8 +5,8 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Sampling
 from troupe.rollout.chat_template import ChatTemplateError, check_chat, names
-from troupe.rollout.scripted import ScriptedEngine
-from troupe.rollout.voice import Voice
+from troupe.rollout.engines.scripted import ScriptedEngine
+from troupe.rollout.policy_client import Voice
 
 HELLO = [{"role": "user", "content": "at 1,1"}]
 

@@ -8,16 +8,16 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.base import StepResult, WorldFailure
-from troupe.envs.sokoban import Sokoban
+from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Sampling, Task
-from troupe.rollout.base import Sampler
-from troupe.rollout.chain import ChainSampler
-from troupe.rollout.joint import JointSampler
+from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.playing import together
-from troupe.rollout.replay import ReplaySampler
-from troupe.rollout.scripted import ScriptedEngine
-from troupe.rollout.tree import TreeSampler
-from troupe.rollout.voice import Voice
+from troupe.rollout.policy_client import Voice
+from troupe.rollout.samplers.base import Sampler
+from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.samplers.joint import JointSampler
+from troupe.rollout.samplers.replay import ReplaySampler
+from troupe.rollout.samplers.tree import TreeSampler
 
 
 class Failing(Sokoban):

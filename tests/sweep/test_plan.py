@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from troupe.configuration import ConfigError
-from troupe.reports.sweep_record import SweepRecord
+from troupe.errors import ConfigError
 from troupe.sweep.plan import Options, SweepFile, plan
+from troupe.sweep.record import SweepRecord
 
 ROOT = Path(__file__).parents[2]
 SWEEPS = sorted(file.stem for file in (ROOT / "configs" / "sweep").glob("*.yaml"))

@@ -17,10 +17,10 @@ import pytest
 import yaml
 from hydra.core.hydra_config import HydraConfig
 
+from troupe.cli.sweep import run
 from troupe.loop import TrainLoop
-from troupe.reports.lock import Lock
-from troupe.reports.runs import find_runs
-from troupe.sweep.__main__ import run
+from troupe.runs.lock import Lock
+from troupe.runs.run import find_runs
 
 SMALL = ["loop.iterations=1", "loop.boards=2", "loop.eval_every=1", "loop.validation_tasks=2", "loop.test_tasks=2"]
 SHORT = ["env.horizon=1", "algorithm.sampler.k=2"]
@@ -45,7 +45,7 @@ def write(name: str, settings: dict[str, list[str]], seeds: list[int], **more: A
 def program(*arguments: str) -> subprocess.Popen[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-m", "troupe.sweep", *arguments], env=environment, **pipes)
+    return subprocess.Popen([sys.executable, "-m", "troupe.cli.sweep", *arguments], env=environment, **pipes)
 
 
 def directories() -> set[Path]:
