@@ -20,11 +20,11 @@ from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
-from troupe.evaluation.episodes import PolicySpeaker, evaluate, summarise
+from troupe.evaluation.episodes import PolicyActor, evaluate, summarise
 from troupe.experience import Sampling
 from troupe.models.loading import SHIPPED, load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 from troupe.sandbox import LocalSandbox
 
 MODELS = Path(__file__).resolve().parent.parent / "src" / "models"
@@ -144,9 +144,9 @@ async def measure(folder: Path, about: About) -> list[tuple[str, dict[str, Any]]
         await world.open()
         for temperature in about.temperatures:
             way = {0.0: "greedy", 1.0: "sampled"}.get(temperature, f"temperature {temperature}")
-            voice = Voice("base", engine, tokenizer, 512, Sampling(temperature=temperature, max_tokens=40))
-            speakers = {agent: PolicySpeaker(voice) for agent in world.agents}
-            results = await evaluate(world, world.tasks("validation", TASKS, 0), speakers, 0)
+            client = PolicyClient("base", engine, tokenizer, 512, Sampling(temperature=temperature, max_tokens=40))
+            actors = {agent: PolicyActor(client) for agent in world.agents}
+            results = await evaluate(world, world.tasks("validation", TASKS, 0), actors, 0)
             rows.append((f"{name}, {way}", summarise(results)))
         await world.close()
     await engine.close()

@@ -46,7 +46,7 @@ from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.vllm import server, transfer
 from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.rollout.engines.vllm.launch import GIB, environment
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -99,8 +99,8 @@ def played(
     tasks = world.tasks("train", boards, seed)
 
     async def play(engine: Any) -> int:
-        voices = {agent: Voice("policy", engine, tokenizer, 512, SAMPLING) for agent in world.agents}
-        episodes = await TreeSampler(k=4).collect(world, tasks, voices, seed)
+        clients = {agent: PolicyClient("policy", engine, tokenizer, 512, SAMPLING) for agent in world.agents}
+        episodes = await TreeSampler(k=4).collect(world, tasks, clients, seed)
         return sum(len(c.completion.token_ids) for episode in episodes for _, c in episode.candidates())
 
     return play

@@ -233,7 +233,7 @@ async def sleep(machine: Machine) -> None:
 
 
 async def run(machine: Machine) -> None:
-    few = ["loop.boards=3", "env.horizon=2"] if machine.small else ["loop.boards=24"]
+    few = ["loop.tasks_per_iteration=3", "env.horizon=2"] if machine.small else ["loop.tasks_per_iteration=24"]
     words = [*few, "loop.eval_every=100", "loop.validation_tasks=3", "loop.test_tasks=10", "engine.sleep=1"]
     iterations = 2 if machine.small else 4
     with tempfile.TemporaryDirectory() as folder:

@@ -90,7 +90,14 @@ def lines() -> Callable[[Path, Sequence[Mapping[str, Any]]], None]:
 
 # ---- the runs of a sweep --------------------------------------------------------------------------------------------
 
-LOOP = {"iterations": 4, "boards": 2, "completions": 0, "eval_every": 1, "validation_tasks": 2, "test_tasks": 10}
+LOOP = {
+    "iterations": 4,
+    "tasks_per_iteration": 2,
+    "completions": 0,
+    "eval_every": 1,
+    "validation_tasks": 2,
+    "test_tasks": 10,
+}
 
 
 class Disk:

@@ -17,7 +17,7 @@ from troupe.models.loading import base_path, checkpoint_weights
 ROOT = Path(__file__).parent
 SMALL = [
     "experiment=sokoban_specialized",
-    "loop.boards=3",  # an odd number: the shares differ
+    "loop.tasks_per_iteration=3",  # an odd number: the shares differ
     "loop.eval_every=5",
     "loop.validation_tasks=3",
     "loop.test_tasks=3",

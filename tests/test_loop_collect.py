@@ -19,14 +19,14 @@ from troupe.envs.base import StepResult, TeamEnv, WorldFailure
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Candidate, Episode, Task
 from troupe.loop import TrainLoop
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.rollout.seeds import derive
 
 SMALL = [
     "experiment=sokoban_specialized",
     "loop.iterations=1",
-    "loop.boards=3",
+    "loop.tasks_per_iteration=3",
     "loop.validation_tasks=3",
     "loop.test_tasks=1",
     "env.horizon=2",
@@ -49,9 +49,11 @@ class Recorder:
         self.tasks: list[list[Task]] = []
         self.found: list[list[Episode]] = []
 
-    async def collect(self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int) -> list[Episode]:
+    async def collect(
+        self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int
+    ) -> list[Episode]:
         self.tasks.append(tasks)
-        found = await self.sampler.collect(world, tasks, voices, seed)
+        found = await self.sampler.collect(world, tasks, clients, seed)
         self.found.append(found.copy())
         return found
 
@@ -61,8 +63,10 @@ class Poisoned(Recorder):
 
     spoil: Callable[[Candidate], None]
 
-    async def collect(self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int) -> list[Episode]:
-        episodes = await super().collect(world, tasks, voices, seed)
+    async def collect(
+        self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int
+    ) -> list[Episode]:
+        episodes = await super().collect(world, tasks, clients, seed)
         self.spoil(episodes[-1].nodes[-1].candidates[-1])
         return episodes
 

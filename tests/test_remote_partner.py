@@ -28,7 +28,7 @@ SMALL = [
     "policies.tool.remote.prompt_price=1",
     "policies.tool.remote.completion_price=5",
     "loop.iterations=2",
-    "loop.boards=3",
+    "loop.tasks_per_iteration=3",
     "loop.eval_every=1",
     "loop.validation_tasks=3",
     "loop.test_tasks=3",
@@ -83,7 +83,7 @@ def test_a_run_beside_a_server_and_its_evaluation(build: Build, chat_server: Any
     assert not all(torch.equal(before[name], after[name]) for name in before)
     for row in rows(path):
         assert row["remote/tool/requests"] > 0 and row["remote/tool/retries"] == row["remote/tool/unmetered"] == 0
-        assert row["rollout/plan/tokens_a_message"] > 0 and "rollout/tool/tokens_a_message" not in row
+        assert row["rollout/plan/tokens_per_message"] > 0 and "rollout/tool/tokens_per_message" not in row
         assert not [key for key in row if key.startswith("train/tool/")]
     # The totals are all that was asked, evaluations included; a request's answer is billed as the server does.
     asked = len(chat_server.seen)

@@ -27,7 +27,7 @@ from ..reports.tables import evaluation_table, progress_bar, show
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable
-from ..setup.actors import Voices
+from ..setup.actors import ActorFactory
 from ..setup.agent_assignment import Run
 from ..setup.assembly import set_threads
 from ..setup.conditions import Outcome, conditions, examine, identities
@@ -67,11 +67,11 @@ def run(cfg: DictConfig, console: Console | None = None) -> Evaluation:
         started = time.perf_counter()
         with progress_bar(console) as bar:
             episodes = bar.add_task("episodes", total=sum(condition.episodes for condition in found))
-            voices = Voices(team.config["engine"])
-            outcomes = asyncio.run(examine(asked, found, voices, lambda result: bar.advance(episodes)))
+            clients = ActorFactory(team.config["engine"])
+            outcomes = asyncio.run(examine(asked, found, clients, lambda result: bar.advance(episodes)))
         summary = {
             "conditions": {outcome.condition.name: outcome.summary for outcome in outcomes},
-            **voices.drain(),
+            **clients.drain(),
             "time/wall_s": time.perf_counter() - started,
         }
         folder = parent / (keys["name"] or f"{asked.checkpoint}-{asked.split}-{wanted}")

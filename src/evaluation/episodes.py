@@ -14,13 +14,13 @@ from typing import Any, Protocol
 from ..envs.base import TeamEnv
 from ..experience import Task
 from ..rollout.playing import act, together
-from ..rollout.policy_client import Voice
+from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
 from .statistics import bootstrap_interval, pass_at_k, wilson
 
 
 @dataclass(frozen=True)
-class Utterance:
+class Reply:
     """What was said, and what it cost: ``tokens`` generated and ``prompt_tokens`` read; 0 for a remote policy."""
 
     text: str
@@ -28,31 +28,31 @@ class Utterance:
     prompt_tokens: int = 0
 
 
-class Speaker(Protocol):
+class Actor(Protocol):
     """Whatever can say something in an agent's place."""
 
-    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Utterance: ...
+    async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply: ...
 
 
 @dataclass(frozen=True)
-class PolicySpeaker:
+class PolicyActor:
     """A policy, sampled."""
 
-    voice: Voice
+    client: PolicyClient
 
-    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Utterance:
-        prompt = self.voice.encode(agent, task.task_id, env.observe(agent))
+    async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply:
+        prompt = self.client.encode(agent, task.task_id, env.observe(agent))
         place = (task.task_id, env.turn, agent)
-        (completion,) = await self.voice.speak(prompt, 1, derive(seed, *place), place)
+        (completion,) = await self.client.speak(prompt, 1, derive(seed, *place), place)
         read = 0 if completion.text_only else len(prompt)
-        return Utterance(completion.text, len(completion.token_ids), read)
+        return Reply(completion.text, len(completion.token_ids), read)
 
 
 class Silence:
     """Says nothing: what remains of the team without this agent's messages."""
 
-    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Utterance:
-        return Utterance("")
+    async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply:
+        return Reply("")
 
 
 @dataclass(frozen=True)
@@ -61,8 +61,8 @@ class Echo:
 
     of: str
 
-    async def say(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Utterance:
-        return Utterance(heard.get(self.of, ""))
+    async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply:
+        return Reply(heard.get(self.of, ""))
 
 
 @dataclass
@@ -83,7 +83,7 @@ class Result:
     world: str = ""
 
 
-async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: int) -> Result:
+async def play(env: TeamEnv, task: Task, actors: Mapping[str, Actor], seed: int) -> Result:
     """One episode of ``task``."""
     world = env.fork()
     world.reset(task)
@@ -93,18 +93,18 @@ async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: 
         result.pictures.append(picture)
     while acting := world.next_agents():
         turn = world.turn
-        said = {agent: await speakers[agent].say(world, agent, task, heard, seed) for agent in acting}
-        texts = {agent: utterance.text for agent, utterance in said.items()}
+        said = {agent: await actors[agent].reply(world, agent, task, heard, seed) for agent in acting}
+        texts = {agent: reply.text for agent, reply in said.items()}
         seen = {agent: world.observe(agent)[-1]["content"] for agent in acting}
         step = await act(world, texts)
         heard.update(texts)
-        for agent, utterance in said.items():
+        for agent, reply in said.items():
             result.messages.append(
-                {"turn": turn, "agent": agent, "saw": seen[agent], "said": utterance.text, "team": step.team}
+                {"turn": turn, "agent": agent, "saw": seen[agent], "said": reply.text, "team": step.team}
                 | {"local": step.local[agent], **step.info}
             )
-            result.tokens += utterance.tokens
-            result.prompt_tokens += utterance.prompt_tokens
+            result.tokens += reply.tokens
+            result.prompt_tokens += reply.prompt_tokens
         result.env_steps += 1
         result.success = step.success
         if world.turn > turn and (picture := world.picture()):
@@ -116,7 +116,7 @@ async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: 
 async def evaluate(
     env: TeamEnv,
     tasks: Sequence[Task],
-    speakers: Mapping[str, Speaker],
+    actors: Mapping[str, Actor],
     seed: int,
     played: Callable[[Result], None] = lambda result: None,
 ) -> list[Result]:
@@ -126,7 +126,7 @@ async def evaluate(
     """
 
     async def one(task: Task) -> Result:
-        result = await play(env, task, speakers, seed)
+        result = await play(env, task, actors, seed)
         played(result)
         return result
 

@@ -19,7 +19,7 @@ class PromptError(ValueError):
 
 
 @dataclass(frozen=True)
-class Voice:
+class PolicyClient:
     """A policy behind an engine, with a way of sampling.
 
     ``context`` is the most tokens, prompt and completion, that the model takes.  ``chat`` is what the tokenizer's chat

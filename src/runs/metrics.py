@@ -44,7 +44,7 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         "rollout/prompt_tokens": prompt_tokens + sum(length for length, aside in asides if not aside.text_only),
         "rollout/env_steps": sum(episode.env_steps for episode in episodes),
         "rollout/tokens_per_s": tokens / seconds,
-        "rollout/cut_off": fmean(candidate.completion.finish_reason == "length" for _, candidate in spoken),
+        "rollout/truncated_ratio": fmean(candidate.completion.finish_reason == "length" for _, candidate in spoken),
     }
     for world in sorted({episode.task.world for episode in episodes} - {""}):
         row[f"rollout/tasks_{world}"] = len({e.task.task_id for e in episodes if e.task.world == world})
@@ -54,7 +54,9 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         row[f"rollout/{agent}/team_reward"] = fmean(candidate.team for candidate in mine)
         row[f"rollout/{agent}/local_reward"] = fmean(candidate.local for candidate in mine)
         if not mine[0].completion.text_only:
-            row[f"rollout/{agent}/tokens_a_message"] = fmean(len(candidate.completion.token_ids) for candidate in mine)
+            row[f"rollout/{agent}/tokens_per_message"] = fmean(
+                len(candidate.completion.token_ids) for candidate in mine
+            )
         for name in dict.fromkeys(name for candidate in mine for name in candidate.info):  # worlds may differ in them
             row[f"rollout/{agent}/{name}"] = fmean(c.info[name] for c in mine if name in c.info)
     return row

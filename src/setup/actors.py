@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..evaluation.episodes import Echo, PolicySpeaker, Silence, Speaker
+from ..evaluation.episodes import Actor, Echo, PolicyActor, Silence
 from ..evaluation.request import Temperature
 from ..experience import Sampling
 from ..models.loading import resolve
@@ -18,20 +18,20 @@ from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat
 from ..rollout.engines.base import Counting
 from ..rollout.engines.remote.engine import RemoteEngine
-from ..rollout.policy_client import Voice
+from ..rollout.policy_client import PolicyClient
 from .agent_assignment import Part, Remote, Weights
 from .policies import check_room
 from .team import build_engine, load_speaker
 
 
-class Voices:
+class ActorFactory:
     """Speakers for parts: one engine for each set of weights, loaded once."""
 
     def __init__(self, engine: Mapping[str, Any]) -> None:
         self._engine = dict(engine)
-        self._open: dict[str, Voice] = {}
+        self._open: dict[str, PolicyClient] = {}
 
-    def speaker(self, part: Part, temperature: Temperature) -> Speaker:
+    def actor(self, part: Part, temperature: Temperature) -> Actor:
         """``part`` at ``temperature``.  Raises :class:`ConfigError` naming the key that asked for weights that cannot
         be loaded.
         """
@@ -42,32 +42,32 @@ class Voices:
         if part.base not in self._open:
             model, tokenizer, context = load_speaker(part.key, part.base, part.below)
             engine = build_engine(self._engine, {part.policy: model}, tokenizer)
-            self._open[part.base] = Voice(part.policy, engine, tokenizer, context, part.sampling)
-        voice = replace(self._open[part.base], sampling=sampled(part.sampling, temperature), chat=part.chat)
-        if not isinstance(voice.tokenizer, ChatCodec):
-            check_chat(f"policies.{part.named}", voice.tokenizer, part.chat)
-        check_room(f"policies.{part.named}.sampling.eval", voice.sampling, part.base, voice.context)
-        return PolicySpeaker(voice)
+            self._open[part.base] = PolicyClient(part.policy, engine, tokenizer, context, part.sampling)
+        client = replace(self._open[part.base], sampling=sampled(part.sampling, temperature), chat=part.chat)
+        if not isinstance(client.tokenizer, ChatCodec):
+            check_chat(f"policies.{part.named}", client.tokenizer, part.chat)
+        check_room(f"policies.{part.named}.sampling.eval", client.sampling, part.base, client.context)
+        return PolicyActor(client)
 
-    def _remote(self, part: Remote, temperature: Temperature) -> Speaker:
+    def _remote(self, part: Remote, temperature: Temperature) -> Actor:
         key = f"{part.policy} {part.server}"
         if key not in self._open:
             engine = RemoteEngine(part.policy, part.server)
-            self._open[key] = Voice(part.policy, engine, ChatCodec(), sys.maxsize, part.sampling)
-        return PolicySpeaker(replace(self._open[key], sampling=sampled(part.sampling, temperature)))
+            self._open[key] = PolicyClient(part.policy, engine, ChatCodec(), sys.maxsize, part.sampling)
+        return PolicyActor(replace(self._open[key], sampling=sampled(part.sampling, temperature)))
 
     def drain(self) -> dict[str, float]:
         """What engines have counted since the last call, by metric."""
         found: Counter[str] = Counter()
-        for voice in self._open.values():
-            if isinstance(voice.engine, Counting):
-                found.update(voice.engine.drain())
+        for client in self._open.values():
+            if isinstance(client.engine, Counting):
+                found.update(client.engine.drain())
         return dict(found)
 
     async def close(self) -> None:
         """Close every engine."""
-        for voice in self._open.values():
-            await voice.engine.close()
+        for client in self._open.values():
+            await client.engine.close()
 
 
 def sampled(own: Sampling, temperature: Temperature) -> Sampling:

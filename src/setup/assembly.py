@@ -181,16 +181,16 @@ def check_tasks(world: TeamEnv, settings: LoopSettings, team: Team, resample: in
     An iteration may need ``resample`` times more training tasks.  Raises :class:`ConfigError` where a split holds too
     few tasks, ``PromptError`` where a policy cannot read a prompt.
     """
-    counts = {"boards": "train", "validation_tasks": "validation", "test_tasks": "test"}
+    counts = {"tasks_per_iteration": "train", "validation_tasks": "validation", "test_tasks": "test"}
     for key, split in counts.items():
-        count = getattr(settings, key) * (1 + resample if key == "boards" else 1)
+        count = getattr(settings, key) * (1 + resample if key == "tasks_per_iteration" else 1)
         drawn = call(f"loop.{key}", world.tasks, split, count, 0)
         for task in {task.world: task for task in drawn}.values():
             env = world.fork()
             env.reset(task)
             for agent in env.next_agents():
-                for voice in (team.training[agent], team.evaluation[agent]):
-                    voice.encode(agent, task.task_id, env.observe(agent))
+                for client in (team.training[agent], team.evaluation[agent]):
+                    client.encode(agent, task.task_id, env.observe(agent))
 
 
 def set_threads(count: int) -> None:

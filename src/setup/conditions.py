@@ -9,12 +9,12 @@ from typing import Any
 
 from ..envs.base import TeamEnv
 from ..errors import ConfigError
-from ..evaluation.episodes import PolicySpeaker, Result, Speaker, evaluate, summarise_samples
+from ..evaluation.episodes import Actor, PolicyActor, Result, evaluate, summarise_samples
 from ..evaluation.request import Questions, Temperature
 from ..experience import Task
 from ..rollout.policy_client import PromptError
 from ..rollout.seeds import derive
-from .actors import Voices, digest, identity
+from .actors import ActorFactory, digest, identity
 from .agent_assignment import Part, Run, Weights, line_up
 from .configuration import call, instantiated
 
@@ -74,7 +74,7 @@ def worlds(changes: Mapping[str, Any], node: Mapping[str, Any]) -> Iterator[tupl
     for key in changes:
         if key not in node or key == "_target_":
             known = ", ".join(sorted(set(node) - {"_target_"}))
-            raise ConfigError(f"world.{key} is a key that nothing reads. Known: {known}")
+            raise ConfigError(f"world.{key} is an unknown key. Known: {known}")
     listed = [list(values) if isinstance(values, list) else [values] for values in changes.values()]
     for key, values in zip(changes, listed, strict=True):
         if not values:
@@ -100,23 +100,23 @@ def identities(asked: Questions, found: Sequence[Condition]) -> dict[str, Any]:
 
 
 async def examine(
-    asked: Questions, found: Sequence[Condition], voices: Voices, played: Callable[[Result], None]
+    asked: Questions, found: Sequence[Condition], clients: ActorFactory, played: Callable[[Result], None]
 ) -> list[Outcome]:
-    """Play everything; ``played`` hears of each episode.  Closes ``voices``.
+    """Play everything; ``played`` hears of each episode.  Closes ``clients``.
 
     The seed of the first sample is that of a run's own evaluation, whose figures it repeats.  Raises ``ConfigError``
     where weights cannot be loaded or a policy cannot read a world, before anything is played.
     """
     try:
-        speakers = [
-            {agent: voices.speaker(part, condition.temperature) for agent, part in condition.parts.items()}
+        actors = [
+            {agent: clients.actor(part, condition.temperature) for agent, part in condition.parts.items()}
             for condition in found
         ]
-        for condition, speaking in zip(found, speakers, strict=True):
+        for condition, speaking in zip(found, actors, strict=True):
             check_readable(condition, speaking)
             await condition.world.open()
         outcomes = []
-        for condition, speaking in zip(found, speakers, strict=True):
+        for condition, speaking in zip(found, actors, strict=True):
             samples = []
             for sample in range(condition.samples):
                 seed = derive(asked.seed, "eval", asked.split, *([sample] if sample else []))
@@ -124,20 +124,20 @@ async def examine(
             outcomes.append(Outcome(condition, samples, summarise_samples(samples)))
         return outcomes
     finally:
-        await voices.close()
+        await clients.close()
         for condition in found:
             await condition.world.close()
 
 
-def check_readable(condition: Condition, speakers: Mapping[str, Speaker]) -> None:
+def check_readable(condition: Condition, actors: Mapping[str, Actor]) -> None:
     """Ask whoever opens an episode to read the task, before anything is played.  Raises :class:`ConfigError`."""
     world = condition.world.fork()
     for task in condition.tasks:
         world.reset(task)
         for agent in world.next_agents():
-            speaker = speakers[agent]
-            if isinstance(speaker, PolicySpeaker):
+            actor = actors[agent]
+            if isinstance(actor, PolicyActor):
                 try:
-                    speaker.voice.encode(agent, task.task_id, world.observe(agent))
+                    actor.client.encode(agent, task.task_id, world.observe(agent))
                 except PromptError as error:
                     raise ConfigError(f"world ({condition.name}): {error}") from error

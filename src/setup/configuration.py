@@ -79,7 +79,7 @@ def check_equal(before: Mapping[str, Any], asked: Mapping[str, Any], remedy: str
 
 
 def check_keys(config: dict[str, Any], unresolved: str | None) -> None:
-    """Refuse keys that nothing reads and keys that are not there.  ``unresolved`` is the yaml with interpolations;
+    """Refuse unknown keys and keys that are not there.  ``unresolved`` is the yaml with interpolations;
     where there is none (a continued run), the keys of ``scale`` were checked before.
 
     Raises :class:`ConfigError`.
@@ -89,7 +89,7 @@ def check_keys(config: dict[str, Any], unresolved: str | None) -> None:
             raise ConfigError(f"{prefix.rstrip('.')} must hold keys, got {section!r}")
         for key in section:
             if known and key not in known:
-                raise ConfigError(f"{prefix}{key} is a key that nothing reads{nearest(key, known)}")
+                raise ConfigError(f"{prefix}{key} is an unknown key{nearest(key, known)}")
         for key in known:
             if key not in section:
                 raise ConfigError(f"{prefix}{key} is missing")
@@ -98,7 +98,7 @@ def check_keys(config: dict[str, Any], unresolved: str | None) -> None:
     texts = unresolved + "".join(file.read_text() for file in _yamls(files("troupe.configs")))
     for leaf, _ in flat(config["scale"]):
         if not any(f"${{scale.{key}}}" in texts for key in accumulate(leaf.split("."), "{}.{}".format)):
-            raise ConfigError(f"scale.{leaf} is a key that nothing reads")
+            raise ConfigError(f"scale.{leaf} is an unknown key")
 
 
 def _sections(config: dict[str, Any]) -> Iterator[tuple[str, Any, list[str]]]:
@@ -133,10 +133,10 @@ def _check_policy(key: str, policy: Mapping[str, Any]) -> None:
     everywhere = {word for words in TUNINGS.values() for word in " ".join(words).split()}
     for name, value in policy.items():
         if name not in everywhere:
-            raise ConfigError(f"{key}.{name} is a key that nothing reads{nearest(name, [*needed, *more])}")
+            raise ConfigError(f"{key}.{name} is an unknown key{nearest(name, [*needed, *more])}")
         if name not in needed + more and not _empty(value):
             why = f": a {tuning} policy speaks and never learns" if tuning in SPEAKING and name in LEARNING else ""
-            raise ConfigError(f"{key}.{name} is a key that nothing reads with {key}.tuning={tuning}{why}; give null")
+            raise ConfigError(f"{key}.{name} is an unknown key with {key}.tuning={tuning}{why}; give null")
     for name in needed:
         if policy.get(name) is None:
             raise ConfigError(f"{key}.{name} is missing")
@@ -170,7 +170,7 @@ def call(key: str, target: Callable[..., Any], /, *arguments: Any, **keywords: A
 def _explain(key: str, error: BaseException) -> str:
     text = str(error)
     if stranger := re.search(r"unexpected keyword argument '(\w+)'", text):
-        return f"{key}.{stranger[1]} is a key that nothing reads"
+        return f"{key}.{stranger[1]} is an unknown key"
     if absent := re.search(r"missing \d+ required .* argument.*: '(\w+)'", text):
         return f"{key}.{absent[1]} is missing"
     named = rf"{re.escape(key)}\b|env\.\w"  # the key itself, or one of the world's, which says more
@@ -224,7 +224,7 @@ def check_overridden(name: str, arguments: Sequence[str]) -> None:
         if key not in known:
             near = difflib.get_close_matches(key, known, 1, 0.4)
             raise ConfigError(
-                f"{key} is a key that nothing reads{f'; did you mean {near[0]}?' if near else '.'} "
+                f"{key} is an unknown key{f'; did you mean {near[0]}?' if near else '.'} "
                 "docs/configuration.md lists all keys"
             )
 

@@ -78,7 +78,7 @@ class Plan:
 
     pools: tuple[PoolPlan, ...]
     remote: tuple[RemotePlan, ...]
-    boards: int
+    tasks_per_iteration: int
     k: int
     completions: int
     tokens: int
@@ -93,13 +93,13 @@ def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
     longest = {
         agent: config["policies"][parts.router.team[agent]]["sampling"]["train"]["max_tokens"] for agent in agents
     }
-    boards = parts.settings.boards * (1 + parts.sampler.resample)
-    most = {agent: boards * count for agent, count in parts.sampler.most(parts.world).items()}
+    tasks = parts.settings.tasks_per_iteration * (1 + parts.sampler.resample)
+    most = {agent: tasks * count for agent, count in parts.sampler.most(parts.world).items()}
     update = config["algorithm"]["update"]
     return Plan(
         pools=tuple(_pool(specs, config, parts) for specs in backbones(parts.policies)),
         remote=tuple(_remote(spec, parts.router.team, most) for spec in parts.policies.values() if spec.remote),
-        boards=parts.settings.boards,
+        tasks_per_iteration=parts.settings.tasks_per_iteration,
         k=k,
         completions=sum(most.values()),
         tokens=sum(most[agent] * longest[agent] for agent in agents),
@@ -207,7 +207,7 @@ def tables(found: Plan) -> Sequence[Table | str]:
         f"all pools: about {_bytes(sum(pool.memory.total for pool in found.pools))} (estimated; an engine's cache "
         "grows with what it really decodes)",
         *(_told(each) for each in found.remote),
-        f"an iteration: {found.boards} tasks, K = {found.k}, at most {found.completions:,} completions of "
+        f"an iteration: {found.tasks_per_iteration} tasks, K = {found.k}, at most {found.completions:,} completions of "
         f"{found.tokens:,} tokens; {found.optimizer_steps} optimizer steps a policy",
         f"{found.iterations} iterations: at most {found.iterations * found.completions:,} completions",
     )

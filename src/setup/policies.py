@@ -113,7 +113,7 @@ def _policy(name: str, node: Mapping[str, Any], algorithm: Mapping[str, Any], ob
     given = node.get("schedule") or {}
     for word in given:
         if word not in SCHEDULE:
-            raise ConfigError(f"{key}.schedule.{word} is a key that nothing reads{nearest(word, SCHEDULE)}")
+            raise ConfigError(f"{key}.schedule.{word} is an unknown key{nearest(word, SCHEDULE)}")
     schedule = call(f"{key}.schedule", Schedule, **{**given, "alternate": _turn(name, node)})
     lora = call(f"{key}.lora", LoraSettings, **node["lora"]) if tuning == "lora" else None
     return PolicySpec(name, node["base"], train, evaluation, terms, schedule, lora, chat=read_chat(key, node))
@@ -130,7 +130,7 @@ def _merged(key: str, run: Mapping[str, Any], own: Mapping[str, Any]) -> dict[st
         return dict(own)
     for name in own:
         if name not in run:
-            raise ConfigError(f"{key}.{name} is a key that nothing reads{nearest(name, list(run))}")
+            raise ConfigError(f"{key}.{name} is an unknown key{nearest(name, list(run))}")
     return {**run, **own}
 
 

@@ -1,4 +1,4 @@
-"""From policies to a team that speaks and learns: models, pools, engines, voices."""
+"""From policies to a team that speaks and learns: models, pools, engines, clients."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ..rollout.chat_template import check_chat
 from ..rollout.engines.base import Engine
 from ..rollout.engines.lora import Adapted
 from ..rollout.engines.remote.engine import RemoteEngine
-from ..rollout.policy_client import Voice
+from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
 from .configuration import partially
 from .policies import PolicySpec, check_room
@@ -52,7 +52,7 @@ def build_team(
     seed: int,
     ranks: Ranks,
 ) -> Team:
-    """Pools, engines and voices; ``agents`` is the team map, ``engine`` the configuration's.
+    """Pools, engines and clients; ``agents`` is the team map, ``engine`` the configuration's.
 
     Raises ``ValueError`` (or a subclass) naming the key that is wrong.
     """
@@ -67,12 +67,12 @@ def build_team(
         backing = _full(specs[0], *given) if specs[0].whole else _shared(specs, *given)
         pools |= backing.handles
         of |= {spec.name: backing for spec in specs}
-    training: dict[str, Voice] = {}
-    evaluation: dict[str, Voice] = {}
+    training: dict[str, PolicyClient] = {}
+    evaluation: dict[str, PolicyClient] = {}
     for agent, name in agents.items():
         spec, backing = policies[name], of[name]
-        for voices, sampling in ((training, spec.train), (evaluation, spec.eval)):
-            voices[agent] = Voice(name, backing.engine, backing.tokenizer, backing.context, sampling, spec.chat)
+        for clients, sampling in ((training, spec.train), (evaluation, spec.eval)):
+            clients[agent] = PolicyClient(name, backing.engine, backing.tokenizer, backing.context, sampling, spec.chat)
     return Team(
         pools={name: pools[name] for name in policies if name in pools},
         engines={name: of[name].engine for name in policies},

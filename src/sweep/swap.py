@@ -11,7 +11,7 @@ from ..runs.directory import write_atomic
 from ..runs.fingerprint import code_hash
 from ..runs.run import Run
 from ..setup import agent_assignment as lineup
-from ..setup.actors import Voices
+from ..setup.actors import ActorFactory
 from ..setup.conditions import conditions, examine
 from .record import SWAPPED
 
@@ -32,7 +32,7 @@ def evaluate_swapped(run: Run) -> None:
         swap=True,
     )
     found = conditions(asked, lineup.Run(run.config, run.path), {})
-    [outcome] = asyncio.run(examine(asked, found, Voices(run.config["engine"]), lambda result: None))
+    [outcome] = asyncio.run(examine(asked, found, ActorFactory(run.config["engine"]), lambda result: None))
     summary = outcome.summary | {"checkpoint": "last", "code": code_hash()}
     write_atomic(run.path / SWAPPED, json.dumps(summary, indent=2) + "\n")
 

@@ -163,7 +163,7 @@ def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore")
 def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_path: Path, composed: Composed) -> None:
-    few = "loop.iterations=1 loop.boards=2 loop.validation_tasks=1 loop.test_tasks=1 env.horizon=2".split()
+    few = "loop.iterations=1 loop.tasks_per_iteration=2 loop.validation_tasks=1 loop.test_tasks=1 env.horizon=2".split()
     words = ["experiment=sokoban_lora", f"run_dir={tmp_path / 'run'}", *few, "policies.plan.optimizer.lr=0.1"]
     train.run(composed(*words))
     with served(f"run={tmp_path / 'run'}", "checkpoint=last") as (server, port, lines):

@@ -24,7 +24,7 @@ Composed = Callable[..., DictConfig]
 ROOT = Path(__file__).parents[2]
 SMALL = [
     "loop.iterations=2",
-    "loop.boards=2",
+    "loop.tasks_per_iteration=2",
     "loop.eval_every=1",
     "loop.validation_tasks=2",
     "loop.test_tasks=2",
@@ -81,8 +81,8 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
     team = {agent: "shared" if regime == "shared" else agent for agent in agents}
     assert loop.router.team == team
     assert set(loop.team.pools) == set(loop.team.engines) == set(team.values())
-    for voices in (loop.team.training, loop.team.evaluation):
-        assert {agent: voice.policy for agent, voice in voices.items()} == team
+    for clients in (loop.team.training, loop.team.evaluation):
+        assert {agent: client.policy for agent, client in clients.items()} == team
     # The configuration that is kept has no riddles left, and says what was asked for.
     text = (tmp_path / "run" / "config.yaml").read_text()
     assert "${" not in text
@@ -94,7 +94,7 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
 @pytest.mark.parametrize("algorithm", names("algorithm"))
 def test_every_algorithm_learns_from_an_iteration(composed: Composed, tmp_path: Path, algorithm: str) -> None:
     """One iteration on the real engine and learner: every candidate is judged, every policy is updated."""
-    small = ["algorithm.sampler.k=2", "env.horizon=1", "loop.boards=4", f"run_dir={tmp_path / 'run'}"]
+    small = ["algorithm.sampler.k=2", "env.horizon=1", "loop.tasks_per_iteration=4", f"run_dir={tmp_path / 'run'}"]
     loop = train.build(composed(*SMALL, f"algorithm={algorithm}", *small))
 
     async def once() -> dict[str, Any]:
@@ -142,7 +142,7 @@ MISTAKES = {
     "unknown experiment, nothing near": (["experiment=go"], ["experiment=go is unknown. Known: ", "sokoban_shared"]),
     "unknown scale": (["scale=paper_70b"], ["scale=paper_70b is unknown", "laptop, paper_1_7b, paper_8b"]),
     "scale that the world lacks": (
-        ["experiment=couplet_shared", "scale=paper_8b", "loop.boards=2"],
+        ["experiment=couplet_shared", "scale=paper_8b", "loop.tasks_per_iteration=2"],
         ["scale=paper_8b: experiment=couplet_shared does not have this scale. Scales that it has: laptop"],
     ),
     "scale that is added": (
@@ -159,31 +159,31 @@ MISTAKES = {
     ),
     "unknown key": (["loop.iteration=3"], ["loop.iteration"]),
     "added key": (["+loop.iteration=3"], ["loop.iteration"]),
-    "added key at the top": (["+sed=3"], ["sed is a key that nothing reads", "did you mean seed?"]),
-    "added key of a policy": (["+policies.tool.lr=1"], ["policies.tool.lr is a key that nothing reads"]),
+    "added key at the top": (["+sed=3"], ["sed is an unknown key", "did you mean seed?"]),
+    "added key of a policy": (["+policies.tool.lr=1"], ["policies.tool.lr is an unknown key"]),
     "added key of sampling": (["+policies.tool.sampling.test={}"], ["policies.tool.sampling.test"]),
     "added key of an optimizer": (
         ["+policies.tool.optimizer.learning_rate=1"],
         ["policies.tool.optimizer.learning_rate"],
     ),
     "added key of a scheduler": (["+policies.tool.scheduler.warm=1"], ["policies.tool.scheduler.warm"]),
-    "added key of the world": (["+env.with_monsters=true"], ["env.with_monsters is a key that nothing reads"]),
+    "added key of the world": (["+env.with_monsters=true"], ["env.with_monsters is an unknown key"]),
     "added key of the sampler": (["+algorithm.sampler.candidates=4"], ["algorithm.sampler.candidates"]),
     "added key of the update": (["+algorithm.update.steps=4"], ["algorithm.update.steps"]),
     "added key of the engine": (["+engine.quantised=true"], ["engine.quantised"]),
     "added key of the strategy": (["+strategy.gpus=2"], ["strategy.gpus"]),
-    "added key of the scale": (["+scale.boards=2"], ["scale.boards is a key that nothing reads"]),
+    "added key of the scale": (["+scale.boards=2"], ["scale.boards is an unknown key"]),
     "unknown logger": (["logger=tensorbord"], ["logger=tensorbord is unknown; did you mean tensorboard?", "wandb"]),
     "unknown logger in a list": (["logger=[csv, jsnol]"], ["logger=jsnol is unknown; did you mean jsonl?"]),
-    "added key of a logger": (["logger=csv", "+logger.csv.sep=x"], ["logger.csv.sep is a key that nothing reads"]),
+    "added key of a logger": (["logger=csv", "+logger.csv.sep=x"], ["logger.csv.sep is an unknown key"]),
     "removed key": (["~policies.tool.sampling"], ["policies.tool.sampling is missing"]),
-    "misspelt section": (["lop.iterations=3"], ["lop.iterations is a key that nothing reads; did you mean loop."]),
+    "misspelt section": (["lop.iterations=3"], ["lop.iterations is an unknown key; did you mean loop."]),
     "misspelt key": (
         ["loop.iteration=3"],
-        ["loop.iteration is a key that nothing reads; did you mean loop.iterations?"],
+        ["loop.iteration is an unknown key; did you mean loop.iterations?"],
     ),
-    "another choice's key": (["logger=csv", "logger.wandb.mode=x"], ["logger.wandb.mode is a key that nothing reads"]),
-    "removed setting": (["~loop.boards"], ["loop.boards is missing"]),
+    "another choice's key": (["logger=csv", "logger.wandb.mode=x"], ["logger.wandb.mode is an unknown key"]),
+    "removed setting": (["~loop.tasks_per_iteration"], ["loop.tasks_per_iteration is missing"]),
     "section of the wrong kind": (["policies.tool.sampling=hot"], ["policies.tool.sampling must hold keys, got 'hot'"]),
     "agent without policy": (["~team.plan"], ["agent 'plan' has no policy"]),
     "agent with an unknown policy": (["team.plan=planner"], ["'plan'", "'planner'", "tool, plan"]),
@@ -213,7 +213,7 @@ MISTAKES = {
     "iterations in words": (["loop.iterations=many"], ["loop.iterations", "'many'"]),
     "more tasks than there are": (
         ["env.size=4", "env.inner_walls=0", "env.min_moves=1"],
-        ["loop.boards: sokoban: found only", "of 96 different train tasks"],
+        ["loop.tasks_per_iteration: sokoban: found only", "of 96 different train tasks"],
     ),
     "seed out of range": (["seed=-1"], ["seed", "-1"]),
     "threads": (["threads=0"], ["threads", "0"]),

@@ -1,4 +1,4 @@
-"""Episodes with given speakers, and the numbers that sum them up."""
+"""Episodes with given actors, and the numbers that sum them up."""
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -6,11 +6,11 @@ from transformers import PreTrainedTokenizerFast
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.evaluation.episodes import (
+    Actor,
     Echo,
-    PolicySpeaker,
+    PolicyActor,
     Result,
     Silence,
-    Speaker,
     evaluate,
     play,
     summarise,
@@ -19,18 +19,18 @@ from troupe.evaluation.episodes import (
 from troupe.evaluation.statistics import wilson
 from troupe.experience import Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 
 SOLVED = "box 2,2 R 2,3 R 2,4"
 
 
-def speaker(script: Script, words: PreTrainedTokenizerFast) -> tuple[PolicySpeaker, ScriptedEngine]:
+def actor(script: Script, words: PreTrainedTokenizerFast) -> tuple[PolicyActor, ScriptedEngine]:
     engine = ScriptedEngine(script, words)
-    return PolicySpeaker(Voice("p", engine, words, 512, Sampling(max_tokens=40))), engine
+    return PolicyActor(PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))), engine
 
 
-def says(text: str, words: PreTrainedTokenizerFast) -> Speaker:
-    return speaker(lambda prompt, row, seed: text, words)[0]
+def says(text: str, words: PreTrainedTokenizerFast) -> Actor:
+    return actor(lambda prompt, row, seed: text, words)[0]
 
 
 # ---- episodes -------------------------------------------------------------------------------------------------------
@@ -84,7 +84,7 @@ async def test_echo_of_one_who_has_not_spoken_is_silent(words: PreTrainedTokeniz
 async def test_a_policy_is_asked_once_a_message_with_a_seed_of_its_own(
     words: PreTrainedTokenizerFast, board: Task
 ) -> None:
-    mind, engine = speaker(lambda prompt, row, seed: "", words)
+    mind, engine = actor(lambda prompt, row, seed: "", words)
     for seed in (0, 0, 1):
         await play(Sokoban(), board, {"tool": mind, "plan": mind}, seed)
     assert all(request.n == 1 for request in engine.requests)
@@ -96,7 +96,7 @@ async def test_a_policy_is_asked_once_a_message_with_a_seed_of_its_own(
 async def test_evaluation_plays_each_task_once_in_order(words: PreTrainedTokenizerFast) -> None:
     world = PlanPath()
     tasks = world.tasks("test", 5, 0)
-    mind, _ = speaker(lambda prompt, row, seed: "UDLR"[seed % 4], words)
+    mind, _ = actor(lambda prompt, row, seed: "UDLR"[seed % 4], words)
     results = await evaluate(world, tasks, {"tool": mind, "plan": mind}, seed=3)
     assert [result.task_id for result in results] == [task.task_id for task in tasks]
     heard: list[str] = []

@@ -12,7 +12,7 @@ from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Sampling, Task
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.playing import together
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.base import Sampler
 from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.samplers.joint import JointSampler
@@ -50,11 +50,11 @@ def test_an_episode_whose_world_fails_is_lost_alone(
     name: str, words: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = ScriptedEngine(lambda prompt, row, seed: "goal", words)
-    voice = Voice("p", engine, words, 512, Sampling(max_tokens=40))
+    client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
     world = Failing(horizon=2)
     tasks = world.tasks("train", 3, 0)
     world.broken = tasks[1].task_id
-    episodes = asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": voice, "plan": voice}, 0))
+    episodes = asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": client, "plan": client}, 0))
     lost = [episode for episode in episodes if episode.failure]
     assert {episode.task.task_id for episode in lost} == {world.broken}
     assert all(episode.failure == "the judge is gone" and not episode.nodes for episode in lost)

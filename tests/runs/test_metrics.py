@@ -38,16 +38,16 @@ def test_a_rollout_by_hand() -> None:
         "rollout/prompt_tokens": 8,
         "rollout/env_steps": 6,
         "rollout/tokens_per_s": 5.0,
-        "rollout/cut_off": pytest.approx(1 / 6),
+        "rollout/truncated_ratio": pytest.approx(1 / 6),
         "rollout/plan/reward": pytest.approx(0.55),
         "rollout/plan/team_reward": 0.5,
         "rollout/plan/local_reward": pytest.approx(0.05),
-        "rollout/plan/tokens_a_message": 2.0,
+        "rollout/plan/tokens_per_message": 2.0,
         "rollout/plan/blocked": 0.5,
         "rollout/tool/reward": pytest.approx((1.1 + 0.05) / 4),
         "rollout/tool/team_reward": 0.25,
         "rollout/tool/local_reward": pytest.approx(0.15 / 4),
-        "rollout/tool/tokens_a_message": 4.0,
+        "rollout/tool/tokens_per_message": 4.0,
         "rollout/tool/blocked": 0.5,
     }
 
@@ -103,4 +103,4 @@ def test_the_tokens_of_remote_policies_are_unknown_here() -> None:
     tree.asides = [(60, remote.completion), (3, spoken(1))]
     row = rollout_metrics([tree], 1.0)
     assert (row["rollout/completions"], row["rollout/tokens"], row["rollout/prompt_tokens"]) == (5, 5, 5)
-    assert row["rollout/tool/reward"] == 1.0 and "rollout/tool/tokens_a_message" not in row
+    assert row["rollout/tool/reward"] == 1.0 and "rollout/tool/tokens_per_message" not in row

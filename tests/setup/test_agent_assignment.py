@@ -175,7 +175,7 @@ def test_worlds_are_every_combination_of_listed_values() -> None:
     assert found[2][0] == ["size=8", "horizon=2"]
     assert list(worlds({}, node)) == [([], {})]
     for changes, said in (
-        ({"sise": 3}, r"world\.sise is a key that nothing reads\. Known: horizon, size"),
+        ({"sise": 3}, r"world\.sise is an unknown key\. Known: horizon, size"),
         ({"_target_": "y"}, r"world\._target_"),
         ({"size": []}, r"world\.size=\[\] names no value"),
     ):

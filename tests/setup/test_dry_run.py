@@ -29,7 +29,7 @@ def planned(*overrides: str) -> Plan:
 
 
 def test_the_default_by_hand() -> None:
-    found = planned("loop.boards=10", "loop.iterations=7", "engine.max_batch_rows=100")
+    found = planned("loop.tasks_per_iteration=10", "loop.iterations=7", "engine.max_batch_rows=100")
     # 10 tasks, 4 candidates, 2 agents, 4 turns; messages of at most 40 tokens.
     assert (found.completions, found.tokens, found.optimizer_steps, found.iterations) == (320, 12_800, 4, 7)
     assert [(pool.policy, pool.agents) for pool in found.pools] == [("tool", ("tool",)), ("plan", ("plan",))]
@@ -87,7 +87,7 @@ def test_looking_ahead_costs() -> None:
 
 
 def test_every_topology_says_what_it_costs() -> None:
-    few = ["loop.boards=1", "env.horizon=2"]  # steps: tool, plan, tool, plan
+    few = ["loop.tasks_per_iteration=1", "env.horizon=2"]  # steps: tool, plan, tool, plan
     cost = {
         "algorithm=mas_grpo": 4 * 4,
         "algorithm=magrpo": 4 + 4**2 + 4**3 + 4**4,
@@ -140,8 +140,8 @@ def test_it_is_printed_and_nothing_is_written(
         ("policies.tool.base=nowhere/at_all", r"policies\.tool\.base=nowhere/at_all cannot be found"),
         ("strategy.precision=8-true", r"strategy\.precision=8-true is unknown\. Known: 32-true"),
         ("strategy.devices=0", r"strategy\.devices must be auto or a whole number of at least 1, got 0"),
-        ("+strategy.zero=1", r"strategy\.zero is a key that nothing reads"),
-        ("+env.colour=red", r"env\.colour is a key that nothing reads"),
+        ("+strategy.zero=1", r"strategy\.zero is an unknown key"),
+        ("+env.colour=red", r"env\.colour is an unknown key"),
     ],
 )
 def test_what_cannot_run_is_refused(override: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ MISTAKES = {
     ),
     "a remote policy with a base": (
         [*REMOTE, "policies.tool.base=laptop"],
-        "policies.tool.base is a key that nothing reads with policies.tool.tuning=remote; give null",
+        "policies.tool.base is an unknown key with policies.tool.tuning=remote; give null",
     ),
     "a remote policy with an algorithm": (
         [*REMOTE, "+policies.tool.algorithm.update.epochs=2"],
@@ -99,7 +99,7 @@ MISTAKES = {
     ),
     "a strange key of a server": (
         [*REMOTE, "+policies.tool.remote.timeout=3"],
-        "policies.tool.remote.timeout is a key that nothing reads",
+        "policies.tool.remote.timeout is an unknown key",
     ),
     "a server without a model": (
         [*REMOTE, "~policies.tool.remote.model"],
@@ -122,32 +122,32 @@ MISTAKES = {
         [
             "+policies.tool={tuning: frozen, optimizer: null, scheduler: null, schedule: {freeze_until: 3}}",
         ],
-        "policies.tool.schedule is a key that nothing reads with",
+        "policies.tool.schedule is an unknown key with",
     ),
     "nobody learns": (
         [f"+policies.{n}={{tuning: frozen, optimizer: null, scheduler: null}}" for n in ("tool", "plan")],
         "nobody learns: tool, plan are frozen or remote",
     ),
-    "an adapter of a whole model": (["+policies.tool.lora.r=4"], "policies.tool.lora is a key that nothing reads with"),
+    "an adapter of a whole model": (["+policies.tool.lora.r=4"], "policies.tool.lora is an unknown key with"),
     "an adapter without settings": (["policies.tool.tuning=lora"], "policies.tool.lora is missing"),
     "a strange key of an adapter": (
         ["regime=lora", "+policies.tool.lora.rank=4"],
-        "policies.tool.lora.rank is a key that",
+        "policies.tool.lora.rank is an unknown key",
     ),
     "a rank of nothing": (["regime=lora", "policies.tool.lora.r=0"], "policies.tool.lora: r must be"),
     "a credit rule of one's own": (["+policies.tool.algorithm.credit={}"], "policies.tool.algorithm.credit: only"),
     "a strange key of an objective": (
         ["+policies.tool.algorithm.objective.clipp=1"],
-        r"policies.tool.algorithm.objective.clipp is a key that nothing reads; did you mean clip\?",
+        r"policies.tool.algorithm.objective.clipp is an unknown key; did you mean clip\?",
     ),
     "an update out of range": (
         ["+policies.tool.algorithm.update.epochs=0"],
         "policies.tool.algorithm.update: .*epochs must be at least 1",
     ),
-    "a strange key of a schedule": (["+policies.tool.schedule.turns=2"], "policies.tool.schedule.turns is a key that"),
+    "a strange key of a schedule": (["+policies.tool.schedule.turns=2"], "policies.tool.schedule.turns is an unknown key"),
     "a strange key of a turn": (
         ["policies.tool.schedule.alternate={every: 1, turn: 0, of: 2}"],
-        "policies.tool.schedule.alternate.of is a key that nothing reads",
+        "policies.tool.schedule.alternate.of is an unknown key",
     ),
     "a turn that nobody has": (["policies.tool.schedule.alternate={every: 1, turn: 1}"], "nobody has turn 0 of 2"),
 }

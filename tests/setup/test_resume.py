@@ -27,7 +27,7 @@ SMALL = [
     "experiment=sokoban_specialized",
     "algorithm=at_grpo_shuffled",  # its credit draws random numbers from one iteration to the next
     "loop.iterations=5",
-    "loop.boards=3",
+    "loop.tasks_per_iteration=3",
     "loop.eval_every=2",
     "loop.validation_tasks=3",
     "loop.test_tasks=3",
@@ -191,9 +191,9 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
     "finished": ([], None, r"the run has finished, after 5 iterations; to go on, give a larger loop\.iterations"),
     "another seed": ([MORE, "seed=1"], None, r"cannot change seed \(0 in the run, 1 here\)"),
     "two keys": (
-        [MORE, "env.horizon=3", "loop.boards=4"],
+        [MORE, "env.horizon=3", "loop.tasks_per_iteration=4"],
         None,
-        r"env\.horizon \(2 in the run, 3 here\); loop\.boards \(3 in the run, 4 here\)",
+        r"env\.horizon \(2 in the run, 3 here\); loop\.tasks_per_iteration \(3 in the run, 4 here\)",
     ),
     "a new key": ([MORE, "+loop.board=4"], None, r"loop\.board \('nothing' in the run, 4 here\)"),
     "another experiment": ([MORE, "experiment=sokoban_shared"], None, r"cannot change .*team\.plan"),

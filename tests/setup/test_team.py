@@ -22,7 +22,7 @@ from troupe.models.tiny import build_tokenizer
 
 SMALL = [
     "loop.iterations=2",
-    "loop.boards=3",
+    "loop.tasks_per_iteration=3",
     "loop.eval_every=1",
     "loop.validation_tasks=3",
     "loop.test_tasks=3",

@@ -9,7 +9,7 @@ from typing import Protocol
 from ...envs.base import TeamEnv
 from ...experience import Episode, Task, Topology
 from ..playing import lasting, together
-from ..policy_client import Voice
+from ..policy_client import PolicyClient
 
 
 class Sampler(Protocol):
@@ -32,7 +32,7 @@ class Sampler(Protocol):
         ...
 
     async def collect(
-        self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
+        self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
     ) -> list[Episode]:
         """Play ``tasks``; ``seed`` fixes every draw.  Where the world failed the episode says so, and has no nodes."""
         ...
@@ -42,13 +42,13 @@ class EpisodeSampler(ABC):
     """A sampler of one episode a task, all played side by side."""
 
     async def collect(
-        self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
+        self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
     ) -> list[Episode]:
         """See :class:`Sampler`."""
-        return await together(*(lasting(task, self._play(world, task, voices, seed)) for task in tasks))
+        return await together(*(lasting(task, self._play(world, task, clients, seed)) for task in tasks))
 
     @abstractmethod
-    async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> Episode: ...
+    async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> Episode: ...
 
 
 def longest(world: TeamEnv) -> list[tuple[str, ...]]:

@@ -8,7 +8,7 @@ from statistics import fmean
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task, Topology
 from ..playing import act, lasting, together
-from ..policy_client import Voice
+from ..policy_client import PolicyClient
 from ..seeds import derive
 from .base import checked_resample
 from .rewards import RewardMix
@@ -44,45 +44,50 @@ class ChainSampler:
         return dict.fromkeys(world.agents, self.k * world.horizon)
 
     async def collect(
-        self, world: TeamEnv, tasks: Sequence[Task], voices: Mapping[str, Voice], seed: int
+        self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
     ) -> list[Episode]:
         """K episodes a task, those of a task side by side in the list.  ``seed`` fixes every draw."""
-        found = await together(*(self._play(world, task, voices, seed) for task in tasks))
+        found = await together(*(self._play(world, task, clients, seed) for task in tasks))
         return [episode for episodes in found for episode in episodes]
 
-    async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> list[Episode]:
+    async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> list[Episode]:
         env = world.fork()
         env.reset(task)
         acting = env.next_agents()
-        asked = await together(*(self._ask(env, agent, task, voices[agent], seed, self.k) for agent in acting))
+        asked = await together(*(self._ask(env, agent, task, clients[agent], seed, self.k) for agent in acting))
         openings = [
             {agent: (prompt, said[sample]) for agent, (prompt, said) in zip(acting, asked, strict=True)}
             for sample in range(self.k)
         ]
         chains = (
-            lasting(task, self._chain(env.fork(), Episode(task, [], [], sample=sample), voices, seed, opening), sample)
+            lasting(task, self._chain(env.fork(), Episode(task, [], [], sample=sample), clients, seed, opening), sample)
             for sample, opening in enumerate(openings)
         )
         return await together(*chains)
 
     async def _chain(
-        self, env: TeamEnv, episode: Episode, voices: Mapping[str, Voice], seed: int, spoken: Mapping[str, Spoken]
+        self,
+        env: TeamEnv,
+        episode: Episode,
+        clients: Mapping[str, PolicyClient],
+        seed: int,
+        spoken: Mapping[str, Spoken],
     ) -> Episode:
         """Play ``episode`` to its end; ``spoken`` are its first messages."""
         team_return = 0.0
-        while not (result := await self._step(env, episode, spoken, voices)).done:
+        while not (result := await self._step(env, episode, spoken, clients)).done:
             team_return += result.team if env.turn > episode.nodes[-1].turn else 0.0
             acting, place = env.next_agents(), (len(episode.nodes), episode.sample)
-            asked = (self._ask(env, agent, episode.task, voices[agent], seed, 1, *place) for agent in acting)
+            asked = (self._ask(env, agent, episode.task, clients[agent], seed, 1, *place) for agent in acting)
             answers = await together(*asked)
             spoken = {agent: (prompt, said) for agent, (prompt, (said,)) in zip(acting, answers, strict=True)}
         team_return += result.team
-        outcome = Outcome(result.success, env.turn, team_return, self._return(episode, team_return, voices))
+        outcome = Outcome(result.success, env.turn, team_return, self._return(episode, team_return, clients))
         episode.edges[-1] = JointAction(episode.edges[-1].members, outcome=outcome)
         return episode
 
     async def _step(
-        self, env: TeamEnv, episode: Episode, spoken: Mapping[str, Spoken], voices: Mapping[str, Voice]
+        self, env: TeamEnv, episode: Episode, spoken: Mapping[str, Spoken], clients: Mapping[str, PolicyClient]
     ) -> StepResult:
         """Say ``spoken``, and write it down in ``episode`` with what it earned."""
         turn, first, state = env.turn, len(episode.nodes), env.state_key()
@@ -90,7 +95,7 @@ class ChainSampler:
         episode.env_steps += 1
         for agent, (prompt, completion) in spoken.items():
             local = result.local[agent]
-            reward = self.mix(result.team, local, completion, voices[agent].sampling)
+            reward = self.mix(result.team, local, completion, clients[agent].sampling)
             candidate = Candidate(completion, local, result.team, reward, continued=True, info=result.info)
             parent = first - 1 if first else None
             episode.nodes.append(Node(episode.task.task_id, agent, turn, prompt, [candidate], parent, state))
@@ -99,16 +104,16 @@ class ChainSampler:
         return result
 
     async def _ask(
-        self, env: TeamEnv, agent: str, task: Task, voice: Voice, seed: int, n: int, *place: int
+        self, env: TeamEnv, agent: str, task: Task, client: PolicyClient, seed: int, n: int, *place: int
     ) -> tuple[tuple[int, ...], list[Completion]]:
         """(Prompt, ``n`` completions) of ``agent`` now."""
-        prompt = voice.encode(agent, task.task_id, env.observe(agent))
+        prompt = client.encode(agent, task.task_id, env.observe(agent))
         key: tuple[int | str, ...] = (task.task_id, env.turn, agent, *place)
-        return prompt, await voice.speak(prompt, n, derive(seed, *key), key)
+        return prompt, await client.speak(prompt, n, derive(seed, *key), key)
 
-    def _return(self, episode: Episode, team_return: float, voices: Mapping[str, Voice]) -> float:
+    def _return(self, episode: Episode, team_return: float, clients: Mapping[str, PolicyClient]) -> float:
         earned: dict[str, list[float]] = {}
         for node, candidate in episode.candidates():
-            own = self.mix.own(candidate.local, candidate.completion, voices[node.agent].sampling)
+            own = self.mix.own(candidate.local, candidate.completion, clients[node.agent].sampling)
             earned.setdefault(node.agent, []).append(own)
         return self.mix.alpha * team_return + sum(fmean(values) for values in earned.values())

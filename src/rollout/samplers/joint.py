@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from ...envs.base import TeamEnv
 from ...experience import Episode, Task, Topology
-from ..policy_client import Voice
+from ..policy_client import PolicyClient
 from .base import EpisodeSampler, checked_resample, longest
 from .joint_tree import Grower, Growth, Joint, Rules, written
 from .rewards import RewardMix
@@ -76,8 +76,8 @@ class JointSampler(EpisodeSampler):
             count.update(dict.fromkeys(acting, self.k * branches))
         return count
 
-    async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> Episode:
+    async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> Episode:
         env = world.fork()
         env.reset(task)
-        root = await Grower(self.rules, task, voices, seed).grow(env, (), 0.0)
+        root = await Grower(self.rules, task, clients, seed).grow(env, (), 0.0)
         return written(task, root, chosen=self.rules.tree == "best")

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 from ..playing import act, together
-from ..policy_client import Voice
+from ..policy_client import PolicyClient
 from ..seeds import derive
 from .rewards import RewardMix
 
@@ -72,7 +72,7 @@ class Grower:
 
     rules: Rules
     task: Task
-    voices: Mapping[str, Voice]
+    clients: Mapping[str, PolicyClient]
     seed: int
 
     async def grow(self, env: TeamEnv, path: tuple[int, ...], team_return: float) -> Branch:
@@ -112,10 +112,10 @@ class Grower:
         return Branch(nodes, twigs)
 
     async def _ask(self, env: TeamEnv, agent: str, path: tuple[int, ...]) -> tuple[tuple[int, ...], list[Completion]]:
-        voice = self.voices[agent]
-        prompt = voice.encode(agent, self.task.task_id, env.observe(agent))
+        client = self.clients[agent]
+        prompt = client.encode(agent, self.task.task_id, env.observe(agent))
         key: tuple[int | str, ...] = (self.task.task_id, env.turn, agent, *path)
-        return prompt, await voice.speak(prompt, self.rules.k, derive(self.seed, *key), key)
+        return prompt, await client.speak(prompt, self.rules.k, derive(self.seed, *key), key)
 
     def _counted(self, result: StepResult, turn_ended: bool) -> float:
         """The team reward of a joint action."""
@@ -131,7 +131,7 @@ class Grower:
     ) -> float:
         """The reward of a joint action."""
         return fmean(
-            self.rules.mix(team, result.local[agent], said[i][c], self.voices[agent].sampling)
+            self.rules.mix(team, result.local[agent], said[i][c], self.clients[agent].sampling)
             for i, (agent, c) in enumerate(zip(acting, pick, strict=True))
         )
 
@@ -150,7 +150,7 @@ class Grower:
         for index, completion in enumerate(said):
             mine = [result for pick, result in zip(picked, results, strict=True) if pick == index]
             team, local = fmean(result.team for result in mine), fmean(result.local[agent] for result in mine)
-            reward = self.rules.mix(team, local, completion, self.voices[agent].sampling)
+            reward = self.rules.mix(team, local, completion, self.clients[agent].sampling)
             info = {name: fmean(result.info[name] for result in mine) for name in mine[0].info}
             candidates.append(Candidate(completion, local, team, reward, info=info))
         return Node(self.task.task_id, agent, env.turn, prompt, candidates, state=env.state_key(), path=path)

@@ -10,7 +10,7 @@ from statistics import fmean
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task, Topology
 from ..playing import act, together
-from ..policy_client import Voice
+from ..policy_client import PolicyClient
 from ..seeds import derive
 from .base import EpisodeSampler, checked_resample, longest
 from .rewards import RewardMix
@@ -75,10 +75,10 @@ class ReplaySampler(EpisodeSampler):
                 count.update(dict.fromkeys(later, played_on))
         return count
 
-    async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> Episode:
+    async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> Episode:
         env = world.fork()
         env.reset(task)
-        player = Player(task, voices, seed)
+        player = Player(task, clients, seed)
         line: list[Moment] = []
         while not line or not line[-1].result.done:
             before, said = env, await player.ask(env, self.k)
@@ -117,7 +117,7 @@ class ReplaySampler(EpisodeSampler):
         for c, completion in enumerate(rows):
             team = fmean(ends[c, again][1] for again in range(self.continuations))
             result = ends[c, 0][0]
-            reward = self.mix(team, result.local[agent], completion, player.voices[agent].sampling)
+            reward = self.mix(team, result.local[agent], completion, player.clients[agent].sampling)
             candidates.append(Candidate(completion, result.local[agent], team, reward, c == 0, info=result.info))
         env = moment.env
         node = Node(player.task.task_id, agent, env.turn, prompt, candidates, state=env.state_key())
@@ -140,7 +140,7 @@ class Player:
     """Plays one task; equal places draw with equal seeds, whichever line they are on."""
 
     task: Task
-    voices: Mapping[str, Voice]
+    clients: Mapping[str, PolicyClient]
     seed: int
 
     async def ask(self, env: TeamEnv, n: int, again: int = 0) -> dict[str, Said]:
@@ -149,9 +149,9 @@ class Player:
         return dict(zip(acting, await together(*(self._said(env, a, n, again) for a in acting)), strict=True))
 
     async def _said(self, env: TeamEnv, agent: str, n: int, again: int) -> Said:
-        prompt = self.voices[agent].encode(agent, self.task.task_id, env.observe(agent))
+        prompt = self.clients[agent].encode(agent, self.task.task_id, env.observe(agent))
         key: tuple[int | str, ...] = (self.task.task_id, env.turn, agent, again)
-        return prompt, await self.voices[agent].speak(prompt, n, derive(self.seed, *key), key)
+        return prompt, await self.clients[agent].speak(prompt, n, derive(self.seed, *key), key)
 
     async def step(self, env: TeamEnv, texts: Mapping[str, str]) -> tuple[StepResult, float]:
         """The result, and the team's reward where the step ended a turn, else 0."""

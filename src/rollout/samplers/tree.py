@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task, Topology
 from ..playing import act, together
-from ..policy_client import Voice
+from ..policy_client import PolicyClient
 from ..seeds import derive
 from .base import EpisodeSampler, checked_resample, longest
 from .rewards import RewardMix
@@ -78,14 +78,14 @@ class TreeSampler(EpisodeSampler):
                 count.update(dict.fromkeys(following, width))
         return count
 
-    async def _play(self, world: TeamEnv, task: Task, voices: Mapping[str, Voice], seed: int) -> Episode:
+    async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> Episode:
         env = world.fork()
         env.reset(task)
         episode = Episode(task, [], [], chosen=self.continuation == "greedy")
         team_return, done = 0.0, False
         while not done and (acting := env.next_agents()):
             turn, first = env.turn, len(episode.nodes)
-            nodes, forks, results = await self._expand(env, episode, acting, voices, seed)
+            nodes, forks, results = await self._expand(env, episode, acting, clients, seed)
             episode.nodes += nodes
             best = self._chosen(nodes, Random(derive(seed, task.task_id, first, "tie")))
             for node in nodes:
@@ -100,17 +100,17 @@ class TreeSampler(EpisodeSampler):
         return episode
 
     async def _expand(
-        self, env: TeamEnv, episode: Episode, acting: Sequence[str], voices: Mapping[str, Voice], seed: int
+        self, env: TeamEnv, episode: Episode, acting: Sequence[str], clients: Mapping[str, PolicyClient], seed: int
     ) -> tuple[list[Node], list[TeamEnv], list[StepResult]]:
         """The next node of each acting agent: K candidates from its prompt, stepped together on forks of ``env``.
 
         What that cost is added to ``episode``.
         """
         task, first = episode.task, len(episode.nodes)
-        prompts = [voices[agent].encode(agent, task.task_id, env.observe(agent)) for agent in acting]
+        prompts = [clients[agent].encode(agent, task.task_id, env.observe(agent)) for agent in acting]
         keys = [(task.task_id, env.turn, agent, first + i) for i, agent in enumerate(acting)]
         asked = (
-            voices[agent].speak(prompt, self._wide(acting), derive(seed, *key), key)
+            clients[agent].speak(prompt, self._wide(acting), derive(seed, *key), key)
             for agent, prompt, key in zip(acting, prompts, keys, strict=True)
         )
         spoken = dict(zip(acting, await together(*asked), strict=True))
@@ -125,7 +125,7 @@ class TreeSampler(EpisodeSampler):
         episode.env_steps += len(forks)
         teams = [result.team for result in results]
         if self.lookahead:
-            answers = (self._answered(fork, env.turn, task, first, voices, seed, i) for i, fork in enumerate(forks))
+            answers = (self._answered(fork, env.turn, task, first, clients, seed, i) for i, fork in enumerate(forks))
             for branch, found in enumerate(await together(*answers)):
                 if found is not None:
                     teams[branch], asides = found
@@ -139,7 +139,7 @@ class TreeSampler(EpisodeSampler):
                 env.turn,
                 prompt,
                 [
-                    self._candidate(completion, result, team, agent, voices[agent])
+                    self._candidate(completion, result, team, agent, clients[agent])
                     for completion, result, team in zip(spoken[agent], results, teams, strict=True)
                 ],
                 parent,
@@ -150,10 +150,10 @@ class TreeSampler(EpisodeSampler):
         return nodes, forks, results
 
     def _candidate(
-        self, completion: Completion, result: StepResult, team: float, agent: str, voice: Voice
+        self, completion: Completion, result: StepResult, team: float, agent: str, client: PolicyClient
     ) -> Candidate:
         local = result.local[agent]
-        return Candidate(completion, local, team, self.mix(team, local, completion, voice.sampling), info=result.info)
+        return Candidate(completion, local, team, self.mix(team, local, completion, client.sampling), info=result.info)
 
     def _wide(self, acting: Sequence[str]) -> int:
         """K of the agents that act at once."""
@@ -176,7 +176,14 @@ class TreeSampler(EpisodeSampler):
         return rng.choice([i for i, reward in enumerate(rewards) if reward == top])
 
     async def _answered(
-        self, fork: TeamEnv, turn: int, task: Task, index: int, voices: Mapping[str, Voice], seed: int, branch: int
+        self,
+        fork: TeamEnv,
+        turn: int,
+        task: Task,
+        index: int,
+        clients: Mapping[str, PolicyClient],
+        seed: int,
+        branch: int,
     ) -> tuple[float, list[tuple[int, Completion]]] | None:
         """The team reward of one sampled answer of the next agents within the turn, and the answers as asides of the
         episode; None where the turn is over.
@@ -186,9 +193,9 @@ class TreeSampler(EpisodeSampler):
             return None
         texts, asides = {}, []
         for agent in acting:
-            prompt = voices[agent].encode(agent, task.task_id, fork.observe(agent))
+            prompt = clients[agent].encode(agent, task.task_id, fork.observe(agent))
             key = (task.task_id, turn, agent, index, "lookahead", branch)
-            (answer,) = await voices[agent].speak(prompt, 1, derive(seed, *key), key)
+            (answer,) = await clients[agent].speak(prompt, 1, derive(seed, *key), key)
             texts[agent] = answer.text
             asides.append((len(prompt), answer))
         return (await act(fork.fork(), texts)).team, asides

@@ -14,7 +14,7 @@ from troupe.envs.math.stories import Fact, Story, draw, expression, task, told, 
 from troupe.experience import Episode, Sampling, Task
 from troupe.models.tiny import build_model, build_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.sandbox import Job, Limits, LocalSandbox, Result, Verdict
 
@@ -216,9 +216,9 @@ def played(sandbox: LocalSandbox) -> list[Episode]:
 
     async def collect() -> list[Episode]:
         engine = TorchEngine({"p": model}, tokenizer, max_batch_rows=64, lockstep=True)
-        voice = Voice("p", engine, tokenizer, 512, Sampling(max_tokens=6))
-        voices = dict.fromkeys(world.agents, voice)
-        episodes = await TreeSampler(k=3).collect(world, world.tasks("train", 8, 0), voices, 0)
+        client = PolicyClient("p", engine, tokenizer, 512, Sampling(max_tokens=6))
+        clients = dict.fromkeys(world.agents, client)
+        episodes = await TreeSampler(k=3).collect(world, world.tasks("train", 8, 0), clients, 0)
         await engine.close()
         return episodes
 

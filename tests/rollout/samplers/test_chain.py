@@ -10,7 +10,7 @@ from troupe.envs.base import TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, JointAction, Outcome, Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
 
 SOLVED = "box 2,2 R 2,3 R 2,4"
@@ -30,9 +30,9 @@ def play(words: PreTrainedTokenizerFast, board: Task) -> Callable[..., object]:
     ) -> tuple[list[Episode], ScriptedEngine]:
         engine = ScriptedEngine(script, words)
         world = world or Sokoban()
-        voice = Voice("p", engine, words, 512, Sampling(max_tokens=40))
+        client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         sampler = sampler or ChainSampler(k=3)
-        return await sampler.collect(world, tasks, dict.fromkeys(world.agents, voice), seed), engine
+        return await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed), engine
 
     return collect
 

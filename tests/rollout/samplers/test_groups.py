@@ -16,7 +16,7 @@ from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Sampling
 from troupe.rollout.engines.scripted import ScriptedEngine
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.base import Sampler
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
@@ -44,9 +44,9 @@ async def test_one_prompt_a_group(
     sampler: Sampler, rule: CreditRule, world: str, duet: TeamEnv, words: PreTrainedTokenizerFast
 ) -> None:
     played = WORLDS[world] or duet
-    voice = Voice("p", ScriptedEngine(babble, words), words, 512, Sampling(max_tokens=40))
+    client = PolicyClient("p", ScriptedEngine(babble, words), words, 512, Sampling(max_tokens=40))
     tasks = played.tasks("train", 4, 0)
-    episodes = await sampler.collect(played, tasks, dict.fromkeys(played.agents, voice), 3)
+    episodes = await sampler.collect(played, tasks, dict.fromkeys(played.agents, client), 3)
     prompts: dict[Hashable, set[tuple[int, ...]]] = {}
     for episode in episodes:
         for node in episode.nodes:

@@ -11,7 +11,7 @@ from troupe.envs.base import TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, JointAction, Outcome, Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.joint import JointSampler
 
 Play = Callable[..., tuple[Episode, ScriptedEngine]]
@@ -23,9 +23,9 @@ def play(words: PreTrainedTokenizerFast) -> Play:
         script: Script, world: TeamEnv, sampler: JointSampler, tasks: Sequence[Task] | None = None, seed: int = 0
     ) -> tuple[Episode, ScriptedEngine]:
         engine = ScriptedEngine(script, words)
-        voice = Voice("p", engine, words, 512, Sampling(max_tokens=40))
+        client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         tasks = tasks or world.tasks("train", 1, 0)
-        (episode,) = await sampler.collect(world, tasks, dict.fromkeys(world.agents, voice), seed)
+        (episode,) = await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed)
         return episode, engine
 
     return collect
@@ -132,14 +132,14 @@ async def test_a_task_plays_alike_alone_and_in_company(play: Play) -> None:
         rng = Random(f"{seed}/{row}")
         return " ".join(rng.choice("UDLR") for _ in range(rng.randint(0, 4)))
 
-    world, voices = Sokoban(horizon=1), {}
+    world, clients = Sokoban(horizon=1), {}
     _, engine = await play(babble, world, JointSampler(k=2))
-    voices = dict.fromkeys(world.agents, Voice("p", engine, engine.tokenizer, 512, Sampling(max_tokens=40)))
+    clients = dict.fromkeys(world.agents, PolicyClient("p", engine, engine.tokenizer, 512, Sampling(max_tokens=40)))
     tasks = world.tasks("train", 3, 0)
-    together = await JointSampler(k=2).collect(world, tasks, voices, 5)
+    together = await JointSampler(k=2).collect(world, tasks, clients, 5)
     for task, episode in zip(tasks, together, strict=True):
-        assert await JointSampler(k=2).collect(world, [task], voices, 5) == [episode]
-    assert await JointSampler(k=2).collect(world, tasks[:1], voices, 6) != together[:1]
+        assert await JointSampler(k=2).collect(world, [task], clients, 5) == [episode]
+    assert await JointSampler(k=2).collect(world, tasks[:1], clients, 6) != together[:1]
 
 
 @pytest.mark.parametrize(

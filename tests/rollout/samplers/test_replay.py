@@ -11,7 +11,7 @@ from troupe.envs.base import TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, JointAction, Outcome, Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.replay import ReplaySampler
 
 SOLVED = "box 2,2 R 2,3 R 2,4"
@@ -24,9 +24,9 @@ def play(words: PreTrainedTokenizerFast) -> Play:
         script: Script, world: TeamEnv, sampler: ReplaySampler, tasks: Sequence[Task] | None = None, seed: int = 0
     ) -> tuple[list[Episode], ScriptedEngine]:
         engine = ScriptedEngine(script, words)
-        voice = Voice("p", engine, words, 512, Sampling(max_tokens=40))
+        client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         tasks = tasks or world.tasks("train", 1, 0)
-        return await sampler.collect(world, tasks, dict.fromkeys(world.agents, voice), seed), engine
+        return await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed), engine
 
     return collect
 

@@ -12,7 +12,7 @@ from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, Node, Outcome, Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler
 
 SOLVED, HALFWAY, MALFORMED = "box 2,2 R 2,3 R 2,4", "box 2,2 R 2,3", "goal"
@@ -33,9 +33,9 @@ def play(words: PreTrainedTokenizerFast, board: Task) -> Callable[..., object]:
         sampler: TreeSampler | None = None,
     ) -> tuple[list[Episode], ScriptedEngine]:
         engine = ScriptedEngine(script, words)
-        voice = Voice("p", engine, words, 512, Sampling(max_tokens=40))
+        client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         sampler = sampler or TreeSampler(k=4)
-        episodes = await sampler.collect(world or Sokoban(), tasks, {"tool": voice, "plan": voice}, seed)
+        episodes = await sampler.collect(world or Sokoban(), tasks, {"tool": client, "plan": client}, seed)
         return episodes, engine
 
     return collect
@@ -127,8 +127,8 @@ async def test_a_node_is_one_request_of_one_prompt(play: Play) -> None:
 async def test_each_agent_speaks_with_its_own_voice(words: PreTrainedTokenizerFast, board: Task) -> None:
     engines = {agent: ScriptedEngine(SCRIPT, words) for agent in ("tool", "plan")}
     samplings = {"tool": Sampling(max_tokens=40), "plan": Sampling(max_tokens=30, temperature=0.5)}
-    voices = {a: Voice(f"policy of {a}", engines[a], words, 512, samplings[a]) for a in engines}
-    (episode,) = await TreeSampler(k=4).collect(Sokoban(), [board], voices, 0)
+    clients = {a: PolicyClient(f"policy of {a}", engines[a], words, 512, samplings[a]) for a in engines}
+    (episode,) = await TreeSampler(k=4).collect(Sokoban(), [board], clients, 0)
     for agent, engine in engines.items():
         assert len(engine.requests) == 2
         assert {r.policy for r in engine.requests} == {f"policy of {agent}"}

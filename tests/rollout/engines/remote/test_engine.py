@@ -19,7 +19,7 @@ from troupe.rollout.engines.lockstep import held
 from troupe.rollout.engines.remote.engine import LONGEST, RemoteEngine
 from troupe.rollout.engines.remote.settings import RemoteSettings
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.policy_client import Voice
+from troupe.rollout.policy_client import PolicyClient
 
 HELLO = [{"role": "system", "content": "be \ud83d brief"}, {"role": "user", "content": 'say "ä\n🙂"'}]
 PROMPT = tuple(ChatCodec().apply_chat_template([{"role": "user", "content": "hi"}]))
@@ -315,7 +315,7 @@ def test_who_is_quicker_does_not_change_the_rounds_of_others(chat_server: Any, w
     async def main() -> None:
         local = Watched({"plan": model}, words)
         remote = RemoteEngine("judge", RemoteSettings(chat_server.url, "m"))
-        judge = Voice("judge", remote, ChatCodec(), 10**9, Sampling())
+        judge = PolicyClient("judge", remote, ChatCodec(), 10**9, Sampling())
         plan = tuple(words.encode("goal", add_special_tokens=False))
 
         async def talk(name: str) -> None:

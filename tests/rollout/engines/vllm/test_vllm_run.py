@@ -16,7 +16,7 @@ from ....processes import below, command
 
 pytestmark = pytest.mark.vllm
 
-SMALL = "loop.boards=6 loop.eval_every=100 loop.validation_tasks=1 loop.test_tasks=2 env.horizon=2".split()
+SMALL = "loop.tasks_per_iteration=6 loop.eval_every=100 loop.validation_tasks=1 loop.test_tasks=2 env.horizon=2".split()
 PATIENCE_S = 400  # on a busy machine
 
 
@@ -51,7 +51,7 @@ def engines(run: subprocess.Popen[str], sign: str = "VLLM") -> list[int]:
 
 def test_an_engine_killed_in_the_middle_of_an_iteration_is_replaced_and_the_run_finishes(tmp_path: Path) -> None:
     path = tmp_path / "run"
-    run = started(path, "loop.iterations=12", "loop.boards=24", "loop.test_tasks=100")
+    run = started(path, "loop.iterations=12", "loop.tasks_per_iteration=24", "loop.test_tasks=100")
     wait(run, lambda: len(rows(path)) >= 2)
     [engine] = engines(run)  # both policies speak through one
     os.kill(engine, signal.SIGKILL)
