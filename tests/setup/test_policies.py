@@ -91,11 +91,11 @@ MISTAKES = {
     ),
     "a remote policy with an algorithm": (
         [*REMOTE, "+policies.tool.algorithm.update.epochs=2"],
-        "policies.tool.algorithm is a key .*tuning=remote: a remote policy speaks and never learns; give null",
+        "policies.tool.algorithm is an unknown key .*tuning=remote: a remote policy speaks and never learns; give null",
     ),
     "a remote policy with a scheduler": (
         [*REMOTE, "policies.tool.scheduler={_target_: x}"],
-        "policies.tool.scheduler is a key .*tuning=remote: a remote policy speaks and never learns; give null",
+        "policies.tool.scheduler is an unknown key .*tuning=remote: a remote policy speaks and never learns; give null",
     ),
     "a strange key of a server": (
         [*REMOTE, "+policies.tool.remote.timeout=3"],
@@ -116,7 +116,7 @@ MISTAKES = {
     ),
     "a frozen policy with an optimizer": (
         ["policies.tool.tuning=frozen"],
-        "policies.tool.optimizer is a key .*tuning=frozen: a frozen policy speaks and never learns; give null",
+        "policies.tool.optimizer is an unknown key .*tuning=frozen: a frozen policy speaks and never learns; give null",
     ),
     "a frozen policy with a schedule": (
         [
