@@ -1,4 +1,5 @@
-"""Run directories written by hand: one in full detail, and those of a sweep, with known figures."""
+"""Run directories written by hand: one in full detail, one of an older version, and those of a sweep, with known
+figures."""
 
 import copy
 import json
@@ -10,6 +11,7 @@ import pytest
 import yaml
 
 from troupe.evaluation.statistics import wilson
+from troupe.runs.files import FORMAT, FORMAT_KEY
 from troupe.runs.fingerprint import code_hash
 
 ROWS = [
@@ -57,7 +59,7 @@ def run_dir(tmp_path: Path) -> Path:
     (tmp_path / "episodes").mkdir()
     config = "name: sokoban_shared\nseed: 7\nloop: {iterations: 3}\npolicies: {both: {}}\n"
     (tmp_path / "config.yaml").write_text(config)
-    (tmp_path / "versions.json").write_text('{"torch": "2.13.0", "commit": "abc1234"}')
+    (tmp_path / "versions.json").write_text(json.dumps({FORMAT_KEY: FORMAT, "torch": "2.13.0", "commit": "abc1234"}))
     (tmp_path / "summary.json").write_text(json.dumps(SUMMARY))
     write_lines(tmp_path / "metrics.jsonl", ROWS)
     won = {"test_00000": "a", "test_00003": "abc", "validation_00002": "x"}
@@ -86,6 +88,62 @@ def episode() -> Callable[..., dict[str, Any]]:
 def lines() -> Callable[[Path, Sequence[Mapping[str, Any]]], None]:
     """``lines(file, rows)``: write JSON lines."""
     return write_lines
+
+
+# ---- a run of an older version -------------------------------------------------------------------------------------
+
+OLD_CONFIG = """
+env: {_target_: troupe.envs.sokoban.Sokoban, size: 6, boxes: 1, horizon: 2, team: pair}
+algorithm:
+  sampler: {_target_: troupe.rollout.tree.TreeSampler, k: 4, alpha: 1.0}
+  objective: {_target_: troupe.algorithms.objectives.ClippedObjective, clip: 0.2}
+  credit: {_target_: troupe.algorithms.at_grpo.AtGrpo, std_floor: 0.2}
+policies:
+  tool: {base: laptop, tuning: full, chat: {}, sampling: {eval: {temperature: 1.0, max_tokens: 40}}}
+  plan: {base: laptop, tuning: full, chat: {}, sampling: {eval: {temperature: 1.0, max_tokens: 40}}}
+team: {tool: tool, plan: plan}
+engine: {_target_: troupe.rollout.torch_engine.TorchEngine, _partial_: true, max_batch_rows: 1024, lockstep: true}
+threads: 1
+loop: {iterations: 2, boards: 8, completions: 0, eval_every: 1, validation_tasks: 2, test_tasks: 4}
+name: sokoban_specialized
+seed: 3
+run_dir: runs/old
+resume: null
+"""
+"""As it was written before ``versions.json`` named a layout: classes have moved since, and ``loop.boards`` has another
+name."""
+
+
+@pytest.fixture
+def old_run(tmp_path: Path) -> Path:
+    """A finished run of two iterations that an older version wrote."""
+    path = tmp_path / "old"
+    (path / "episodes").mkdir(parents=True)
+    (path / "checkpoints" / "iteration_00002").mkdir(parents=True)
+    for name in ("last", "best"):
+        (path / "checkpoints" / name).symlink_to("iteration_00002")
+    (path / "config.yaml").write_text(OLD_CONFIG)
+    (path / "versions.json").write_text('{"troupe": "0.1.0", "code": "9295a6343abff7b9", "commit": "f6746b8"}')
+    rows = [
+        {
+            "iteration": number,
+            "rollout/best_of_k_success": 0.875,
+            "rollout/cut_off": number / 4,
+            "rollout/tool/reward": 0.5,
+            "rollout/tool/tokens_a_message": 4.0 + number,
+            "rollout/plan/reward": 0.25,
+            "rollout/plan/tokens_a_message": 5.0,
+            "eval/success": number / 4,
+            "eval/success_ci95": [0.0, 1.0],
+        }
+        for number in (1, 2)
+    ]
+    write_lines(path / "metrics.jsonl", rows)
+    summary = Disk().scores(1, 2, 3, episodes=4) | {"iterations": 2}
+    (path / "summary.json").write_text(json.dumps(summary))
+    for name, tasks in {"test_00000": "a", "test_00002": "ab", "test_best": "abc", "validation_00001": "x"}.items():
+        write_lines(path / "episodes" / f"{name}.jsonl", [make_episode(task, task in tasks) for task in "abcd"])
+    return path
 
 
 # ---- the runs of a sweep --------------------------------------------------------------------------------------------
@@ -132,7 +190,8 @@ class Disk:
         """Write a run; without ``code``, of today's."""
         path.mkdir(parents=True)
         (path / "config.yaml").write_text(yaml.safe_dump(config))
-        (path / "versions.json").write_text(json.dumps({"code": code_hash() if code is None else code}))
+        versions = {FORMAT_KEY: FORMAT, "code": code_hash() if code is None else code}
+        (path / "versions.json").write_text(json.dumps(versions))
         (path / "metrics.jsonl").touch()
         if summary is not None:
             (path / "summary.json").write_text(json.dumps(summary))
