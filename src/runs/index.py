@@ -1,4 +1,4 @@
-"""Which runs there are: found by walking the folders, each time anew."""
+"""The runs below a folder, found by a walk each time."""
 
 from __future__ import annotations
 

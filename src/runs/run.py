@@ -1,4 +1,4 @@
-"""A run as its directory tells it: the one reader, for reports, tables, sweeps, evaluations and notebooks."""
+"""The one reader of a run directory, for reports, tables, sweeps, evaluations and notebooks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FINAL = ("eval_before/success", "eval/success", "eval_best/success")
 class Run:
     """One run directory as plain data.  A file is read when it is first asked for, and once::
 
-        run = Run(Path("runs/sokoban_specialized/2026-11-21_15-46-09-0"))
+        run = Run("runs/sokoban_specialized/2026-11-21_15-46-09-0")
         run.config["algorithm"]["sampler"]["k"]            # 4
         run.status, run.summary["eval/success"]            # "finished", 0.935
         run.metrics[-1]["rollout/turns"]                   # a row of metrics.jsonl
@@ -49,7 +49,8 @@ class Run:
     Raises :class:`~troupe.runs.files.RunDirectoryError` where ``path`` holds no ``config.yaml``.
     """
 
-    def __init__(self, path: Path, *, tolerant: bool = False) -> None:
+    def __init__(self, path: str | Path, *, tolerant: bool = False) -> None:
+        path = Path(path)
         if not (path / CONFIG).is_file():
             reason = f"{CONFIG} is missing" if path.is_dir() else "there is no such folder"
             raise RunDirectoryError(f"{path} is not a run directory: {reason}")
@@ -58,7 +59,7 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
 
-    # ---- what the run was ------------------------------------------------------------------------------------------
+    # ---- configuration and code -------------------------------------------------------------------------------------
 
     @cached_property
     def config(self) -> dict[str, Any]:
@@ -87,9 +88,8 @@ class Run:
         return training_hash(self.config)
 
     def stale(self, evaluation: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """Why its figures may not be those of a run of today: "code", and "evaluation" where the run was evaluated
-        otherwise than ``evaluation`` (see :func:`~troupe.runs.fingerprint.evaluation_keys`) says.
-        """
+        """The reasons why its figures may not be those of a run of today: "code", and "evaluation" where its
+        :func:`~troupe.runs.fingerprint.evaluation_keys` are not ``evaluation``."""
         differs = evaluation is not None and evaluation_keys(self.config) != evaluation
         reasons = {"code": self.code != code_hash(), "evaluation": differs}
         return tuple(reason for reason, holds in reasons.items() if holds)
@@ -107,7 +107,7 @@ class Run:
                 f"not {FORMAT}); report and compare read it, resume and evaluation do not"
             )
 
-    # ---- what it reached -------------------------------------------------------------------------------------------
+    # ---- results ----------------------------------------------------------------------------------------------------
 
     @cached_property
     def summary(self) -> dict[str, Any]:
@@ -154,7 +154,7 @@ class Run:
         ..., ``test_best``."""
         return episode_files(self.path)
 
-    # ---- what can be done with it ----------------------------------------------------------------------------------
+    # ---- weights and later evaluations ------------------------------------------------------------------------------
 
     def checkpoint(self, name: str) -> Path:
         """The folder of ``last``, ``best`` or ``iteration_NNNNN``, one folder per policy in it; it may not exist."""
