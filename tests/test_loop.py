@@ -55,7 +55,9 @@ class Recorder:
         self.sampler = sampler
         self.calls: list[tuple[list[Task], int]] = []
 
-    async def collect(self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int) -> list[Episode]:
+    async def collect(
+        self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int
+    ) -> list[list[Episode]]:
         self.calls.append((tasks, seed))
         return await self.sampler.collect(world, tasks, voices, seed)
 

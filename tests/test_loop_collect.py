@@ -49,10 +49,12 @@ class Recorder:
         self.tasks: list[list[Task]] = []
         self.found: list[list[Episode]] = []
 
-    async def collect(self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int) -> list[Episode]:
+    async def collect(
+        self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int
+    ) -> list[list[Episode]]:
         self.tasks.append(tasks)
         found = await self.sampler.collect(world, tasks, voices, seed)
-        self.found.append(found.copy())
+        self.found.append([episode for episodes in found for episode in episodes])
         return found
 
 
@@ -61,10 +63,12 @@ class Poisoned(Recorder):
 
     spoil: Callable[[Candidate], None]
 
-    async def collect(self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int) -> list[Episode]:
-        episodes = await super().collect(world, tasks, voices, seed)
-        self.spoil(episodes[-1].nodes[-1].candidates[-1])
-        return episodes
+    async def collect(
+        self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int
+    ) -> list[list[Episode]]:
+        found = await super().collect(world, tasks, voices, seed)
+        self.spoil(found[-1][-1].nodes[-1].candidates[-1])
+        return found
 
 
 def nan_reward(candidate: Candidate) -> None:

@@ -25,7 +25,7 @@ def play(words: PreTrainedTokenizerFast) -> Play:
         engine = ScriptedEngine(script, words)
         voice = Voice("p", engine, words, 512, Sampling(max_tokens=40))
         tasks = tasks or world.tasks("train", 1, 0)
-        (episode,) = await sampler.collect(world, tasks, dict.fromkeys(world.agents, voice), seed)
+        ((episode,),) = await sampler.collect(world, tasks, dict.fromkeys(world.agents, voice), seed)
         return episode, engine
 
     return collect
@@ -137,8 +137,8 @@ async def test_a_task_plays_alike_alone_and_in_company(play: Play) -> None:
     voices = dict.fromkeys(world.agents, Voice("p", engine, engine.tokenizer, 512, Sampling(max_tokens=40)))
     tasks = world.tasks("train", 3, 0)
     together = await JointSampler(k=2).collect(world, tasks, voices, 5)
-    for task, episode in zip(tasks, together, strict=True):
-        assert await JointSampler(k=2).collect(world, [task], voices, 5) == [episode]
+    for task, episodes in zip(tasks, together, strict=True):
+        assert await JointSampler(k=2).collect(world, [task], voices, 5) == [episodes]
     assert await JointSampler(k=2).collect(world, tasks[:1], voices, 6) != together[:1]
 
 

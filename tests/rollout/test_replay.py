@@ -26,7 +26,8 @@ def play(words: PreTrainedTokenizerFast) -> Play:
         engine = ScriptedEngine(script, words)
         voice = Voice("p", engine, words, 512, Sampling(max_tokens=40))
         tasks = tasks or world.tasks("train", 1, 0)
-        return await sampler.collect(world, tasks, dict.fromkeys(world.agents, voice), seed), engine
+        found = await sampler.collect(world, tasks, dict.fromkeys(world.agents, voice), seed)
+        return [episode for (episode,) in found], engine
 
     return collect
 
