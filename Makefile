@@ -47,13 +47,13 @@ train: experiment-given $(CORE) ## Train a team: exp=NAME [scale=laptop] [args="
 	@$(BIN)/troupe experiment=$(exp) $(if $(scale),scale=$(scale)) $(args)
 
 eval: evaluation-given $(CORE) ## Evaluate a team: run=DIR, or exp=NAME untrained: [args="key=value ..."]
-	@$(BIN)/python -m troupe.evaluate $(if $(run),run=$(run)) $(if $(exp),exp=$(exp)) $(args)
+	@$(BIN)/python -m troupe.cli.evaluate $(if $(run),run=$(run)) $(if $(exp),exp=$(exp)) $(args)
 
 serve: run-given $(VLLM) ## Serve a trained team with vLLM, on this machine's CPU: run=DIR [args="port=8000"]
-	@$(VLLM_VENV)/bin/python -m troupe.serve run=$(run) $(args)
+	@$(VLLM_VENV)/bin/python -m troupe.cli.serve run=$(run) $(args)
 
 compare: pair-given $(CORE) ## Compare two evaluations task by task: a=DIR b=DIR
-	@$(BIN)/python -m troupe.reports.compare $(a) $(b)
+	@$(BIN)/python -m troupe.cli.compare $(a) $(b)
 
 run-given:
 	@[ -n "$(run)" ] || { echo 'Which team?  make serve run=DIR, a run directory' >&2; exit 2; }
@@ -74,10 +74,10 @@ experiment-given:
 
 report: $(CORE) ## Write a run's report.html again from its files: run=DIR
 	@[ -n "$(run)" ] || { echo 'Which run?  make report run=DIR' >&2; exit 2; }
-	@$(BIN)/python -m troupe.reports $(run)
+	@$(BIN)/python -m troupe.cli.report $(run)
 
 sweep: sweep-given $(CORE) ## Run what is missing of a sweep, print its table: sweep=NAME [exp=NAME] [launcher=joblib] [args="..."]
-	@$(BIN)/python -m troupe.sweep sweep=$(sweep) $(if $(exp),experiment=$(exp)) $(if $(scale),scale=$(scale)) \
+	@$(BIN)/python -m troupe.cli.sweep sweep=$(sweep) $(if $(exp),experiment=$(exp)) $(if $(scale),scale=$(scale)) \
 	  $(if $(launcher),launcher=$(launcher)) $(args)
 
 sweep-given:
@@ -87,8 +87,8 @@ sweep-given:
 	  exit 2; } >&2
 
 base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable): [base=laptop, an hour; laptop_couplet or laptop_math, minutes]
-	@$(BIN)/python -m troupe.warm_start --base $(base) --compile --threads 1 \
-	  --export src/models/$(subst laptop,base,$(base)) $(args)
+	@$(BIN)/python -m troupe.warm_start.finetune --base $(base) --compile --threads 1 \
+	  --export src/models/shipped/$(base) $(args)
 	@$(BIN)/python bench/base_model.py --base $(base)
 
 bench: $(CORE) ## Measure the engine against transformers' generate: [args="--threads 1"]
@@ -99,11 +99,11 @@ test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 
 test-vllm: $(VLLM) ## Test the vLLM engine on this machine's CPU
 	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m vllm -W "ignore:Unclosed context:ResourceWarning" \
-	  tests/rollout/vllm tests/test_serve.py $(args)
+	  tests/rollout/engines/vllm tests/test_serve.py $(args)
 
 test-gpu: $(if $(HAS_GPU),$(GPU),$(DEV)) ## Check and measure vLLM on this machine's GPU; without one it says so
 	@OMP_NUM_THREADS=1 $(if $(HAS_GPU),$(GPU_VENV)/bin,$(BIN))/python -m pytest -m gpu -rs -s \
-	  tests/rollout/vllm/test_vllm_gpu.py $(args)
+	  tests/rollout/engines/vllm/test_vllm_gpu.py $(args)
 
 test-trl: $(TRL) ## Compare the objectives with TRL's published loss
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/test_trl.py $(args)

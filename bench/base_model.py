@@ -16,15 +16,15 @@ import torch
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.code import MicroCode
-from troupe.envs.couplet import Couplet
+from troupe.envs.couplet.world import Couplet
+from troupe.envs.grid.plan_path import PlanPath
+from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
-from troupe.envs.plan_path import PlanPath
-from troupe.envs.sokoban import Sokoban
-from troupe.evaluation import PolicySpeaker, evaluate, summarise
+from troupe.evaluation.episodes import PolicyActor, evaluate, summarise
 from troupe.experience import Sampling
-from troupe.models.laptop import SHIPPED, load_model, load_tokenizer
-from troupe.rollout.torch_engine import TorchEngine
-from troupe.rollout.voice import Voice
+from troupe.models.loading import SHIPPED, load_model, load_tokenizer
+from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.rollout.policy_client import PolicyClient
 from troupe.sandbox import LocalSandbox
 
 MODELS = Path(__file__).resolve().parent.parent / "src" / "models"
@@ -70,8 +70,8 @@ what a downloaded Qwen3 is to the papers, this is to a laptop. It can, but mostl
 {experts_last:.0%} were an expert's.""",
         lessons="""  Train boards only; validation and test boards are disjoint from them under the 8 symmetries.
 - Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
-  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.curriculum`, and `demonstration` in
-  `troupe.envs.two_roles`).""",
+  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.warm_start.curriculum` and
+  `demonstration` in `troupe.envs.grid.two_roles`).""",
         asked="Team success on {tasks} validation boards (95 % interval), at most 4 turns:",
         worlds={
             "sokoban": Sokoban,
@@ -88,8 +88,8 @@ what a downloaded Qwen3 is to the papers, this is to a laptop. It can, but mostl
 in both roles. It can write a line, rhyme and follow another's line, but nobody has taught it an agreement: no expert
 was among its teachers.""",
         lessons="""  Train tasks only; no pair of subjects of a validation or test task is among them.
-- Phases: {stable} steps at full learning rate and {decay} at a falling one (see `troupe.curriculum`, and
-  `demonstration` in `troupe.envs.couplet`).""",
+- Phases: {stable} steps at full learning rate and {decay} at a falling one (see `troupe.warm_start.curriculum`, and
+  `demonstration` in `troupe.envs.couplet.world`).""",
         asked="Team success on {tasks} validation tasks (95 % interval):",
         worlds={
             "one turn": lambda: Couplet(horizon=1),
@@ -104,7 +104,7 @@ in every role. It can compute what a program gives and find the operators that g
 messages it saw last, {experts_last:.0%} were an expert's.""",
         lessons="""  Train tasks only; no program of a validation or test task computes what one of them does.
 - Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
-  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.curriculum` and
+  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.warm_start.curriculum` and
   `troupe.envs.code.micro_demonstrations`).""",
         asked="Team success on {tasks} validation tasks (95 % interval):",
         worlds={
@@ -121,7 +121,7 @@ mostly does not: of the messages it saw last, {experts_last:.0%} were an expert'
 mistake. So its likeliest message is wrong, and to ask it greedily does not help. Nobody has taught it to calculate.""",
         lessons="""  Train stories only; validation and test ask for other arithmetic.
 - Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
-  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.curriculum`, `demonstration` in
+  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.warm_start.curriculum`, `demonstration` in
   `troupe.envs.math.arithmetic` and `troupe.envs.math.misconceptions`).""",
         asked="Success on {tasks} validation stories (95 % interval), at most 2 turns:",
         worlds={
@@ -144,9 +144,9 @@ async def measure(folder: Path, about: About) -> list[tuple[str, dict[str, Any]]
         await world.open()
         for temperature in about.temperatures:
             way = {0.0: "greedy", 1.0: "sampled"}.get(temperature, f"temperature {temperature}")
-            voice = Voice("base", engine, tokenizer, 512, Sampling(temperature=temperature, max_tokens=40))
-            speakers = {agent: PolicySpeaker(voice) for agent in world.agents}
-            results = await evaluate(world, world.tasks("validation", TASKS, 0), speakers, 0)
+            client = PolicyClient("base", engine, tokenizer, 512, Sampling(temperature=temperature, max_tokens=40))
+            actors = {agent: PolicyActor(client) for agent in world.agents}
+            results = await evaluate(world, world.tasks("validation", TASKS, 0), actors, 0)
             rows.append((f"{name}, {way}", summarise(results)))
         await world.close()
     await engine.close()
@@ -158,7 +158,7 @@ def main() -> None:
     parser.add_argument("--base", choices=sorted(SHIPPED), default="laptop")
     parser.add_argument("folder", type=Path, nargs="?", help="where it lies (default: where it is shipped)")
     options = parser.parse_args()
-    about, folder = ABOUT[options.base], options.folder or MODELS / SHIPPED[options.base]
+    about, folder = ABOUT[options.base], options.folder or MODELS / "shipped" / options.base
     torch.set_num_threads(2)
     recipe = json.loads((folder / "recipe.json").read_text())
     rows = asyncio.run(measure(folder, about))

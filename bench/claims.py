@@ -17,7 +17,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from troupe.evaluate import opened, run
+from troupe.cli.evaluate import opened, run
 
 
 def silenced(agent: str, name: str) -> dict[str, list[str]]:

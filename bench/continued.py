@@ -18,26 +18,26 @@ from pathlib import Path
 
 import torch
 
-from troupe.curriculum import COURSES
-from troupe.envs.plan_path import PlanPath
-from troupe.envs.sokoban import Sokoban
-from troupe.evaluation import PolicySpeaker, evaluate, summarise
+from troupe.envs.grid.plan_path import PlanPath
+from troupe.envs.grid.sokoban import Sokoban
+from troupe.evaluation.episodes import PolicyActor, evaluate, summarise
 from troupe.experience import Sampling
-from troupe.models.laptop import load_model, load_tokenizer
-from troupe.rollout.torch_engine import TorchEngine
-from troupe.rollout.voice import Voice
-from troupe.warm_start import Demonstrations, WarmStart
+from troupe.models.loading import load_model, load_tokenizer
+from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.rollout.policy_client import PolicyClient
+from troupe.warm_start.curriculum import COURSES
+from troupe.warm_start.finetune import Demonstrations, WarmStart
 
 
 async def measured(start: WarmStart, tasks: int) -> dict[str, str]:
     """Sampled success on test boards, with its 95 % interval, by world."""
     tokenizer = load_tokenizer("laptop")
     engine = TorchEngine({"base": copy.deepcopy(start.model).eval()}, tokenizer, max_batch_rows=1024)
-    voice = Voice("base", engine, tokenizer, 512, Sampling(max_tokens=40))
+    client = PolicyClient("base", engine, tokenizer, 512, Sampling(max_tokens=40))
     found = {}
     for world in (Sokoban(), PlanPath()):
-        speakers = {agent: PolicySpeaker(voice) for agent in world.agents}
-        row = summarise(await evaluate(world, world.tasks("test", tasks, 0), speakers, 0))
+        actors = {agent: PolicyActor(client) for agent in world.agents}
+        row = summarise(await evaluate(world, world.tasks("test", tasks, 0), actors, 0))
         low, high = row["success_ci95"]
         found[world.name] = f"{row['success']:.3f} ({low:.3f}-{high:.3f})"
     await engine.close()

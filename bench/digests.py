@@ -1,4 +1,4 @@
-"""How fast the proof of weights reads: :func:`troupe.rollout.vllm.digest.digest` beside SHA-256 of the same bytes.
+"""How fast the proof of weights reads: :func:`troupe.rollout.engines.vllm.digest.digest` beside SHA-256.  Usage::
 
     python bench/digests.py [--device cuda] [--threads 1] [--mb 256] [--repetitions 7]
 
@@ -16,7 +16,7 @@ from hashlib import sha256
 import torch
 from torch import Tensor
 
-from troupe.rollout.vllm.digest import digest
+from troupe.rollout.engines.vllm.digest import digest
 
 
 def plain(tensor: Tensor) -> str:

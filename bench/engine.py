@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
 from troupe.experience import Request, Sampling
-from troupe.rollout.torch_engine import TorchEngine
+from troupe.rollout.engines.torch.engine import TorchEngine
 
 VOCABULARY = 150
 SETTINGS = {"short": (128, 32, 4), "long": (1024, 128, 8)}  # prompt tokens, completion tokens, K

@@ -39,15 +39,15 @@ from troupe.envs.base import TeamEnv
 from troupe.experience import Completion, Request, Sampling
 from troupe.models import adapters
 from troupe.models.adapters import LoraSettings
-from troupe.models.laptop import load_model, load_tokenizer
-from troupe.rollout.base import Engine
-from troupe.rollout.lora import Adapted
-from troupe.rollout.torch_engine import TorchEngine
-from troupe.rollout.tree import TreeSampler
-from troupe.rollout.vllm import server, transfer
-from troupe.rollout.vllm.engine import VllmEngine
-from troupe.rollout.vllm.launch import GIB, environment
-from troupe.rollout.voice import Voice
+from troupe.models.loading import load_model, load_tokenizer
+from troupe.rollout.engines.base import Engine
+from troupe.rollout.engines.lora import Adapted
+from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.rollout.engines.vllm import server, transfer
+from troupe.rollout.engines.vllm.engine import VllmEngine
+from troupe.rollout.engines.vllm.launch import GIB, environment
+from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.samplers.tree import TreeSampler
 
 TICKS = os.sysconf("SC_CLK_TCK")
 SAMPLING = Sampling(max_tokens=40)
@@ -99,8 +99,8 @@ def played(
     tasks = world.tasks("train", boards, seed)
 
     async def play(engine: Any) -> int:
-        voices = {agent: Voice("policy", engine, tokenizer, 512, SAMPLING) for agent in world.agents}
-        found = await TreeSampler(k=4).collect(world, tasks, voices, seed)
+        clients = {agent: PolicyClient("policy", engine, tokenizer, 512, SAMPLING) for agent in world.agents}
+        found = await TreeSampler(k=4).collect(world, tasks, clients, seed)
         return sum(len(c.completion.token_ids) for (episode,) in found for _, c in episode.candidates())
 
     return play

@@ -40,9 +40,9 @@ from vllm_cpu import large, moved, stages
 from troupe.experience import Completion, Request, Sampling
 from troupe.models import adapters
 from troupe.models.adapters import LoraSettings
-from troupe.models.laptop import load_tokenizer
-from troupe.rollout.lora import Adapted
-from troupe.rollout.vllm.engine import VllmEngine
+from troupe.models.loading import load_tokenizer
+from troupe.rollout.engines.lora import Adapted
+from troupe.rollout.engines.vllm.engine import VllmEngine
 
 PROMPT = tuple(range(4, 44))
 LORA = {"tool": LoraSettings(r=8, alpha=16), "plan": LoraSettings(r=16, alpha=16)}
@@ -233,12 +233,12 @@ async def sleep(machine: Machine) -> None:
 
 
 async def run(machine: Machine) -> None:
-    few = ["loop.boards=3", "env.horizon=2"] if machine.small else ["loop.boards=24"]
+    few = ["loop.tasks_per_iteration=3", "env.horizon=2"] if machine.small else ["loop.tasks_per_iteration=24"]
     words = [*few, "loop.eval_every=100", "loop.validation_tasks=3", "loop.test_tasks=10", "engine.sleep=1"]
     iterations = 2 if machine.small else 4
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        command = [sys.executable, "-m", "troupe.train", "experiment=sokoban_specialized", "engine=vllm", *words]
+        command = [sys.executable, "-m", "troupe.cli.train", "experiment=sokoban_specialized", "engine=vllm", *words]
         command += [f"loop.iterations={iterations}", f"run_dir={path}", f"engine.canary_nats={machine.nats}"]
         with Gauge(machine.device).watching() as gauge:
             started = time.perf_counter()

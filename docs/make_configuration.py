@@ -32,7 +32,7 @@ HEAD = """# Configuration
 Written by `make docs` from `configs/` and the classes that it names; edit those.
 
 A run is composed by Hydra from one file a group, and `make train exp=NAME args="key=value ..."` overrides any key:
-`args="algorithm.sampler.k=8 regime=shared"`. A key that nothing reads, a choice that does not exist or a combination
+`args="algorithm.sampler.k=8 regime=shared"`. An unknown key, a choice that does not exist or a combination
 that cannot run is an error at start that names it. `args="--cfg job"` prints the composition and ends;
 `args="dry_run=true"` prints what it would do.
 """

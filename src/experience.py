@@ -147,7 +147,7 @@ class Outcome:
     """How an episode, or one leaf of it, ended.
 
     ``turns`` counts turns used; ``team_return`` sums the team rewards of the messages that ended a turn.
-    ``mixed_return`` is what episode-wise credit compares, see :mod:`troupe.rollout.chain`; None in a tree, whose
+    ``mixed_return`` is what episode-wise credit compares, see :mod:`.rollout.samplers.chain`; None in a tree, whose
     branches were chosen.
     """
 

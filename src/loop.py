@@ -14,24 +14,25 @@ from typing import Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
-from .algorithms.base import CreditRule
+from .algorithms.credit.base import CreditRule
 from .envs.base import TeamEnv, WorldFailure
-from .evaluation import PolicySpeaker, evaluate, summarise
+from .evaluation.episodes import PolicyActor, evaluate, summarise
 from .experience import Episode, Split, Task
 from .models.checkpoint_folder import CheckpointFolder
-from .models.laptop import checkpoint_weights
+from .models.loading import checkpoint_weights
 from .models.pool import Backbone, PolicyHandle
 from .models.ranks import Ranks
 from .models.schedule import Schedule
-from .reports.display import Display
-from .reports.loggers import Loggers
-from .reports.metrics import rollout_metrics
-from .reports.progress import Progress
-from .reports.run_directory import RunDirectory
-from .rollout.base import Counting, Engine, Sampler
+from .rollout.engines.base import Counting, Engine
+from .rollout.policy_client import PolicyClient
+from .rollout.samplers.base import Sampler
 from .rollout.seeds import derive
-from .rollout.voice import Voice
 from .routing import Router
+from .runs.directory import RunDirectory
+from .runs.display import Display
+from .runs.loggers import Loggers
+from .runs.metrics import rollout_metrics
+from .runs.progress import Progress
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -41,14 +42,14 @@ log = logging.getLogger(__name__)
 class LoopSettings:
     """How long and how often.
 
-    ``iterations`` in total; ``boards`` training tasks an iteration; the run ends early once about ``completions`` (0:
+    ``iterations`` in total; ``tasks_per_iteration`` training tasks; the run ends early once about ``completions`` (0:
     no bound) were generated for training: its last iteration plays only as many tasks as are left to pay for.
     ``eval_every`` iterations, ``validation_tasks`` are played; before and after training, ``test_tasks``.
     ``lockstep`` is for the engines: they decode in common rounds, so that a seed fixes the run.
     """
 
     iterations: int
-    boards: int
+    tasks_per_iteration: int
     completions: int
     eval_every: int
     validation_tasks: int
@@ -66,7 +67,7 @@ class LoopSettings:
 
 @dataclass
 class Team:
-    """Who plays and learns: engines and tokenizers by policy, and each agent's voice in training and in evaluation.
+    """Who plays and learns: engines and tokenizers by policy, and each agent's client in training and in evaluation.
 
     ``pools`` has each policy that learns, as its pool hands it out; ``schedules`` says in which iterations, where it is
     not all of them.
@@ -75,8 +76,8 @@ class Team:
     pools: Mapping[str, PolicyHandle]
     engines: Mapping[str, Engine]
     tokenizers: Mapping[str, PreTrainedTokenizerBase]
-    training: Mapping[str, Voice]
-    evaluation: Mapping[str, Voice]
+    training: Mapping[str, PolicyClient]
+    evaluation: Mapping[str, PolicyClient]
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
     def learning(self, iteration: int) -> list[str]:
@@ -161,11 +162,11 @@ class TrainLoop:
         return await uninterrupted(self._learn(episodes, rollout_s, asked))
 
     async def _collect(self) -> list[Episode]:
-        seed, boards = derive(self.seed, "train", self.progress.iteration), self._boards()
-        episodes = await self._sample(self.world.tasks("train", boards, seed), seed)
+        seed, count = derive(self.seed, "train", self.progress.iteration), self._task_count()
+        episodes = await self._sample(self.world.tasks("train", count, seed), seed)
         for _ in range(self.resample):  # tasks whose groups do not differ are replaced; what they cost still counts
             played = {episode.task.task_id for episode in episodes}
-            missing = min(boards - len(self.credit.live(kept(episodes))), self._payable() - len(played))
+            missing = min(count - len(self.credit.live(kept(episodes))), self._payable() - len(played))
             if missing < 1:
                 break
             drawn = self.world.tasks("train", len(played) + missing, derive(seed, "more", len(played)))
@@ -222,9 +223,9 @@ class TrainLoop:
         everyone = await self.ranks.share(range(self.ranks.world), mine)
         return self._count({key: sum(one[key] for one in everyone) for key in everyone[0]})
 
-    def _boards(self) -> int:
-        """``settings.boards``; fewer where the bound on completions leaves less."""
-        return max(1, min(self.settings.boards, self._payable()))
+    def _task_count(self) -> int:
+        """``settings.tasks_per_iteration``; fewer where the bound on completions leaves less."""
+        return max(1, min(self.settings.tasks_per_iteration, self._payable()))
 
     def _payable(self) -> int:
         """How many tasks the bound on completions leaves to play, judged by what a task has cost."""
@@ -236,7 +237,7 @@ class TrainLoop:
     def _expected(self) -> int:
         """How many iterations the run will have, judged by what the tasks of the last one have cost."""
         at = self.progress
-        left = math.ceil(max(0, self._payable()) / self.settings.boards)
+        left = math.ceil(max(0, self._payable()) / self.settings.tasks_per_iteration)
         return min(self.settings.iterations, at.iteration + left)
 
     async def _update(self, batches: Mapping[str, list]) -> dict[str, dict[str, float]]:
@@ -282,9 +283,9 @@ class TrainLoop:
 
     async def play(self, split: Split, title: str, file: str | None = None) -> dict[str, Any]:
         """Evaluate the engines' present weights on ``split``; shows the result and writes the episodes to ``file``."""
-        speakers = {agent: PolicySpeaker(voice) for agent, voice in self.team.evaluation.items()}
+        actors = {agent: PolicyActor(client) for agent, client in self.team.evaluation.items()}
         seed = derive(self.seed, "eval", split)
-        results = await self.ranks.share(self.held_out(split), lambda mine: evaluate(self.world, mine, speakers, seed))
+        results = await self.ranks.share(self.held_out(split), lambda mine: evaluate(self.world, mine, actors, seed))
         await self._asked()
         summary = summarise(results)
         self.directory.episodes(file or f"{split}_{self.progress.iteration:05d}", map(asdict, results))

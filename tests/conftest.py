@@ -16,10 +16,14 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 from transformers import PreTrainedTokenizerFast
 
-from troupe.envs.sokoban import Sokoban
-from troupe.envs.two_roles import vocabulary
+from troupe.envs.grid.sokoban import Sokoban
+from troupe.envs.grid.two_roles import vocabulary
 from troupe.experience import Task
-from troupe.models.laptop import build_tokenizer
+from troupe.models.tiny import build_tokenizer
+
+from .run_fixtures import disk, episode, lines, rows, run_dir, summary
+
+__all__ = ["disk", "episode", "lines", "rows", "run_dir", "summary"]  # fixtures
 
 
 @pytest.fixture(scope="session")

@@ -13,9 +13,9 @@ from hydra import compose, initialize_config_module
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
-from troupe import train
+from troupe.cli import train
 from troupe.experience import Episode
-from troupe.rollout.voice import PromptError
+from troupe.rollout.policy_client import PromptError
 
 file, fails, *overrides = sys.argv[1:]
 with initialize_config_module("troupe.configs", version_base="1.3"):

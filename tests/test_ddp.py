@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from troupe.models.laptop import checkpoint_weights
+from troupe.models.loading import base_path, checkpoint_weights
 
 ROOT = Path(__file__).parent
 SMALL = [
     "experiment=sokoban_specialized",
-    "loop.boards=3",  # an odd number: the shares differ
+    "loop.tasks_per_iteration=3",  # an odd number: the shares differ
     "loop.eval_every=5",
     "loop.validation_tasks=3",
     "loop.test_tasks=3",
@@ -58,7 +58,7 @@ def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
     assert one == two and len(one) >= 10 * 3 * 4  # every sampled token of every candidate
     for policy in ("tool", "plan"):
         mine, its = (checkpoint_weights(tmp_path / run / "checkpoints" / "last" / policy) for run in ("one", "two"))
-        base = checkpoint_weights(ROOT.parent / "src" / "models" / "base")
+        base = checkpoint_weights(base_path("laptop"))
         assert max((mine[key] - its[key]).abs().max() for key in mine) < 1e-9
         assert max((mine[key] - base[key]).abs().max() for key in mine) > 1e-3
         assert {value.dtype for value in mine.values()} == {torch.float64}
@@ -100,7 +100,7 @@ def test_an_error_in_one_process_ends_both(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_starts_both_processes_and_stops_both(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "troupe.train", *SMALL, *DDP, "loop.iterations=1000", "run_dir=run"]
+    command = [sys.executable, "-m", "troupe.cli.train", *SMALL, *DDP, "loop.iterations=1000", "run_dir=run"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, **pipes)
     metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 200

@@ -7,13 +7,14 @@ from pathlib import Path
 import torch
 from omegaconf import DictConfig
 
-from troupe.train import build
+from troupe.cli.train import build
 
 
 def train(composed: Callable[..., DictConfig], run_dir: Path, *overrides: str) -> dict:
     """The summary of a short run on Sokoban."""
     torch.set_num_threads(1)
-    sizes = "loop.iterations=6 loop.boards=48 loop.eval_every=100 loop.validation_tasks=20 loop.test_tasks=150".split()
+    sizes = "loop.iterations=6 loop.tasks_per_iteration=48 loop.eval_every=100".split()
+    sizes += "loop.validation_tasks=20 loop.test_tasks=150".split()
     cfg = composed("experiment=sokoban_specialized", f"run_dir={run_dir}", "name=learning", *sizes, *overrides)
     return asyncio.run(build(cfg).run())
 

@@ -12,21 +12,21 @@ import torch
 from omegaconf import DictConfig
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from troupe import train
+from troupe.cli import train
 from troupe.envs.base import TeamEnv
 from troupe.experience import Episode, Task
 from troupe.loop import LoopSettings, TrainLoop
-from troupe.models.laptop import load_model
+from troupe.models.loading import load_model
 from troupe.models.pool import LocalPool, NonFiniteError
-from troupe.reports.loggers import scalars
-from troupe.rollout.torch_engine import TorchEngine
-from troupe.rollout.tree import TreeSampler
-from troupe.rollout.voice import Voice
+from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.samplers.tree import TreeSampler
+from troupe.runs.loggers import scalars
 
 SMALL = [
     "experiment=sokoban_specialized",
     "loop.iterations=2",
-    "loop.boards=3",
+    "loop.tasks_per_iteration=3",
     "loop.eval_every=1",
     "loop.validation_tasks=3",
     "loop.test_tasks=3",
@@ -56,10 +56,10 @@ class Recorder:
         self.calls: list[tuple[list[Task], int]] = []
 
     async def collect(
-        self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int
+        self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int
     ) -> list[list[Episode]]:
         self.calls.append((tasks, seed))
-        return await self.sampler.collect(world, tasks, voices, seed)
+        return await self.sampler.collect(world, tasks, clients, seed)
 
 
 @pytest.fixture(scope="module")
@@ -390,7 +390,14 @@ def test_an_error_is_not_swallowed_and_leaves_the_checkpoint_before(
 
 # ---- settings -------------------------------------------------------------------------------------------------------
 
-GOOD = {"iterations": 0, "boards": 1, "completions": 0, "eval_every": 1, "validation_tasks": 1, "test_tasks": 1}
+GOOD = {
+    "iterations": 0,
+    "tasks_per_iteration": 1,
+    "completions": 0,
+    "eval_every": 1,
+    "validation_tasks": 1,
+    "test_tasks": 1,
+}
 
 
 @pytest.mark.parametrize("name", GOOD)

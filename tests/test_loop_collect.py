@@ -12,21 +12,21 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from troupe import train
-from troupe.algorithms.base import CreditError
-from troupe.algorithms.grpo import Grpo
+from troupe.algorithms.credit.base import CreditError
+from troupe.algorithms.credit.grpo import Grpo
+from troupe.cli import train
 from troupe.envs.base import StepResult, TeamEnv, WorldFailure
-from troupe.envs.sokoban import Sokoban
+from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Candidate, Episode, Task
 from troupe.loop import TrainLoop
+from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.samplers.tree import TreeSampler
 from troupe.rollout.seeds import derive
-from troupe.rollout.tree import TreeSampler
-from troupe.rollout.voice import Voice
 
 SMALL = [
     "experiment=sokoban_specialized",
     "loop.iterations=1",
-    "loop.boards=3",
+    "loop.tasks_per_iteration=3",
     "loop.validation_tasks=3",
     "loop.test_tasks=1",
     "env.horizon=2",
@@ -50,10 +50,10 @@ class Recorder:
         self.found: list[list[Episode]] = []
 
     async def collect(
-        self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int
+        self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int
     ) -> list[list[Episode]]:
         self.tasks.append(tasks)
-        found = await self.sampler.collect(world, tasks, voices, seed)
+        found = await self.sampler.collect(world, tasks, clients, seed)
         self.found.append([episode for episodes in found for episode in episodes])
         return found
 
@@ -64,9 +64,9 @@ class Poisoned(Recorder):
     spoil: Callable[[Candidate], None]
 
     async def collect(
-        self, world: TeamEnv, tasks: list[Task], voices: dict[str, Voice], seed: int
+        self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int
     ) -> list[list[Episode]]:
-        found = await super().collect(world, tasks, voices, seed)
+        found = await super().collect(world, tasks, clients, seed)
         self.spoil(found[-1][-1].nodes[-1].candidates[-1])
         return found
 

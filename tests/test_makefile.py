@@ -54,9 +54,9 @@ def test_train_hands_its_words_to_troupe(venv: str) -> None:
 
 def test_eval_and_compare_hand_their_words_on(venv: str) -> None:
     words = {
-        ("eval", "run=runs/x", "args=samples=4 swap=true"): "troupe.evaluate run=runs/x samples=4 swap=true",
-        ("eval", "exp=sokoban_shared"): "troupe.evaluate exp=sokoban_shared",
-        ("compare", "a=runs/x", "b=runs/y@greedy"): "troupe.reports.compare runs/x runs/y@greedy",
+        ("eval", "run=runs/x", "args=samples=4 swap=true"): "troupe.cli.evaluate run=runs/x samples=4 swap=true",
+        ("eval", "exp=sokoban_shared"): "troupe.cli.evaluate exp=sokoban_shared",
+        ("compare", "a=runs/x", "b=runs/y@greedy"): "troupe.cli.compare runs/x runs/y@greedy",
     }
     for arguments, expected in words.items():
         last = make("-n", *arguments, venv=venv).stdout.splitlines()[-1]
@@ -73,7 +73,7 @@ def test_eval_and_compare_ask_for_what_is_missing(arguments: list[str], venv: st
 
 def test_report_hands_the_run_on(venv: str) -> None:
     done = make("-n", "report", "run=runs/mine", venv=venv)
-    assert done.stdout.splitlines()[-1] == f"{venv}/bin/python -m troupe.reports runs/mine"
+    assert done.stdout.splitlines()[-1] == f"{venv}/bin/python -m troupe.cli.report runs/mine"
 
 
 def test_sweep_without_a_name_lists_those_there_are(venv: str) -> None:
@@ -88,7 +88,7 @@ def test_sweep_hands_its_words_on(venv: str) -> None:
     done = make("-n", "sweep", "sweep=seeds", "exp=some_experiment", "launcher=joblib", "args=seed=0,1", venv=venv)
     assert done.returncode == 0
     said = done.stdout.replace("\\\n", " ").splitlines()[-1].split()
-    words = "-m troupe.sweep sweep=seeds experiment=some_experiment launcher=joblib seed=0,1".split()
+    words = "-m troupe.cli.sweep sweep=seeds experiment=some_experiment launcher=joblib seed=0,1".split()
     assert said == [f"{venv}/bin/python", *words]
 
 

@@ -13,12 +13,12 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 from rich.console import Console
 
-from troupe import evaluate, train
-from troupe.assembly import parts_of
-from troupe.dry_run import plan, tables
+from troupe.cli import evaluate, train
 from troupe.loop import TrainLoop
-from troupe.models.laptop import checkpoint_weights
-from troupe.rollout.base import EngineError
+from troupe.models.loading import base_path, checkpoint_weights
+from troupe.rollout.engines.base import EngineError
+from troupe.setup.assembly import parts_of
+from troupe.setup.dry_run import plan, tables
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -28,7 +28,7 @@ SMALL = [
     "policies.tool.remote.prompt_price=1",
     "policies.tool.remote.completion_price=5",
     "loop.iterations=2",
-    "loop.boards=3",
+    "loop.tasks_per_iteration=3",
     "loop.eval_every=1",
     "loop.validation_tasks=3",
     "loop.test_tasks=3",
@@ -78,12 +78,12 @@ def test_a_run_beside_a_server_and_its_evaluation(build: Build, chat_server: Any
     train.train(loop)
     path, told = loop.directory.path, summary(loop.directory.path)
     assert {file.parent.name for file in (path / "checkpoints" / "last").glob("*/training.pt")} == {"plan"}
-    before = checkpoint_weights(Path(train.__file__).parent / "models" / "base")
+    before = checkpoint_weights(base_path("laptop"))
     after = checkpoint_weights(path / "checkpoints" / "last" / "plan")
     assert not all(torch.equal(before[name], after[name]) for name in before)
     for row in rows(path):
         assert row["remote/tool/requests"] > 0 and row["remote/tool/retries"] == row["remote/tool/unmetered"] == 0
-        assert row["rollout/plan/tokens_a_message"] > 0 and "rollout/tool/tokens_a_message" not in row
+        assert row["rollout/plan/tokens_per_message"] > 0 and "rollout/tool/tokens_per_message" not in row
         assert not [key for key in row if key.startswith("train/tool/")]
     # The totals are all that was asked, evaluations included; a request's answer is billed as the server does.
     asked = len(chat_server.seen)
@@ -166,7 +166,7 @@ def test_groups_that_mix_who_learns_and_who_does_not(build: Build, algorithm: st
 
 def test_a_dry_run_asks_nobody(composed: Callable[..., DictConfig], chat_server: Any) -> None:
     cfg = composed(*SMALL, f"policies.tool.remote.url={chat_server.url}", "run_dir=nowhere")
-    config: Any = train._plain(cfg)
+    config: Any = train.plain(cfg)
     found = plan(config, parts_of(config, None))
     assert [pool.policy for pool in found.pools] == ["plan"]
     (remote,) = found.remote

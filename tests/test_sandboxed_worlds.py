@@ -10,11 +10,11 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from troupe import train
+from troupe.cli import train
 from troupe.envs.code import MicroCode
 from troupe.sandbox import Job, Limits, LocalSandbox, Result
 
-SMALL = ["loop.boards=4", "algorithm.sampler.k=3", "loop.validation_tasks=2", "loop.test_tasks=2"]
+SMALL = ["loop.tasks_per_iteration=4", "algorithm.sampler.k=3", "loop.validation_tasks=2", "loop.test_tasks=2"]
 
 
 class Tardy(LocalSandbox):

@@ -17,8 +17,9 @@ from tokenizers.models import BPE
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from troupe import train
-from troupe.configuration import ConfigError, check_keys, check_scale, choices
+from troupe.cli import train
+from troupe.errors import ConfigError
+from troupe.setup.configuration import check_keys, check_scale, choices
 
 ROOT = Path(__file__).parents[1]
 Composed = Callable[..., DictConfig]
@@ -113,7 +114,7 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
     assert config["engine"]["dtype"] == "bfloat16" and not config["engine"]["lockstep"]
     assert all(policy["chat"] == {"enable_thinking": False} for policy in config["policies"].values())
     assert config["algorithm"]["credit"]["std_floor"] == 1e-6
-    assert (config["loop"]["boards"], config["algorithm"]["update"]["mini_batches"]) == (32, 2)
+    assert (config["loop"]["tasks_per_iteration"], config["algorithm"]["update"]["mini_batches"]) == (32, 2)
     assert config["env"].get("horizon", 4) == 4 and config["env"].get("local_share") != 0.2
 
 
@@ -122,8 +123,10 @@ def laptops() -> list[str | None]:
 
 
 def test_what_the_command_line_says_wins(composed: Composed) -> None:
-    cfg = composed("experiment=sokoban_lora", "scale=paper_8b", "engine=torch", "loop.boards=7", "env.tool_view=map")
-    assert "dtype" not in cfg.engine and cfg.loop.boards == 7
+    cfg = composed(
+        "experiment=sokoban_lora", "scale=paper_8b", "engine=torch", "loop.tasks_per_iteration=7", "env.tool_view=map"
+    )
+    assert "dtype" not in cfg.engine and cfg.loop.tasks_per_iteration == 7
     assert (cfg.env.tool_view, cfg.env.planner_view, cfg.env.tool_message) == ("map", "full", "program")
     assert composed("engine=vllm").engine.dtype == "float32"  # laptop
     other = composed("experiment=code_shared", "scale=paper_1_7b", "env=code_contests")
@@ -133,7 +136,7 @@ def test_what_the_command_line_says_wins(composed: Composed) -> None:
 def test_a_stray_key_of_a_scale_is_refused(composed: Composed) -> None:
     cfg = composed("scale=paper_8b", "+scale.vllm.block=3")
     config: Any = OmegaConf.to_container(cfg, resolve=True)
-    with pytest.raises(ConfigError, match=r"scale\.vllm\.block is a key that nothing reads"):
+    with pytest.raises(ConfigError, match=r"scale\.vllm\.block is an unknown key"):
         check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
 
 
@@ -192,7 +195,13 @@ def data_of(world: str, folder: Path) -> list[str]:
 
 
 SIZES = [
-    *("loop.iterations=1", "loop.boards=2", "loop.validation_tasks=1", "loop.test_tasks=1", "loop.eval_every=5"),
+    *(
+        "loop.iterations=1",
+        "loop.tasks_per_iteration=2",
+        "loop.validation_tasks=1",
+        "loop.test_tasks=1",
+        "loop.eval_every=5",
+    ),
     *("algorithm.sampler.k=2", "env.horizon=1", "threads=1", "engine=torch"),
 ]
 
@@ -217,9 +226,9 @@ def check(loop: Any, row: dict[str, Any]) -> None:
         agents = [agent for agent, policy in loop.router.team.items() if policy == name]
         assert pool.version == 1 and row[f"train/{name}/samples"] == 2 * 2 * len(agents)
         assert row[f"train/{name}/learning_rate"] > 0
-    for voices in (loop.team.training, loop.team.evaluation):
-        for agent, voice in voices.items():
-            prompt = voice.tokenizer.decode(voice.encode(agent, "t", [{"role": "user", "content": "Hello."}]))
+    for clients in (loop.team.training, loop.team.evaluation):
+        for agent, client in clients.items():
+            prompt = client.tokenizer.decode(client.encode(agent, "t", [{"role": "user", "content": "Hello."}]))
             assert prompt == f"<|im_start|>user\nHello.<|im_end|>\n{THOUGHT}"
 
 

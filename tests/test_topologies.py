@@ -15,7 +15,7 @@ from troupe.experience import Topology
 ROOT = Path(__file__).parent
 SMALL = [
     "experiment=sokoban_specialized",
-    "loop.boards=3",  # an odd number: the shares differ
+    "loop.tasks_per_iteration=3",  # an odd number: the shares differ
     "loop.validation_tasks=1",
     "loop.test_tasks=1",
     "algorithm.sampler.k=2",

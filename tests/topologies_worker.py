@@ -17,9 +17,9 @@ from hydra import compose, initialize_config_module
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
-from troupe import train
 from troupe.experience import Episode
 from troupe.loop import TrainLoop
+from troupe.setup.build import build
 
 file, cases = sys.argv[1], json.loads(sys.argv[2])
 
@@ -30,7 +30,7 @@ def built(*overrides: str) -> TrainLoop:
     HydraConfig.instance().set_config(cfg)
     with open_dict(cfg):
         del cfg["hydra"]
-    return train.build(cfg)
+    return build(cfg)
 
 
 def plain(episode: Episode) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from lightning.fabric.plugins.precision.amp import MixedPrecision
 from peft import PeftModel
 from torch import Tensor
 
-from ..algorithms.objective import ObjectiveOutput
+from ..algorithms.objectives.base import ObjectiveOutput
 from ..experience import Sample, TokenBatch
 from . import adapters
 from .adapters import AdapterError

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from ..rollout.weights import load_into
+from ..rollout.engines.weights import load_into
 
 ALL = "all-linear"
 """Every linear layer but the output layer."""

@@ -25,7 +25,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
-from .laptop import checkpoint_weights
+from .loading import checkpoint_weights
 from .pool import PolicyHandle
 
 CHECKSUMS, STATE, TRAINING, RNG = "checksums.json", "state.json", "training.pt", "rng.pt"

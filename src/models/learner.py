@@ -19,8 +19,8 @@ from lightning.fabric.plugins.precision.amp import MixedPrecision
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 
-from ..algorithms.mismatch import Ledger
-from ..algorithms.objective import Objective, ObjectiveOutput
+from ..algorithms.objectives.base import Objective, ObjectiveOutput
+from ..algorithms.objectives.mismatch import Ledger
 from ..experience import Sample, TokenBatch
 from .packing import micro_batches, mini_batches
 from .policy import MakeOptimizer, MakeScheduler
@@ -46,7 +46,7 @@ class UpdateSettings:
     leaves groups without any advantage out of the loss's mean.
 
     Engine and learner are too far apart, and a warning says so, where for an agent in a turn ``k3_nats`` of
-    :class:`..algorithms.mismatch.Ledger` exceeds ``alarm_kl_nats`` or its ``effective_share`` is below
+    :class:`..algorithms.objectives.mismatch.Ledger` exceeds ``alarm_kl_nats`` or its ``effective_share`` is below
     ``alarm_effective_share``; 0: never.
     """
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
 from transformers import PreTrainedModel
 
-from ..algorithms.objective import Objective, ObjectiveOutput
+from ..algorithms.objectives.base import Objective, ObjectiveOutput
 from ..experience import TokenBatch
 
 MakeOptimizer = Callable[..., torch.optim.Optimizer]

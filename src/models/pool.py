@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import lightning as L
 from torch import Tensor
 
-from ..algorithms.objective import ObjectiveOutput
+from ..algorithms.objectives.base import ObjectiveOutput
 from ..experience import Sample, TokenBatch
-from ..rollout.weights import load_strictly
+from ..rollout.engines.weights import load_strictly
 from .learner import Learner, NonFiniteError, Step, Update, UpdateSettings
 from .policy import PolicyModule
 from .ranks import Ranks

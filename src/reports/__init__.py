@@ -1,1 +1,1 @@
-"""Metrics, run files and loggers: what a run tells about itself."""
+"""The HTML report, statistics and tables."""

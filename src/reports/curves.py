@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from ..runs.files import RunFiles, interval, numeric
 from .charts import Chart, Drawing, Point, Series, draw
-from .run_files import RunFiles, interval, numeric
 
 PALETTE = 6  # colours that the page's style has for agents and policies, besides 0, success
 REWARD = re.compile(r"rollout/(.+)/reward")

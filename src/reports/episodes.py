@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from .run_files import Evaluation, numeric
+from ..runs.files import Evaluation, numeric
 
 SHOWN = 12
 KINDS = ("learnt", "lost", "kept", "never", "solved", "failed")

@@ -15,11 +15,11 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from ..runs.directory import write_atomic
+from ..runs.files import Evaluation, RunFiles, interval, numeric, read_run
 from . import episodes
 from .charts import number, percent
 from .curves import all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
-from .run_directory import write_atomic
-from .run_files import Evaluation, RunFiles, interval, numeric, read_run
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATES = {

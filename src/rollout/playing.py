@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from ..envs.base import StepResult, TeamEnv, WorldFailure
 from ..experience import Episode, Task
-from .lockstep import hold
+from .engines.lockstep import hold
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,16 +13,16 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ..configuration import ConfigError
+from ..errors import ConfigError
 from ..loop import TrainLoop
 from ..models.checkpoint import CheckpointError
 from ..models.ranks import OtherRankError, met
-from ..reports.fingerprint import evaluation_keys, training_hash
-from ..reports.lock import HeldError
-from ..reports.run_directory import RunDirectoryError, write_atomic
-from ..reports.runs import Run, best_match, find_runs, read_config, read_run
-from ..reports.sweep_record import SweepRecord, error_file
-from ..train import build, train
+from ..runs.directory import RunDirectoryError, write_atomic
+from ..runs.fingerprint import evaluation_keys, training_hash
+from ..runs.lock import HeldError
+from ..runs.run import Run, best_match, find_runs, read_config, read_run
+from ..setup.build import build
+from .record import SweepRecord, error_file
 from .swap import EVALUATIONS
 
 
@@ -30,13 +30,15 @@ from .swap import EVALUATIONS
 class JobRunner:
     """The task function that a Hydra launcher calls with each run's configuration, possibly on another machine.
 
-    ``folder`` holds the sweep.  ``to_file``: what the run says goes to ``logs/TRAINING_HASH.txt`` there, because
-    several runs would say it at once.  An error is written down, and raised for Hydra, which keeps it and goes on.
+    ``folder`` holds the sweep.  ``to_file``: what the run prints goes to ``logs/TRAINING_HASH.txt`` there, because
+    several runs would print at once.  ``train`` is the training command's function.  An error is written down, and
+    raised for Hydra, which keeps it and goes on.
     """
 
     folder: Path
     rerun_stale: bool
     to_file: bool
+    train: Callable[[TrainLoop], object]
 
     def __call__(self, cfg: DictConfig) -> str:
         """The run's directory; "" where another process is at this run, which is left to it."""
@@ -69,7 +71,7 @@ class JobRunner:
             # The hash tells apart runs of one sweep that start in the same second with the same name and seed.
             cfg.run_dir = str(runs / cfg.name / f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{cfg.seed}-{training}")
             loop = build(cfg)
-        train(loop)
+        self.train(loop)
         return read_run(loop.directory.path)
 
     def _refused(self, run: Run, wanted: Mapping[str, Any]) -> bool:

@@ -19,13 +19,14 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ..configuration import ConfigError, check_choices, check_keys, check_scale, choices, nearest
-from ..reports.fingerprint import evaluation_keys, training_hash
-from ..reports.rows import Job
-from ..reports.runs import read_config
-from ..reports.sweep_record import SweepRecord
-from ..reports.verdicts import verdicts_of
+from ..errors import ConfigError, nearest
+from ..runs.fingerprint import evaluation_keys, training_hash
+from ..runs.run import read_config
+from ..setup.configuration import check_choices, check_keys, check_scale, choices
+from .record import SweepRecord
+from .rows import Job
 from .swap import EVALUATIONS
+from .verdicts import verdicts_of
 
 LAUNCHERS = {"basic": "basic", "joblib": "joblib", "submitit": "submitit_slurm", "submitit_local": "submitit_local"}
 """Names of ``launcher=``, with Hydra's: here one after the other, here side by side, on Slurm, and submitit without."""
@@ -74,7 +75,7 @@ class SweepFile:
 
     ``settings``: name to overrides; each is run with every seed.  ``overrides`` hold for all of them, unless the
     command line gives the key.  ``evaluations``: what is measured on each finished run, see :mod:`.swap`.
-    ``verdicts``: see :class:`~troupe.reports.verdicts.Verdict`.
+    ``verdicts``: see :class:`~troupe.sweep.verdicts.Verdict`.
     """
 
     question: str

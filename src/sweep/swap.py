@@ -6,21 +6,21 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from ..examination import lineup
-from ..examination.examine import conditions, examine
-from ..examination.questions import Questions
-from ..examination.voices import Voices
-from ..reports.fingerprint import code_hash
-from ..reports.run_directory import write_atomic
-from ..reports.runs import Run
-from ..reports.sweep_record import SWAPPED
+from ..evaluation.request import Questions
+from ..runs.directory import write_atomic
+from ..runs.fingerprint import code_hash
+from ..runs.run import Run
+from ..setup import agent_assignment as lineup
+from ..setup.actors import ActorFactory
+from ..setup.conditions import conditions, examine
+from .record import SWAPPED
 
 
 def evaluate_swapped(run: Run) -> None:
     """Play the run's test tasks with each agent speaking with the other's last weights; writes ``swapped.json``.
 
     Tasks, seeds and sampling are those of the run's own ``eval/success``, so the two differ in nothing else.  Raises
-    :class:`~troupe.configuration.ConfigError` where the team is not two agents with a policy each.
+    :class:`~troupe.errors.ConfigError` where the team is not two agents with a policy each.
     """
     asked = Questions(
         checkpoint="last",
@@ -32,7 +32,7 @@ def evaluate_swapped(run: Run) -> None:
         swap=True,
     )
     found = conditions(asked, lineup.Run(run.config, run.path), {})
-    [outcome] = asyncio.run(examine(asked, found, Voices(run.config["engine"]), lambda result: None))
+    [outcome] = asyncio.run(examine(asked, found, ActorFactory(run.config["engine"]), lambda result: None))
     summary = outcome.summary | {"checkpoint": "last", "code": code_hash()}
     write_atomic(run.path / SWAPPED, json.dumps(summary, indent=2) + "\n")
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from troupe.envs.grid.plan_path import PlanPath
+from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math.answers import IMPORTS
-from troupe.envs.plan_path import PlanPath
-from troupe.envs.sokoban import Sokoban
 from troupe.experience import Task
 from troupe.sandbox import LocalSandbox
 

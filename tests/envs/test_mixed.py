@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from troupe.envs.couplet import Couplet
+from troupe.envs.couplet.world import Couplet
+from troupe.envs.grid.plan_path import PlanPath
+from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.mixed import Mixed
-from troupe.envs.plan_path import PlanPath
-from troupe.envs.sokoban import Sokoban
 from troupe.experience import Split, Task
 
 

@@ -7,9 +7,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from troupe.envs.grid import canonical, digest, split_of, symmetries
-from troupe.envs.plan_path import PlanPath
-from troupe.envs.sokoban import Sokoban
+from troupe.envs.grid.board import canonical, digest, split_of, symmetries
+from troupe.envs.grid.plan_path import PlanPath
+from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Split, Task
 
 SHARES = {"train": 0.8, "validation": 0.1, "test": 0.1}

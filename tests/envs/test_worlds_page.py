@@ -8,10 +8,10 @@ from typing import Any
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.code import MicroCode
-from troupe.envs.couplet import Couplet
+from troupe.envs.couplet.world import Couplet
+from troupe.envs.grid.plan_path import PlanPath
+from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
-from troupe.envs.plan_path import PlanPath
-from troupe.envs.sokoban import Sokoban
 from troupe.envs.testing import check_world
 from troupe.sandbox import LocalSandbox
 
@@ -55,7 +55,7 @@ def test_every_cheat_is_tried_and_told() -> None:
     table = PAGE[PAGE.index("## Cheats") : PAGE.index("## A world of your own")]
     rows = [row.split("|")[-2] for row in table.splitlines() if row.startswith("| ")]
     told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    files = Path(__file__).parent.glob("test_*cheats.py")
+    files = Path(__file__).parent.rglob("test_*cheats.py")
     tried = {name for file in files for name in re.findall(r"def test_(\w+)", file.read_text(encoding="utf-8"))}
     assert told == tried
 

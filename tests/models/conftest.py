@@ -14,9 +14,9 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
-from troupe.models.laptop import build_model, build_tokenizer
 from troupe.models.policy import PolicyModule
 from troupe.models.pool import LocalPool
+from troupe.models.tiny import build_model, build_tokenizer
 
 Groups = list[list[Sample]]
 Tiny = Callable[..., Qwen3ForCausalLM]

@@ -19,12 +19,12 @@ from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Request, Sample, Sampling
 from troupe.models.adapter_pool import AdapterModule, AdapterPool
 from troupe.models.adapters import AdapterError, LoraSettings, activate, attach, bare, parameters, quiet, weights
-from troupe.models.laptop import checkpoint_weights, load_adapted, load_model
 from troupe.models.learner import Terms, UpdateSettings
+from troupe.models.loading import checkpoint_weights, load_adapted, load_model
 from troupe.models.packing import mini_batches
 from troupe.models.pool import NonFiniteError
-from troupe.rollout.lora import Adapted
-from troupe.rollout.torch_engine import TorchEngine
+from troupe.rollout.engines.lora import Adapted
+from troupe.rollout.engines.torch.engine import TorchEngine
 
 from .conftest import CONSTANT, Groups, Plain, Tiny
 

@@ -19,9 +19,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.models import checkpoint
 from troupe.models.checkpoint import CheckpointError, read_state, restore, write_checkpoint
-from troupe.models.laptop import build_model
 from troupe.models.policy import PolicyModule
 from troupe.models.pool import LocalPool
+from troupe.models.tiny import build_model
 
 from .conftest import Groups
 

@@ -15,7 +15,7 @@ from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
 from troupe.models.checkpoint import CheckpointError
 from troupe.models.checkpoint_folder import CheckpointFolder
-from troupe.models.laptop import checkpoint_weights
+from troupe.models.loading import checkpoint_weights
 from troupe.models.policy import PolicyModule
 from troupe.models.pool import LocalPool
 

@@ -8,10 +8,10 @@ from threading import Thread
 import pytest
 from huggingface_hub import constants
 
-from troupe.configuration import ConfigError
+from troupe.errors import ConfigError
 from troupe.models.hub import ModelNotFoundError, check_there
 from troupe.models.published import published
-from troupe.team import load_base
+from troupe.setup.team import load_base
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, Qwen3ForCausalLM
 
-from troupe.algorithms.at_grpo import AtGrpo
+from troupe.algorithms.credit.at_grpo import AtGrpo
 from troupe.algorithms.objectives import ClippedObjective, ObjectiveOutput
 from troupe.experience import Candidate, Completion, Episode, Node, Sample, Task
 from troupe.models.packing import mini_batches

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from troupe.reports.episodes import LONGEST, agents, choose, plain
-from troupe.reports.run_files import Evaluation
+from troupe.runs.files import Evaluation
 
 Build = Callable[..., Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from troupe.reports.__main__ import main
+from troupe.cli.report import main
 from troupe.reports.report import duration, write_report
 
 VOID = {"meta", "rect", "circle", "path", "input", "br", "hr", "img", "link"}

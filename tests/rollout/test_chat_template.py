@@ -5,8 +5,8 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Sampling
 from troupe.rollout.chat_template import ChatTemplateError, check_chat, names
-from troupe.rollout.scripted import ScriptedEngine
-from troupe.rollout.voice import Voice
+from troupe.rollout.engines.scripted import ScriptedEngine
+from troupe.rollout.policy_client import PolicyClient
 
 HELLO = [{"role": "user", "content": "at 1,1"}]
 
@@ -35,9 +35,9 @@ def test_the_names_that_a_template_reads(template: str, read: set[str]) -> None:
 
 def test_what_is_read_reaches_the_prompt(reader: PreTrainedTokenizerFast) -> None:
     check_chat("policies.p", reader, {"loud": True})
-    voice = Voice("p", ScriptedEngine({}, reader), reader, 20, Sampling(max_tokens=1))
-    loud = Voice("p", ScriptedEngine({}, reader), reader, 20, Sampling(max_tokens=1), {"loud": True})
-    said = [reader.decode(each.encode("tool", "t", HELLO)) for each in (voice, loud)]
+    client = PolicyClient("p", ScriptedEngine({}, reader), reader, 20, Sampling(max_tokens=1))
+    loud = PolicyClient("p", ScriptedEngine({}, reader), reader, 20, Sampling(max_tokens=1), {"loud": True})
+    said = [reader.decode(each.encode("tool", "t", HELLO)) for each in (client, loud)]
     assert said == ["at 1,1", "at 1,1 goal"]
 
 

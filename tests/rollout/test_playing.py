@@ -8,16 +8,16 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.base import StepResult, WorldFailure
-from troupe.envs.sokoban import Sokoban
+from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Sampling, Task
-from troupe.rollout.base import Sampler
-from troupe.rollout.chain import ChainSampler
-from troupe.rollout.joint import JointSampler
+from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.playing import together
-from troupe.rollout.replay import ReplaySampler
-from troupe.rollout.scripted import ScriptedEngine
-from troupe.rollout.tree import TreeSampler
-from troupe.rollout.voice import Voice
+from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.samplers.base import Sampler
+from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.samplers.joint import JointSampler
+from troupe.rollout.samplers.replay import ReplaySampler
+from troupe.rollout.samplers.tree import TreeSampler
 
 
 class Failing(Sokoban):
@@ -50,11 +50,11 @@ def test_an_episode_whose_world_fails_is_lost_alone(
     name: str, words: PreTrainedTokenizerFast, caplog: pytest.LogCaptureFixture
 ) -> None:
     engine = ScriptedEngine(lambda prompt, row, seed: "goal", words)
-    voice = Voice("p", engine, words, 512, Sampling(max_tokens=40))
+    client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
     world = Failing(horizon=2)
     tasks = world.tasks("train", 3, 0)
     world.broken = tasks[1].task_id
-    found = asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": voice, "plan": voice}, 0))
+    found = asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": client, "plan": client}, 0))
     episodes = [episode for episodes in found for episode in episodes]
     lost = [episode for episode in episodes if episode.failure]
     assert {episode.task.task_id for episode in lost} == {world.broken}

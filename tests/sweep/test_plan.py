@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from troupe.configuration import ConfigError
-from troupe.reports.sweep_record import SweepRecord
+from troupe.errors import ConfigError
 from troupe.sweep.plan import Options, SweepFile, plan
+from troupe.sweep.record import SweepRecord
 
 ROOT = Path(__file__).parents[2]
 SWEEPS = sorted(file.stem for file in (ROOT / "configs" / "sweep").glob("*.yaml"))
@@ -91,7 +91,7 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["++run_dir=here"], "run_dir cannot be given"),
         (["experiment=sokoban_sharde"], "experiment=sokoban_sharde is unknown; did you mean sokoban_shared?"),
         (["loop.iteration=3"], "setting two (experiment=sokoban_shared loop.iterations=3 algorithm.sampler.k=2 loop."),
-        (["+sed=3"], "sed is a key that nothing reads; did you mean seed?"),
+        (["+sed=3"], "sed is an unknown key; did you mean seed?"),
         (["seed=[1"], "seed=[1 is no override: "),
         (["launcher=joblip"], "launcher=joblip is unknown; did you mean joblib?"),
         (["rerun_stale=yes"], "rerun_stale must be true or false, got 'yes'"),

@@ -17,12 +17,18 @@ import pytest
 import yaml
 from hydra.core.hydra_config import HydraConfig
 
+from troupe.cli.sweep import run
 from troupe.loop import TrainLoop
-from troupe.reports.lock import Lock
-from troupe.reports.runs import find_runs
-from troupe.sweep.__main__ import run
+from troupe.runs.lock import Lock
+from troupe.runs.run import find_runs
 
-SMALL = ["loop.iterations=1", "loop.boards=2", "loop.eval_every=1", "loop.validation_tasks=2", "loop.test_tasks=2"]
+SMALL = [
+    "loop.iterations=1",
+    "loop.tasks_per_iteration=2",
+    "loop.eval_every=1",
+    "loop.validation_tasks=2",
+    "loop.test_tasks=2",
+]
 SHORT = ["env.horizon=1", "algorithm.sampler.k=2"]
 
 
@@ -45,7 +51,7 @@ def write(name: str, settings: dict[str, list[str]], seeds: list[int], **more: A
 def program(*arguments: str) -> subprocess.Popen[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-m", "troupe.sweep", *arguments], env=environment, **pipes)
+    return subprocess.Popen([sys.executable, "-m", "troupe.cli.sweep", *arguments], env=environment, **pipes)
 
 
 def directories() -> set[Path]:
@@ -191,13 +197,16 @@ def test_a_run_of_other_code_goes_on_unless_stale_ones_run_again(capsys: pytest.
 
 
 def test_a_failed_run_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"bad": ["loop.boards=0"], "good": []}
+    settings = {"bad": ["loop.tasks_per_iteration=0"], "good": []}
     verdict = {"claim": "roles differ", "setting": "good", "over_metric": "swapped", "at_least": 0.0}
     sweep = write("mixed", settings, [0], evaluations=["swapped"], verdicts=[verdict])
     assert run([sweep]) == 1
     folder = Path("runs/sweeps/mixed")
     page = (folder / "table.md").read_text()
-    assert "| bad | 0 | failed |" in page and "ConfigError: loop.boards must be a whole number of at least 1" in page
+    assert (
+        "| bad | 0 | failed |" in page
+        and "ConfigError: loop.tasks_per_iteration must be a whole number of at least 1" in page
+    )
     assert "| good | 0 | finished |" in page and "| roles differ |" in page
     (error,) = (folder / "errors").iterdir()
     assert "Traceback (most recent call last)" in error.read_text()
@@ -256,12 +265,12 @@ def test_runs_side_by_side(launcher: str, settings: list[str]) -> None:
     if launcher.startswith("submitit"):
         pytest.importorskip("submitit")
     # Both seeds start in the same second, and one setting fails.
-    sweep = write("many", {"a": [], "b": ["algorithm.sampler.alpha=0"], "bad": ["loop.boards=0"]}, [0])
+    sweep = write("many", {"a": [], "b": ["algorithm.sampler.alpha=0"], "bad": ["loop.tasks_per_iteration=0"]}, [0])
     process = program(sweep, f"launcher={launcher}", *settings)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 1, err
     assert out.count("| finished |") == 2 and out.count("| failed |") == 1
-    assert "ConfigError: loop.boards must be" in out
+    assert "ConfigError: loop.tasks_per_iteration must be" in out
     assert len(directories()) == 2
     assert sum("after training" in log.read_text() for log in Path("runs/sweeps/many/logs").iterdir()) == 2
 

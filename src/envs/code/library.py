@@ -10,7 +10,7 @@ from hashlib import blake2b
 from random import Random
 
 from ...experience import Split, Task
-from ..grid import split_of
+from ..grid.board import split_of
 from ..rows import DataError, Table, named, rows
 from .problem import Problem
 from .sources import SOURCES, Malformed, Unusable

@@ -21,7 +21,7 @@ from ..base import Skill
 from ..checks import check_agent
 from ..drawing import different
 from ..execution import Execution
-from ..grid import split_of
+from ..grid.board import split_of
 from .micro_demonstrations import demonstrated_program, demonstrated_tests, passes
 from .micro_notation import read_expression, read_tests, row_of, written, written_row
 from .micro_programs import HIDDEN, INPUTS, LARGEST_OUTPUT, NAMES, OPERATORS, SMALLEST_OUTPUT, Program, Row

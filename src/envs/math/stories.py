@@ -13,7 +13,7 @@ from itertools import pairwise
 from random import Random
 
 from ...experience import Task
-from ..grid import split_of
+from ..grid.board import split_of
 
 NAMES: tuple[str, ...] = tuple("ann bob cid dan eva fay gus hal".split())
 DEFINED: tuple[str, ...] = tuple(f"{name}:=" for name in NAMES)

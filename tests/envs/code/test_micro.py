@@ -21,7 +21,7 @@ from troupe.envs.code.micro_programs import (
 )
 from troupe.envs.code.problem import Check, Ran
 from troupe.envs.code.world import CODER, SOLO, TESTER
-from troupe.envs.grid import split_of
+from troupe.envs.grid.board import split_of
 from troupe.experience import Split, Task
 from troupe.sandbox import LocalSandbox
 

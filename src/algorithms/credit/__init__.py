@@ -1,0 +1,1 @@
+"""Credit rules: episodes to an advantage for every candidate."""

@@ -1,0 +1,22 @@
+"""C3: contextual counterfactual credit (arXiv 2603.06859)."""
+
+from __future__ import annotations
+
+from .at_grpo import AtGrpo
+from .baselines import Baseline
+
+
+class C3(AtGrpo):
+    """A = v - mean of the others' v: leave-one-out over the K messages that one agent might have sent in one context.
+
+    v is the outcome of the message when the episode is played on to its end under the same policies and seeds, see
+    :class:`...rollout.samplers.replay.ReplaySampler`.  It is the effect of this one message: what happened before it is
+    the same for all K and cancels.
+    """
+
+    topologies = ("replay",)
+
+    def __init__(
+        self, *, baseline: Baseline = "leave_one_out", normalise: bool = False, std_floor: float = 1e-6
+    ) -> None:
+        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor)

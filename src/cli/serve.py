@@ -1,0 +1,213 @@
+"""``python -m troupe.cli.serve``: a trained team behind vLLM's OpenAI-compatible server, one process a base model."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ..errors import ConfigError
+from ..models.loading import ADAPTER, BaseModelError, resolve
+from ..rollout.engines.base import EngineError
+from ..rollout.engines.vllm.adapters import buffer_width
+from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, GIB, VllmSettings, environment
+from ..rollout.engines.vllm.orphans import end_with
+from ..rollout.engines.vllm.versions import check_version
+from ..setup.agent_assignment import Remote, Run
+from ..setup.configuration import call, check_overridden, fail
+from .evaluate import from_run
+
+CHECKPOINTS = ("best", "last", "base")
+GRACE_S = 20.0
+"""How long a server may take to end by itself."""
+
+
+@dataclass
+class Serving:
+    """One server: ``model`` is a folder or hub name, answering to ``names``; ``adapters`` are name -> folder.
+
+    ``chat`` is what its chat template is given beside the messages, where a request does not say otherwise.
+    """
+
+    model: str
+    port: int
+    names: list[str] = field(default_factory=list)
+    adapters: dict[str, str] = field(default_factory=dict)
+    chat: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def policies(self) -> list[str]:
+        return [*self.names, *self.adapters]
+
+
+def servings(run: Run, checkpoint: str, port: int) -> list[Serving]:
+    """Which servers a team needs, remote policies aside.  Raises :class:`ConfigError` where ``checkpoint`` is not
+    there."""
+    if checkpoint not in CHECKPOINTS:
+        raise ConfigError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}, got {checkpoint}")
+    found: dict[str, Serving] = {}  # by model and chat: a server has one template
+    for agent, policy in run.config["team"].items():
+        weights = run.policy("run", agent, checkpoint)  # type: ignore[arg-type]  # checked above
+        if isinstance(weights, Remote):  # has a server already
+            continue
+        model = resolve(weights.below or weights.base)
+        chat = dict(weights.chat)
+        serving = found.setdefault(f"{model} {json.dumps(chat)}", Serving(model, port + len(found), chat=chat))
+        if policy not in serving.policies:
+            if weights.below is None:
+                serving.names.append(policy)
+            else:
+                serving.adapters[policy] = weights.base
+    return list(found.values())
+
+
+def check_addresses(plan: Sequence[Serving], host: str) -> None:
+    """Raise :class:`ConfigError` for a port that is no number or taken: whoever has it would answer for the server."""
+    for serving in plan:
+        whose = f"port={serving.port}, of {', '.join(serving.policies)}"
+        if not 0 < serving.port < 1 << 16:
+            raise ConfigError(f"{whose}: a port is between 1 and 65535")
+        try:
+            [(family, *_, address), *_] = socket.getaddrinfo(host, serving.port, type=socket.SOCK_STREAM)
+            socket.create_server(address, family=family).close()
+        except OSError as error:
+            raise ConfigError(f"{whose}: nothing can listen there on host={host}: {error}") from error
+
+
+def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
+    """How vLLM's server is started."""
+    # vLLM's ``serve`` command asks for a package called vllm, which a CPU build is not; it runs this module.
+    words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", serving.model, "--host", host]
+    words += ["--port", str(serving.port), "--served-model-name", *(serving.names or ["base"])]
+    words += ["--dtype", settings.dtype, "--kv-cache-memory-bytes", str(int(settings.kv_cache_gib * GIB))]
+    words += ["--block-size", str(settings.block_size), "--max-num-seqs", str(settings.max_batch_rows)]
+    words += ["--enforce-eager" if settings.eager else "--no-enforce-eager", "--generation-config", "vllm"]
+    words += ["--logprobs-mode", "processed_logprobs"]
+    # So that the server's engine ends with it, all of it.
+    words += ["--worker-extension-cls", EXTENSION, "--distributed-executor-backend", EXECUTOR]
+    if serving.chat:
+        words += ["--default-chat-template-kwargs", json.dumps(serving.chat)]
+    if serving.adapters:
+        rank = max(json.loads((Path(folder) / ADAPTER).read_text())["r"] for folder in serving.adapters.values())
+        slots = len(serving.adapters) + 1  # one stays empty for what has no adapter: see rollout/vllm/believed.py
+        room = buffer_width(", ".join(serving.adapters), rank)
+        words += ["--enable-lora", "--max-loras", str(slots), "--max-lora-rank", str(room)]
+        words += ["--lora-modules", *(f"{name}={folder}" for name, folder in serving.adapters.items())]
+    return words
+
+
+@contextmanager
+def running(plan: Sequence[Serving], host: str, settings: VllmSettings) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The servers' processes; none of them, nor what they started, is left afterwards, nor where this one is killed."""
+    kin = partial(end_with, os.getpid())
+    processes: list[subprocess.Popen[bytes]] = []
+    try:
+        with environment(settings):
+            for serving in plan:  # each a group of its own: a Ctrl-C is for this process, which then ends them all
+                words = command(serving, host, settings)
+                processes.append(subprocess.Popen(words, start_new_session=True, preexec_fn=kin))
+        yield processes
+    finally:
+        for process in processes:
+            if process.poll() is None:
+                process.terminate()
+        end = time.monotonic() + GRACE_S
+        for process in processes:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(0.0, end - time.monotonic()))
+            with suppress(ProcessLookupError):  # whatever it has left
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def await_all(plan: Sequence[Serving], host: str, processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Return once every server answers.  Raises :class:`EngineError` naming the policies of one that has ended."""
+    waiting = list(plan)
+    while waiting:
+        check(plan, processes)
+        waiting = [serving for serving in waiting if not _answers(f"http://{host}:{serving.port}/health")]
+        time.sleep(0.2)
+
+
+def check(plan: Sequence[Serving], processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Raise :class:`EngineError` naming the policies of a server that has ended."""
+    for serving, process in zip(plan, processes, strict=True):
+        if process.poll() is not None:
+            raise EngineError(
+                f"the server of {', '.join(serving.policies)} has ended with {process.returncode}; it says why above"
+            )
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            return bool(reply.status == 200)
+    except (URLError, OSError):
+        return False
+
+
+def serve(keys: Mapping[str, Any]) -> None:
+    """Serve until this process is told to stop.  Raises ``ValueError`` (or a subclass) naming the key that is wrong."""
+    if keys["run"] is None:
+        raise ConfigError("run is missing: give run=DIR, a run directory")
+    names = ("dtype", "kv_cache_gib", "block_size", "max_batch_rows", "threads", "eager")
+    settings = call("engine", VllmSettings, **{name: keys[name] for name in names}, stall_s=1.0, restarts=0)
+    if type(keys["port"]) is not int:
+        raise ConfigError(f"port must be a whole number, got {keys['port']!r}")
+    plan = servings(from_run("run", keys["run"]), keys["checkpoint"], keys["port"])
+    check_version()
+    check_addresses(plan, keys["host"])
+    with running(plan, keys["host"], settings) as processes:
+        await_all(plan, keys["host"], processes)
+        for serving in plan:
+            for policy in serving.policies:
+                print(f"{policy}: http://{keys['host']}:{serving.port}/v1, model {policy}", flush=True)
+        print("Ctrl-C ends all", flush=True)
+        while True:
+            check(plan, processes)
+            time.sleep(0.5)
+
+
+def _told(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
+
+
+@hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="serve")
+def _hydra_main(cfg: DictConfig) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it starts in the background ignore the former
+        signal.signal(number, _told)
+    try:
+        serve(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
+    except KeyboardInterrupt:
+        sys.exit("ended")
+    except (ValueError, BaseModelError, EngineError, OmegaConfBaseException) as error:
+        fail(error)
+
+
+def main() -> None:
+    """The command."""
+    try:
+        check_overridden("serve", sys.argv[1:])
+    except ConfigError as error:
+        fail(error)
+    _hydra_main()
+
+
+if __name__ == "__main__":
+    main()

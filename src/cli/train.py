@@ -1,0 +1,138 @@
+"""``troupe``: compose a training run with Hydra, build it once, run it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from lightning.fabric.utilities.rank_zero import rank_zero_only
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from ..algorithms.credit.base import CreditError
+from ..envs.base import WorldFailure
+from ..errors import ConfigError
+from ..loop import TrainLoop
+from ..models.checkpoint import CheckpointError
+from ..models.loading import BaseModelError
+from ..models.ranks import OtherRankError
+from ..reports.report import write_report
+from ..rollout.engines.base import EngineError
+from ..rollout.policy_client import PromptError
+from ..sandbox import SandboxUnavailable
+from ..setup.assembly import parts_of, warn
+from ..setup.build import build, plain
+from ..setup.configuration import check_choices, check_overridden, check_scale, fail
+from ..setup.dry_run import plan, tables
+
+REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException)
+"""What a run may be refused with before it begins."""
+
+STOPPED = (
+    *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError),
+    *(WorldFailure, SandboxUnavailable),
+)
+"""What may stop a run that has begun."""
+
+
+def show_plan(cfg: DictConfig) -> None:
+    """Check ``cfg`` and print what the run would do; nothing is written.  Raises as :func:`build` does."""
+    config = plain(cfg)
+    parts = parts_of(config, OmegaConf.to_yaml(cfg, resolve=False))
+    warn(parts)
+    console = Console()
+    console.print(f"{config['name']}: a dry run; no weights are loaded and nothing is written", highlight=False)
+    for part in tables(plan(config, parts)):
+        console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+
+
+def run(cfg: DictConfig) -> dict[str, Any]:
+    """Build and train; returns the summary."""
+    return train(build(cfg))
+
+
+def train(loop: TrainLoop) -> dict[str, Any]:
+    """Train and show it; returns the summary.
+
+    However it ends, the run's report is written, and its directory is released.  SIGTERM interrupts as Ctrl-C
+    does: ``KeyboardInterrupt``.
+    """
+    done = f", after {loop.progress.iteration} iterations" if loop.progress.iteration else ""
+    loop.display.say(f"{loop.display.title}, seed {loop.seed}: {loop.directory.path}{done}")
+    with loop.display:
+        try:
+            return asyncio.run(_until_told(loop))
+        except asyncio.CancelledError as error:
+            raise KeyboardInterrupt from error
+        finally:
+            try:
+                rank_zero_only(write_report)(loop.directory.path)
+            finally:
+                loop.directory.release()
+
+
+async def _until_told(loop: TrainLoop) -> dict[str, Any]:
+    """Several processes stop where they next meet, so that nobody waits for one that is gone."""
+    task, events = asyncio.current_task(), asyncio.get_running_loop()
+    assert task is not None  # a coroutine runs in one
+    if loop.ranks.world == 1:
+        events.add_signal_handler(signal.SIGTERM, task.cancel)
+    else:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            events.add_signal_handler(number, setattr, loop.ranks, "told", True)
+    return await loop.run()
+
+
+@hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="train")
+def _hydra_main(cfg: DictConfig) -> None:
+    try:
+        if cfg.dry_run:
+            return show_plan(cfg)
+        _name_apart(cfg)
+        loop = build(cfg)
+    except OtherRankError:
+        sys.exit(1)
+    except REFUSED as error:
+        fail(error)
+    path, ranks = loop.directory.path, loop.ranks
+    try:
+        train(loop)
+    except OtherRankError:
+        sys.exit(0 if ranks.over and not ranks.first else 1)  # Lightning kills the first where another ends with 1
+    except KeyboardInterrupt:
+        if not ranks.first:
+            sys.exit(0)
+        sys.exit(f"interrupted; what was reached is in {path}, and resume={path} goes on from there")
+    except STOPPED as error:
+        fail(error, f"; what was reached is in {path}")
+
+
+def _name_apart(cfg: DictConfig) -> None:
+    """Jobs of one --multirun may start in the same second with the same name and seed: the job's number tells them
+    apart, unless the command line says where they go.
+    """
+    hydra_cfg = HydraConfig.get()
+    given = any(override.lstrip("+").startswith("run_dir=") for override in hydra_cfg.overrides.task)
+    if hydra_cfg.mode == RunMode.MULTIRUN and not given:
+        cfg.run_dir = f"{cfg.run_dir}-{hydra_cfg.job.num}"
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        check_choices(sys.argv[1:])
+        check_scale(sys.argv[1:])
+        check_overridden("train", sys.argv[1:])
+    except ConfigError as error:
+        fail(error)
+    _hydra_main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Couplet: two poets write at the same time."""

@@ -1,0 +1,1 @@
+"""Grid worlds: Plan-Path and Sokoban, for a tool agent and a planner."""

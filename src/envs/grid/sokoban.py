@@ -1,0 +1,343 @@
+"""Sokoban: push boxes onto goals (PettingLLMs, arXiv 2510.11062, section 5).
+
+Who sees what, by default: the tool agent has the warehouse's map with boxes and goals, but not the worker; it proposes
+the pushes of a box (``box 2,2 D 3,2 R 3,3``: which box, each direction and where the box comes to stand).  The planner
+is the worker: it sees only the cells next to itself, and writes the worker's moves, the walks between the pushes
+included.  Neither can do the other's work.  ``tool_view=full planner_view=full`` shows both of them everything, as in
+the paper.
+
+A proposal is carried out (for the tool agent's team reward) by the world walking the worker to the pushing side of the
+box, shortest way first, before each push, within the number of moves that a planner's message may have.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from random import Random
+from typing import Literal
+
+from ...experience import Task
+from ...sandbox import Sandbox
+from .board import (
+    MOVES,
+    OPPOSITE,
+    Plan,
+    canonical,
+    cell_words,
+    digest,
+    distances,
+    drawn,
+    neighbours,
+    shortest_path,
+    split_of,
+    trace,
+    window,
+)
+from .sokoban_solver import Position, SearchLimitError, Solver, moved
+from .two_roles import PLAN, SOLO, TOOL, DryRun, PlannerView, ToolMessage, ToolView, TwoRoleWorld, Wording, make_task
+from .wording import Sight
+
+
+@lru_cache(maxsize=1024)  # a table of a small room takes kilobytes, the largest allowed a megabyte or two
+def _solver(size: int, walls: frozenset[int], goals: frozenset[int]) -> Solver:
+    return Solver(size, walls, goals)
+
+
+class Sokoban(TwoRoleWorld):
+    """A ``size`` x ``size`` room whose border is wall, with up to ``inner_walls`` walls inside and ``boxes`` boxes.
+
+    ``min_moves`` and ``max_solution`` bound the shortest solution in moves.
+    """
+
+    name = "sokoban"
+    boxes_have_names = True
+
+    def __init__(
+        self,
+        *,
+        size: int = 6,
+        boxes: int = 1,
+        inner_walls: int = 4,
+        min_moves: int = 4,
+        max_solution: int = 16,
+        horizon: int = 4,
+        max_moves: int = 16,
+        team: Literal["pair", "solo"] = "pair",
+        tool_view: ToolView = "map",
+        planner_view: PlannerView = "local",
+        view_radius: int = 1,
+        tool_message: ToolMessage = "plan",
+        wording: Wording = "compact",
+        sandbox: Sandbox | None = None,
+        program_seconds: float = 2.0,
+        local_share: float = 0.1,
+    ) -> None:
+        super().__init__(
+            size=size,
+            horizon=horizon,
+            max_moves=max_moves,
+            team=team,
+            tool_view=tool_view,
+            planner_view=planner_view,
+            view_radius=view_radius,
+            tool_message=tool_message,
+            wording=wording,
+            sandbox=sandbox,
+            program_seconds=program_seconds,
+            local_share=local_share,
+        )
+        if size < 4:
+            raise ValueError(f"env.size must be at least 4 (the border is wall), got {size}")
+        inside = (size - 2) ** 2
+        if boxes < 1 or inner_walls < 0 or 2 * boxes + inner_walls + 1 > inside:
+            raise ValueError(
+                f"env.boxes={boxes} with env.inner_walls={inner_walls} do not fit a room of {inside} cells"
+            )
+        if not 1 <= min_moves <= max_solution:
+            raise ValueError(f"env.min_moves={min_moves} must be in [1, env.max_solution={max_solution}]")
+        self.box_count, self.inner_walls = boxes, inner_walls
+        self.min_moves, self.max_solution = min_moves, max_solution
+        last = size - 1
+        self._inside = [r * size + c for r in range(1, last) for c in range(1, last)]
+        self._border = frozenset(range(size**2)) - frozenset(self._inside)
+        self.walls: frozenset[int] = self._border
+        self.boxes: frozenset[int] = frozenset()
+        self.goals: frozenset[int] = frozenset()
+        self.worker = 0
+
+    # ---- tasks ----------------------------------------------------------------------------------------------------
+
+    def _draw(self, rng: Random) -> Task | None:
+        """Reverse play: start solved, walk and pull at random; the solver then proves the way back."""
+        cells = rng.sample(self._inside, rng.randint(0, self.inner_walls) + self.box_count + 1)
+        worker, goals = cells[0], frozenset(cells[1 : 1 + self.box_count])
+        walls = self._border | frozenset(cells[1 + self.box_count :])
+        boxes = goals
+        for _ in range(rng.randint(10, 30) * self.box_count):
+            worker, boxes = self._pull(rng, walls, worker, boxes)
+        try:
+            distance = _solver(self.size, walls, goals).distance(worker, boxes)
+        except SearchLimitError:
+            return None
+        if distance is None or not self.min_moves <= distance <= self.max_solution:
+            return None
+        form = digest(self.size, canonical(self.size, [walls, [worker], boxes, goals]))
+        # The tool agent does not see the worker, so boards that differ in the worker alone share a split.
+        split = split_of(digest(self.size, canonical(self.size, [walls, boxes, goals])))
+        return make_task(
+            self.name, form, split, walls=walls, worker=worker, boxes=boxes, goals=goals, distance=distance
+        )
+
+    def _pull(self, rng: Random, walls: frozenset[int], worker: int, boxes: frozenset[int]) -> Position:
+        around = neighbours(self.size)[worker]
+        ways = [(move, there) for move, there in around.items() if there not in walls and there not in boxes]
+        if not ways:
+            return worker, boxes
+        move, there = rng.choice(ways)
+        behind = around.get(OPPOSITE[move])
+        if behind in boxes and rng.random() < 0.7:
+            boxes = boxes - {behind} | {worker}
+        return there, boxes
+
+    # ---- the board ------------------------------------------------------------------------------------------------
+
+    def _start(self, task: Task) -> None:
+        self.walls, self.boxes, self.goals = task.data["walls"], task.data["boxes"], task.data["goals"]
+        self.worker = task.data["worker"]
+
+    def _board(self, agent: str) -> list[str]:
+        words, sight = cell_words(self.size), self._sight(agent)
+        board = ["near"] if self._is_local(agent) else []
+        for name, cells in (("walls", sight.walls - self._border), ("box", sight.boxes), ("goal", sight.goals)):
+            board += [name, *(words[cell] for cell in sorted(cells))]
+        return board if sight.at is None else [*board, "at", words[sight.at]]
+
+    def _sight(self, agent: str) -> Sight:
+        everything = frozenset(range(self.size**2))
+        seen = window(self.size, self.worker, self.view_radius) if self._is_local(agent) else everything
+        hidden = agent == TOOL and self.tool_view == "map"
+        return Sight(seen, self.walls & seen, self.boxes & seen, self.goals & seen, None if hidden else self.worker)
+
+    def _rules(self, agent: str) -> str:
+        task = (
+            "Sokoban: a worker pushes every box onto a goal. The worker steps up, down, left or right; stepping into a "
+            "box pushes it one cell on, if the cell behind it is free. Boxes cannot be pulled."
+        )
+        if agent == SOLO:
+            return f"{task} You are the worker: give the worker's steps."
+        if agent == TOOL:
+            blind = " You do not see the worker." if self.tool_view == "map" else ""
+            return (
+                f"{task} You are the tool agent of a team of two: you propose the pushes of one box, which box first, "
+                f"then the direction of each push; the worker, your partner, walks and pushes.{blind}"
+            )
+        near = " You see only the cells close to you." if self._is_local(agent) else ""
+        return (
+            f"{task} You are the planner of a team of two, and the worker: your partner, the tool agent, proposes the "
+            f"pushes of a box, and you give every step, the walks between the pushes included.{near}"
+        )
+
+    def _is_local(self, agent: str) -> bool:
+        return agent == PLAN and self.planner_view == "local"
+
+    def _distance(self) -> int | None:
+        try:
+            return _solver(self.size, self.walls, self.goals).distance(self.worker, self.boxes)
+        except SearchLimitError:
+            return None  # a position too large to judge earns no progress
+
+    def _solved(self) -> bool:
+        return self.boxes == self.goals
+
+    def _move(self, move: str) -> bool:
+        after = moved(self.size, self.walls, self.worker, self.boxes, move)
+        if after is None:
+            return False
+        self.worker, self.boxes = after
+        return True
+
+    def _dry_run(self, plan: Plan) -> DryRun:
+        really = self.fork()
+        blocked = really._push(plan)
+        before, after = self._distance(), really._distance()
+        progress = max(0.0, (before - after) / before) if before and after is not None else 0.0
+        verdict = "goal" if really._solved() else "hit" if blocked else "ok"
+        return DryRun(really._solved(), blocked, progress, (verdict,))
+
+    def _push(self, plan: Plan) -> bool:
+        """Carry out a proposal, walking the worker to the pushing side each time; True where a push is blocked.
+
+        Walks and pushes together are at most ``max_moves``, as a planner's message is: a push beyond is not made.
+        """
+        box, left = self._meant_box(plan), self.max_moves
+        for direction in plan.moves:
+            walk = None if box is None else self._walk(self.walls | self.boxes, self.worker, box, direction)
+            if box is None or walk is None:
+                return True
+            left -= len(walk) + 1
+            if left < 0:
+                break
+            if not all(self._move(move) for move in [*walk, direction]):
+                return True
+            box = neighbours(self.size)[box][direction]
+            if self._solved():
+                break
+        return False
+
+    def _meant_box(self, plan: Plan) -> int | None:
+        if plan.box is not None:
+            return plan.box if plan.box in self.boxes else None
+        return min(self.boxes - self.goals, default=None)
+
+    def _walk(self, blocked: frozenset[int], worker: int, box: int, direction: str) -> list[str] | None:
+        """Moves to the cell from which ``box`` is pushed in ``direction``; None where there is no way."""
+        side = neighbours(self.size)[box].get(OPPOSITE[direction])
+        if side is None or side in blocked:
+            return None
+        return shortest_path(self.size, blocked, worker, [side])
+
+    def _pieces(self) -> Hashable:
+        return (self.walls, self.goals, self.boxes, self.worker)
+
+    def picture(self) -> tuple[str, ...]:
+        return drawn(self.size, self.walls, self.worker, self.boxes, self.goals)
+
+    # ---- demonstrators --------------------------------------------------------------------------------------------
+
+    def _expert(self, agent: str, rng: Random) -> tuple[list[str], list[str]]:
+        if agent == TOOL:
+            box, pushes = self._best_pushes()
+            return ["box", cell_words(self.size)[box]], pushes
+        if self._is_local(agent):
+            return [], self._follow(rng)
+        return [], _solver(self.size, self.walls, self.goals).solution(self.worker, self.boxes) or []
+
+    def _best_pushes(self) -> tuple[int, list[str]]:
+        """The first box to push and its pushes, in a solution of fewest pushes, from what the tool agent sees."""
+        start: State = (self.boxes, None if self.tool_view == "map" else self.worker)
+        came: dict[State, tuple[State, int, str] | None] = {start: None}
+        queue = deque([start])
+        around = neighbours(self.size)
+        while queue:
+            state = boxes, worker = queue.popleft()
+            if boxes == self.goals:
+                return _first_run(self.size, came, state)
+            blocked = self.walls | boxes
+            reach = None if worker is None else distances(self.size, blocked, [worker])
+            for box in sorted(boxes):
+                for direction, there in around[box].items():
+                    side = around[box].get(OPPOSITE[direction])
+                    if there in blocked or side is None or side in blocked or (reach is not None and side not in reach):
+                        continue
+                    after = (boxes - {box} | {there}, box)
+                    if after not in came:
+                        came[after] = (state, box, direction)
+                        queue.append(after)
+        return min(self.boxes - self.goals), []
+
+    def _follow(self, rng: Random) -> list[str]:
+        """With a local view: walk to the box and push it as proposed, taking what is out of sight for free."""
+        seen = window(self.size, self.worker, self.view_radius)
+        walls = self.walls & (seen | self._border)
+        visible = sorted(self.boxes & seen)
+        box = self._plan.box if self._plan.box is not None and self._plan.box not in seen - self.boxes else None
+        if box is None and visible:
+            box = visible[0]
+        moves: list[str] = []
+        worker, start = self.worker, box
+        for direction in self._plan.moves if box is not None else ():
+            assert box is not None
+            there = neighbours(self.size)[box].get(direction)
+            others = (self.boxes & seen) - {start}
+            walk = self._walk(walls | others | {box}, worker, box, direction)
+            if walk is None or there is None or there in walls | others:
+                break
+            moves += [*walk, direction]
+            worker, box = box, there
+        if not moves:
+            free = [m for m in MOVES if moved(self.size, walls, self.worker, self.boxes & seen, m) is not None]
+            return [rng.choice(free)] if free else []
+        return moves
+
+    def _naive(self, agent: str, rng: Random) -> list[str]:
+        if self._is_local(agent):
+            return list(self._plan.moves)  # the pushes themselves, without the walks
+        box = min(self.boxes - self.goals, default=min(self.boxes))
+        goal = min(self.goals - self.boxes, default=min(self.goals))
+        stops = [box, goal] if agent == TOOL else [self.worker, box, goal]
+        moves: list[str] = []
+        for here, there in pairwise(stops):
+            (row, column), (to_row, to_column) = divmod(here, self.size), divmod(there, self.size)
+            vertical = ["D" if to_row > row else "U"] * abs(to_row - row)
+            horizontal = ["R" if to_column > column else "L"] * abs(to_column - column)
+            moves += vertical + horizontal if rng.random() < 0.5 else horizontal + vertical
+        return moves
+
+    def _aloud(self, agent: str, opening: Sequence[str], moves: Sequence[str]) -> list[str]:
+        if agent == TOOL:
+            return trace(self.size, cell_words(self.size).index(opening[1]), moves)  # from the box that it names
+        return trace(self.size, self.worker, moves)
+
+
+State = tuple[frozenset[int], int | None]
+"""Boxes, and the worker's cell where it is known."""
+
+
+def _first_run(size: int, came: dict[State, tuple[State, int, str] | None], state: State) -> tuple[int, list[str]]:
+    """The box pushed first on the way to ``state``, and its pushes up to where another box's turn comes."""
+    pushes: list[tuple[int, str]] = []
+    while (step := came[state]) is not None:
+        state, pushed, direction = step
+        pushes.append((pushed, direction))
+    pushes.reverse()
+    first = box = pushes[0][0]
+    run: list[str] = []
+    for pushed, direction in pushes:
+        if pushed != box:
+            break
+        run.append(direction)
+        box = neighbours(size)[box][direction]
+    return first, run

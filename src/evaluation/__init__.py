@@ -1,0 +1,1 @@
+"""Episodes with given policies on held-out tasks: success, intervals, and what each agent contributes."""

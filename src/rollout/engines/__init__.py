@@ -1,0 +1,1 @@
+"""Engines: prompts in, completions out."""

@@ -1,0 +1,55 @@
+"""The interface of engines: token ids in, token ids out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+from torch import Tensor
+
+from ...experience import Completion, Request
+
+
+class EngineError(RuntimeError):
+    """An engine that cannot go on: nothing it would say may be trained on.  The message names the policy."""
+
+
+class EngineClosedError(RuntimeError):
+    """The engine was closed before or while it served a request."""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Generates completions with the current weights of one or several policies."""
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """``request.n`` completions of ``request.prompt_ids``, drawn with ``request.seed``."""
+        ...
+
+    async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
+        """Replace the weights of ``policy``; completions sampled from now on carry ``version``.
+
+        Returns what was measured of it, by metric.
+        """
+        ...
+
+    async def sleep(self) -> None:
+        """Release what can be released while the learner runs.  :meth:`load` may be called meanwhile, generate not."""
+        ...
+
+    async def wake(self) -> Mapping[str, float]:
+        """Undo :meth:`sleep`.  Returns what was measured of it, as :meth:`load` does."""
+        ...
+
+    async def close(self) -> None:
+        """Release everything; no call may follow."""
+        ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """An engine that counts what a run ought to tell."""
+
+    def drain(self) -> Mapping[str, float]:
+        """What was counted since the last call, by metric."""
+        ...

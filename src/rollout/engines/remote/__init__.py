@@ -1,0 +1,1 @@
+"""The remote engine: a policy behind an OpenAI-compatible server."""

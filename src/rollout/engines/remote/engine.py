@@ -1,0 +1,229 @@
+"""The remote engine: a policy that speaks through an OpenAI-compatible server, and never learns."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from ....experience import Completion, Request
+from ...chat_codec import ChatCodec
+from ..base import EngineClosedError, EngineError
+from ..lockstep import hold
+from ..requests import check_prompt, in_time, label
+from .settings import RemoteSettings
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI, OpenAIError
+
+COUNTS = ("requests", "retries", "prompt_tokens", "completion_tokens", "unmetered", "empty")
+LONGEST = 500
+"""Characters of what a server said that an error repeats."""
+
+
+class UselessAnswerError(ValueError):
+    """An answer that holds nothing that was said; the message says why."""
+
+
+class RemoteEngine:
+    """Chat completions of one policy.  Prompts are those of a :class:`...chat_codec.ChatCodec`.
+
+    A completion is text alone: no token ids and no log-probabilities, so nothing can be learnt from it.  What the
+    server did not answer (429, 5xx, a lost connection, no answer in time) is asked again by the client, with backoff;
+    so is an answer without content that can be read, and the rest of one with fewer candidates than were asked for.
+    Greedy candidates are asked for once.
+
+    Lockstep engines begin no round while an answer is awaited, so that their batches do not depend on who was quicker.
+
+    Raises ``ValueError`` where the client or the key is missing.
+    """
+
+    def __init__(self, policy: str, settings: RemoteSettings) -> None:
+        self.policy, self.settings, self._codec = policy, settings, ChatCodec()
+        self._key = settings.key(policy)
+        self._client = self._connected()
+        self._turns = asyncio.Semaphore(settings.concurrency)
+        self._free_at = 0.0
+        self._counts: Counter[str] = Counter()
+        self._under_way: set[asyncio.Future[list[Completion]]] = set()
+        self._closed = False
+
+    # ---- the interface ----------------------------------------------------------------------------------------------
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """See :class:`..base.Engine`.
+
+        Raises ``ValueError`` for another policy and an empty prompt, ``TimeoutError`` past the deadline,
+        :class:`..base.EngineError` where the server refuses or stays away, :class:`..base.EngineClosedError`.
+        """
+        if self._closed:
+            raise EngineClosedError("generate() after close()")
+        if request.policy != self.policy:
+            raise ValueError(f"no policy '{request.policy}' in this engine; it has {self.policy}")
+        check_prompt(request, None, self._codec.vocabulary)
+        if request.sampling.top_k:
+            raise ValueError(f"{label(request)}: a remote server takes no top_k, got {request.sampling.top_k}")
+        with hold():
+            answer = asyncio.ensure_future(self._answered(request))
+            self._under_way.add(answer)
+            answer.add_done_callback(self._under_way.discard)
+            try:
+                return await in_time(request, answer)
+            except asyncio.CancelledError as error:
+                if self._closed:
+                    raise EngineClosedError("the engine was closed before the request was served") from error
+                raise
+
+    async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
+        """Raises ``ValueError``: a remote policy never learns."""
+        raise ValueError(f"policy '{policy}' is remote: it speaks and never learns, so it takes no weights")
+
+    async def sleep(self) -> None:
+        """Its memory is elsewhere."""
+
+    async def wake(self) -> Mapping[str, float]:
+        """See :meth:`sleep`."""
+        return {}
+
+    async def close(self) -> None:
+        """Waiting callers get :class:`..base.EngineClosedError`.  May be called twice."""
+        self._closed = True
+        for answer in self._under_way:
+            answer.cancel()
+        await self._client.close()
+
+    def drain(self) -> dict[str, float]:
+        """What was counted since the last call, as ``remote/POLICY/...``: ``requests`` sent, ``retries`` among them,
+        tokens as the server bills them, ``unmetered`` answers for which it told no tokens, ``empty`` candidates without
+        a word, and the ``cost`` where prices are known.
+        """
+        counts, self._counts = self._counts, Counter()
+        found: dict[str, float] = {name: counts[name] for name in COUNTS}
+        if self.settings.prompt_price is not None and self.settings.completion_price is not None:
+            spent = self.settings.prompt_price * counts["prompt_tokens"]
+            found["cost"] = (spent + self.settings.completion_price * counts["completion_tokens"]) / 1e6
+        return {f"remote/{self.policy}/{name}": count for name, count in found.items()}
+
+    # ---- asking -----------------------------------------------------------------------------------------------------
+
+    async def _answered(self, request: Request) -> list[Completion]:
+        """All candidates, however many answers that takes."""
+        greedy = request.sampling.temperature == 0
+        wanted, found, useless = 1 if greedy else request.n, list[Completion](), 0
+        while len(found) < wanted:
+            try:
+                found += self._read(await self._post(request, wanted - len(found), len(found)))
+            except UselessAnswerError as error:
+                useless += 1
+                if useless > self.settings.retries:
+                    raise EngineError(self._told(str(error), self.settings.retries)) from error
+                self._counts["retries"] += 1
+                await asyncio.sleep(min(0.5 * 2 ** (useless - 1), 8))
+        return found[:wanted] * (request.n if greedy else 1)  # whatever a server added
+
+    async def _post(self, request: Request, n: int, first: int) -> str:
+        """The server's answer about candidates ``first`` and on, unread.  Raises :class:`EngineError`."""
+        from openai import APIError, Omit, OpenAIError
+
+        sampling, keyless = request.sampling, {} if self._key else {"Authorization": Omit()}
+        said: dict[str, Any] = {
+            "model": self.settings.model,
+            "messages": self._codec.messages(request.prompt_ids),
+            "n": n,
+            "seed": (request.seed + first) % 2**31,  # some servers keep it in 32 bits
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            "max_tokens": sampling.max_tokens,
+        }
+        said |= {"stop": list(sampling.stop)} if sampling.stop else {}
+        extra = dict(self.settings.extra)
+        said = {name: value for name, value in said.items() if name not in extra}
+        more = {name: value for name, value in extra.items() if value is not None}
+        async with self._turns:
+            try:
+                ask = self._client.chat.completions.with_raw_response.create
+                return str((await ask(**said, extra_headers=keyless, extra_body=more)).text)
+            except OpenAIError as error:
+                repeated = _retries(error.request) if isinstance(error, APIError) else 0
+                raise EngineError(self._told(_reason(error), repeated)) from error
+
+    def _read(self, text: str) -> list[Completion]:
+        """The candidates of an answer, at least one.  Raises :class:`UselessAnswerError`."""
+        try:
+            reply = json.loads(text)
+            usage = reply.get("usage") or {}
+            billed = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+            said = [(choice["message"].get("content") or "", choice["finish_reason"]) for choice in reply["choices"]]
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise UselessAnswerError(f"the answer is no chat completion: {text}") from error
+        match billed:
+            case [int(prompt), int(completion)]:
+                self._counts.update(prompt_tokens=prompt, completion_tokens=completion)
+            case _:
+                self._counts["unmetered"] += 1
+        if not said or not all(isinstance(words, str) for words, _ in said):
+            raise UselessAnswerError(f"the answer has no choices that can be read: {text}")
+        self._counts["empty"] += sum(not words for words, _ in said)
+        return [self._completion(words, reason) for words, reason in said]
+
+    def _completion(self, words: str, reason: str | None) -> Completion:
+        # Half characters can stand in JSON; tokenizers and files refuse them.
+        text = words.encode("utf-8", "replace").decode("utf-8")
+        return Completion((), (), text, "length" if reason == "length" else "stop", self.policy, 0)
+
+    # ---- the client -------------------------------------------------------------------------------------------------
+
+    def _connected(self) -> AsyncOpenAI:
+        """The client.  Raises ``ValueError`` where it is not installed."""
+        try:
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+        except ModuleNotFoundError as error:
+            raise ValueError(
+                f"policies.{self.policy}.tuning=remote needs the openai client: pip install 'troupe[remote]'"
+            ) from error
+        for name in ("openai", "httpx", "httpx2"):  # a line a request would drown all others
+            if logging.getLogger(name).level == logging.NOTSET:
+                logging.getLogger(name).setLevel(logging.WARNING)
+        return AsyncOpenAI(
+            base_url=self.settings.url,
+            api_key=self._key or "none",
+            max_retries=self.settings.retries,
+            timeout=self.settings.timeout_s,
+            http_client=DefaultAsyncHttpxClient(event_hooks={"request": [self._sending]}),
+        )
+
+    async def _sending(self, request: Any) -> None:
+        """Before each request, repeated ones too: wait for its turn, and count it."""
+        if (rate := self.settings.requests_per_minute) is not None:
+            now = time.monotonic()
+            start = max(now, self._free_at)
+            self._free_at = start + 60 / rate
+            await asyncio.sleep(start - now)
+        self._counts["requests"] += 1
+        self._counts["retries"] += _retries(request) > 0
+
+    def _told(self, what: str, repeated: int) -> str:
+        """An error's message: policy, url, what the server said, without the key."""
+        shown = what.replace(self._key, "KEY") if self._key else what
+        after = f" (after {repeated} retries)" if repeated else ""
+        return f"policy '{self.policy}' at {self.settings.url}: {shown[:LONGEST]}{after}"
+
+
+def _reason(error: OpenAIError) -> str:
+    """What the server said, or why it said nothing."""
+    from openai import APIStatusError
+
+    if isinstance(error, APIStatusError):
+        return f"HTTP {error.status_code}: {error.response.text.strip()}"
+    return f"{error} {error.__cause__ or ''}".strip()
+
+
+def _retries(request: Any) -> int:
+    """How often the client has sent this request before."""
+    return int(request.headers.get("x-stainless-retry-count", 0))

@@ -1,0 +1,1 @@
+"""The torch engine: continuous batching of shared prompts in this process."""

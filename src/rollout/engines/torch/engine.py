@@ -1,0 +1,265 @@
+"""The embedded engine: a ``transformers`` model in this process, on CPU or GPU; no server."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ....experience import Completion, Request
+from ..base import EngineClosedError
+from ..lockstep import held, rounds
+from ..lora import Adapted, Adapter
+from ..requests import check_prompt, in_time, label, order
+from .decoding import Decoder, Job
+from .forward import Forward
+from .support import prepare
+
+
+class TorchEngine:
+    """Batched decoding with a cache in which the candidates of a prompt share its keys and values.
+
+    ``models`` maps policy to model; the engine owns them (it sets their attention and, in :meth:`load`, their weights).
+    A LoRA policy is a :class:`..lora.Adapted`; a model that several policies share is there once and never changed.
+    ``max_batch_rows`` bounds the completions of one policy that decode together.  Decoding runs in a thread, so the
+    event loop lives on and several engines decode side by side.
+
+    With ``lockstep`` (see :mod:`..lockstep`) what waits is decoded in rounds, in the order of ``Request.key``: the same
+    requests make the same batches and, on CPU, the same bits.  Without, a request joins the running batch at the next
+    token; its draws are still those of its seed, but its logits may differ in the last bits.
+
+    A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
+
+    Raises :class:`.support.UnsupportedModelError` for a model that it cannot run exactly.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, PreTrainedModel | Adapted],
+        tokenizer: PreTrainedTokenizerBase,
+        max_batch_rows: int = 256,
+        lockstep: bool = True,
+    ) -> None:
+        if not models:
+            raise ValueError("a torch engine needs at least one policy")
+        if max_batch_rows < 1:
+            raise ValueError(f"engine.max_batch_rows must be at least 1, got {max_batch_rows}")
+        self.max_batch_rows, self.lockstep = max_batch_rows, lockstep
+        # Its own, because tokenizers must not be used by two threads at once.
+        tokenizer = copy.deepcopy(tokenizer)
+        self._decoders = _decoders(models, tokenizer)
+        self._outstanding: set[asyncio.Future[list[Completion]]] = set()
+        self._arrived: deque[Job] = deque()
+        self._queue: deque[Job] = deque()
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="torch-engine")
+        self._idle = asyncio.Lock()
+        self._gates = 0
+        self._pump: asyncio.Task[None] | None = None
+        self._asleep = self._closed = False
+
+    # ---- the interface ----------------------------------------------------------------------------------------------
+
+    async def generate(self, request: Request) -> list[Completion]:
+        """See :class:`..base.Engine`.
+
+        Raises ``ValueError`` for an unknown policy, an empty prompt, ``n < 1`` and a prompt that the context cannot
+        hold together with ``max_tokens``; ``TimeoutError`` past the deadline; ``FloatingPointError`` where logits are
+        not finite; :class:`EngineClosedError`; ``RuntimeError`` while asleep or inside :func:`..lockstep.hold`.
+        """
+        self._check_open("generate")
+        if self._asleep:
+            raise RuntimeError("the engine is asleep; call wake() before generate()")
+        if self.lockstep and held():
+            raise RuntimeError("generate() inside hold() would wait for itself")
+        self._check(request)
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[Completion]] = loop.create_future()
+
+        def resolve(completions: list[Completion]) -> None:
+            if not future.done():
+                future.set_result(completions)
+
+        self._outstanding.add(future)
+        future.add_done_callback(self._outstanding.discard)
+        self._arrived.append(Job(request, lambda done: _tell(loop, resolve, done), future.done))
+        self._ask()
+        return await in_time(request, future)
+
+    async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
+        """Copy ``weights`` into ``policy``'s model, in the model's dtype, once no completion is under way.
+
+        Requests that wait meanwhile are served with the new ones.  Raises ``ValueError`` for weights that do not fit,
+        see :func:`..weights.load_into`, and for those of a model that other policies share; nothing is changed then.
+        """
+        self._check_open("load")
+        decoder = self._decoder(policy)
+        sharing = [name for name, other in self._decoders.items() if other.model is decoder.model and name != policy]
+        if decoder.adapter is None and sharing:
+            raise ValueError(
+                f"policy '{policy}': its weights are those of {', '.join(sharing)} too, and stay as they are"
+            )
+        self._gates += 1
+        try:
+            async with self._idle:
+                await asyncio.get_running_loop().run_in_executor(self._worker, decoder.load, weights)
+                decoder.version = version
+                return {}
+        finally:
+            self._gates -= 1
+
+    async def sleep(self) -> None:
+        """Finish what is under way and give memory back; ``generate`` raises until :meth:`wake`."""
+        self._check_open("sleep")
+        self._asleep = True
+        if self._outstanding:
+            await asyncio.wait(self._outstanding)
+        async with self._idle:
+            for decoder in self._decoders.values():
+                decoder.clear()
+            if torch.cuda.is_available():
+                torch.cuda.empty_cache()
+
+    async def wake(self) -> Mapping[str, float]:
+        self._check_open("wake")
+        self._asleep = False
+        return {}
+
+    async def close(self) -> None:
+        """Waiting callers get :class:`EngineClosedError`.  May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._fail_all(EngineClosedError("the engine was closed before the request was served"))
+        async with self._idle:  # the worker has seen by the next token that nobody waits
+            self._worker.shutdown(wait=False)
+            self._decoders.clear()
+
+    # ---- rounds -----------------------------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        if self.lockstep:
+            rounds().ask(self)
+        elif self._pump is None or self._pump.done():
+            self._pump = asyncio.get_running_loop().create_task(self._serve(), name="torch engine")
+
+    async def _serve(self) -> None:
+        while self._arrived or self._queue:
+            await self.play_round()
+
+    async def play_round(self) -> None:
+        """Serve all that waits; a failure goes to every caller."""
+        async with self._idle:
+            if self.lockstep:
+                self._queue.extend(sorted(self._arrived, key=lambda job: order(job.request)))
+                self._arrived.clear()
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._worker, self._drain)
+            except Exception as error:  # whatever it is, nobody may wait for ever
+                self._fail_all(error)
+                self._queue.clear()
+                for decoder in self._decoders.values():
+                    decoder.clear()
+            except BaseException:  # the loop ends; the worker stops by itself, since nobody waits any more
+                self._fail_all(EngineClosedError("the event loop ended before the request was served"))
+                raise
+        if self.lockstep and self._queue:
+            rounds().ask(self)
+
+    def _drain(self) -> None:
+        """Decode until nothing is left; in the worker thread."""
+        while True:
+            if not self.lockstep:
+                while self._arrived:
+                    self._queue.append(self._arrived.popleft())
+            for decoder in self._decoders.values():
+                decoder.drop_abandoned()
+                if self._queue and not self._gates:
+                    self._admit(decoder)
+            busy = [decoder for decoder in self._decoders.values() if decoder.rows]
+            if not busy and (self._gates or not self._queue):
+                return
+            for decoder in busy:
+                decoder.step()
+
+    def _admit(self, decoder: Decoder) -> None:
+        """Let waiting jobs join, first come first served, once a quarter of the policy's rows is free."""
+        rows = len(decoder.rows)
+        if rows > self.max_batch_rows * 3 // 4:
+            return
+        joining: list[Job] = []
+        staying: deque[Job] = deque()
+        full = False
+        for job in self._queue:
+            if job.gone():
+                continue
+            full = full or (job.request.policy == decoder.policy and rows + job.request.n > self.max_batch_rows)
+            if full or job.request.policy != decoder.policy:
+                staying.append(job)
+            else:
+                joining.append(job)
+                rows += job.request.n
+        self._queue = staying
+        if joining:
+            decoder.admit(joining)
+
+    def _fail_all(self, error: BaseException) -> None:
+        """Hand ``error`` to every caller that waits."""
+        for future in list(self._outstanding):
+            if not future.done():
+                future.set_exception(error)
+
+    # ---- checks -----------------------------------------------------------------------------------------------------
+
+    def _check_open(self, what: str) -> None:
+        if self._closed:
+            raise EngineClosedError(f"{what}() after close()")
+
+    def _decoder(self, policy: str) -> Decoder:
+        if policy not in self._decoders:
+            raise ValueError(f"no policy '{policy}' in this engine; it has {', '.join(sorted(self._decoders))}")
+        return self._decoders[policy]
+
+    def _check(self, request: Request) -> None:
+        config = self._decoder(request.policy).model.config
+        check_prompt(request, getattr(config, "max_position_embeddings", None), config.vocab_size)
+        if not 1 <= request.n <= self.max_batch_rows:
+            raise ValueError(
+                f"{label(request)}: n must be between 1 and engine.max_batch_rows = {self.max_batch_rows}, "
+                f"got {request.n}"
+            )
+
+
+def _decoders(
+    models: Mapping[str, PreTrainedModel | Adapted], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, Decoder]:
+    """By policy; a model that several policies share is prepared once."""
+    forwards: dict[int, Forward] = {}
+    decoders: dict[str, Decoder] = {}
+    for policy, given in models.items():
+        model = given.model if isinstance(given, Adapted) else given
+        if id(model) not in forwards:
+            forwards[id(model)] = prepare(policy, model, tokenizer)
+        adapter = Adapter(policy, given) if isinstance(given, Adapted) else None
+        decoders[policy] = Decoder(policy, model, forwards[id(model)], tokenizer, _eos(model, tokenizer), adapter)
+    return decoders
+
+
+def _tell(
+    loop: asyncio.AbstractEventLoop, resolve: Callable[[list[Completion]], None], completions: list[Completion]
+) -> None:
+    """Hand completions from the worker to the caller's loop, unless that has ended."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(resolve, completions)
+
+
+def _eos(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The ids that end a completion: those of the model's generation config and the tokenizer's."""
+    generation = getattr(model.generation_config, "eos_token_id", None)
+    ids = generation if isinstance(generation, list) else [generation]
+    return frozenset(int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None)

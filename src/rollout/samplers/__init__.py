@@ -1,0 +1,1 @@
+"""Samplers, the topologies of a rollout: tasks in, episodes out."""

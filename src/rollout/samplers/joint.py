@@ -1,0 +1,83 @@
+"""The joint sampler: joint actions of a team and what each leads to (MAGRPO, arXiv 2508.04652)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ...envs.base import TeamEnv
+from ...experience import Episode, Task, Topology
+from ..policy_client import PolicyClient
+from .base import EpisodeSampler, checked_resample, longest
+from .joint_tree import Grower, Growth, Joint, Rules, written
+from .rewards import RewardMix
+
+LARGEST = 5_000
+"""Joint actions of one task, at the most."""
+
+
+class JointSampler(EpisodeSampler):
+    """Every acting agent answers its own prompt K times; joint actions of these answers are tried on forks.
+
+    ``joint=aligned`` tries K joint actions, candidate c of every agent in joint action c; ``cross`` all K^n
+    combinations, a candidate's rewards being the means over those that hold it.  A joint action earns the mean, over
+    its agents, of the mixed reward (see :class:`.rewards.RewardMix`).
+
+    ``tree=full`` goes on from every joint action that does not end the episode: T turns of n simultaneous agents
+    generate n (K + K^2 + ... + K^T) completions if aligned.  ``tree=best`` goes on from the best alone (ties by the
+    run's seed): the first version of MAGRPO.  Where the mean reward of a node's joint actions exceeds ``stop_above``,
+    the episode ends there.
+
+    In worlds whose agents speak in turn a joint action has one member; in a full tree the team's reward is then that of
+    the messages that end a turn, and the others are worth what they lead to.
+    """
+
+    topology: Topology = "joint"
+
+    def __init__(
+        self,
+        *,
+        k: int = 4,
+        joint: Joint = "aligned",
+        tree: Growth = "full",
+        alpha: float = 1.0,
+        local: bool = True,
+        overlong: float = 0.0,
+        stop_above: float | None = None,
+        resample: int = 0,
+    ) -> None:
+        self.rules = Rules(k, joint, tree, RewardMix(alpha, local, overlong), stop_above)
+        self.k, self.resample = k, checked_resample(resample)
+
+    def check(self, world: TeamEnv) -> None:
+        """Raise ``ValueError`` where a task's full tree could have more than ``LARGEST`` joint actions."""
+        steps = longest(world)
+        width = self._width(steps)
+        size = sum(width * branches for branches in self._branches(steps))
+        if size > LARGEST:
+            raise ValueError(
+                f"algorithm.sampler: a task's tree of {len(steps)} steps, with {width} joint actions at each node, may "
+                f"hold {size:,} of them, above {LARGEST:,}; lower algorithm.sampler.k={self.k} or "
+                f"env.horizon={world.horizon}, or give algorithm.sampler.tree=best"
+            )
+
+    def _width(self, steps: Sequence[tuple[str, ...]]) -> int:
+        """Joint actions at a node."""
+        return len(self.rules.picks(len(steps[0])))
+
+    def _branches(self, steps: Sequence[tuple[str, ...]]) -> list[int]:
+        """How many branches of a tree each step may be taken on."""
+        return [self._width(steps) ** depth if self.rules.tree == "full" else 1 for depth in range(len(steps))]
+
+    def most(self, world: TeamEnv) -> Mapping[str, int]:
+        count: Counter[str] = Counter()
+        steps = longest(world)
+        for acting, branches in zip(steps, self._branches(steps), strict=True):
+            count.update(dict.fromkeys(acting, self.k * branches))
+        return count
+
+    async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> Episode:
+        env = world.fork()
+        env.reset(task)
+        root = await Grower(self.rules, task, clients, seed).grow(env, (), 0.0)
+        return written(task, root, chosen=self.rules.tree == "best")

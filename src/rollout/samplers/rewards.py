@@ -1,0 +1,41 @@
+"""How a candidate's rewards are mixed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...experience import Completion, Sampling
+
+
+@dataclass(frozen=True)
+class RewardMix:
+    """reward = ``alpha`` * team + local + overlong.
+
+    ``local=False`` leaves the local reward out: outcome-only.  ``overlong`` > 0 is DAPO's soft penalty (arXiv
+    2503.14476, equation 13) for completions that come near ``sampling.max_tokens``: it begins with the last share
+    ``overlong`` of them (the paper: 0.2) and falls linearly from 0 to -1 at max_tokens.
+    """
+
+    alpha: float = 1.0
+    local: bool = True
+    overlong: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.local, bool):
+            raise ValueError(f"algorithm.sampler.local must be true or false, got {self.local!r}")
+        if not 0 <= self.overlong <= 1:
+            raise ValueError(f"algorithm.sampler.overlong must be in [0, 1] (0: no penalty), got {self.overlong}")
+
+    def own(self, local: float, completion: Completion, sampling: Sampling) -> float:
+        """What a message earns by itself: its local reward and its length."""
+        return local * self.local + self.penalty(len(completion.token_ids), sampling.max_tokens)
+
+    def __call__(self, team: float, local: float, completion: Completion, sampling: Sampling) -> float:
+        return self.alpha * team + self.own(local, completion, sampling)
+
+    def penalty(self, tokens: int, max_tokens: int) -> float:
+        """In [-1, 0]."""
+        if not self.overlong:
+            return 0.0
+        cache = self.overlong * max_tokens
+        return -max(0.0, tokens - (max_tokens - cache)) / cache

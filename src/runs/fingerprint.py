@@ -1,0 +1,76 @@
+"""What makes two runs the same: hashes of the training configuration and of the code."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+EVALUATION = ("loop.eval_every", "loop.validation_tasks", "loop.test_tasks", "policies.*.sampling.eval")
+"""Keys that decide how a run is scored, not how it learns.  ``*`` stands for one name; keys below are meant too."""
+
+FETCHING = tuple(
+    f"policies.*.remote.{key}"
+    for key in "key_env concurrency requests_per_minute retries timeout_s prompt_price completion_price".split()
+)
+"""Keys that say how a remote policy's words are fetched, not what they are."""
+
+EXCLUDED = (*EVALUATION, *FETCHING, "loop.checkpoint", "run_dir", "resume", "dry_run", "name", "logger", "display")
+"""Every key that the training hash leaves out: evaluation, fetching, checkpoints, paths, loggers and display."""
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(Dotted key, value) of every leaf; lists and empty mappings are leaves."""
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
+
+
+def training_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of a resolved configuration that training depends on."""
+    return {key: _plain(value) for key, value in flat(config) if not matches(key, EXCLUDED)}
+
+
+def evaluation_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The leaves of a resolved configuration that only scoring depends on."""
+    return {key: _plain(value) for key, value in flat(config) if matches(key, EVALUATION)}
+
+
+def training_hash(config: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits: equal where training is configured equally, seed included, in whatever order."""
+    text = json.dumps(training_keys(config), sort_keys=True)
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@cache
+def code_hash() -> str:
+    """:func:`hash_of_code` of the installed package, as it was when this process first asked."""
+    return hash_of_code(Path(__file__).resolve().parents[1])
+
+
+def hash_of_code(package: Path) -> str:
+    """16 hexadecimal digits over the source files and the shipped base models of ``package``: names and contents."""
+    base = (file for file in (package / "models" / "shipped").glob("*/*") if file.is_file() and file.suffix != ".md")
+    digest = blake2b(digest_size=8)
+    for file in sorted([*package.rglob("*.py"), *base]):
+        digest.update(f"{file.relative_to(package).as_posix()}\0{file.stat().st_size}\0".encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def matches(key: str, patterns: tuple[str, ...]) -> bool:
+    """Whether one of ``patterns`` names ``key``, or something that it lies below; ``*`` stands for one name."""
+    return any(re.match(re.escape(pattern).replace(r"\*", "[^.]+") + r"(\.|$)", key) for pattern in patterns)
+
+
+def _plain(value: Any) -> Any:
+    """1.0 and 1 are one number."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return [_plain(item) for item in value] if isinstance(value, list) else value

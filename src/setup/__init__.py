@@ -1,0 +1,1 @@
+"""From a configuration to the objects that train and evaluate."""

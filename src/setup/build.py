@@ -1,0 +1,29 @@
+"""From a composed configuration to the loop that trains."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from ..loop import TrainLoop
+from .assembly import assemble
+from .resume import continued, locate
+
+
+def build(cfg: DictConfig) -> TrainLoop:
+    """Everything that ``cfg`` names, put together.
+
+    With ``resume``, as the run in that directory was, and at the checkpoint that it left.  Raises ``ValueError`` (or a
+    subclass) naming the key that is wrong, ``CheckpointError`` the file; the run directory is claimed last.
+    """
+    if cfg.resume is None:
+        return assemble(plain(cfg), OmegaConf.to_yaml(cfg, resolve=True), OmegaConf.to_yaml(cfg, resolve=False))
+    run_dir, checkpoint = locate(cfg.resume)
+    cfg = continued(cfg, run_dir)
+    return assemble(plain(cfg), OmegaConf.to_yaml(cfg), None, checkpoint)
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved configuration.  Raises omegaconf's error for a value that is missing."""
+    return OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[return-value]

@@ -1,0 +1,234 @@
+"""``dry_run=true``: what a run would do and need, without loading weights, training or writing anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from rich.table import Table
+from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+
+from ..errors import ConfigError
+from ..models.hub import check_there
+from ..models.loading import resolve
+from ..models.published import published
+from ..models.strategies import Sharded, StrategySettings
+from ..rollout.engines.remote.settings import RemoteSettings
+from ..rollout.engines.vllm.launch import GIB, VllmSettings, check_proof
+from .assembly import Parts
+from .configuration import call
+from .policies import PolicySpec
+from .team import backbones
+
+ADAM_STATES = 2
+"""Numbers an optimizer of Adam's family keeps a parameter."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device, estimated: ``weights``, ``gradients``, ``optimizer`` (two numbers a parameter),
+    ``activations`` (of one micro-batch, scores over the vocabulary included) and ``engine`` (its copy of the weights
+    that learn, and its cache at ``max_batch_rows`` completions of full length, each K after one prompt that fills the
+    context; of vLLM a copy of all weights in its dtype, and the cache of fixed size that it is given).  A strategy that
+    shards the first three leaves each process its part, and none of what it offloads to the host.
+    """
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    engine: float
+
+    @property
+    def total(self) -> float:
+        return self.weights + self.gradients + self.optimizer + self.activations + self.engine
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """One pool: its policies, the agents that speak with them, their base, its parameters, how many numbers learn, and
+    memory a device.
+    """
+
+    policy: str
+    agents: tuple[str, ...]
+    base: str
+    parameters: int
+    trained: int
+    memory: Memory
+
+
+@dataclass(frozen=True)
+class RemotePlan:
+    """One remote policy: its agents, its server, and the most that an iteration can ask of it."""
+
+    policy: str
+    agents: tuple[str, ...]
+    server: RemoteSettings
+    completions: int
+    tokens: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do; ``completions`` and ``tokens`` are the most that an iteration can generate."""
+
+    pools: tuple[PoolPlan, ...]
+    remote: tuple[RemotePlan, ...]
+    tasks_per_iteration: int
+    k: int
+    completions: int
+    tokens: int
+    optimizer_steps: int
+    iterations: int
+    processes: int | None
+
+
+def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
+    """The plan of a checked configuration.  Raises :class:`ConfigError` where a base model cannot be found."""
+    agents, k = parts.world.agents, parts.sampler.k
+    longest = {
+        agent: config["policies"][parts.router.team[agent]]["sampling"]["train"]["max_tokens"] for agent in agents
+    }
+    tasks = parts.settings.tasks_per_iteration * (1 + parts.sampler.resample)
+    most = {agent: tasks * count for agent, count in parts.sampler.most(parts.world).items()}
+    update = config["algorithm"]["update"]
+    return Plan(
+        pools=tuple(_pool(specs, config, parts) for specs in backbones(parts.policies)),
+        remote=tuple(_remote(spec, parts.router.team, most) for spec in parts.policies.values() if spec.remote),
+        tasks_per_iteration=parts.settings.tasks_per_iteration,
+        k=k,
+        completions=sum(most.values()),
+        tokens=sum(most[agent] * longest[agent] for agent in agents),
+        optimizer_steps=update["mini_batches"] * update["epochs"],
+        iterations=parts.settings.iterations,
+        processes=parts.strategy.processes,
+    )
+
+
+def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) -> PoolPlan:
+    first, names = specs[0], [spec.name for spec in specs]
+    shape = _shape(f"policies.{first.name}.base", first.base)
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(shape)
+    parameters = sum(p.numel() for p in model.parameters())
+    adapters = sum(_adapter(spec, model) for spec in specs)
+    trained = parameters if first.whole else adapters
+    tokens = max((spec.terms.update.max_tokens for spec in specs if spec.terms is not None), default=0)
+    strategy, number = parts.strategy, parts.strategy.number_bytes
+    memory = Memory(
+        weights=number * (parameters + adapters) * _share(strategy, "weights"),
+        gradients=number * trained * _share(strategy, "gradients"),
+        optimizer=number * ADAM_STATES * trained * _share(strategy, "optimizer"),
+        activations=number * tokens * _activations(shape, strategy.gradient_checkpointing),
+        engine=_engine(config["engine"], shape, specs, parts.sampler.k, parameters + adapters, trained),
+    )
+    agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
+    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, memory)
+
+
+def _engine(
+    engine: Mapping[str, Any],
+    shape: PretrainedConfig,
+    specs: Sequence[PolicySpec],
+    k: int,
+    parameters: int,
+    trained: int,
+) -> float:
+    """Bytes of weights and cache; see :class:`Memory`."""
+    if "kv_cache_gib" in engine:
+        settings = {field.name: engine[field.name] for field in fields(VllmSettings) if field.name in engine}
+        vllm: VllmSettings = call("engine", VllmSettings, **settings)
+        call("engine", check_proof, engine["canary_nats"], engine["lora"])
+        return vllm.torch_dtype.itemsize * parameters + vllm.kv_cache_gib * GIB
+    rows = engine.get("max_batch_rows", k)
+    full, groups = shape.max_position_embeddings, math.ceil(rows / k)
+    cached = sum(rows * spec.train.max_tokens + groups * (full - spec.train.max_tokens) for spec in specs)
+    return float(4 * trained + cached * _cache(shape))
+
+
+def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
+    """Numbers of the policy's adapter; 0 without.  Raises :class:`ConfigError` naming a target that is not there."""
+    return 0 if spec.lora is None else call(f"policies.{spec.name}.lora", spec.lora.parameters, model)
+
+
+def _shape(key: str, base: str) -> PretrainedConfig:
+    if (known := published(base)) is not None:
+        return known
+    try:
+        check_there(resolve(base))
+        return AutoConfig.from_pretrained(resolve(base))
+    except OSError as error:
+        raise ConfigError(f"{key}={base} cannot be found: {error}") from error
+
+
+def _cache(shape: PretrainedConfig) -> int:
+    """Bytes of keys and values a token, float32."""
+    heads = getattr(shape, "num_key_value_heads", shape.num_attention_heads)
+    width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
+    return 4 * 2 * shape.num_hidden_layers * heads * width
+
+
+def _share(strategy: StrategySettings, what: str) -> float:
+    """How much of a pool's ``what`` lies on one device."""
+    sharded = strategy.strategy
+    if not isinstance(sharded, Sharded) or what not in sharded.shards:
+        return 1.0
+    return 0.0 if what in sharded.offloads else 1 / (strategy.processes or 1)
+
+
+def _activations(shape: PretrainedConfig, recomputed: bool) -> int:
+    """Numbers a token that a backward pass keeps: about 10 hidden and 3 intermediate vectors a layer, and scores over
+    the vocabulary with their softmax (as in Korthikanti et al., arXiv 2205.05198, section 4; attention's own scores are
+    left out).  ``recomputed``, each layer keeps its input, and one layer at a time the rest.
+    """
+    layer = 10 * shape.hidden_size + 3 * shape.intermediate_size
+    layers = shape.num_hidden_layers
+    return (layers * shape.hidden_size + layer if recomputed else layers * layer) + 2 * shape.vocab_size
+
+
+def tables(found: Plan) -> Sequence[Table | str]:
+    """The plan for people."""
+    pools = Table("pool", *(pool.policy for pool in found.pools))
+    pools.add_row("agents", *(", ".join(pool.agents) for pool in found.pools))
+    pools.add_row("base", *(pool.base for pool in found.pools))
+    pools.add_row("parameters", *(f"{pool.parameters:,}" for pool in found.pools))
+    pools.add_row("of which learn", *(f"{pool.trained:,}" for pool in found.pools), end_section=True)
+    for field in fields(Memory):
+        pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in found.pools))
+    pools.add_row("memory a device", *(_bytes(pool.memory.total) for pool in found.pools))
+    processes = "1 process" if found.processes == 1 else f"{found.processes} processes"
+    return (
+        pools,
+        "strategy.devices=auto: as for 1 process" if found.processes is None else processes,
+        f"all pools: about {_bytes(sum(pool.memory.total for pool in found.pools))} (estimated; an engine's cache "
+        "grows with what it really decodes)",
+        *(_told(each) for each in found.remote),
+        f"an iteration: {found.tasks_per_iteration} tasks, K = {found.k}, at most {found.completions:,} completions of "
+        f"{found.tokens:,} tokens; {found.optimizer_steps} optimizer steps a policy",
+        f"{found.iterations} iterations: at most {found.iterations * found.completions:,} completions",
+    )
+
+
+def _remote(spec: PolicySpec, team: Mapping[str, str], most: Mapping[str, int]) -> RemotePlan:
+    assert spec.remote is not None
+    agents = tuple(agent for agent, policy in team.items() if policy == spec.name)
+    completions = sum(most[agent] for agent in agents)
+    return RemotePlan(spec.name, agents, spec.remote, completions, completions * spec.train.max_tokens)
+
+
+def _told(found: RemotePlan) -> str:
+    price = found.server.completion_price
+    cost = "" if price is None else f", which cost {found.tokens * price / 1e6:.3g} and their prompts"
+    return (
+        f"{found.policy} ({', '.join(found.agents)}) speaks through {found.server.url}, model {found.server.model}: at "
+        f"most {found.completions:,} completions of {found.tokens:,} tokens an iteration{cost}"
+    )
+
+
+def _bytes(count: float) -> str:
+    power = min(4, int(math.log(max(count, 1), 1024)))
+    return f"{count / 1024**power:.3g} {['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}"

@@ -1,0 +1,195 @@
+"""From policies to a team that speaks and learns: models, pools, engines, clients."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..errors import ConfigError
+from ..loop import Team
+from ..models.adapter_pool import AdapterModule, AdapterPool
+from ..models.adapters import attach, bare
+from ..models.adapters import weights as adapter_weights
+from ..models.hub import check_there
+from ..models.loading import is_adapter, load_adapted, load_model, load_tokenizer, resolve
+from ..models.policy import PolicyModule
+from ..models.pool import LocalPool, PolicyHandle
+from ..models.ranks import Ranks
+from ..models.strategies import StrategySettings, launch
+from ..rollout.chat_codec import ChatCodec
+from ..rollout.chat_template import check_chat
+from ..rollout.engines.base import Engine
+from ..rollout.engines.lora import Adapted
+from ..rollout.engines.remote.engine import RemoteEngine
+from ..rollout.policy_client import PolicyClient
+from ..rollout.seeds import derive
+from .configuration import partially
+from .policies import PolicySpec, check_room
+
+
+@dataclass
+class Backing:
+    """One backbone: the policies that live on it, those of them that learn, and the engine that they speak through."""
+
+    engine: Engine
+    tokenizer: PreTrainedTokenizerBase | ChatCodec
+    context: int
+    handles: Mapping[str, PolicyHandle] = field(default_factory=dict)
+
+
+def build_team(
+    policies: Mapping[str, PolicySpec],
+    agents: Mapping[str, str],
+    strategy: StrategySettings,
+    engine: dict[str, Any],
+    seed: int,
+    ranks: Ranks,
+) -> Team:
+    """Pools, engines and clients; ``agents`` is the team map, ``engine`` the configuration's.
+
+    Raises ``ValueError`` (or a subclass) naming the key that is wrong.
+    """
+    pools: dict[str, PolicyHandle] = {}
+    of = {
+        name: Backing(RemoteEngine(name, spec.remote), ChatCodec(), sys.maxsize)
+        for name, spec in policies.items()
+        if spec.remote is not None
+    }
+    for specs in backbones(policies):
+        given = strategy, engine, seed, ranks
+        backing = _full(specs[0], *given) if specs[0].whole else _shared(specs, *given)
+        pools |= backing.handles
+        of |= {spec.name: backing for spec in specs}
+    training: dict[str, PolicyClient] = {}
+    evaluation: dict[str, PolicyClient] = {}
+    for agent, name in agents.items():
+        spec, backing = policies[name], of[name]
+        for clients, sampling in ((training, spec.train), (evaluation, spec.eval)):
+            clients[agent] = PolicyClient(name, backing.engine, backing.tokenizer, backing.context, sampling, spec.chat)
+    return Team(
+        pools={name: pools[name] for name in policies if name in pools},
+        engines={name: of[name].engine for name in policies},
+        tokenizers={name: of[name].tokenizer for name in policies},
+        training=training,
+        evaluation=evaluation,
+        schedules={name: spec.schedule for name, spec in policies.items() if spec.schedule is not None},
+    )
+
+
+def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
+    """Policies that share a model: adapters and frozen ones with one base.  One whose whole model learns is alone;
+    remote ones have none.
+    """
+    found: dict[tuple[str, str], list[PolicySpec]] = {}
+    for name, spec in policies.items():
+        if spec.remote is not None:
+            continue
+        found.setdefault((name, "") if spec.whole else ("", resolve(spec.base)), []).append(spec)
+    return list(found.values())
+
+
+def _full(spec: PolicySpec, strategy: StrategySettings, engine: dict[str, Any], seed: int, ranks: Ranks) -> Backing:
+    """A policy with a pool of its own."""
+    assert spec.terms is not None  # it learns
+    model, tokenizer, context = _loaded([spec])
+    terms = spec.terms
+    module = PolicyModule(model, terms.objective, terms.optimizer, terms.scheduler, terms.temperature)
+    _recompute(model, strategy)
+    fabric = strategy.fabric()
+    launch(fabric)
+    given: dict[str, Any] = {"pad_id": tokenizer.pad_token_id, "seed": seed, "ranks": ranks}
+    pool = LocalPool(spec.name, module, fabric, **given, **asdict(terms.update))
+    speaking = build_engine(engine, {spec.name: copy.deepcopy(model)}, tokenizer)
+    return Backing(speaking, tokenizer, context, {spec.name: pool})
+
+
+def _shared(
+    specs: Sequence[PolicySpec], strategy: StrategySettings, engine: dict[str, Any], seed: int, ranks: Ranks
+) -> Backing:
+    """Adapters and frozen policies on one base, which learner and engine hold in memory once."""
+    model, tokenizer, context = _loaded(specs)
+    terms = {spec.name: spec.terms for spec in specs if spec.terms is not None}
+    fabric = strategy.fabric()
+    launch(fabric)
+    if not terms:
+        model = fabric.to_device(fabric.strategy.precision.convert_module(model))
+        speaking = build_engine(engine, {spec.name: model for spec in specs}, tokenizer)
+        return Backing(speaking, tokenizer, context)
+    settings = {spec.name: spec.lora for spec in specs if spec.lora is not None}
+    if is_adapter(Path(specs[0].base)):
+        raise ConfigError(
+            f"policies.{next(iter(settings))}.base={specs[0].base} is an adapter itself, and peft writes no adapter of "
+            "an adapter: train on with tuning=full, or merge it into a model of its own first"
+        )
+    seeds = {name: derive(seed, "adapter", name) for name in settings}
+    whole = attach(model, specs[0].base, settings, seeds)
+    pool = AdapterPool(AdapterModule(whole, terms), fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
+    base = bare(whole)
+    _recompute(model, strategy)
+    models = {
+        spec.name: base if spec.lora is None else Adapted(base, adapter_weights(whole, spec.name), spec.lora.scale)
+        for spec in specs
+    }
+    return Backing(build_engine(engine, models, tokenizer), tokenizer, context, pool.policies)
+
+
+def _loaded(specs: Sequence[PolicySpec]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, int]:
+    """Model, tokenizer and context of the base that ``specs`` have in common; checks that its chat template reads what
+    it is given, and that answers have room.
+    """
+    first = specs[0]
+    model, tokenizer = load_base(f"policies.{first.name}.base", first.base)
+    context: int = model.config.max_position_embeddings
+    for spec in specs:
+        check_chat(f"policies.{spec.name}", tokenizer, spec.chat)
+        for way, sampling in (("train", spec.train), ("eval", spec.eval)):
+            check_room(f"policies.{spec.name}.sampling.{way}", sampling, spec.base, context)
+    return model, tokenizer, context
+
+
+def _recompute(model: PreTrainedModel, strategy: StrategySettings) -> None:
+    if strategy.gradient_checkpointing:
+        named = "activation_checkpointing_enable"  # vLLM's transformers, 5.19, has the older one
+        enable = getattr(model, named if hasattr(model, named) else "gradient_checkpointing_enable")
+        enable({"use_reentrant": False})
+
+
+def build_engine(
+    node: dict[str, Any], models: Mapping[str, PreTrainedModel | Adapted], tokenizer: PreTrainedTokenizerBase
+) -> Engine:
+    """The engine that ``node`` names, for policies with one tokenizer.  It owns the models from here on."""
+    engine: Engine = partially("engine", node)(models=models, tokenizer=tokenizer)
+    return engine
+
+
+def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal LM and its tokenizer.  Raises :class:`ConfigError` naming ``key`` where they cannot be loaded."""
+    try:
+        check_there(resolve(base))
+        return load_model(base), load_tokenizer(base)
+    except (OSError, ValueError, SafetensorError) as error:  # missing, or damaged in some file
+        raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
+
+
+def load_speaker(
+    key: str, base: str, below: str | None
+) -> tuple[PreTrainedModel | Adapted, PreTrainedTokenizerBase, int]:
+    """What an engine needs to speak with ``base``, an adapter where there is a model ``below`` it; and its context.
+
+    Raises :class:`ConfigError` naming ``key`` where they cannot be loaded.
+    """
+    if below is None:
+        model, tokenizer = load_base(key, base)
+        return model, tokenizer, model.config.max_position_embeddings
+    try:
+        adapted, tokenizer = load_adapted(Path(base), below), load_tokenizer(base)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise ConfigError(f"{key}={base} on {below} cannot be loaded: {error}") from error
+    return adapted, tokenizer, adapted.model.config.max_position_embeddings

@@ -1,0 +1,1 @@
+"""Supervised fine-tuning on demonstrations: how the small base models are made."""

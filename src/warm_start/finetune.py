@@ -1,0 +1,224 @@
+"""Supervised pretraining of the laptop scale's base models on demonstrations: ``python -m troupe.warm_start.finetune``.
+
+Each step plays train tasks of one world with demonstrators in every role, expert or flawed message by message, and
+fits the messages given what their authors saw.  What is taught to which model, and how, is in :mod:`.curriculum`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import asdict, fields, replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+
+from ..experience import Message
+from ..models.tiny import build_model, build_tokenizer
+from .curriculum import COURSES, Course, Recipe, messages
+
+log = logging.getLogger(__name__)
+
+
+class Demonstrations(Dataset):
+    """Step -> ``parts`` pairs (input_ids, labels); see :func:`collate`."""
+
+    def __init__(self, course: Course, tokenizer: PreTrainedTokenizerFast, first: int = 0) -> None:
+        self.course, self.recipe, self.tokenizer, self.first = course, course.recipe, tokenizer, first
+
+    def __len__(self) -> int:
+        return self.recipe.steps - self.first
+
+    def __getitem__(self, index: int) -> list[tuple[Tensor, Tensor]]:
+        if index >= len(self):
+            raise IndexError(index)
+        recipe, step = self.recipe, self.first + index
+        rng = Random(f"warm start/{recipe.seed}/{step}")
+        world = self.course.world(step, rng)
+        examples = asyncio.run(messages(world, recipe.rows, partial(recipe.skill, step), rng))
+        return collate(self.tokenizer, examples[: recipe.rows], recipe.parts)
+
+
+def collate(
+    tokenizer: PreTrainedTokenizerFast, examples: list[tuple[list[Message], str]], parts: int
+) -> list[tuple[Tensor, Tensor]]:
+    """``parts`` batches (input_ids, labels), both (B, T) int64, short examples first.
+
+    Right-padded to multiples of 16 (few shapes suit compilation); labels are -100 on prompts and padding.
+    """
+    vocab = tokenizer.get_vocab()
+    rows = []
+    for seen, text in examples:
+        prompt = tokenizer.apply_chat_template(seen, tokenize=False, add_generation_prompt=True).split()
+        rows.append(([vocab[w] for w in prompt], [vocab[w] for w in [*text.split(), tokenizer.eos_token]]))
+    rows.sort(key=lambda row: len(row[0]) + len(row[1]))
+    batches = []
+    size = -(-len(rows) // parts)
+    for part in (rows[i : i + size] for i in range(0, len(rows), size)):
+        width = -(-(len(part[-1][0]) + len(part[-1][1])) // 16) * 16
+        input_ids = torch.full((len(part), width), tokenizer.pad_token_id)
+        labels = torch.full((len(part), width), -100)
+        for i, (prompt, answer) in enumerate(part):
+            end = len(prompt) + len(answer)
+            input_ids[i, :end] = torch.tensor(prompt + answer)
+            labels[i, len(prompt) : end] = torch.tensor(answer)
+        batches.append((input_ids, labels))
+    return batches
+
+
+def loss_of(model: Qwen3ForCausalLM, input_ids: Tensor, labels: Tensor) -> Tensor:
+    """Summed cross-entropy of the labelled tokens, nats."""
+    # Right padding under a causal mask cannot be seen by real tokens, so no attention mask is needed.
+    logits = model.lm_head(model.model(input_ids=input_ids).last_hidden_state[:, :-1])
+    return torch.nn.functional.cross_entropy(
+        logits.reshape(-1, logits.shape[-1]), labels[:, 1:].reshape(-1), ignore_index=-100, reduction="sum"
+    )
+
+
+def optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
+    """Muon on the layers' matrices, AdamW on the rest."""
+    matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
+    chosen = {id(p) for p in matrices}
+    rest = [p for p in model.parameters() if id(p) not in chosen]
+    return [
+        torch.optim.Muon(matrices, lr=recipe.muon_learning_rate, weight_decay=recipe.weight_decay),
+        torch.optim.AdamW(rest, lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
+    ]
+
+
+class WarmStart:
+    """The pretraining loop; resumable from ``out/state.pt``, which is written every ``save_every`` steps."""
+
+    def __init__(self, course: Course, out: Path, *, compiled: bool = False, save_every: int = 250) -> None:
+        recipe = course.recipe
+        self.course, self.recipe, self.out, self.save_every = course, recipe, out, save_every
+        self.tokenizer = build_tokenizer(course.words)
+        self.model = build_model(
+            self.tokenizer, hidden=recipe.hidden, layers=recipe.layers, heads=recipe.heads, seed=recipe.seed
+        )
+        self.optimizers = optimizers(self.model, recipe)
+        self.peaks = [[group["lr"] for group in o.param_groups] for o in self.optimizers]
+        self.loss: Callable[..., Tensor] = torch.compile(loss_of) if compiled else loss_of
+        self.step, self.seconds = 0, 0.0
+
+    def run(self, until: int | None = None) -> None:
+        """Train to step ``until`` (default: the recipe's end)."""
+        until = self.recipe.steps if until is None else until
+        data = DataLoader(
+            Demonstrations(self.course, self.tokenizer, self.step), batch_size=None, num_workers=1, prefetch_factor=8
+        )
+        started, before, first = time.perf_counter(), self.seconds, self.step
+        recent: dict[str, list[float]] = {}
+        for batches in data:
+            if self.step >= until:
+                break
+            recent.setdefault(self.course.name(self.step), []).append(self.fit(batches))
+            self.step += 1
+            self.seconds = before + time.perf_counter() - started
+            if self.step % 50 == 0:
+                losses = ", ".join(f"{name} {sum(v) / len(v):.3f}" for name, v in sorted(recent.items()))
+                pace = (self.seconds - before) / (self.step - first)
+                log.info("step %d/%d  loss %s  ETA %.0f s", self.step, until, losses, pace * (until - self.step))
+                recent = {}
+            if self.step % self.save_every == 0:
+                self.save()
+        self.save()
+
+    def fit(self, batches: list[tuple[Tensor, Tensor]]) -> float:
+        """One optimisation step; returns the mean loss a labelled token, nats."""
+        rate = self.recipe.rate(self.step)
+        for optimizer, peaks in zip(self.optimizers, self.peaks, strict=True):
+            for group, peak in zip(optimizer.param_groups, peaks, strict=True):
+                group["lr"] = peak * rate
+        tokens = sum(int((labels != -100).sum()) for _, labels in batches)
+        total = 0.0
+        for input_ids, labels in batches:
+            loss = self.loss(self.model, input_ids, labels) / tokens
+            loss.backward()
+            total += loss.item()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        return total
+
+    def save(self) -> None:
+        """Write the resumable state, whole or not at all."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        state = {
+            "step": self.step,
+            "seconds": self.seconds,
+            "model": self.model.state_dict(),
+            "optimizers": [o.state_dict() for o in self.optimizers],
+        }
+        torch.save(state, self.out / "state.tmp")
+        os.replace(self.out / "state.tmp", self.out / "state.pt")
+
+    def load(self) -> None:
+        """Go on from the saved state."""
+        state = torch.load(self.out / "state.pt", weights_only=True)
+        self.step, self.seconds = state["step"], state["seconds"]
+        self.model.load_state_dict(state["model"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
+
+
+def export(start: WarmStart, folder: Path) -> None:
+    """Write the model as transformers loads it, its tokenizer, the recipe and the checksums."""
+    folder.mkdir(parents=True, exist_ok=True)
+    start.model.save_pretrained(folder)
+    start.tokenizer.save_pretrained(folder)
+    recipe = asdict(start.recipe) | {"seconds": round(start.seconds)}
+    (folder / "recipe.json").write_text(json.dumps(recipe, indent=2) + "\n")
+    names = sorted(path.name for path in folder.iterdir() if path.suffix in {".json", ".safetensors", ".jinja"})
+    sums = {n: sha256((folder / n).read_bytes()).hexdigest() for n in names if n != "checksums.json"}
+    (folder / "checksums.json").write_text(json.dumps(sums, indent=2) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--base", choices=sorted(COURSES), default="laptop", help="which base model is made")
+    parser.add_argument("--out", type=Path, default=None, help="working folder, resumable (runs/base_model/BASE)")
+    parser.add_argument("--export", type=Path, default=None, help="where the finished model goes")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compile", action="store_true", help="use torch.compile (needs a C++ compiler)")
+    parser.add_argument("--until", type=int, default=None, help="stop at this step; a later call goes on")
+    for field in fields(Recipe):
+        parser.add_argument(
+            f"--{field.name}", type=type(field.default), default=None, help="another recipe than its own"
+        )
+    options = vars(parser.parse_args())
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    torch.set_num_threads(options["threads"])
+    given = {field.name: options[field.name] for field in fields(Recipe) if options[field.name] is not None}
+    course = COURSES[options["base"]]
+    recipe = replace(course.recipe, **given)
+    out = options["out"] or Path("runs", "base_model", options["base"])
+    start = WarmStart(replace(course, recipe=recipe), out, compiled=options["compile"])
+    if (out / "state.pt").exists():
+        start.load()
+        log.info("going on from step %d", start.step)
+    try:
+        start.run(options["until"])
+    except KeyboardInterrupt:
+        start.save()
+        log.info("stopped at step %d; the same command goes on", start.step)
+        return
+    if options["export"] is not None and start.step == recipe.steps:
+        export(start, options["export"])
+        log.info("the base model is in %s", options["export"])
+
+
+if __name__ == "__main__":
+    main()

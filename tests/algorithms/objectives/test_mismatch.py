@@ -1,0 +1,67 @@
+"""The ledger against sums written plainly, and worked out by hand."""
+
+import math
+from random import Random
+
+import pytest
+import torch
+
+from troupe.algorithms.objectives import ClippedObjective
+from troupe.algorithms.objectives.mismatch import Ledger
+
+CPU = torch.device("cpu")
+
+
+def ledger(drifts: list[list[float]], places: list[tuple[str, int]], **objective: object) -> dict[str, float]:
+    """Of completions with these drifts, one micro-batch."""
+    longest = max(map(len, drifts))
+    drift = torch.tensor([row + [0.0] * (longest - len(row)) for row in drifts])
+    mask = torch.tensor([[i < len(row) for i in range(longest)] for row in drifts])
+    found = Ledger([*places, ("silent", 0)], CPU)
+    found.add(places, drift, mask, *ClippedObjective(**objective).importance(drift))
+    return found.metrics()
+
+
+def test_by_hand() -> None:
+    # Ratios 4, 1/2 and 1; the cap of 2 truncates the first.
+    found = ledger([[math.log(4), math.log(0.5)], [0.0]], [("plan", 3), ("plan", 3)], importance_cap=2.0)
+    assert set(found) == {
+        f"mismatch/plan/turn3/{name}"
+        for name in ("mean_abs_nats", "max_abs_nats", "k1_nats", "k3_nats", "effective_share", "corrected_share")
+    }
+    said = {key.rpartition("/")[2]: value for key, value in found.items()}
+    assert said["mean_abs_nats"] == pytest.approx((math.log(4) + math.log(2)) / 3)
+    assert said["max_abs_nats"] == pytest.approx(math.log(4))
+    assert said["k1_nats"] == pytest.approx(-math.log(2) / 3)
+    assert said["k3_nats"] == pytest.approx((4 - 1 - math.log(4) + 0.5 - 1 + math.log(2)) / 3)
+    assert said["effective_share"] == pytest.approx(5.5**2 / (16 + 0.25 + 1) / 3)
+    assert said["corrected_share"] == pytest.approx(1 / 3)
+
+
+def test_a_sequences_ratio_is_one_weight() -> None:
+    given = [[math.log(4), math.log(0.25)], [math.log(3)]], [("plan", 0)] * 2
+    found = ledger(*given, importance_cap=2.0, importance_level="sequence")
+    assert found["mismatch/plan/turn0/effective_share"] == pytest.approx((1 + 3) ** 2 / (1 + 9) / 2)
+    assert found["mismatch/plan/turn0/corrected_share"] == pytest.approx(1 / 2)
+
+
+def test_masked_below_the_floor_and_uncorrected_without_a_cap() -> None:
+    given = [[math.log(0.1), 0.0]], [("plan", 0)]
+    masked = ledger(*given, importance_cap=2.0, importance_floor=0.5, importance_mode="mask")
+    assert masked["mismatch/plan/turn0/corrected_share"] == pytest.approx(1 / 2)
+    assert ledger(*given)["mismatch/plan/turn0/corrected_share"] == 0
+
+
+def test_micro_batches_and_processes_add_up_to_one_ledger() -> None:
+    rng = Random(0)
+    places = [(rng.choice(["tool", "plan"]), rng.randrange(2)) for _ in range(20)]
+    drifts = [[rng.gauss(0, 0.3) for _ in range(4)] for _ in places]
+    whole = ledger(drifts, places)
+    parts = [Ledger(places, CPU), Ledger(places, CPU)]
+    for index in range(0, 20, 5):
+        drift = torch.tensor(drifts[index : index + 5])
+        ratio = ClippedObjective().importance(drift)
+        parts[index % 2].add(places[index : index + 5], drift, torch.ones_like(drift).bool(), *ratio)
+    other = parts[1]
+    parts[0].reduce(lambda sums: sums.add_(other._sums), lambda most: torch.maximum(most, other._largest, out=most))
+    assert parts[0].metrics() == pytest.approx(whole)

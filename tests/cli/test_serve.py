@@ -1,0 +1,204 @@
+"""Which servers a trained team needs; and, with vLLM, that they answer as the team does and end together."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from troupe.cli import train
+from troupe.cli.evaluate import from_run
+from troupe.cli.serve import Serving, check_addresses, command, serve, servings
+from troupe.errors import ConfigError
+from troupe.models.loading import load_model, load_tokenizer, resolve
+from troupe.rollout.engines.vllm.launch import VllmSettings
+from troupe.setup.agent_assignment import Run
+
+from ..processes import alive, below
+
+Composed = Callable[..., DictConfig]
+SETTINGS = VllmSettings("float32", 0.25, 32, 16, 1, 1.0, 0)
+PROMPT = list(range(10, 40))
+
+
+@pytest.fixture
+def run(tmp_path: Path, composed: Composed) -> Any:
+    """``run(experiment, ...)``: of a run that has checkpoints, as far as their folders go."""
+
+    def build(experiment: str, *words: str) -> Run:
+        config: Any = OmegaConf.to_container(
+            composed(f"experiment={experiment}", f"run_dir={tmp_path}", *words), resolve=True
+        )
+        (tmp_path / "checkpoints" / "best").mkdir(parents=True, exist_ok=True)
+        return Run(config, tmp_path)
+
+    return build
+
+
+def test_policies_with_models_of_their_own_have_a_server_each(run: Any, tmp_path: Path) -> None:
+    best = tmp_path / "checkpoints" / "best"
+    found = servings(run("sokoban_specialized"), "best", 8000)
+    assert found == [Serving(f"{best}/tool", 8000, ["tool"]), Serving(f"{best}/plan", 8001, ["plan"])]
+    assert servings(run("sokoban_shared"), "best", 8000) == [Serving(f"{best}/shared", 8000, ["shared"])]
+
+
+def test_adapters_share_the_server_of_their_base_with_a_frozen_policy(run: Any, tmp_path: Path) -> None:
+    best, base = tmp_path / "checkpoints" / "best", resolve("laptop")
+    adapters = {name: f"{best}/{name}" for name in ("tool", "plan")}
+    assert servings(run("sokoban_lora"), "best", 9000) == [Serving(base, 9000, [], adapters)]
+    mixed = run("sokoban_lora")
+    mixed.config["policies"]["plan"]["tuning"] = "frozen"
+    assert servings(mixed, "best", 9000) == [Serving(base, 9000, ["plan"], {"tool": f"{best}/tool"})]
+
+
+def test_policies_that_say_different_things_to_one_template_have_a_server_each(run: Any, tmp_path: Path) -> None:
+    best, base = tmp_path / "checkpoints" / "best", resolve("laptop")
+    lora = run("sokoban_lora", "+policies.tool.chat.enable_thinking=false")
+    chat = {"enable_thinking": False}
+    found = servings(lora, "best", 9000)
+    tool, plan = ({name: f"{best}/{name}"} for name in ("tool", "plan"))
+    assert found == [Serving(base, 9000, [], tool, chat), Serving(base, 9001, [], plan)]
+    words = command(Serving("some/model", 8000, ["plan"], {}, chat), "127.0.0.1", SETTINGS)
+    assert words[words.index("--default-chat-template-kwargs") + 1] == '{"enable_thinking": false}'
+    assert "--default-chat-template-kwargs" not in command(Serving("some/model", 8000, ["plan"]), "127.0.0.1", SETTINGS)
+
+
+def test_a_server_has_room_for_the_largest_adapter(tmp_path: Path) -> None:
+    for name, rank in (("tool", 4), ("plan", 12)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "adapter_config.json").write_text(json.dumps({"r": rank}))
+    adapters = {name: str(tmp_path / name) for name in ("tool", "plan")}
+    words = " ".join(command(Serving("base/folder", 8001, [], adapters), "127.0.0.1", SETTINGS))
+    assert "--model base/folder --host 127.0.0.1 --port 8001 --served-model-name base" in words
+    assert "--max-loras 3 --max-lora-rank 16" in words and "--kv-cache-memory-bytes 268435456" in words
+    assert words.endswith(f"--lora-modules tool={tmp_path}/tool plan={tmp_path}/plan")
+    assert "--enable-lora" not in command(Serving("some/model", 8000, ["plan"]), "127.0.0.1", SETTINGS)
+    (tmp_path / "plan" / "adapter_config.json").write_text(json.dumps({"r": 513}))
+    with pytest.raises(ValueError, match=r"policy 'tool, plan': vLLM runs adapters of rank r <= 512, got 513"):
+        command(Serving("base/folder", 8001, [], adapters), "127.0.0.1", SETTINGS)
+
+
+def test_a_server_compiles_where_eager_is_false() -> None:
+    eager = command(Serving("some/model", 8000, ["plan"]), "127.0.0.1", SETTINGS)
+    compiled = command(Serving("some/model", 8000, ["plan"]), "127.0.0.1", replace(SETTINGS, eager=False))
+    assert set(eager) ^ set(compiled) == {"--enforce-eager", "--no-enforce-eager"}
+    assert "--enforce-eager" in eager
+
+
+def test_mistakes_are_answered_by_key(run: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="checkpoint must be one of best, last, base, got first"):
+        servings(run("sokoban_shared"), "first", 8000)
+    with pytest.raises(ConfigError, match=r"run=.*: no checkpoint 'last'"):
+        servings(run("sokoban_shared"), "last", 8000)
+    keys = {"run": None, "dtype": "float32", "kv_cache_gib": 0.5, "block_size": 32, "max_batch_rows": 8, "threads": 1}
+    keys |= {"eager": True}
+    with pytest.raises(ConfigError, match="run is missing"):
+        serve(keys)
+    with pytest.raises(ConfigError, match=r"run=nowhere is no run directory"):
+        serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": 8000})
+    with pytest.raises(ConfigError, match=r"port must be a whole number, got '8O00'"):
+        serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": "8O00"})
+
+
+def test_a_port_that_cannot_be_had_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        for wrong, host, why in (
+            (port, "127.0.0.1", "nothing can listen there on host=127.0.0.1: .*in use"),
+            (65536, "127.0.0.1", "a port is between 1 and 65535"),
+            (port, "no.such.host.invalid", "nothing can listen there on host=no.such.host.invalid"),
+        ):
+            with pytest.raises(ConfigError, match=rf"port={wrong}, of tool, plan: {why}"):
+                check_addresses([Serving("some/model", wrong, ["tool"], {"plan": "folder"})], host)
+    check_addresses([Serving("some/model", port, ["tool"])], "127.0.0.1")
+
+
+# ---- for real -----------------------------------------------------------------------------------------------------
+
+
+def asked(port: int, path: str, **keys: Any) -> Any:
+    data = json.dumps(keys).encode() if keys else None
+    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as reply:
+        return json.load(reply)
+
+
+@contextmanager
+def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
+    """``troupe.cli.serve`` once it answers, its port, and what it said."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = (*words, f"port={port}", "kv_cache_gib=0.1", "max_batch_rows=8")
+    with subprocess.Popen(
+        [sys.executable, "-m", "troupe.cli.serve", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            lines: list[str] = []
+            while not lines or lines[-1] != "Ctrl-C ends all\n":
+                lines.append(server.stdout.readline())
+                assert lines[-1], "the servers have ended"
+            yield server, port, lines
+        finally:
+            server.kill()
+
+
+@pytest.mark.vllm
+@pytest.mark.filterwarnings("ignore")
+def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_path: Path, composed: Composed) -> None:
+    few = "loop.iterations=1 loop.tasks_per_iteration=2 loop.validation_tasks=1 loop.test_tasks=1 env.horizon=2".split()
+    words = ["experiment=sokoban_lora", f"run_dir={tmp_path / 'run'}", *few, "policies.plan.optimizer.lr=0.1"]
+    train.run(composed(*words))
+    with served(f"run={tmp_path / 'run'}", "checkpoint=last") as (server, port, lines):
+        for policy in ("tool", "plan"):
+            assert f"{policy}: http://127.0.0.1:{port}/v1, model {policy}\n" in lines
+        tokenizer = load_tokenizer("laptop")
+        for policy in ("tool", "plan"):
+            model = load_model(str(tmp_path / "run" / "checkpoints" / "last" / policy))
+            with torch.no_grad():
+                expected = torch.log_softmax(model(torch.tensor([PROMPT])).logits[0, -1], -1).max(-1)
+            keys = {"prompt": PROMPT, "max_tokens": 1, "temperature": 0, "logprobs": 1}
+            [choice] = asked(port, "/v1/completions", model=policy, **keys)["choices"]
+            [best] = choice["logprobs"]["top_logprobs"]
+            assert list(best) == [tokenizer.decode([expected.indices.item()])]
+            assert list(best.values()) == pytest.approx([expected.values.item()], abs=1e-3)
+        message = [{"role": "user", "content": "U D"}]
+        assert asked(port, "/v1/chat/completions", model="tool", messages=message, max_tokens=2)["choices"]
+        there = below(server.pid)
+        os.killpg(server.pid, signal.SIGINT)
+        server.wait(60)
+    with socket.socket() as again:
+        assert again.connect_ex(("127.0.0.1", port)) != 0
+    assert len(there) >= 2 and not any(map(alive, there))
+    assert from_run("run", str(tmp_path / "run")).path
+
+
+@pytest.mark.vllm
+def test_killed_it_takes_its_servers_along(tmp_path: Path, composed: Composed) -> None:
+    OmegaConf.save(composed("experiment=sokoban_shared", f"run_dir={tmp_path}"), tmp_path / "config.yaml", resolve=True)
+    with served(f"run={tmp_path}", "checkpoint=base") as (server, _, _):
+        there = below(server.pid)
+        assert len(there) >= 2, "a server and its engine"
+        server.kill()
+        server.wait()
+        end = time.monotonic() + 30
+        while any(map(alive, there)):
+            assert time.monotonic() < end, "left behind"
+            time.sleep(0.1)

@@ -1,0 +1,326 @@
+"""The command: every experiment can be built, and every mistake is answered with the key's name."""
+
+import asyncio
+import json
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig, OmegaConf
+
+from troupe.cli import train
+from troupe.loop import TrainLoop
+
+Composed = Callable[..., DictConfig]
+ROOT = Path(__file__).parents[2]
+SMALL = [
+    "loop.iterations=2",
+    "loop.tasks_per_iteration=2",
+    "loop.eval_every=1",
+    "loop.validation_tasks=2",
+    "loop.test_tasks=2",
+    "env.horizon=2",
+]
+
+
+def names(group: str) -> list[str]:
+    return sorted(file.stem for file in (ROOT / "configs" / group).glob("*.yaml"))
+
+
+@pytest.fixture
+def command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Iterator[Callable[..., str]]:
+    """``command("key=value", ...)``: what a user reads when ``troupe`` refuses.
+
+    It runs in this process, in an empty folder.
+    """
+    handlers = logging.root.handlers[:]
+
+    def refused(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["troupe", *arguments])
+        monkeypatch.chdir(tmp_path)
+        with pytest.raises(SystemExit) as end:
+            train.main()
+        assert end.value.code not in (0, None)
+        said = capsys.readouterr()
+        return f"{end.value.code}\n{said.out}\n{said.err}"
+
+    yield refused
+    GlobalHydra.instance().clear()
+    logging.root.handlers[:] = handlers  # Hydra's write to a stream that ends with the test
+
+
+def built(composed: Composed, run_dir: Path, *overrides: str) -> TrainLoop:
+    several = any(word.startswith("experiment=mixed") for word in overrides)  # each world has its own horizon
+    small = [word for word in SMALL if not several or not word.startswith("env.")]
+    return train.build(composed(*overrides, f"run_dir={run_dir}", *small))
+
+
+# ---- what can be built ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("experiment", names("experiment"))
+def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, experiment: str) -> None:
+    loop = built(composed, tmp_path / "run", f"experiment={experiment}")
+    world, _, regime = experiment.rpartition("_")
+    assert loop.world.name == world
+    assert loop.display.title == experiment
+    assert regime in ("single", "shared", "specialized", "lora")
+    pairs = {"couplet": ("first", "second"), "code": ("tester", "coder"), "math": ("tool", "reasoner")}
+    agents = ("solo",) if regime == "single" else pairs.get(world, ("tool", "plan"))
+    team = {agent: "shared" if regime == "shared" else agent for agent in agents}
+    assert loop.router.team == team
+    assert set(loop.team.pools) == set(loop.team.engines) == set(team.values())
+    for clients in (loop.team.training, loop.team.evaluation):
+        assert {agent: client.policy for agent, client in clients.items()} == team
+    # The configuration that is kept has no riddles left, and says what was asked for.
+    text = (tmp_path / "run" / "config.yaml").read_text()
+    assert "${" not in text
+    kept = OmegaConf.create(text)
+    assert kept.loop.iterations == loop.settings.iterations == 2
+    assert kept.name == experiment
+
+
+@pytest.mark.parametrize("algorithm", names("algorithm"))
+def test_every_algorithm_learns_from_an_iteration(composed: Composed, tmp_path: Path, algorithm: str) -> None:
+    """One iteration on the real engine and learner: every candidate is judged, every policy is updated."""
+    small = ["algorithm.sampler.k=2", "env.horizon=1", "loop.tasks_per_iteration=4", f"run_dir={tmp_path / 'run'}"]
+    loop = train.build(composed(*SMALL, f"algorithm={algorithm}", *small))
+
+    async def once() -> dict[str, Any]:
+        try:
+            return await loop.advance()
+        finally:
+            for engine in loop.team.engines.values():
+                await engine.close()
+
+    row = asyncio.run(once())
+    assert all(math.isfinite(value) for value in row.values())
+    for policy, pool in loop.team.pools.items():
+        assert pool.version == 1
+        assert row[f"train/{policy}/samples"] >= 8
+        assert row[f"train/{policy}/step_kl_nats"] >= 0
+
+
+def test_engines_do_not_share_memory_with_the_learner(composed: Composed, tmp_path: Path) -> None:
+    loop = built(composed, tmp_path / "run", "regime=shared")
+    learner = {p.data_ptr() for p in loop.team.pools["shared"].module.parameters()}
+    (engine,) = {decoder.model for decoder in loop.team.engines["shared"]._decoders.values()}
+    assert learner.isdisjoint(p.data_ptr() for p in engine.parameters())
+
+
+def test_the_learner_judges_at_the_sampling_temperature(composed: Composed, tmp_path: Path) -> None:
+    loop = built(composed, tmp_path / "run", "regime=shared", "policies.shared.sampling.train.temperature=0.8")
+    assert loop.team.pools["shared"].module.temperature == 0.8
+    assert loop.team.training["plan"].sampling.temperature == 0.8
+    assert loop.team.evaluation["plan"].sampling.temperature == 1.0
+
+
+def test_pools_start_alike_and_learn_apart(composed: Composed, tmp_path: Path) -> None:
+    pools = built(composed, tmp_path / "run").team.pools
+    pairs = list(zip(*(pool.module.parameters() for pool in pools.values()), strict=True))
+    assert all((one == other).all() and one is not other for one, other in pairs)
+
+
+# ---- mistakes -------------------------------------------------------------------------------------------------------
+
+MISTAKES = {
+    "unknown experiment": (
+        ["experiment=sokoban_sharde"],
+        ["experiment=sokoban_sharde is unknown", "did you mean sokoban_shared?", *names("experiment")],
+    ),
+    "unknown experiment, nothing near": (["experiment=go"], ["experiment=go is unknown. Known: ", "sokoban_shared"]),
+    "unknown scale": (["scale=paper_70b"], ["scale=paper_70b is unknown", "laptop, paper_1_7b, paper_8b"]),
+    "scale that the world lacks": (
+        ["experiment=couplet_shared", "scale=paper_8b", "loop.tasks_per_iteration=2"],
+        ["scale=paper_8b: experiment=couplet_shared does not have this scale. Scales that it has: laptop"],
+    ),
+    "scale that is added": (
+        ["experiment=couplet_shared", "+scale=paper_8b"],
+        ["+scale=paper_8b: a run has one scale. Give scale=NAME, with NAME one of: laptop"],
+    ),
+    "scales": (
+        ["experiment=sokoban_shared", "scale=[laptop,paper_8b]"],
+        ["scale=[laptop,paper_8b]: a run has one scale. Give scale=NAME, with NAME one of: laptop, paper_1_7b, paper"],
+    ),
+    "chat of a template that reads nothing": (
+        ["+policies.plan.chat.enable_thinking=false"],
+        ["policies.plan.chat.enable_thinking: the chat template of policies.plan.base does not read it"],
+    ),
+    "unknown key": (["loop.iteration=3"], ["loop.iteration"]),
+    "added key": (["+loop.iteration=3"], ["loop.iteration"]),
+    "added key at the top": (["+sed=3"], ["sed is an unknown key", "did you mean seed?"]),
+    "added key of a policy": (["+policies.tool.lr=1"], ["policies.tool.lr is an unknown key"]),
+    "added key of sampling": (["+policies.tool.sampling.test={}"], ["policies.tool.sampling.test"]),
+    "added key of an optimizer": (
+        ["+policies.tool.optimizer.learning_rate=1"],
+        ["policies.tool.optimizer.learning_rate"],
+    ),
+    "added key of a scheduler": (["+policies.tool.scheduler.warm=1"], ["policies.tool.scheduler.warm"]),
+    "added key of the world": (["+env.with_monsters=true"], ["env.with_monsters is an unknown key"]),
+    "added key of the sampler": (["+algorithm.sampler.candidates=4"], ["algorithm.sampler.candidates"]),
+    "added key of the update": (["+algorithm.update.steps=4"], ["algorithm.update.steps"]),
+    "added key of the engine": (["+engine.quantised=true"], ["engine.quantised"]),
+    "added key of the strategy": (["+strategy.gpus=2"], ["strategy.gpus"]),
+    "added key of the scale": (["+scale.boards=2"], ["scale.boards is an unknown key"]),
+    "unknown logger": (["logger=tensorbord"], ["logger=tensorbord is unknown; did you mean tensorboard?", "wandb"]),
+    "unknown logger in a list": (["logger=[csv, jsnol]"], ["logger=jsnol is unknown; did you mean jsonl?"]),
+    "added key of a logger": (["logger=csv", "+logger.csv.sep=x"], ["logger.csv.sep is an unknown key"]),
+    "removed key": (["~policies.tool.sampling"], ["policies.tool.sampling is missing"]),
+    "misspelt section": (["lop.iterations=3"], ["lop.iterations is an unknown key; did you mean loop."]),
+    "misspelt key": (
+        ["loop.iteration=3"],
+        ["loop.iteration is an unknown key; did you mean loop.iterations?"],
+    ),
+    "another choice's key": (["logger=csv", "logger.wandb.mode=x"], ["logger.wandb.mode is an unknown key"]),
+    "removed setting": (["~loop.tasks_per_iteration"], ["loop.tasks_per_iteration is missing"]),
+    "section of the wrong kind": (["policies.tool.sampling=hot"], ["policies.tool.sampling must hold keys, got 'hot'"]),
+    "agent without policy": (["~team.plan"], ["agent 'plan' has no policy"]),
+    "agent with an unknown policy": (["team.plan=planner"], ["'plan'", "'planner'", "tool, plan"]),
+    "policy that no agent uses": (["team.plan=tool"], ["policy 'plan' is used by no agent"]),
+    "team of one": (["env.team=solo"], ["agent 'solo' has no policy"]),
+    "one candidate": (["algorithm.sampler.k=1"], ["algorithm.sampler.k=1", "at least 2"]),
+    "greedy training": (["policies.plan.sampling.train.temperature=0"], ["policies.plan.sampling.train.temperature=0"]),
+    "temperature below 0": (
+        ["policies.plan.sampling.eval.temperature=-1"],
+        ["policies.plan.sampling.eval", "temperature"],
+    ),
+    "answers as long as the context": (
+        ["policies.plan.sampling.train.max_tokens=512"],
+        ["policies.plan.sampling.train.max_tokens=512", "512 tokens"],
+    ),
+    "prompt longer than what answers leave": (
+        ["policies.tool.sampling.train.max_tokens=505"],
+        ["agent 'tool'", "policy 'tool'", "505", "512 tokens"],
+    ),
+    "board larger than the policy can read": (["env=plan_path", "env.size=12"], ["agent 'tool'", "no token for '"]),
+    "no such base": (["policies.tool.base=./nowhere"], ["policies.tool.base=./nowhere"]),
+    "world out of range": (["env.size=3"], ["env.size", "3"]),
+    "no such class": (
+        ["policies.tool.optimizer._target_=torch.optim.Adamm"],
+        ["policies.tool.optimizer", "torch.optim.Adamm"],
+    ),
+    "iterations in words": (["loop.iterations=many"], ["loop.iterations", "'many'"]),
+    "more tasks than there are": (
+        ["env.size=4", "env.inner_walls=0", "env.min_moves=1"],
+        ["loop.tasks_per_iteration: sokoban: found only", "of 96 different train tasks"],
+    ),
+    "seed out of range": (["seed=-1"], ["seed", "-1"]),
+    "threads": (["threads=0"], ["threads", "0"]),
+    "accelerator that is not there": (["strategy.accelerator=tpu"], ["strategy"]),
+    "sharded, without a GPU": (["strategy=fsdp2"], ["strategy=fsdp2 needs a GPU"]),
+    "DeepSpeed, not installed": (["strategy=deepspeed_zero3"], ["strategy=deepspeed_zero3 needs DeepSpeed"]),
+    "no such stage": (
+        ["strategy=deepspeed_zero2", "strategy.strategy.stage=1"],
+        ["strategy.strategy", "2 or 3, got 1"],
+    ),
+    "added key of a sharded strategy": (["strategy=fsdp2", "+strategy.strategy.offload=1"], ["offload"]),
+    "clip norm": (["algorithm.update.clip_norm=0"], ["algorithm.update.clip_norm"]),
+    "broken interpolation": (["seed=${loop.seed}"], ["loop.seed"]),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_answered_by_its_key(command: Callable[..., str], tmp_path: Path, mistake: str) -> None:
+    arguments, parts = MISTAKES[mistake]
+    said = command(*arguments)
+    assert "Traceback" not in said
+    for part in parts:
+        assert part in said
+    assert list(tmp_path.iterdir()) == []  # nothing was claimed or left lying about
+
+
+def test_a_run_directory_that_holds_a_run(command: Callable[..., str], composed: Composed, tmp_path: Path) -> None:
+    run_dir = tmp_path / "run"
+    built(composed, run_dir)
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+    said = command(f"run_dir={run_dir}", *SMALL)
+    assert f"run_dir={run_dir} already holds another run" in said and "Traceback" not in said
+    assert {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()} == before
+
+
+def test_the_whole_traceback_can_be_asked_for(command: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    with pytest.raises(ValueError, match=r"algorithm\.sampler\.k=1"):
+        command("algorithm.sampler.k=1")
+
+
+def test_truncated_sampling_is_said(composed: Composed, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    built(composed, tmp_path / "run", "policies.tool.sampling.train.top_p=0.9")
+    (message,) = [record.getMessage() for record in caplog.records if record.name == "troupe.setup.assembly"]
+    assert message.startswith("policies.tool.sampling.train truncates (top_p=0.9")
+
+
+def test_a_users_own_folder_of_experiments(command: Callable[..., str], tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    (own / "experiment").mkdir(parents=True)
+    (own / "experiment" / "mine.yaml").write_text("# @package _global_\nalgorithm:\n  sampler:\n    k: 1\n")
+    said = command("experiment=mine", "--config-dir", str(own))
+    assert "algorithm.sampler.k=1" in said
+
+
+def test_jobs_of_a_multirun_have_folders_of_their_own(
+    command: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # Same name, same seed, perhaps the same second.
+    shared = ["experiment=sokoban_shared", *SMALL, "loop.iterations=0"]
+    monkeypatch.setattr(sys, "argv", ["troupe", "--multirun", "algorithm.sampler.k=2,3", *shared])
+    monkeypatch.chdir(tmp_path)
+    train.main()
+    folders = sorted(path.name for path in (tmp_path / "runs" / "sokoban_shared").iterdir())
+    assert [name.rsplit("-", 1)[1] for name in folders] == ["0", "1"]
+
+
+# ---- as a program ---------------------------------------------------------------------------------------------------
+
+
+def program(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-m", "troupe.cli.train", *arguments], cwd=cwd, env=environment, **pipes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["experiment=sokoban_specialised"], "error: experiment=sokoban_specialised is unknown; did you mean "),
+        (["algorithm.sampler.k=1"], "error: algorithm.sampler.k=1: AtGrpo compares"),
+    ],
+)
+def test_the_program_refuses_in_one_line(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    process = program(*arguments, cwd=tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert out == ""
+    assert err.startswith(expected) and err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path, number: signal.Signals) -> None:
+    many = ["loop.iterations=1000", "loop.eval_every=1000"]
+    process = program("experiment=sokoban_shared", "run_dir=run", *SMALL, *many, cwd=tmp_path)
+    metrics = tmp_path / "run" / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and metrics.read_text()):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert err == "interrupted; what was reached is in run, and resume=run goes on from there\n"
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    rows = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert summary["status"] == "interrupted"
+    assert summary["iterations"] == len(rows) >= 1
+    assert (tmp_path / "run" / "checkpoints" / "last" / "shared" / "model.safetensors").exists()

@@ -1,0 +1,144 @@
+"""Run directories written by hand: one in full detail, and those of a sweep, with known figures."""
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from troupe.evaluation.statistics import wilson
+from troupe.runs.fingerprint import code_hash
+
+ROWS = [
+    {
+        "iteration": number,
+        "rollout/best_of_k_success": 0.5 + number / 10,
+        "rollout/turns": 4 - number,
+        "rollout/tool/reward": number / 10,
+        "rollout/plan/reward": number / 20,
+        "rollout/tokens_per_s": 1000.0 * number,
+        "train/both/loss": -0.01 / number,
+        "train/both/grad_norm": 0.5,
+        "train/both/special": number,
+        "time/rollout_s": 1.0,
+        "time/update_s": 2.0,
+    }
+    for number in (1, 2, 3)
+]
+ROWS[1] |= {"eval/success": 0.5, "eval/success_ci95": [0.25, 0.75], "eval/turns": 2.0}
+SUMMARY = {
+    "eval_before/success": 0.25,
+    "eval_before/success_ci95": [0.125, 0.5],
+    "eval_before/episodes": 4,
+    "eval/success": 0.75,
+    "eval/success_ci95": [0.5, 0.875],
+    "eval/episodes": 4,
+    "status": "finished",
+    "iterations": 3,
+    "train/tokens": 59226,
+    "time/wall_s": 20.0,
+}
+
+
+def make_episode(task_id: str, success: bool, said: str = "R", **more: Any) -> dict[str, Any]:
+    spoken = {"turn": 0, "agent": "tool", "saw": "walls", "said": said, "team": 1.0, "local": 0.1, "blocked": True}
+    return {"task_id": task_id, "success": success, "turns": 1, "messages": [spoken, spoken | {"agent": "plan"}]} | more
+
+
+def write_lines(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    (tmp_path / "episodes").mkdir()
+    config = "name: sokoban_shared\nseed: 7\nloop: {iterations: 3}\npolicies: {both: {}}\n"
+    (tmp_path / "config.yaml").write_text(config)
+    (tmp_path / "versions.json").write_text('{"torch": "2.13.0", "commit": "abc1234"}')
+    (tmp_path / "summary.json").write_text(json.dumps(SUMMARY))
+    write_lines(tmp_path / "metrics.jsonl", ROWS)
+    won = {"test_00000": "a", "test_00003": "abc", "validation_00002": "x"}
+    for name, tasks in won.items():
+        write_lines(tmp_path / "episodes" / f"{name}.jsonl", [make_episode(task, task in tasks) for task in "abcd"])
+    return tmp_path
+
+
+@pytest.fixture
+def rows() -> list[dict[str, Any]]:
+    return copy.deepcopy(ROWS)
+
+
+@pytest.fixture
+def summary() -> dict[str, Any]:
+    return copy.deepcopy(SUMMARY)
+
+
+@pytest.fixture
+def episode() -> Callable[..., dict[str, Any]]:
+    """``episode(task_id, success, said="R", **more)``: one turn in which both agents say the same."""
+    return make_episode
+
+
+@pytest.fixture
+def lines() -> Callable[[Path, Sequence[Mapping[str, Any]]], None]:
+    """``lines(file, rows)``: write JSON lines."""
+    return write_lines
+
+
+# ---- the runs of a sweep --------------------------------------------------------------------------------------------
+
+LOOP = {
+    "iterations": 4,
+    "tasks_per_iteration": 2,
+    "completions": 0,
+    "eval_every": 1,
+    "validation_tasks": 2,
+    "test_tasks": 10,
+}
+
+
+class Disk:
+    """Writes runs."""
+
+    def config(self, seed: int = 0, k: int = 4, **loop: int) -> dict[str, Any]:
+        policy = {
+            "base": "laptop",
+            "optimizer": {"lr": 0.001},
+            "sampling": {"train": {"top_p": 1.0}, "eval": {"top_p": 1}},
+        }
+        algorithm = {"sampler": {"k": k, "alpha": 1.0}}
+        rest = {"seed": seed, "name": "game", "run_dir": f"runs/{seed}", "policies": {"tool": policy}}
+        return {"loop": LOOP | loop, "algorithm": algorithm, **rest}
+
+    def scores(self, before: int, after: int, best: int, episodes: int = 10) -> dict[str, Any]:
+        """The summary of a finished run: successes of ``episodes``."""
+        summary: dict[str, Any] = {
+            "status": "finished",
+            "iterations": 4,
+            "train/completions": 100,
+            "train/tokens": 1000,
+            "train/env_steps": 50,
+        }
+        summary |= {"time/wall_s": 2.0, "eval/turns": 1.5}
+        for prefix, wins in (("eval_before", before), ("eval", after), ("eval_best", best)):
+            summary |= {f"{prefix}/success": wins / episodes, f"{prefix}/episodes": episodes}
+            summary[f"{prefix}/success_ci95"] = list(wilson(wins, episodes))
+        return summary
+
+    def run(self, path: Path, config: dict[str, Any], summary: dict[str, Any] | None, code: str | None = None) -> Path:
+        """Write a run; without ``code``, of today's."""
+        path.mkdir(parents=True)
+        (path / "config.yaml").write_text(yaml.safe_dump(config))
+        (path / "versions.json").write_text(json.dumps({"code": code_hash() if code is None else code}))
+        (path / "metrics.jsonl").touch()
+        if summary is not None:
+            (path / "summary.json").write_text(json.dumps(summary))
+        return path
+
+
+@pytest.fixture(scope="session")
+def disk() -> Disk:
+    return Disk()

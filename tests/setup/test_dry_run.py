@@ -1,0 +1,150 @@
+"""What a run would do: figures by hand, and nothing written."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from troupe.cli import train
+from troupe.errors import ConfigError
+from troupe.models.loading import load_model
+from troupe.rollout.engines.vllm.engine import VllmEngine
+from troupe.setup.assembly import Parts, parts_of
+from troupe.setup.configuration import choices
+from troupe.setup.dry_run import Plan, plan
+
+
+def composed(*overrides: str) -> tuple[Any, Parts]:
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        cfg = compose("train", overrides=["run_dir=nowhere", "name=test", *overrides])
+    config: Any = OmegaConf.to_container(cfg, resolve=True)
+    return config, parts_of(config, OmegaConf.to_yaml(cfg))
+
+
+def planned(*overrides: str) -> Plan:
+    return plan(*composed(*overrides))
+
+
+def test_the_default_by_hand() -> None:
+    found = planned("loop.tasks_per_iteration=10", "loop.iterations=7", "engine.max_batch_rows=100")
+    # 10 tasks, 4 candidates, 2 agents, 4 turns; messages of at most 40 tokens.
+    assert (found.completions, found.tokens, found.optimizer_steps, found.iterations) == (320, 12_800, 4, 7)
+    assert [(pool.policy, pool.agents) for pool in found.pools] == [("tool", ("tool",)), ("plan", ("plan",))]
+    parameters = sum(p.numel() for p in load_model("laptop").parameters())
+    for pool in found.pools:
+        assert pool.parameters == parameters
+        assert (pool.memory.weights, pool.memory.gradients, pool.memory.optimizer) == (
+            4 * parameters,
+            4 * parameters,
+            8 * parameters,
+        )
+        # 4 layers, 2 key-value heads of 32: 4 * 2 * 2 * 32 numbers a token; 25 prompts of 472 and 100 answers of 40.
+        assert pool.memory.engine == 4 * parameters + (25 * 472 + 100 * 40) * 512 * 4
+
+
+@pytest.mark.parametrize("adapters", [False, True], ids=["its regime", "adapters"])
+@pytest.mark.parametrize("experiment", choices("experiment"))
+def test_every_experiment_can_be_composed_with_vllm_and_with_adapters(experiment: str, adapters: bool) -> None:
+    own = {"couplet": "poets_lora", "code": "coders_lora", "math": "solvers_lora"}
+    regime = own.get(experiment.partition("_")[0], "lora")
+    words = [f"experiment={experiment}", "engine=vllm", *([f"regime={regime}"] if adapters else [])]
+    config, parts = composed(*words)
+    inspect.signature(VllmEngine).bind({}, None, **{k: v for k, v in config["engine"].items() if k[0] != "_"})
+    assert config["algorithm"]["objective"]["importance_cap"] == 2.0
+    assert {spec.terms.objective.importance_cap for spec in parts.policies.values() if spec.terms} == {2.0}
+    pools = plan(config, parts).pools
+    if adapters:
+        (pool,) = pools
+        assert len(pool.agents) == 2 and 0 < pool.trained < pool.parameters
+    for pool in pools:
+        assert pool.memory.engine == 4 * pool.parameters + 0.5 * 2**30
+    with_torch, _ = composed(f"experiment={experiment}")
+    assert with_torch["algorithm"]["objective"]["importance_cap"] == 0
+
+
+def test_vllms_memory_is_its_copy_of_the_weights_and_the_cache_that_it_is_given() -> None:
+    for pool in planned("engine=vllm", "engine.dtype=bfloat16", "engine.kv_cache_gib=0.25").pools:
+        assert pool.memory.engine == 2 * pool.parameters + 2**28
+    with pytest.raises(ConfigError, match=r"engine\.kv_cache_gib must be above 0, got 0"):
+        planned("engine=vllm", "engine.kv_cache_gib=0")
+    with pytest.raises(ConfigError, match=r"engine\.lora must be adapter or merged, got 'mergd'"):
+        planned("engine=vllm", "engine.lora=mergd")
+    with pytest.raises(ConfigError, match=r"engine\.canary_nats must be above 0, got 'low'"):
+        planned("engine=vllm", "engine.canary_nats=low")
+
+
+def test_a_shared_policy_has_one_pool_and_both_agents() -> None:
+    (pool,) = planned("regime=shared").pools
+    assert pool.agents == ("tool", "plan")
+
+
+def test_looking_ahead_costs() -> None:
+    # The tool agent's K candidates are each answered by the planner once.
+    assert planned("algorithm.sampler.lookahead=1").completions == planned().completions * 3 // 2
+
+
+def test_every_topology_says_what_it_costs() -> None:
+    few = ["loop.tasks_per_iteration=1", "env.horizon=2"]  # steps: tool, plan, tool, plan
+    cost = {
+        "algorithm=mas_grpo": 4 * 4,
+        "algorithm=magrpo": 4 + 4**2 + 4**3 + 4**4,
+        "algorithm=c3": 4 * 4 + 3 * (3 + 2 + 1),
+        "algorithm=dapo": 4 * 4 * (1 + 3),  # as many tasks again in each round that replaces them
+    }
+    for algorithm, completions in cost.items():
+        assert planned(algorithm, *few).completions == completions, algorithm
+    assert planned("algorithm.sampler.width={tool: 8}", *few).completions == 2 * 8 + 2 * 4
+    assert planned("algorithm=magrpo", "algorithm.sampler.tree=best", *few).completions == 4 * 4
+
+
+def test_sharding_divides_what_it_shards() -> None:
+    (whole, _), (zero2, _), (fsdp2, _), (kept, _) = (
+        planned(*words).pools
+        for words in (
+            ["strategy.precision=bf16-mixed"],
+            ["strategy=deepspeed_zero2", "strategy.devices=4", "strategy.gradient_checkpointing=false"],
+            ["strategy=fsdp2", "strategy.devices=4", "strategy.num_nodes=2", "strategy.precision=64-true"],
+            ["strategy=deepspeed_zero3", "strategy.strategy.cpu_offload=true"],
+        )
+    )
+    n = 4 * whole.parameters
+    assert (whole.memory.weights, whole.memory.gradients, whole.memory.optimizer) == (n, n, 2 * n)
+    assert (zero2.memory.weights, zero2.memory.gradients, zero2.memory.optimizer) == (n, n / 4, n / 2)
+    assert zero2.memory.activations == whole.memory.activations
+    assert (fsdp2.memory.weights, fsdp2.memory.gradients, fsdp2.memory.optimizer) == (n / 4, n / 4, n / 2)
+    # Recomputed: 4 inputs of 128 and one layer's 10 * 128 + 3 * 384, instead of 4 such layers; 8 bytes a number.
+    layer, words = 10 * 128 + 3 * 384, whole.memory.activations / (4 * 8192) - 4 * (10 * 128 + 3 * 384)
+    assert fsdp2.memory.activations == 8 * 8192 * (4 * 128 + layer + words)
+    assert (kept.memory.weights, kept.memory.gradients, kept.memory.optimizer) == (0, n, 0)
+
+
+def test_it_is_printed_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        train.show_plan(compose("train", overrides=["run_dir=here", "name=test", "experiment=plan_path_specialized"]))
+    printed = capsys.readouterr().out
+    assert "at most 3,072 completions of 122,880 tokens" in printed and "803,968" in printed
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("algorithm.sampler.k=2000", r"algorithm\.sampler\.k=2000 is more than engine\.max_batch_rows=1024"),
+        ("algorithm.sampler.k=1", r"algorithm\.sampler\.k=1"),
+        ("policies.tool.base=nowhere/at_all", r"policies\.tool\.base=nowhere/at_all cannot be found"),
+        ("strategy.precision=8-true", r"strategy\.precision=8-true is unknown\. Known: 32-true"),
+        ("strategy.devices=0", r"strategy\.devices must be auto or a whole number of at least 1, got 0"),
+        ("+strategy.zero=1", r"strategy\.zero is an unknown key"),
+        ("+env.colour=red", r"env\.colour is an unknown key"),
+    ],
+)
+def test_what_cannot_run_is_refused(override: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ValueError, match=message):
+        planned(override)

@@ -1,0 +1,189 @@
+"""What stands under `policies`, before any model is loaded."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from troupe.errors import ConfigError
+from troupe.setup.assembly import Parts, parts_of, warn
+from troupe.setup.policies import check_names
+from troupe.setup.team import backbones
+
+Read = Callable[..., Parts]
+REMOTE = ["policy@policies.tool=[laptop,remote]", "policies.tool.remote.model=m"]
+
+
+@pytest.fixture
+def read(composed: Callable[..., DictConfig]) -> Read:
+    """``read("key=value", ...)``: the parts of a specialised team on Sokoban."""
+
+    def parts(*overrides: str) -> Parts:
+        cfg = composed("experiment=sokoban_specialized", "run_dir=nowhere", *overrides)
+        config: Any = OmegaConf.to_container(cfg, resolve=True)
+        return parts_of(config, OmegaConf.to_yaml(cfg, resolve=False))
+
+    return parts
+
+
+def test_what_a_policy_overrides_is_its_own(read: Read) -> None:
+    found = read(
+        "+policies.tool.algorithm.objective={clip: 0.1, kl: 0.05}",
+        "+policies.tool.algorithm.update.mini_batches=2",
+        "policies.plan.schedule.freeze_until=5",
+        "policies.plan.sampling.train.temperature=0.8",
+    ).policies
+    tool, plan = found["tool"].terms, found["plan"].terms
+    assert (tool.objective.clip, tool.objective.kl, tool.update.mini_batches) == (0.1, 0.05, 2)
+    assert (plan.objective.clip, plan.objective.kl, plan.update.mini_batches) == (0.2, 0.0, 4)
+    assert tool.update.max_tokens == plan.update.max_tokens == 8192
+    assert (tool.temperature, plan.temperature) == (1.0, 0.8)
+    assert (found["tool"].schedule.freeze_until, found["plan"].schedule.freeze_until) == (0, 5)
+
+
+def test_another_objective_stands_alone(read: Read) -> None:
+    name = "troupe.algorithms.objectives.PolicyGradient"
+    found = read(f"+policies.tool.algorithm.objective={{_target_: {name}, normalisation: sequence_sum}}").policies
+    assert type(found["tool"].terms.objective).__name__ == "PolicyGradient"
+    assert type(found["plan"].terms.objective).__name__ == "ClippedObjective"
+
+
+def test_who_shares_a_base(read: Read) -> None:
+    groups = [[spec.name for spec in group] for group in backbones(read("regime=lora").policies)]
+    assert groups == [["tool", "plan"]]
+    groups = [
+        [spec.name for spec in group] for group in backbones(read("regime=lora", "policies.plan.base=x").policies)
+    ]
+    assert groups == [["tool"], ["plan"]]
+    frozen = [f"policies.tool.{key}=null" for key in ("optimizer", "scheduler")]
+    parts = read("regime=specialized", "policies.tool.tuning=frozen", *frozen)
+    assert [[spec.name for spec in group] for group in backbones(parts.policies)] == [["tool"], ["plan"]]
+    assert parts.policies["tool"].terms is None and parts.router.learning == ("plan",)
+
+
+def test_a_remote_policy(read: Read) -> None:
+    parts = read(*REMOTE, "+policies.tool.remote.extra.chat_template_kwargs.enable_thinking=false")
+    spec = parts.policies["tool"]
+    assert (spec.base, spec.terms, spec.schedule) == ("m", None, None) and spec.remote is not None
+    assert spec.remote.identity == {
+        "url": "http://localhost:8000/v1",
+        "model": "m",
+        "extra": {"chat_template_kwargs": {"enable_thinking": False}},
+    }
+    assert parts.router.learning == ("plan",)
+    assert [[spec.name for spec in group] for group in backbones(parts.policies)] == [["plan"]]
+
+
+MISTAKES = {
+    "unknown tuning": (
+        ["policies.tool.tuning=qlora"],
+        "policies.tool.tuning=qlora is unknown.* Known: full, lora, frozen, remote",
+    ),
+    "a remote policy that nobody speaks for": (
+        [f"policies.tool.{key}=null" for key in ("base", "optimizer", "scheduler")] + ["policies.tool.tuning=remote"],
+        "policies.tool.remote is missing",
+    ),
+    "a remote policy with a base": (
+        [*REMOTE, "policies.tool.base=laptop"],
+        "policies.tool.base is an unknown key with policies.tool.tuning=remote; give null",
+    ),
+    "a remote policy with an algorithm": (
+        [*REMOTE, "+policies.tool.algorithm.update.epochs=2"],
+        "policies.tool.algorithm is an unknown key .*tuning=remote: a remote policy speaks and never learns; give null",
+    ),
+    "a remote policy with a scheduler": (
+        [*REMOTE, "policies.tool.scheduler={_target_: x}"],
+        "policies.tool.scheduler is an unknown key .*tuning=remote: a remote policy speaks and never learns; give null",
+    ),
+    "a strange key of a server": (
+        [*REMOTE, "+policies.tool.remote.timeout=3"],
+        "policies.tool.remote.timeout is an unknown key",
+    ),
+    "a server without a model": (
+        [*REMOTE, "~policies.tool.remote.model"],
+        "policies.tool.remote.model is missing",
+    ),
+    "a server that is nowhere": ([*REMOTE, "policies.tool.remote.url=host"], "policies.tool.remote: url must be http"),
+    "top_k for a server": (
+        [*REMOTE, "policies.tool.sampling.eval.top_k=5"],
+        r"policies.tool.sampling.eval.top_k=5: OpenAI's interface has no top_k; give 0",
+    ),
+    "a team of servers": (
+        [*REMOTE, "policy@policies.plan=[laptop,remote]", "policies.plan.remote.model=m"],
+        "nobody learns: tool, plan are frozen or remote",
+    ),
+    "a frozen policy with an optimizer": (
+        ["policies.tool.tuning=frozen"],
+        "policies.tool.optimizer is an unknown key .*tuning=frozen: a frozen policy speaks and never learns; give null",
+    ),
+    "a frozen policy with a schedule": (
+        [
+            "+policies.tool={tuning: frozen, optimizer: null, scheduler: null, schedule: {freeze_until: 3}}",
+        ],
+        "policies.tool.schedule is an unknown key with",
+    ),
+    "nobody learns": (
+        [f"+policies.{n}={{tuning: frozen, optimizer: null, scheduler: null}}" for n in ("tool", "plan")],
+        "nobody learns: tool, plan are frozen or remote",
+    ),
+    "an adapter of a whole model": (["+policies.tool.lora.r=4"], "policies.tool.lora is an unknown key with"),
+    "an adapter without settings": (["policies.tool.tuning=lora"], "policies.tool.lora is missing"),
+    "a strange key of an adapter": (
+        ["regime=lora", "+policies.tool.lora.rank=4"],
+        "policies.tool.lora.rank is an unknown key",
+    ),
+    "a rank of nothing": (["regime=lora", "policies.tool.lora.r=0"], "policies.tool.lora: r must be"),
+    "a credit rule of one's own": (["+policies.tool.algorithm.credit={}"], "policies.tool.algorithm.credit: only"),
+    "a strange key of an objective": (
+        ["+policies.tool.algorithm.objective.clipp=1"],
+        r"policies.tool.algorithm.objective.clipp is an unknown key; did you mean clip\?",
+    ),
+    "an update out of range": (
+        ["+policies.tool.algorithm.update.epochs=0"],
+        "policies.tool.algorithm.update: .*epochs must be at least 1",
+    ),
+    "a strange key of a schedule": (
+        ["+policies.tool.schedule.turns=2"],
+        "policies.tool.schedule.turns is an unknown key",
+    ),
+    "a strange key of a turn": (
+        ["policies.tool.schedule.alternate={every: 1, turn: 0, of: 2}"],
+        "policies.tool.schedule.alternate.of is an unknown key",
+    ),
+    "a turn that nobody has": (["policies.tool.schedule.alternate={every: 1, turn: 1}"], "nobody has turn 0 of 2"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_answered_by_its_key(read: Read, mistake: str) -> None:
+    overrides, message = MISTAKES[mistake]
+    with pytest.raises(ValueError, match=message):
+        read(*overrides)
+
+
+def test_two_policies_do_not_write_one_path() -> None:
+    with pytest.raises(ConfigError, match=r"policies\.Tool: checkpoints would write 'tool' and 'Tool' to one path"):
+        check_names({"tool": {}, "Tool": {}})
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "rng.pt", "", "a b"])
+def test_names_that_are_no_folders(name: str) -> None:
+    with pytest.raises(ConfigError, match="a policy's name is letters"):
+        check_names({"tool": {}, name: {}})
+
+
+def test_a_schedule_longer_than_the_run_is_said(read: Read, caplog: pytest.LogCaptureFixture) -> None:
+    words = [
+        f"policies.{name}.schedule.alternate={{every: 20, turn: {turn}}}" for turn, name in enumerate(("tool", "plan"))
+    ]
+    with caplog.at_level(logging.WARNING):
+        warn(read(*words, "loop.iterations=40"))
+        assert not caplog.records
+        warn(read(*words, "loop.iterations=20"))
+        warn(read("policies.tool.schedule.freeze_until=40", "loop.iterations=40"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "policies.plan.schedule: the policy learns in none of the run's 20 iterations",
+        "policies.tool.schedule: the policy learns in none of the run's 40 iterations",
+    ]

@@ -1,0 +1,247 @@
+"""A run that is stopped, however, and continued is the run that was never stopped: the same bits."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig, OmegaConf
+
+from troupe.cli import train
+from troupe.errors import ConfigError
+from troupe.loop import TrainLoop
+from troupe.models.checkpoint import CheckpointError
+from troupe.models.loading import checkpoint_weights
+from troupe.runs.directory import RunDirectoryError
+from troupe.runs.lock import HeldError
+
+SMALL = [
+    "experiment=sokoban_specialized",
+    "algorithm=at_grpo_shuffled",  # its credit draws random numbers from one iteration to the next
+    "loop.iterations=5",
+    "loop.tasks_per_iteration=3",
+    "loop.eval_every=2",
+    "loop.validation_tasks=3",
+    "loop.test_tasks=3",
+    "loop.checkpoint.every=3",
+    "env.horizon=2",
+]
+Resumed = Callable[..., TrainLoop]
+
+
+@pytest.fixture(scope="module")
+def straight(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a run that nobody stopped."""
+    path = tmp_path_factory.mktemp("straight") / "run"
+    train.run(composed(*SMALL, f"run_dir={path}"))
+    return path
+
+
+@pytest.fixture
+def begin(composed: Callable[..., DictConfig], tmp_path: Path) -> Callable[..., TrainLoop]:
+    """``begin("key=value", ...)``: the same run in a directory of its own, not yet started."""
+    return lambda *overrides: train.build(composed(*SMALL, f"run_dir={tmp_path / 'run'}", *overrides))
+
+
+@pytest.fixture
+def resume(composed: Callable[..., DictConfig]) -> Resumed:
+    return lambda path, *overrides: train.build(composed(f"resume={path}", *overrides))
+
+
+def untimed(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if not key.endswith("_s")}
+
+
+def rows(path: Path) -> list[dict[str, Any]]:
+    return [untimed(json.loads(line)) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def assert_equal(path: Path, other: Path) -> None:
+    """Weights, metrics, summary, episodes."""
+    assert rows(path) == rows(other)
+    one, two = (untimed(json.loads((each / "summary.json").read_text())) for each in (path, other))
+    assert one == two
+    for name in ("last", "best"):
+        for policy in ("tool", "plan"):
+            mine, its = (checkpoint_weights(each / "checkpoints" / name / policy) for each in (path, other))
+            assert mine.keys() == its.keys() and all(torch.equal(mine[key], its[key]) for key in mine)
+    files = [{file.name: file.read_bytes() for file in (each / "episodes").iterdir()} for each in (path, other)]
+    assert files[0] == files[1]
+
+
+def stop(loop: TrainLoop, where: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run until ``where`` (a coroutine of the loop) is called after ``at`` iterations, and interrupt there."""
+    real = getattr(loop, where)
+
+    async def call(*arguments: Any) -> Any:
+        if loop.progress.iteration == at:
+            raise KeyboardInterrupt
+        return await real(*arguments)
+
+    monkeypatch.setattr(loop, where, call)
+    with pytest.raises(KeyboardInterrupt):
+        train.train(loop)
+
+
+@pytest.mark.parametrize(
+    ("where", "at"),
+    [("play", 0), ("_collect", 2), ("play", 4), ("_finish", 5)],  # the first evaluation, a rollout, a validation
+)
+def test_an_interrupted_run_goes_on_to_the_bit(
+    begin: Callable[..., TrainLoop],
+    resume: Resumed,
+    straight: Path,
+    where: str,
+    at: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loop = begin()
+    stop(loop, where, at, monkeypatch)
+    path = loop.directory.path
+    assert json.loads((path / "summary.json").read_text())["status"] == "interrupted"
+    assert len(rows(path)) == at
+    again = resume(path)
+    assert again.progress.iteration == at
+    train.train(again)
+    assert_equal(path, straight)
+
+
+def test_a_killed_run_goes_on_to_the_bit(resume: Resumed, straight: Path, tmp_path: Path) -> None:
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "troupe.cli.train", *SMALL, "run_dir=run"]
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
+    path, deadline = tmp_path / "run", time.monotonic() + 120
+    while not (path / "metrics.jsonl").exists() or len(rows(path)) < 4:  # a row beyond the checkpoint of iteration 3
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait(60)
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"iteration": 5, "roll')  # killed while it wrote
+    train.train(resume(path))
+    assert_equal(path, straight)
+
+
+def test_a_run_can_be_longer_than_was_planned(begin: Callable[..., TrainLoop], resume: Resumed, straight: Path) -> None:
+    loop = begin("loop.iterations=4")
+    train.train(loop)
+    again = resume(loop.directory.path, "loop.iterations=5", "loop.checkpoint.keep=1")
+    train.train(again)
+    (loop.directory.path / "episodes" / "test_00004.jsonl").unlink()  # how good it was after the iterations planned
+    assert_equal(loop.directory.path, straight)
+    kept = OmegaConf.load(loop.directory.path / "config.yaml")
+    assert kept.loop.iterations == 5 and kept.loop.checkpoint.keep == 1 and kept.resume is None
+
+
+def test_an_older_checkpoint_can_be_named(resume: Resumed, straight: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(straight, path, symlinks=True)
+    names = sorted(file.name for file in (path / "checkpoints").iterdir() if not file.is_symlink())
+    assert "iteration_00003" in names and names[-1] == "iteration_00005"
+    loop = resume(path / "checkpoints" / "iteration_00003")
+    assert len(rows(path)) == 3 and not (path / "checkpoints" / "iteration_00005").exists()
+    train.train(loop)
+    assert_equal(path, straight)
+
+
+def test_the_whole_command_with_resume(resume: Resumed, straight: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(straight, path, symlinks=True)
+    loop = resume(path, *SMALL, "loop.iterations=6")
+    assert loop.settings.iterations == 6 and loop.progress.iteration == 5
+    with pytest.raises(ConfigError, match=r"; seed \(0 in the run, 1 here\)\. resume=RUN_DIR alone"):
+        resume(path, *SMALL, "seed=1")
+
+
+# ---- refusals: nothing is changed ------------------------------------------------------------------------------------
+
+
+def damage_config(path: Path) -> None:
+    text = (path / "config.yaml").read_text()
+    (path / "config.yaml").write_text(text.replace("clip_norm: 1.0", "clip_norm: 2.0"))
+
+
+def damage_weights(path: Path) -> None:
+    (path / "checkpoints" / "last" / "plan" / "model.safetensors").write_bytes(b"half")
+
+
+def lose_rows(path: Path) -> None:
+    text = (path / "metrics.jsonl").read_text()
+    (path / "metrics.jsonl").write_text(text[text.index("\n") + 1 :])
+
+
+def no_run(path: Path) -> None:
+    (path / "config.yaml").unlink()
+
+
+def no_checkpoint(path: Path) -> None:
+    shutil.rmtree(path / "checkpoints")
+
+
+MORE = "loop.iterations=6"
+REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
+    "finished": ([], None, r"the run has finished, after 5 iterations; to go on, give a larger loop\.iterations"),
+    "another seed": ([MORE, "seed=1"], None, r"cannot change seed \(0 in the run, 1 here\)"),
+    "two keys": (
+        [MORE, "env.horizon=3", "loop.tasks_per_iteration=4"],
+        None,
+        r"env\.horizon \(2 in the run, 3 here\); loop\.tasks_per_iteration \(3 in the run, 4 here\)",
+    ),
+    "a new key": ([MORE, "+loop.board=4"], None, r"loop\.board \('nothing' in the run, 4 here\)"),
+    "another experiment": ([MORE, "experiment=sokoban_shared"], None, r"cannot change .*team\.plan"),
+    "another directory": ([MORE, "run_dir=elsewhere"], None, r"not in run_dir=elsewhere; leave run_dir out"),
+    "no run": ([MORE], no_run, r"is no run directory: .*config\.yaml is missing"),
+    "no checkpoint": ([MORE], no_checkpoint, r"checkpoints/last does not exist"),
+    "config changed": (
+        [MORE],
+        damage_config,
+        r"algorithm\.update\.clip_norm \(1\.0 in the run, 2\.0 here\)\. .*config\.yaml was changed since",
+    ),
+    "damaged": (
+        [MORE],
+        damage_weights,
+        r"last/plan/model\.safetensors is damaged: .*Another one is whole: resume=.*iteration_0000\d",
+    ),
+    "rows lost": ([MORE], lose_rows, r"metrics\.jsonl, line 1: expected iteration 1, found 2"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_continued_is_refused(resume: Resumed, straight: Path, tmp_path: Path, case: str) -> None:
+    overrides, harm, message = REFUSED[case]
+    path = tmp_path / "copy"
+    shutil.copytree(straight, path, symlinks=True)
+    if harm:
+        harm(path)
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises((ConfigError, CheckpointError, RunDirectoryError), match=message):
+        resume(path, *overrides)
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+def test_a_run_that_is_under_way_is_refused(resume: Resumed, begin: Callable[..., TrainLoop]) -> None:
+    loop = begin()
+    with pytest.raises(HeldError, match=r"/run is in use by process \d+ on"):
+        resume(loop.directory.path)
+    loop.directory.release()
+    with pytest.raises(CheckpointError, match="ended before its first checkpoint"):  # and whoever is refused lets go
+        resume(loop.directory.path)
+    with pytest.raises(CheckpointError):
+        resume(loop.directory.path)
+
+
+def test_a_checkpoint_of_another_run_is_refused(resume: Resumed, straight: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(straight, path, symlinks=True)
+    text = (path / "config.yaml").read_text()
+    (path / "config.yaml").write_text(text.replace("seed: 0", "seed: 3"))
+    with pytest.raises(ConfigError, match=r"seed \(0 in the run, 3 here\).*was changed since .*iteration_00005"):
+        resume(path, MORE)
