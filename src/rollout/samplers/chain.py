@@ -45,10 +45,9 @@ class ChainSampler:
 
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
-    ) -> list[Episode]:
-        """K episodes a task, those of a task side by side in the list.  ``seed`` fixes every draw."""
-        found = await together(*(self._play(world, task, clients, seed) for task in tasks))
-        return [episode for episodes in found for episode in episodes]
+    ) -> list[list[Episode]]:
+        """See :class:`.base.Sampler`: K episodes of each task."""
+        return await together(*(self._play(world, task, clients, seed) for task in tasks))
 
     async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> list[Episode]:
         env = world.fork()
