@@ -37,4 +37,4 @@ class Gdpo(AtGrpo):
         super().__call__(episodes)
         if self.batch:
             candidates = [candidate for episode in episodes for _, candidate in episode.candidates()]
-            whiten(candidates, [1] * len(candidates), self.std_floor)
+            whiten(candidates, [1] * len(candidates), self.std_floor, shift=False)
