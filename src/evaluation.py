@@ -93,7 +93,8 @@ async def play(env: TeamEnv, task: Task, speakers: Mapping[str, Speaker], seed: 
         result.pictures.append(picture)
     while acting := world.next_agents():
         turn = world.turn
-        said = {agent: await speakers[agent].say(world, agent, task, heard, seed) for agent in acting}
+        asked = (speakers[agent].say(world, agent, task, heard, seed) for agent in acting)
+        said = dict(zip(acting, await together(*asked), strict=True))
         texts = {agent: utterance.text for agent, utterance in said.items()}
         seen = {agent: world.observe(agent)[-1]["content"] for agent in acting}
         step = await act(world, texts)
