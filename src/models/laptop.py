@@ -17,7 +17,14 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 from transformers.utils.logging import disable_progress_bar
 
 from ..rollout.lora import Adapted
@@ -151,8 +158,8 @@ def below(folder: Path) -> str:
     return str(json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"])
 
 
-def load_adapted(folder: Path, base: str) -> Adapted:
-    """The adapter in ``folder`` on ``base``, not merged.
+def load_adapted(folder: Path, base: str | PreTrainedModel) -> Adapted:
+    """The adapter in ``folder`` on ``base``, not merged; a model that is in memory is not loaded again.
 
     Raises ``ValueError`` for adapters that are more than the engine computes.
     """
@@ -160,7 +167,8 @@ def load_adapted(folder: Path, base: str) -> Adapted:
     foreign = [name for name in FOREIGN if getattr(config, name)]
     if foreign or config.bias != "none":
         raise ValueError(f"{folder / ADAPTER}: an adapter with {', '.join(foreign) or 'bias'} is not computed here")
-    return Adapted(load_model(base), checkpoint_weights(folder), config.lora_alpha / config.r)
+    model = load_model(base) if isinstance(base, str) else base
+    return Adapted(model, checkpoint_weights(folder), config.lora_alpha / config.r)
 
 
 def load_tokenizer(base: str) -> PreTrainedTokenizerFast:
