@@ -12,7 +12,10 @@ import yaml
 
 from troupe.evaluation.statistics import wilson
 from troupe.runs.files import FORMAT, FORMAT_KEY
-from troupe.runs.fingerprint import code_hash
+from troupe.runs.fingerprint import code_hash, evaluation_keys, training_hash
+from troupe.sweep.record import SweepRecord
+from troupe.sweep.rows import SweepJob
+from troupe.sweep.verdicts import Claim
 
 ROWS = [
     {
@@ -159,7 +162,7 @@ LOOP = {
 
 
 class Disk:
-    """Writes runs."""
+    """Writes runs and the plan of a sweep."""
 
     def config(self, seed: int = 0, k: int = 4, **loop: int) -> dict[str, Any]:
         policy = {
@@ -196,6 +199,19 @@ class Disk:
         if summary is not None:
             (path / "summary.json").write_text(json.dumps(summary))
         return path
+
+    def sweep(self, root: Path, evaluations: tuple[str, ...] = ()) -> SweepRecord:
+        """Write the plan of a sweep over the runs below ``root``: settings a and b, two seeds each."""
+        jobs = []
+        for setting, k in (("a", 2), ("b", 4)):
+            for seed in (0, 1):
+                config = self.config(seed, k)
+                overrides = (f"k={k}", f"seed={seed}")
+                jobs.append(SweepJob(setting, "", seed, overrides, training_hash(config), evaluation_keys(config)))
+        claim = Claim("b beats a", "b", 0.05, over="a")
+        record = SweepRecord(root / "sweeps" / "s", "s", "Is b better?", root, evaluations, [claim], jobs)
+        record.write()
+        return record
 
 
 @pytest.fixture(scope="session")

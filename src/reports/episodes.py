@@ -11,7 +11,7 @@ from ..runs.episodes import EpisodeFile
 from .values import numeric
 
 SHOWN = 12
-KINDS = ("learnt", "lost", "kept", "never", "solved", "failed")
+KINDS = ("newly_solved", "newly_failed", "solved_twice", "failed_twice", "solved", "failed")
 LONGEST = 8000  # characters of one text on the page
 BASICS = {"turn", "agent", "saw", "said", "team", "local"}
 CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
@@ -57,12 +57,12 @@ class TaskView:
 
     @property
     def kind(self) -> str:
-        """``learnt``, ``kept``, ``lost`` or ``never``; ``solved`` or ``failed`` where there is one episode."""
+        """``newly_solved``, ``solved_twice``, ``newly_failed`` or ``failed_twice``; ``solved`` or ``failed`` where there is one episode."""
         successes = [episode.success for episode in (self.first, self.last) if episode is not None]
         if len(successes) == 1:
             return "solved" if successes[0] else "failed"
-        changes = {(False, True): "learnt", (True, True): "kept", (True, False): "lost"}
-        return changes.get((successes[0], successes[1]), "never")
+        changes = {(False, True): "newly_solved", (True, True): "solved_twice", (True, False): "newly_failed"}
+        return changes.get((successes[0], successes[1]), "failed_twice")
 
 
 def first_and_last(files: Iterable[EpisodeFile]) -> tuple[EpisodeFile | None, EpisodeFile | None]:

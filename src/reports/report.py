@@ -33,10 +33,10 @@ STATES = {
     "unknown": "summary.json does not say how the run ended: it is still going on, or it was killed.",
 }
 KINDS = {
-    "learnt": "failed, then solved",
-    "lost": "solved, then failed",
-    "kept": "solved twice",
-    "never": "failed twice",
+    "newly_solved": "failed, then solved",
+    "newly_failed": "solved, then failed",
+    "solved_twice": "solved twice",
+    "failed_twice": "failed twice",
     "solved": "solved",
     "failed": "failed",
 }

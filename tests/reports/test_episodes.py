@@ -49,11 +49,11 @@ def test_every_kind_is_shown(evaluation: Build) -> None:
     last = evaluation("test_00009", **many, a=True, b=False, c=False)
     tasks = choose(first, last, count=5)
     assert [(task.task_id, task.kind) for task in tasks] == [
-        ("a", "learnt"),
-        ("c", "lost"),
-        ("k0", "kept"),
-        ("k1", "kept"),
-        ("b", "never"),
+        ("a", "newly_solved"),
+        ("c", "newly_failed"),
+        ("k0", "solved_twice"),
+        ("k1", "solved_twice"),
+        ("b", "failed_twice"),
     ]
 
 

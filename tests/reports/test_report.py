@@ -72,7 +72,12 @@ def test_a_whole_report(run_dir: Path) -> None:
     for title in ("Success on held-out tasks", "Turns per episode", "Reward per message, in training", "Loss"):
         assert title in titles
     assert "train/both/special" in titles and "Learning rate" not in titles  # what a run has, and only that
-    assert [link["data-kind"] for link in parsed.all("a")] == ["learnt", "learnt", "kept", "never"]
+    assert [link["data-kind"] for link in parsed.all("a")] == [
+        "newly_solved",
+        "newly_solved",
+        "solved_twice",
+        "failed_twice",
+    ]
     assert len(parsed.all("article")) == 4 and not parsed.all("aside")
     assert "name: sokoban_shared" in body and "2.13.0" in body
 
@@ -168,7 +173,12 @@ def test_a_run_of_an_older_version(old_run: Path) -> None:
     assert parsed.texts["h1"] == ["sokoban_specialized"] and not parsed.all("aside")
     assert {"rollout/truncated_ratio", "rollout/tool/tokens_per_message"} <= set(parsed.texts["h2"])
     assert not any("cut_off" in title or "tokens_a_message" in title for title in parsed.texts["h2"])
-    assert [link["data-kind"] for link in parsed.all("a")] == ["learnt", "kept", "never", "never"]
+    assert [link["data-kind"] for link in parsed.all("a")] == [
+        "newly_solved",
+        "solved_twice",
+        "failed_twice",
+        "failed_twice",
+    ]
     assert "troupe.envs.sokoban.Sokoban" in parsed.texts["body"][0]
 
 

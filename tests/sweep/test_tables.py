@@ -10,35 +10,15 @@ from typing import Any
 import pytest
 
 from troupe.runs.files import RunDirectoryError
-from troupe.runs.fingerprint import evaluation_keys, training_hash
+from troupe.runs.fingerprint import evaluation_keys
 from troupe.runs.run import Run
-from troupe.sweep.record import SweepRecord, error_file
-from troupe.sweep.rows import SweepJob
+from troupe.sweep.record import error_file
 from troupe.sweep.tables import main, markdown, page_of_runs, write_tables
 from troupe.sweep.verdicts import Claim
 
 
-def record(disk: Any, root: Path, evaluations: tuple[str, ...] = ()) -> SweepRecord:
-    """Settings a and b, two seeds each; nothing has run."""
-    jobs = []
-    for setting, k in (("a", 2), ("b", 4)):
-        for seed in (0, 1):
-            config = disk.config(seed, k)
-            overrides = (f"k={k}", f"seed={seed}")
-            jobs.append(SweepJob(setting, "", seed, overrides, training_hash(config), evaluation_keys(config)))
-    claim = Claim("b beats a", "b", 0.05, over="a")
-    sweep = SweepRecord(root / "sweeps" / "s", "s", "Is b better?", root, evaluations, [claim], jobs)
-    sweep.write()
-    return sweep
-
-
-def test_a_record_is_read_as_it_was_written(disk: Any, tmp_path: Path) -> None:
-    sweep = record(disk, tmp_path, ("swapped",))
-    assert SweepRecord.read(sweep.folder) == sweep
-
-
 def test_a_sweep_can_be_moved_with_its_runs(disk: Any, tmp_path: Path) -> None:
-    record(disk, tmp_path / "runs")
+    disk.sweep(tmp_path / "runs")
     disk.run(tmp_path / "runs" / "game" / "x", disk.config(0, 2), disk.scores(1, 5, 6))
     (tmp_path / "runs").rename(tmp_path / "elsewhere")
     _, rows = write_tables(tmp_path / "elsewhere" / "sweeps" / "s")
@@ -46,7 +26,7 @@ def test_a_sweep_can_be_moved_with_its_runs(disk: Any, tmp_path: Path) -> None:
 
 
 def test_the_tables_of_a_sweep(disk: Any, tmp_path: Path) -> None:
-    sweep = record(disk, tmp_path)
+    sweep = disk.sweep(tmp_path)
     for seed, k, after, code in ((0, 2, 4, None), (1, 2, 6, "older"), (0, 4, 7, None)):
         disk.run(tmp_path / "game" / f"{seed}{k}", disk.config(seed, k), disk.scores(1, after, after), code)
     failed = error_file(sweep.folder, sweep.jobs[3].training)
@@ -70,25 +50,6 @@ def test_the_tables_of_a_sweep(disk: Any, tmp_path: Path) -> None:
     assert "| a | 2 | 1 | 0.100 (0.100 to 0.100) | 0.500 (-0.771 to 1.771) |" in page
     assert "| b beats a | at least 0.05 | 0.300 | 1 | undecided | 1 of 2 pairs finished; 1 of 2 pairs hold a" in page
     assert "ValueError: no \\| way" in page
-
-
-def test_an_error_is_history_once_the_run_is_there(disk: Any, tmp_path: Path) -> None:
-    sweep = record(disk, tmp_path)
-    failed = error_file(sweep.folder, sweep.jobs[0].training)
-    failed.parent.mkdir()
-    failed.write_text("ValueError: no\n")
-    disk.run(tmp_path / "game" / "x", disk.config(0, 2), disk.scores(1, 5, 6))
-    assert sweep.rows()[0]["status"] == "finished"
-
-
-def test_a_run_that_owes_an_evaluation_is_not_finished(disk: Any, tmp_path: Path) -> None:
-    sweep = record(disk, tmp_path, ("swapped",))
-    run = disk.run(tmp_path / "game" / "x", disk.config(0, 2), disk.scores(1, 5, 6))
-    row = sweep.rows()[0]
-    assert (row["status"], row["note"], row["after"]) == ("missing", "not evaluated: swapped", 0.5)
-    (run / "swapped.json").write_text(json.dumps({"success": 0.3, "success_ci95": [0.1, 0.6], "episodes": 10}))
-    row = sweep.rows()[0]
-    assert (row["status"], row["swapped"], row["swapped_low"]) == ("finished", 0.3, 0.1)
 
 
 def test_columns_that_are_empty_throughout_are_left_out() -> None:
