@@ -57,7 +57,8 @@ class TaskView:
 
     @property
     def kind(self) -> str:
-        """``newly_solved``, ``solved_twice``, ``newly_failed`` or ``failed_twice``; ``solved`` or ``failed`` where there is one episode."""
+        """``newly_solved``, ``newly_failed``, ``solved_twice`` or ``failed_twice``; with one episode ``solved`` or
+        ``failed``."""
         successes = [episode.success for episode in (self.first, self.last) if episode is not None]
         if len(successes) == 1:
             return "solved" if successes[0] else "failed"
