@@ -73,6 +73,10 @@ class RunDirectory:
             write_atomic(self.path / f"versions_{iterations:05d}.json", text)
             log.warning("versions differ from those that the run began with: see versions_%05d.json", iterations)
 
+    def check_rows(self, iterations: int) -> None:
+        """Raise :class:`RunDirectoryError` where :meth:`rewind` would."""
+        _rows(self.path / "metrics.jsonl", iterations)
+
     def finished(self) -> bool:
         """Whether the run that lies here came to its end."""
         path = self.path / "summary.json"
