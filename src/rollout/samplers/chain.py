@@ -93,9 +93,10 @@ class ChainSampler:
         result = await act(env, {agent: completion.text for agent, (_, completion) in spoken.items()})
         episode.env_steps += 1
         for agent, (prompt, completion) in spoken.items():
-            local = result.local[agent]
-            reward = self.mix(result.team, local, completion, clients[agent].sampling)
+            local, sampling = result.local[agent], clients[agent].sampling
+            reward = self.mix(result.team, local, completion, sampling)
             candidate = Candidate(completion, local, result.team, reward, continued=True, info=result.info)
+            candidate.overlong = self.mix.overlong_of(completion, sampling)
             parent = first - 1 if first else None
             episode.nodes.append(Node(episode.task.task_id, agent, turn, prompt, [candidate], parent, state))
         members = {agent: (first + index, 0) for index, agent in enumerate(spoken)}
