@@ -44,7 +44,7 @@ def page() -> str:
     if unknown:
         raise ValueError(f"configs/{sorted(unknown)[0]} is a group that docs/make_configuration.py does not describe")
     parts = [HEAD]
-    for name in ("train.yaml", "evaluate.yaml", "serve.yaml"):
+    for name in ("train.yaml", "eval.yaml", "serve.yaml"):
         if (CONFIGS / name).exists():
             parts += [f"## {name}\n", _yaml(CONFIGS / name)]
     targets: set[str] = set()

@@ -16,7 +16,8 @@ from transformers import PreTrainedTokenizerBase
 
 from .algorithms.credit.base import CreditRule
 from .envs.base import TeamEnv, WorldFailure
-from .evaluation.episodes import PolicyActor, evaluate, summarise
+from .evaluation.episodes import PolicyActor, evaluate
+from .evaluation.summary import summarise
 from .experience import Episode, Split, Task
 from .models.checkpoint_folder import CheckpointFolder
 from .models.loading import checkpoint_weights

@@ -1,8 +1,8 @@
-"""`python -m troupe.cli.sweep sweep=NAME [key=value ...]`: run what is missing of a sweep, then print its table.
+"""Run what is missing of a sweep, then print its table: ``troupe sweep sweep=NAME [key=value ...]``.
 
 Keys of the sweep itself: ``launcher=basic|joblib|submitit`` (how runs are started; ``hydra.launcher.KEY=...`` sets it
 up), ``runs=FOLDER``, ``rerun_stale=true``, ``dry_run=true`` (say what would run).  Every other ``key=value`` is that of
-``troupe`` and holds for all runs; ``key=a,b`` runs every setting with both.
+``troupe train`` and holds for all runs; ``key=a,b`` runs every setting with both.
 
 Hydra's launchers start the runs.  Its ``--multirun`` is not used for three reasons: it knows products of overrides
 only, and settings are not one (a single agent has another algorithm than a team); it would start a job, on a cluster
@@ -92,15 +92,15 @@ def run(arguments: Sequence[str]) -> int:
     return 0 if all(map(_finished, rows)) else 1
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
+    """``troupe sweep sweep=NAME key=value ...``."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return
     try:
-        status = run(sys.argv[1:])
+        status = run(arguments)
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on from there")
     except (ConfigError, RunDirectoryError, HydraException) as error:
         sys.exit(f"error: {error}")
     sys.exit(status)
-
-
-if __name__ == "__main__":
-    main()

@@ -6,13 +6,12 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from ..evaluation.request import Questions
+from ..evaluation.request import EvalRequest
 from ..runs.directory import write_atomic
 from ..runs.fingerprint import code_hash
 from ..runs.run import Run
-from ..setup import agent_assignment as lineup
 from ..setup.actors import ActorFactory
-from ..setup.conditions import conditions, examine
+from ..setup.evaluation import TeamSource, build_conditions, run_conditions
 from .record import SWAPPED
 
 
@@ -22,7 +21,7 @@ def evaluate_swapped(run: Run) -> None:
     Tasks, seeds and sampling are those of the run's own ``eval/success``, so the two differ in nothing else.  Raises
     :class:`~troupe.errors.ConfigError` where the team is not two agents with a policy each.
     """
-    asked = Questions(
+    request = EvalRequest(
         checkpoint="last",
         split="test",
         tasks=run.config["loop"]["test_tasks"],
@@ -31,9 +30,9 @@ def evaluate_swapped(run: Run) -> None:
         seed=run.config["seed"],
         swap=True,
     )
-    found = conditions(asked, lineup.Run(run.config, run.path), {})
-    [outcome] = asyncio.run(examine(asked, found, ActorFactory(run.config["engine"]), lambda result: None))
-    summary = outcome.summary | {"checkpoint": "last", "code": code_hash()}
+    conditions = build_conditions(request, TeamSource(run.config, run.path))
+    [result] = asyncio.run(run_conditions(request, conditions, ActorFactory(run.config["engine"])))
+    summary = result.summary | {"checkpoint": "last", "code": code_hash()}
     write_atomic(run.path / SWAPPED, json.dumps(summary, indent=2) + "\n")
 
 

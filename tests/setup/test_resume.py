@@ -116,7 +116,7 @@ def test_an_interrupted_run_goes_on_to_the_bit(
 
 def test_a_killed_run_goes_on_to_the_bit(resume: Resumed, straight: Path, tmp_path: Path) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "troupe.cli.train", *SMALL, "run_dir=run"]
+    command = [sys.executable, "-m", "troupe", "train", *SMALL, "run_dir=run"]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     path, deadline = tmp_path / "run", time.monotonic() + 120
     while not (path / "metrics.jsonl").exists() or len(rows(path)) < 4:  # a row beyond the checkpoint of iteration 3

@@ -51,7 +51,7 @@ def write(name: str, settings: dict[str, list[str]], seeds: list[int], **more: A
 def program(*arguments: str) -> subprocess.Popen[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-m", "troupe.cli.sweep", *arguments], env=environment, **pipes)
+    return subprocess.Popen([sys.executable, "-m", "troupe", "sweep", *arguments], env=environment, **pipes)
 
 
 def directories() -> set[Path]:
