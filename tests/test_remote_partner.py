@@ -149,7 +149,7 @@ def test_groups_that_mix_who_learns_and_who_does_not(build: Build, algorithm: st
     loop = build("run", f"algorithm={algorithm}", "algorithm.sampler.k=2", "env.horizon=1")
 
     async def once() -> dict[str, Any]:
-        episodes = await loop._collect()
+        episodes = await loop.collect()
         loop.credit(episodes)
         spoken = [(node.agent, candidate) for episode in episodes for node, candidate in episode.candidates()]
         assert {agent for agent, _ in spoken} == {"tool", "plan"}

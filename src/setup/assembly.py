@@ -15,11 +15,12 @@ from rich.console import Console
 from ..algorithms.credit.base import CreditRule
 from ..envs.base import TeamEnv
 from ..errors import ConfigError
-from ..loop import LoopSettings, Team, TrainLoop
+from ..loop import LoopSettings, TrainLoop
 from ..models.checkpoint import restore
 from ..models.checkpoint_folder import CheckpointFolder
 from ..models.ranks import Ranks
 from ..models.strategies import StrategySettings, check_trainable, launch
+from ..models.team import Team
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
 from ..runs.directory import ReadOnlyRunDirectory, RunDirectory
