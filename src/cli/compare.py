@@ -1,8 +1,9 @@
 """Compare two evaluations task by task.
 
-A and B are folders of evaluations, or run directories that hold a single one.  Without conditions, those of the same
-name are compared; where each has a single one, these.  The difference is B's success less A's on the same task,
-averaged over tasks, with its 95 % bootstrap interval over tasks; with one sample per task also McNemar's exact test.
+A and B are folders of evaluations, or run directories that hold a single evaluation.  Without CONDITION, the conditions
+of the same name are compared; where each evaluation has a single condition, these two.  The difference is B's success
+less A's on the same task, averaged over tasks, with its 95 % bootstrap interval over tasks; with one sample per task
+also McNemar's exact test.
 """
 
 from __future__ import annotations

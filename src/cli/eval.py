@@ -21,13 +21,14 @@ from ..errors import ConfigError
 from ..evaluation import records
 from ..evaluation.conditions import Condition, ConditionResult
 from ..evaluation.identity import evaluation_identity
-from ..evaluation.records import Evaluation
+from ..evaluation.records import EvaluationRecord
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
 from ..evaluation.tables import evaluation_table, progress_bar, show
 from ..models.loading import BaseModelError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
+from ..runs.files import EVALUATIONS
 from ..sandbox import SandboxUnavailable
 from ..setup.actors import ActorFactory
 from ..setup.assembly import set_threads
@@ -43,7 +44,7 @@ OPEN_KEYS = ("world", "agents", "echo", "swap")
 """Keys under which users name keys of their own."""
 
 
-def run(cfg: DictConfig, console: Console | None = None) -> Evaluation:
+def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
     """Play the evaluation that ``cfg`` describes, or find it finished; show it.
 
     Raises ``ValueError`` (or a subclass) naming the key that is wrong.
@@ -57,8 +58,8 @@ def run(cfg: DictConfig, console: Console | None = None) -> Evaluation:
     if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
         call("threads", set_threads, threads)
     conditions = build_conditions(request, team, other_teams(request))
-    fingerprint = records.fingerprint(evaluation_identity(request, conditions))
-    parent = (team.path or Path("runs", keys["exp"], "base")) / "evaluations"
+    fingerprint = records.fingerprint_of(evaluation_identity(request, conditions))
+    parent = (team.run.path if team.run else Path("runs", keys["exp"], "base")) / EVALUATIONS
     if keys["name"] is not None:
         records.check_name(parent, keys["name"], fingerprint)
     evaluation = None if keys["again"] else records.find(parent, fingerprint)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..reports.report import write_report
-from ..runs.files import RunFilesError
+from ..runs.files import RunDirectoryError
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -17,5 +17,5 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run directory")
     try:
         print(write_report(parser.parse_args(arguments).run))
-    except RunFilesError as error:
+    except RunDirectoryError as error:
         sys.exit(f"error: {error}")

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from .records import Evaluation, EvaluationError
+from ..runs.files import EVALUATIONS, SUMMARY, evaluation_folders
+from .records import EvaluationError, EvaluationRecord
 from .statistics import bootstrap_interval, mcnemar
 
 
@@ -57,24 +58,26 @@ def check_tasks(first: list[str], second: list[str], names: tuple[str, str]) -> 
         raise EvaluationError(f"different tasks: number {place} is {extra} in {names[more]}, but {names[fewer]} ends")
 
 
-def locate(place: str) -> tuple[Evaluation, str | None]:
+def locate(place: str) -> tuple[EvaluationRecord, str | None]:
     """The evaluation and the condition that ``FOLDER[@CONDITION]`` names.  Raises :class:`EvaluationError`."""
     folder, _, condition = place.partition("@")
     path = Path(folder)
-    if not (path / "summary.json").is_file() or (path / "evaluations").is_dir():
-        folders = sorted(file.parent for file in (path / "evaluations").glob("*/summary.json"))
+    if not (path / SUMMARY).is_file() or (path / EVALUATIONS).is_dir():
+        folders = evaluation_folders(path)
         if not folders:
             raise EvaluationError(f"{path} holds no evaluation; make one with `make eval run=DIR`")
         if len(folders) > 1:
             raise EvaluationError(f"{path} holds several evaluations; name one of {', '.join(map(str, folders))}")
         path = folders[0]
-    evaluation = Evaluation.read(path)
+    evaluation = EvaluationRecord.read(path)
     if condition and condition not in evaluation.conditions:
         raise EvaluationError(f"{path} has no condition '{condition}'; it has {', '.join(evaluation.conditions)}")
     return evaluation, condition or None
 
 
-def condition_pairs(one: tuple[Evaluation, str | None], other: tuple[Evaluation, str | None]) -> list[tuple[str, str]]:
+def condition_pairs(
+    one: tuple[EvaluationRecord, str | None], other: tuple[EvaluationRecord, str | None]
+) -> list[tuple[str, str]]:
     """The conditions to compare: those that are named, the only ones, or those of one name.
 
     Raises :class:`EvaluationError` where there is no such pair.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from hydra import compose
@@ -16,6 +17,8 @@ from ..evaluation.assignment import LocalPolicy, RemotePolicy, assign
 from ..evaluation.conditions import Condition, ConditionResult, condition_name, play_conditions, world_variants
 from ..evaluation.episodes import EpisodeResult
 from ..evaluation.request import Checkpoint, EvalRequest
+from ..runs.fingerprint import flat
+from ..runs.run import Run
 from .actors import ActorFactory
 from .configuration import call, check_choices, check_keys, check_scale, instantiated
 from .policies import read_chat, read_remote, read_sampling
@@ -26,19 +29,28 @@ NEEDED = ("env", "team", "policies", "engine", "loop", "seed", "threads")
 
 @dataclass(frozen=True)
 class TeamSource:
-    """A team whose policies can be evaluated: a resolved configuration, and the run directory with its checkpoints;
-    None for a team that was never trained.
+    """A team whose policies can be evaluated: that of a run, or an experiment's that was never trained (``run`` is
+    None).  ``config`` is its resolved configuration.
     """
 
     config: Mapping[str, Any]
-    path: Path | None
+    run: Run | None = None
+
+    def check_playable(self) -> None:
+        """Raise :class:`..runs.files.RunDirectoryError` where the run is of another version, in which its world or its
+        engine had classes that do not exist any more.
+        """
+        parts = {"env": self.config["env"], "engine": self.config["engine"]}
+        targets = [value for key, value in flat(parts) if key.endswith("._target_")]
+        if self.run is not None and not all(map(_importable, targets)):
+            self.run.check_format()
 
     def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> LocalPolicy | RemotePolicy:
         """The policy of ``agent`` at ``checkpoint``.  Raises :class:`ConfigError` naming ``key``."""
         team = self.config["team"]
         if agent not in team:
-            where = self.path or "the experiment"
-            raise ConfigError(f"{key}: {where} has no policy for agent '{agent}', only for {', '.join(team)}")
+            source = self.run.path if self.run else "the experiment"
+            raise ConfigError(f"{key}: {source} has no policy for agent '{agent}', only for {', '.join(team)}")
         name = team[agent]
         node = self.config["policies"][name]
         sampling = read_sampling(f"policies.{name}.sampling.eval", node["sampling"]["eval"])
@@ -55,13 +67,12 @@ class TeamSource:
         return policy(name, str(folder), base_model=node["base"] if tuning == "lora" else None)
 
     def _checkpoint(self, key: str, checkpoint: Checkpoint) -> Path:
-        if self.path is None:
+        if self.run is None:
             raise ConfigError(f"checkpoint={checkpoint}: exp has no run; its untrained team is checkpoint=base")
-        folder = self.path / "checkpoints" / checkpoint
-        if not folder.is_dir():
-            names = sorted(entry.parent.name for entry in folder.parent.glob("*/state.json"))
+        folder, names = self.run.checkpoint(checkpoint), self.run.checkpoints
+        if checkpoint not in names:
             raise ConfigError(
-                f"{key}={checkpoint if key == 'checkpoint' else self.path}: no checkpoint '{checkpoint}' in "
+                f"{key}={checkpoint if key == 'checkpoint' else self.run.path}: no checkpoint '{checkpoint}' in "
                 f"{folder.parent}; there {'is ' + ', '.join(names) if names else 'are none'}"
             )
         return folder
@@ -69,15 +80,11 @@ class TeamSource:
 
 def trained_team(key: str, place: str) -> TeamSource:
     """The team of the run in ``place`` (``DIR`` or ``DIR@CHECKPOINT``).  Raises :class:`ConfigError` naming ``key``."""
-    path = Path(place.partition("@")[0])
-    file = path / "config.yaml"
-    if not file.is_file():
-        raise ConfigError(f"{key}={path} is no run directory: no config.yaml in it")
-    config: Any = call(key, OmegaConf.to_container, call(key, OmegaConf.load, file), resolve=True)
+    run: Run = call(key, Run, Path(place.partition("@")[0]))
     for needed in NEEDED:
-        if not isinstance(config, dict) or needed not in config:
-            raise ConfigError(f"{key}={path}: its config.yaml has no '{needed}'")
-    return TeamSource(config, path)
+        if needed not in run.config:
+            raise ConfigError(f"{key}={run.path}: its config.yaml has no '{needed}'")
+    return TeamSource(run.config, run)
 
 
 def untrained_team(experiment: str, overrides: Sequence[str]) -> TeamSource:
@@ -88,7 +95,7 @@ def untrained_team(experiment: str, overrides: Sequence[str]) -> TeamSource:
     cfg = compose("train", overrides=[*chosen[:1], f"name={experiment}", "run_dir=none", *overrides])
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
     check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
-    return TeamSource(config, None)
+    return TeamSource(config)
 
 
 def read_team(keys: Mapping[str, Any]) -> TeamSource:
@@ -107,7 +114,7 @@ def read_request(keys: Mapping[str, Any], team: TeamSource) -> EvalRequest:
     loop, split = team.config["loop"], keys["split"]
     tasks = loop["test_tasks" if split == "test" else "validation_tasks"] if keys["tasks"] is None else keys["tasks"]
     return EvalRequest(
-        checkpoint=keys["checkpoint"] or ("base" if team.path is None else "best"),
+        checkpoint=keys["checkpoint"] or ("base" if team.run is None else "best"),
         split=split,
         tasks=tasks,
         samples=keys["samples"],
@@ -128,8 +135,10 @@ def build_conditions(
 ) -> list[Condition]:
     """Each world at each temperature.  A greedy team plays each task once: its samples would be equal.
 
-    Raises :class:`ConfigError` naming the key that is wrong.
+    Raises :class:`ConfigError` naming the key that is wrong, and :class:`..runs.files.RunDirectoryError` where another
+    version wrote the run and its world or engine cannot be built.
     """
+    team.check_playable()
     conditions = []
     for labels, config in world_variants(request.world, team.config["env"]):
         world = instantiated("world", config)
@@ -157,6 +166,13 @@ async def run_conditions(
         return await play_conditions(request, conditions, factory.actors(conditions), on_episode)
     finally:
         await factory.close()
+
+
+def _importable(target: str) -> bool:
+    try:
+        return bool(resolve_name(target))
+    except (ImportError, AttributeError, ValueError):
+        return False
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

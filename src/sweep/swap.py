@@ -1,4 +1,4 @@
-"""The two policies of a finished run, exchanged: how much of what they learned belongs to their role."""
+"""The evaluation of a finished run with its two policies exchanged: how much of their skill belongs to their role."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from ..evaluation.request import EvalRequest
 from ..runs.directory import write_atomic
+from ..runs.files import SWAPPED
 from ..runs.fingerprint import code_hash
 from ..runs.run import Run
 from ..setup.actors import ActorFactory
 from ..setup.evaluation import TeamSource, build_conditions, run_conditions
-from .record import SWAPPED
 
 
 def evaluate_swapped(run: Run) -> None:
@@ -30,11 +30,11 @@ def evaluate_swapped(run: Run) -> None:
         seed=run.config["seed"],
         swap=True,
     )
-    conditions = build_conditions(request, TeamSource(run.config, run.path))
+    conditions = build_conditions(request, TeamSource(run.config, run))
     [result] = asyncio.run(run_conditions(request, conditions, ActorFactory(run.config["engine"])))
     summary = result.summary | {"checkpoint": "last", "code": code_hash()}
     write_atomic(run.path / SWAPPED, json.dumps(summary, indent=2) + "\n")
 
 
 EVALUATIONS: dict[str, Callable[[Run], None]] = {"swapped": evaluate_swapped}
-"""What a sweep can measure on each finished run, by its name in ``evaluations`` of the sweep's yaml."""
+"""The evaluations that a sweep can make of each finished run, by their names in ``evaluations`` of its yaml."""

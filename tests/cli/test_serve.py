@@ -23,6 +23,7 @@ from troupe.cli.serve import Serving, check_addresses, command, serve, servings
 from troupe.errors import ConfigError
 from troupe.models.loading import load_model, load_tokenizer, resolve
 from troupe.rollout.engines.vllm.launch import VllmSettings
+from troupe.runs.run import Run
 from troupe.setup.evaluation import TeamSource, trained_team
 
 from ..processes import alive, below
@@ -41,7 +42,8 @@ def run(tmp_path: Path, composed: Composed) -> Any:
             composed(f"experiment={experiment}", f"run_dir={tmp_path}", *words), resolve=True
         )
         (tmp_path / "checkpoints" / "best").mkdir(parents=True, exist_ok=True)
-        return TeamSource(config, tmp_path)
+        (tmp_path / "config.yaml").touch()
+        return TeamSource(config, Run(tmp_path))
 
     return build
 
@@ -105,7 +107,7 @@ def test_mistakes_are_answered_by_key(run: Any, tmp_path: Path) -> None:
     keys |= {"eager": True}
     with pytest.raises(ConfigError, match="run is missing"):
         serve(keys)
-    with pytest.raises(ConfigError, match=r"run=nowhere is no run directory"):
+    with pytest.raises(ConfigError, match=r"run: nowhere is not a run directory"):
         serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": 8000})
     with pytest.raises(ConfigError, match=r"port must be a whole number, got '8O00'"):
         serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": "8O00"})
@@ -186,7 +188,7 @@ def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_pa
     with socket.socket() as again:
         assert again.connect_ex(("127.0.0.1", port)) != 0
     assert len(there) >= 2 and not any(map(alive, there))
-    assert trained_team("run", str(tmp_path / "run")).path
+    assert trained_team("run", str(tmp_path / "run")).run
 
 
 @pytest.mark.vllm

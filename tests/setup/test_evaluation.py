@@ -1,5 +1,6 @@
 """Teams of run directories and experiments, and the conditions of an evaluation."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from troupe.errors import ConfigError
 from troupe.evaluation.assignment import LocalPolicy, RemotePolicy
 from troupe.evaluation.request import EvalRequest
+from troupe.runs.run import Run
 from troupe.setup.evaluation import TeamSource, build_conditions, other_teams, trained_team
 
 SAMPLING = {"eval": {"temperature": 0.7, "max_tokens": 40}}
@@ -26,10 +28,11 @@ def team(tmp_path: Path) -> TeamSource:
     """A run directory with a best and a last checkpoint, as far as an assignment looks."""
     for name in ("best", "last"):
         (tmp_path / "checkpoints" / name).mkdir(parents=True)
-        (tmp_path / "checkpoints" / name / "state.json").touch()
     policies = {policy: {"base": f"base of {policy}", "sampling": SAMPLING} for policy in "tp"}
     env = {"_target_": "troupe.envs.grid.plan_path.PlanPath", "size": 6}
-    return TeamSource({"team": {"tool": "t", "plan": "p"}, "policies": policies, "env": env}, tmp_path)
+    (tmp_path / "config.yaml").touch()
+    config = {"team": {"tool": "t", "plan": "p"}, "policies": policies, "env": env, "engine": {}}
+    return TeamSource(config, Run(tmp_path))
 
 
 def local(team: TeamSource, agent: str, checkpoint: Any) -> LocalPolicy:
@@ -68,15 +71,14 @@ def test_arguments_of_the_chat_template_belong_to_the_policy(team: TeamSource) -
 
 
 def test_checkpoints_that_are_not_there(team: TeamSource, tmp_path: Path) -> None:
-    best = tmp_path / "checkpoints" / "best"
-    (best / "state.json").unlink()
-    best.rmdir()
+    shutil.rmtree(tmp_path / "checkpoints" / "best")
     with pytest.raises(ConfigError, match=r"checkpoint=best: no checkpoint 'best' in .*; there is last"):
         team.policy("checkpoint", "tool", "best")
-    with pytest.raises(ConfigError, match=r"agents\.tool=.*/empty: no checkpoint 'best' in .*; there are none"):
-        TeamSource(team.config, tmp_path / "empty").policy("agents.tool", "tool", "best")
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(ConfigError, match=rf"agents\.tool={tmp_path}: no checkpoint 'best' in .*; there are none"):
+        team.policy("agents.tool", "tool", "best")
     with pytest.raises(ConfigError, match="checkpoint=last: exp has no run"):
-        TeamSource(team.config, None).policy("checkpoint", "tool", "last")
+        TeamSource(team.config).policy("checkpoint", "tool", "last")
     with pytest.raises(ConfigError, match=r"checkpoint: .* has no policy for agent 'solo', only for tool, plan"):
         team.policy("checkpoint", "solo", "last")
 
@@ -100,10 +102,11 @@ def test_runs_that_agents_name(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("env: {}\n")
     with pytest.raises(ConfigError, match=r"agents\.tool=.*: its config\.yaml has no 'team'"):
         other_teams(EvalRequest(**REQUEST, agents={"tool": f"{tmp_path}@last", "plan": "base"}))
-    with pytest.raises(ConfigError, match=r"run=.*/nowhere is no run directory: no config\.yaml in it"):
+    with pytest.raises(ConfigError, match=r"run: .*/nowhere is not a run directory: there is no such folder"):
         trained_team("run", str(tmp_path / "nowhere"))
     (tmp_path / "config.yaml").write_text(
         "{env: {}, team: {}, policies: {}, engine: {}, loop: {}, seed: 1, threads: 2}"
     )
     teams = other_teams(EvalRequest(**REQUEST, agents={"tool": f"{tmp_path}@last", "plan": "base"}))
-    assert list(teams) == ["tool"] and (teams["tool"].path, teams["tool"].config["seed"]) == (tmp_path, 1)
+    assert list(teams) == ["tool"] and teams["tool"].config["seed"] == 1
+    assert teams["tool"].run is not None and teams["tool"].run.path == tmp_path
