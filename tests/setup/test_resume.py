@@ -93,7 +93,7 @@ def stop(loop: TrainLoop, where: str, at: int, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     ("where", "at"),
-    [("play", 0), ("_collect", 2), ("play", 4), ("_finish", 5)],  # the first evaluation, a rollout, a validation
+    [("evaluate", 0), ("collect", 2), ("evaluate", 4), ("_score", 5)],  # the first evaluation, a rollout, a validation
 )
 def test_an_interrupted_run_goes_on_to_the_bit(
     begin: Callable[..., TrainLoop],

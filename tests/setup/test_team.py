@@ -124,7 +124,7 @@ def test_an_adapter_names_its_base_as_the_configuration_does(adapted: Path) -> N
         assert str(base_path("laptop").parent) not in text
 
 
-@pytest.mark.parametrize(("where", "at"), [("_collect", 1)])
+@pytest.mark.parametrize(("where", "at"), [("collect", 1)])
 def test_an_interrupted_run_of_adapters_goes_on_to_the_bit(
     build: Build,
     composed: Callable[..., DictConfig],
