@@ -31,10 +31,10 @@ HEAD = """# Configuration
 
 Written by `make docs` from `configs/` and the classes that it names; edit those.
 
-A run is composed by Hydra from one file a group, and `make train exp=NAME args="key=value ..."` overrides any key:
-`args="algorithm.sampler.k=8 regime=shared"`. An unknown key, a choice that does not exist or a combination
-that cannot run is an error at start that names it. `args="--cfg job"` prints the composition and ends;
-`args="dry_run=true"` prints what it would do.
+A run is composed by Hydra from one file per group, and `make train exp=NAME key=value ...` overrides any key:
+`make train exp=NAME algorithm.sampler.k=8 regime=shared`. An unknown key, a choice that does not exist or a combination
+that cannot run is an error at start that names it. `args="--cfg job"` prints the composition and ends; `dry_run=true`
+prints what the run would do.
 """
 
 
