@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from ..envs.base import TeamEnv
 from ..experience import Task
-from ..rollout.playing import act, together
+from ..rollout.playing import gather, step_env
 from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
 from .statistics import bootstrap_interval, pass_at_k, wilson
@@ -43,7 +43,7 @@ class PolicyActor:
     async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply:
         prompt = self.client.encode(agent, task.task_id, env.observe(agent))
         place = (task.task_id, env.turn, agent)
-        (completion,) = await self.client.speak(prompt, 1, derive(seed, *place), place)
+        (completion,) = await self.client.generate(prompt, 1, derive(seed, *place), place)
         read = 0 if completion.text_only else len(prompt)
         return Reply(completion.text, len(completion.token_ids), read)
 
@@ -94,10 +94,10 @@ async def play(env: TeamEnv, task: Task, actors: Mapping[str, Actor], seed: int)
     while acting := world.next_agents():
         turn = world.turn
         asked = (actors[agent].reply(world, agent, task, heard, seed) for agent in acting)
-        said = dict(zip(acting, await together(*asked), strict=True))
+        said = dict(zip(acting, await gather(*asked), strict=True))
         texts = {agent: reply.text for agent, reply in said.items()}
         seen = {agent: world.observe(agent)[-1]["content"] for agent in acting}
-        step = await act(world, texts)
+        step = await step_env(world, texts)
         heard.update(texts)
         for agent, reply in said.items():
             result.messages.append(
@@ -131,7 +131,7 @@ async def evaluate(
         played(result)
         return result
 
-    return await together(*(one(task) for task in tasks))
+    return await gather(*(one(task) for task in tasks))
 
 
 def summarise(results: Sequence[Result]) -> dict[str, Any]:

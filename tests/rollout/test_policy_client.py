@@ -67,12 +67,12 @@ def test_a_chat_template_may_write_the_unknown_word(words: PreTrainedTokenizerFa
         client.encode("tool", "board-1", MESSAGES)
 
 
-async def test_speaking_asks_the_engine_once_for_all(words: PreTrainedTokenizerFast) -> None:
+async def test_all_completions_are_one_request(words: PreTrainedTokenizerFast) -> None:
     engine = ScriptedEngine(lambda prompt, row, seed: "UDLR"[row], words)
     sampling = Sampling(temperature=0.5, max_tokens=3)
     client = PolicyClient("scout", engine, words, context=20, sampling=sampling)
     prompt = client.encode("tool", "board-1", MESSAGES)
-    completions = await client.speak(prompt, 4, 11, ("board-1", 0, "tool", 0))
+    completions = await client.generate(prompt, 4, 11, ("board-1", 0, "tool", 0))
     assert [c.text for c in completions] == ["U", "D", "L", "R"]
     assert engine.requests == [Request("scout", prompt, 4, sampling, 11, ("board-1", 0, "tool", 0))]
 

@@ -332,7 +332,7 @@ def test_who_is_quicker_does_not_change_the_rounds_of_others(chat_server: Any, w
 
         async def talk(name: str) -> None:
             prompt = judge.encode("tool", name, [{"role": "user", "content": name}])
-            await judge.speak(prompt, 1, 0, (name,))
+            await judge.generate(prompt, 1, 0, (name,))
             assert not held()
             await local.generate(Request("plan", plan, 1, Sampling(max_tokens=2), 0, (name,)))
 
