@@ -15,7 +15,7 @@ from troupe.experience import Completion, Request, Sampling
 from troupe.models.loading import load_model
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.engines.base import Engine, EngineClosedError, EngineError
-from troupe.rollout.engines.lockstep import held
+from troupe.rollout.engines.lockstep import inside_hold
 from troupe.rollout.engines.remote.engine import LONGEST, RemoteEngine
 from troupe.rollout.engines.remote.settings import RemoteSettings
 from troupe.rollout.engines.torch.engine import TorchEngine
@@ -320,9 +320,9 @@ def test_who_is_quicker_does_not_change_the_rounds_of_others(chat_server: Any, w
     model, sizes = load_model("laptop"), []
 
     class Watched(TorchEngine):
-        async def play_round(self) -> None:
+        async def serve_round(self) -> None:
             sizes.append(len(self._arrived))
-            await super().play_round()
+            await super().serve_round()
 
     async def main() -> None:
         local = Watched({"plan": model}, words)
@@ -333,7 +333,7 @@ def test_who_is_quicker_does_not_change_the_rounds_of_others(chat_server: Any, w
         async def talk(name: str) -> None:
             prompt = judge.encode("tool", name, [{"role": "user", "content": name}])
             await judge.generate(prompt, 1, 0, (name,))
-            assert not held()
+            assert not inside_hold()
             await local.generate(Request("plan", plan, 1, Sampling(max_tokens=2), 0, (name,)))
 
         await asyncio.gather(talk("slow"), talk("quick"))

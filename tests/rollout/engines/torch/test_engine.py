@@ -37,9 +37,9 @@ from troupe.rollout.engines.torch import decoding
 from troupe.rollout.engines.torch.decoding import _chunks, _group_width
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward
-from troupe.rollout.engines.torch.sampling import Knobs, distribution, draw, uniforms
+from troupe.rollout.engines.torch.sampling import SamplingTensors, distribution, draw, uniforms
 from troupe.rollout.engines.torch.shared_prompt import moves
-from troupe.rollout.engines.torch.support import UnsupportedModelError
+from troupe.rollout.engines.base import UnsupportedModelError
 
 VOCABULARY, EOS = 40, 1
 SIZE = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
@@ -260,21 +260,21 @@ def test_uniforms_depend_on_seed_and_row_only():
 def test_a_draw_never_takes_a_token_of_probability_zero():
     logits = torch.tensor([[float("-1e30"), 2.0, float("-1e30"), 1.0, float("-1e30")]]).repeat(4, 1)
     edge = torch.tensor([0.0, 1 - 2.0**-53, 0.5, 0.9999999], dtype=torch.float64)
-    tokens, logprobs = draw(logits, Knobs(None, None, None, None), edge)
+    tokens, logprobs = draw(logits, SamplingTensors(None, None, None, None), edge)
     assert tokens.tolist() == [1, 3, 1, 3] and torch.isfinite(logprobs).all()
 
 
 def test_truncation_of_mixed_rows():
     logits = torch.tensor([[0.5, 0.25, 0.15, 0.1]]).log().repeat(4, 1)
     ways = [Sampling(), Sampling(top_k=2), Sampling(top_p=0.5), Sampling(top_p=0.9, top_k=3)]
-    found = distribution(logits, Knobs.of(ways, 4, logits.device)).exp()
+    found = distribution(logits, SamplingTensors.of(ways, 4, logits.device)).exp()
     wanted = [[0.5, 0.25, 0.15, 0.1], [2 / 3, 1 / 3, 0, 0], [1, 0, 0, 0], [5 / 9, 2.5 / 9, 1.5 / 9, 0]]
     assert torch.allclose(found, torch.tensor(wanted), atol=1e-6)
 
 
 def test_a_tiny_temperature_is_nearly_greedy():
     logits = torch.tensor([[1e4, 2e4, -3e4]])
-    tokens, logprobs = draw(logits, Knobs.of([Sampling(temperature=1e-30)], 3, logits.device), torch.tensor([0.99]))
+    tokens, logprobs = draw(logits, SamplingTensors.of([Sampling(temperature=1e-30)], 3, logits.device), torch.tensor([0.99]))
     assert tokens.tolist() == [1] and logprobs.tolist() == [0.0]
 
 
