@@ -38,8 +38,8 @@ def play(words: PreTrainedTokenizerFast, board: Task) -> Callable[..., object]:
         engine = ScriptedEngine(script, words)
         client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         sampler = sampler or TreeSampler(k=4)
-        found = await sampler.collect(world or Sokoban(), tasks, {"tool": client, "plan": client}, seed)
-        return [episode for (episode,) in found], engine
+        results = await sampler.collect(world or Sokoban(), tasks, {"tool": client, "plan": client}, seed)
+        return [episode for (episode,) in results], engine
 
     return collect
 
@@ -286,13 +286,13 @@ async def test_lookahead_asks_the_next_agent_once_about_each_candidate(play: Pla
     assert continued(tool)[0] in (0, 2)
     assert [c.team for c in planner.candidates] == [1, 1, 1, 1]  # the turn ends with it: nobody is asked
     assert [request.n for request in engine.requests] == [4, 1, 1, 1, 1, 4]
-    asked = engine.requests[1:5]
+    lookahead = engine.requests[1:5]
     assert len({request.seed for request in engine.requests}) == 6
     assert sorted(request.key for request in engine.requests)
     # Each answer is to the candidate's own message; it costs tokens and a step, and is not learnt from.
-    assert [r.prompt_ids for r in asked].count(planner.prompt_ids) == 2
+    assert [r.prompt_ids for r in lookahead].count(planner.prompt_ids) == 2
     assert [(length, c.text) for length, c in episode.auxiliary] == [
-        (len(r.prompt_ids), text) for r, text in zip(asked, ["R R", "", "R R", ""], strict=True)
+        (len(r.prompt_ids), text) for r, text in zip(lookahead, ["R R", "", "R R", ""], strict=True)
     ]
     assert episode.env_steps == 4 + 4 + 4
     assert episode.outcomes == [Outcome(success=True, turns=1, team_return=1.0)]
@@ -389,9 +389,9 @@ async def test_the_tree_is_consistent(play: Play, world: TeamEnv, lookahead: int
         assert outcome.turns == len(episode.nodes) / 2 <= world.horizon
         assert outcome.success == (episode.nodes[-1].candidates[continued(episode.nodes[-1])[0]].team == 1)
         assert outcome.success or outcome.turns == world.horizon
-        asked = 3 * sum(node.agent == "tool" for node in episode.nodes) if lookahead else 0
-        assert len(episode.auxiliary) == asked
-        assert episode.env_steps == 3 * len(episode.nodes) + asked
+        looks = 3 * sum(node.agent == "tool" for node in episode.nodes) if lookahead else 0
+        assert len(episode.auxiliary) == looks
+        assert episode.env_steps == 3 * len(episode.nodes) + looks
 
 
 async def test_an_episode_does_not_depend_on_those_beside_it(play: Play) -> None:

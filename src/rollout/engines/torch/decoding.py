@@ -261,6 +261,6 @@ def _group_width(sizes: Sequence[int]) -> int:
 
     The grid of a decoding step has equally many slots in every group, used or not.  Wide groups read a prompt's keys
     once for many rows; but one prompt with 64 rows beside nine with one would make ten groups of 64 slots.  A step
-    costs about groups * (width + the reading of the prompt's keys, worth some 4 rows); the width of least cost is taken.
+    costs about groups * (width + the reading of the prompt's keys, worth some 4 rows): the cheapest width is taken.
     """
     return min(sorted(set(sizes)), key=lambda width: sum(-(-size // width) for size in sizes) * (width + 4))
