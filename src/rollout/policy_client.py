@@ -34,8 +34,8 @@ class PolicyClient:
     def encode(self, agent: str, task_id: str, messages: Sequence[Message]) -> tuple[int, ...]:
         """The prompt's token ids.
 
-        Special tokens come from the chat template alone: what an agent or a program wrote is text, whatever it spells,
-        and cannot end a message or begin one of another role.
+        Special tokens come from the chat template alone: the content of a message, whoever wrote it, is plain text, and
+        cannot end the message or begin one of another role.
 
         Raises :class:`PromptError`, naming agent, task and policy, where the context or the vocabulary is exceeded.
         """

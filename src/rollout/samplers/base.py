@@ -35,8 +35,8 @@ class Sampler(Protocol):
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
     ) -> list[list[Episode]]:
-        """The episodes of each of ``tasks``, in their order; ``seed`` fixes every draw.  Where the world failed the
-        episode says so, and has no nodes.
+        """The episodes of each of ``tasks``, in their order; ``seed`` fixes every draw.  An episode whose world failed
+        has a ``failure`` and no nodes.
         """
         ...
 

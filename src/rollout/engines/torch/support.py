@@ -1,8 +1,8 @@
 """Which models the torch engine runs, decided at start and not in the middle of a run.
 
 The engine takes part of a model's forward pass into its own hands, and a model that works differently would decode on,
-quietly wrong.  So what is known to differ is refused by name, and every model then proves itself: it decodes two short
-prompts as the engine will, and must get the logits of its own forward pass.
+quietly wrong.  So known differences are refused by name, and every other model is tested: it decodes two short prompts
+as the engine will, and must get the logits of its own forward pass.
 """
 
 from __future__ import annotations
