@@ -119,7 +119,7 @@ class TreeBuilder:
         stop_above = self.settings.stop_above
         ends = stop_above is not None and fmean(step.reward for step in steps) > stop_above
         open_steps, subtrees = [], []
-        for index in self._continued(steps, path):
+        for index in self._select(steps, path):
             step = steps[index]
             for node, candidate in zip(nodes, step.members, strict=True):
                 node.candidates[candidate].continued = True
@@ -132,8 +132,8 @@ class TreeBuilder:
         for step, subtree in zip(open_steps, await gather(*subtrees), strict=True):
             step.next = subtree
 
-    def _continued(self, steps: Sequence[JointStep], path: tuple[int, ...]) -> list[int]:
-        """The joint actions that go on: all, or the best (ties by the run's seed)."""
+    def _select(self, steps: Sequence[JointStep], path: tuple[int, ...]) -> list[int]:
+        """Indices of the joint actions that go on: all, or the best (ties by the run's seed)."""
         if self.settings.tree == "full":
             return list(range(len(steps)))
         best = max(step.reward for step in steps)

@@ -142,15 +142,15 @@ def auxiliary(answers: Mapping[str, PromptCompletions]) -> list[tuple[int, Compl
     return [(len(answer.prompt_ids), each) for answer in answers.values() for each in answer.completions]
 
 
-def extend(episode: Episode, nodes: Sequence[Node], continued: int, outcome: Outcome | None) -> None:
-    """Append the ``nodes`` of one step, and the joint action of their candidates ``continued``.
+def extend(episode: Episode, nodes: Sequence[Node], index: int, outcome: Outcome | None) -> None:
+    """Append the ``nodes`` of one step and the joint action of their candidates ``index``, which continue.
 
     It ends the episode with ``outcome``; where that is None, it leads to the nodes that are appended next.
     """
     first = len(episode.nodes)
     for node in nodes:
         node.parent = first - 1 if first else None
-        node.candidates[continued].continued = True
+        node.candidates[index].continued = True
     episode.nodes += nodes
-    members = {node.agent: (first + i, continued) for i, node in enumerate(nodes)}
+    members = {node.agent: (first + i, index) for i, node in enumerate(nodes)}
     episode.edges.append(JointAction(members, len(episode.nodes) if outcome is None else None, outcome))

@@ -87,12 +87,12 @@ class TreeSampler(EpisodeSampler):
         team_return, outcome = 0.0, None
         while outcome is None and env.next_agents():
             nodes, transitions = await self._expand(rollout, env, episode)
-            continued = self._continued(nodes, rollout.rng(len(episode.nodes), "tie"))
-            transition = transitions[continued]
+            index = self._select(nodes, rollout.rng(len(episode.nodes), "tie"))
+            transition = transitions[index]
             team_return += transition.team_return
             if transition.result.done or self._is_enough(nodes):
                 outcome = transition.outcome(team_return)
-            extend(episode, nodes, continued, outcome)
+            extend(episode, nodes, index, outcome)
             env = transition.env
         return episode
 
@@ -105,8 +105,8 @@ class TreeSampler(EpisodeSampler):
         agents, first = env.next_agents(), len(episode.nodes)
         k = self.group_size(agents)
         # Each agent's place is its own node, as it is for agents in turn.
-        sampled = await gather(*(rollout.sample(env, agent, k, first + i) for i, agent in enumerate(agents)))
-        answers = dict(zip(agents, sampled, strict=True))
+        samples = (rollout.sample(env, agent, k, first + i) for i, agent in enumerate(agents))
+        answers = dict(zip(agents, await gather(*samples), strict=True))
         joint_actions = [{agent: answer.completions[c].text for agent, answer in answers.items()} for c in range(k)]
         transitions = await gather(*(advance(env.fork(), texts) for texts in joint_actions))
         episode.env_steps += k
@@ -119,8 +119,8 @@ class TreeSampler(EpisodeSampler):
         """The team reward of each joint action.  The cost of looking ahead is added to ``episode``."""
         teams, place = [each.result.team for each in transitions], len(episode.nodes)
         branches = [c for c, each in enumerate(transitions) if self.lookahead and not each.ends_turn]
-        outlooks = (self._look_ahead(rollout, transitions[c].env, place, c) for c in branches)
-        for c, (team, completions) in zip(branches, await gather(*outlooks), strict=True):
+        lookaheads = (self._look_ahead(rollout, transitions[c].env, place, c) for c in branches)
+        for c, (team, completions) in zip(branches, await gather(*lookaheads), strict=True):
             teams[c] = team
             episode.auxiliary += completions
             episode.env_steps += 1
@@ -134,8 +134,8 @@ class TreeSampler(EpisodeSampler):
         transition = await advance(env.fork(), first_texts(answers))
         return transition.result.team, auxiliary(answers)
 
-    def _continued(self, nodes: Sequence[Node], rng: Random) -> int:
-        """The joint action that continues."""
+    def _select(self, nodes: Sequence[Node], rng: Random) -> int:
+        """Index of the joint action that continues."""
         joint_actions = list(zip(*(node.candidates for node in nodes), strict=True))
         if self.continuation == "sampled":
             return rng.randrange(len(joint_actions))

@@ -161,9 +161,9 @@ class Decoder:
             width = len(prompts[stop - 1])
             ids = torch.tensor([[*p, *[0] * (width - len(p))] for p in prompts[start:stop]], device=device)
             # A prompt with more rows than a group may have is read once and stored by each of its groups.
-            stored = [(index - start, first + i) for i, index in enumerate(prompt_of) if start <= index < stop]
+            places = [(index - start, first + i) for i, index in enumerate(prompt_of) if start <= index < stop]
             last = torch.tensor([len(prompt) - 1 for prompt in prompts[start:stop]], device=device)
-            with self._cache.prefilling([source for source, _ in stored], [group for _, group in stored]):
+            with self._cache.prefilling([source for source, _ in places], [group for _, group in places]):
                 parts.append(self.forward.prefill(self._cache, ids, last))
             self.forwarded["prompt"] += sum(map(len, prompts[start:stop]))
         return torch.cat(parts)
@@ -183,16 +183,16 @@ class Decoder:
         self._sampling = sampling if all_rows else None
         uniform = torch.tensor([row.uniforms[len(row.tokens)] for row in rows], dtype=torch.float64)
         tokens, logprobs = draw(logits, sampling, uniform.to(logits.device))
-        ended = []
+        complete = []
         for index, token, logprob in zip(indices, tokens.tolist(), logprobs.tolist(), strict=True):
             row = self.rows[index]
             row.tokens.append(token)
             row.logprobs.append(logprob)
             if (end := self._end(row)) is not None:
                 row.job.finish(row.index, self._completion(row, *end))
-                ended.append(index)
-        if ended:
-            self._remove(ended)
+                complete.append(index)
+        if complete:
+            self._remove(complete)
 
     def _end(self, row: Row) -> tuple[FinishReason, str] | None:
         """(reason, text) if the last token ends the row."""

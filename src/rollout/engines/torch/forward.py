@@ -107,9 +107,9 @@ class FusedForward:
         )
 
     def adapted(self, adapter: Adapter) -> FusedForward:
-        copied = copy.copy(self)
-        copied.layers = [layer.adapted(adapter, f"model.layers.{index}.") for index, layer in enumerate(self.layers)]
-        return copied
+        result = copy.copy(self)
+        result.layers = [layer.adapted(adapter, f"model.layers.{index}.") for index, layer in enumerate(self.layers)]
+        return result
 
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
         rows, width = ids.shape
@@ -172,14 +172,14 @@ class _Layer:
 
     def adapted(self, adapter: Adapter, path: str) -> _Layer:
         """This layer, whose modules' names begin with ``path``, with the present weights of ``adapter``."""
-        copied = copy.copy(self)
+        result = copy.copy(self)
         widths = [self.heads * self.width, self.kv_heads * self.width, self.kv_heads * self.width]
-        copied.low_qkv = adapter.joined([f"{path}self_attn.{name}_proj" for name in "qkv"], widths)
-        copied.low_out = adapter.of(f"{path}self_attn.o_proj")
+        result.low_qkv = adapter.joined([f"{path}self_attn.{name}_proj" for name in "qkv"], widths)
+        result.low_out = adapter.of(f"{path}self_attn.o_proj")
         widths = [self.down.in_features] * 2
-        copied.low_gate_up = adapter.joined([f"{path}mlp.{name}_proj" for name in ("gate", "up")], widths)
-        copied.low_down = adapter.of(f"{path}mlp.down_proj")
-        return copied
+        result.low_gate_up = adapter.joined([f"{path}mlp.{name}_proj" for name in ("gate", "up")], widths)
+        result.low_down = adapter.of(f"{path}mlp.down_proj")
+        return result
 
     def attention_inputs(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (..., heads, D) of ``x`` (..., hidden); rotated by (..., 1, D) tables."""
@@ -187,11 +187,11 @@ class _Layer:
         x = _with(self.low_qkv, normed, linear(normed, *self.qkv))
         x = x.view(*x.shape[:-1], self.heads + 2 * self.kv_heads, self.width)
         # Queries and keys stay in one tensor for the norm and the rotation, which treat all heads alike.
-        rotated, values = x.split([self.heads + self.kv_heads, self.kv_heads], -2)
+        qk, values = x.split([self.heads + self.kv_heads, self.kv_heads], -2)
         if self.head_norms is not None:
-            rotated = rms_norm(rotated, (self.width,), None, self.eps) * self.head_norms[self.kinds]
-        rotated = torch.addcmul(rotated * cos, rotated.roll(self.width // 2, -1), sin)
-        queries, keys = rotated.split([self.heads, self.kv_heads], -2)
+            qk = rms_norm(qk, (self.width,), None, self.eps) * self.head_norms[self.kinds]
+        qk = torch.addcmul(qk * cos, qk.roll(self.width // 2, -1), sin)
+        queries, keys = qk.split([self.heads, self.kv_heads], -2)
         return queries, keys, values
 
     def finish(self, x: Tensor, attention: Tensor) -> Tensor:

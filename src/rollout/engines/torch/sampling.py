@@ -106,9 +106,9 @@ def draw(logits: Tensor, sampling: SamplingTensors, uniform: Tensor) -> tuple[Te
     total = cumulative[:, -1:]
     point = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
     tokens = torch.searchsorted(cumulative, point, right=True)  # right: never a token of probability 0
-    drawn = logprobs.gather(1, tokens)
+    token_logprobs = logprobs.gather(1, tokens)
     if sampling.greedy is not None:
         # The distribution that a greedy row samples from is a point mass: probability 1, log-prob 0.
         tokens = torch.where(sampling.greedy[:, None], logits.argmax(-1, keepdim=True), tokens)
-        drawn = torch.where(sampling.greedy[:, None], torch.zeros_like(drawn), drawn)
-    return tokens[:, 0], drawn[:, 0]
+        token_logprobs = torch.where(sampling.greedy[:, None], torch.zeros_like(token_logprobs), token_logprobs)
+    return tokens[:, 0], token_logprobs[:, 0]
