@@ -37,7 +37,7 @@ def plain(episode: Episode) -> dict[str, Any]:
     """All of it but the log-probabilities: their last bits depend on what else is in a batch."""
     found = asdict(episode)
     said = [candidate["completion"] for node in found["nodes"] for candidate in node["candidates"]]
-    for completion in [*said, *(completion for _, completion in found["asides"])]:
+    for completion in [*said, *(completion for _, completion in found["auxiliary"])]:
         del completion["logprobs"]
     return found
 
