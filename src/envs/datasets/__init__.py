@@ -1,0 +1,17 @@
+"""Data sets as tasks: rows of files and hub names, each once, in disjoint splits."""
+
+from .source import CellError, DataSource, Item, UnusableRow
+from .splits import DataSplits, load_splits
+from .table import Columns, DataError, Table
+
+__all__ = [
+    "CellError",
+    "Columns",
+    "DataError",
+    "DataSource",
+    "DataSplits",
+    "Item",
+    "Table",
+    "UnusableRow",
+    "load_splits",
+]
