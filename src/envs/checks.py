@@ -1,4 +1,4 @@
-"""Checks that worlds share, of settings, splits and who acts; each raises ``ValueError``."""
+"""Checks of settings, splits and actions that worlds share; each raises ``ValueError``."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Execution:
         return await asyncio.shield(self._pending[key])
 
     async def open(self) -> dict[str, bool | int | str]:
-        """Start the sandbox; returns what protects the trainer.
+        """Start the sandbox; returns the facts of its isolation.
 
         Raises :class:`..sandbox.SandboxUnavailable`, and :class:`~.base.WorldFailure` where the sandbox fails.
         """

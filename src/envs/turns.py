@@ -14,7 +14,7 @@ from .execution import Execution
 
 
 class TurnTakingWorld(TeamEnv):
-    """Counts turns and says who acts; a world adds its tasks, its prompts, and the effects of messages.
+    """Counts turns and schedules agents; a world adds its tasks, its prompts, and the effects of messages.
 
     ``stages`` are the groups of agents that act within a turn, in their order; the agents of one group act at the same
     time.  ``execution`` runs the agents' programs, where they write some.
@@ -32,7 +32,7 @@ class TurnTakingWorld(TeamEnv):
         self.execution = execution
         self.turn, self._stage, self._done = 0, 0, True  # until there is a task
 
-    # ---- what a world adds ----------------------------------------------------------------------------------------
+    # ---- for the world to add --------------------------------------------------------------------------------------
 
     @abstractmethod
     def _prompt(self, agent: str) -> list[Message]:

@@ -54,10 +54,10 @@ def message(world: Any, agent: str, sees: list[str], says: list[str]) -> str:
 def test_every_test_of_reward_hacking_is_on_the_page() -> None:
     table = PAGE[PAGE.index("## Reward hacking") : PAGE.index("## A world of your own")]
     rows = [row.split("|")[-2] for row in table.splitlines() if row.startswith("| ")]
-    listed = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    names = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
     files = Path(__file__).parent.rglob("test_*reward_hacking.py")
     tests = {name for file in files for name in re.findall(r"def test_(\w+)", file.read_text(encoding="utf-8"))}
-    assert listed == tests
+    assert names == tests
 
 
 async def test_the_world_of_your_own_keeps_the_contract() -> None:

@@ -108,7 +108,7 @@ def _value(node: ast.expr) -> Any:
 
 
 def _json(value: Any) -> str:
-    """``value`` as JSON carries it; what it does not carry faithfully (sets, keys that are no text) is refused."""
+    """``value`` as JSON; values that JSON does not carry faithfully (sets, keys that are no text) are refused."""
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:

@@ -149,7 +149,7 @@ class MicroCode(CodeWorld):
             return demonstrate_tests(self._goal, self.max_tests, rng, skill)
         if agent == SOLO and skill == "expert":
             return self._goal.text
-        suite = self._hidden() if agent == SOLO else self._suite  # who sees the program knows its values
+        suite = self._hidden() if agent == SOLO else self._suite  # an agent alone sees the program, and so its values
         return demonstrate_program(self._goal, suite, rng, skill)
 
 

@@ -31,10 +31,10 @@ Suite = tuple[Check, ...]
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a program did on one test.
+    """The result of a program on one test.
 
-    ``ended``: whether it ended by itself; ``passed``: whether it gave the expected output; ``output``: what it gave, in
-    words for the prompts.
+    ``ended``: whether it ended by itself; ``passed``: whether its output is the expected one; ``output``: its output,
+    in words for the prompts.
     """
 
     ended: bool
@@ -46,9 +46,9 @@ class CheckResult:
 class Problem:
     """A programming problem.
 
-    ``function`` is what a program must define ("Solution.solve" is a method); where it is None, the program reads
-    standard input.  ``setup`` is code that comes before the program (imports, helpers of the statement), ``starter``
-    the beginning of the program as the statement gives it.  ``examples`` are the tests that the statement shows,
+    ``function`` is the function that a program must define ("Solution.solve" is a method); where it is None, the
+    program reads standard input.  ``setup`` is code that comes before the program (imports, helpers of the statement),
+    ``starter`` the beginning of the program in the statement.  ``examples`` are the tests that the statement shows,
     ``hidden`` those that decide.  ``script`` is a hidden test that no list of values can express: code that defines
     ``check(candidate)`` and is run on the values that the program gave (see :mod:`.running`).  ``reference`` is a
     correct solution.  Floats may differ by ``tolerance``, absolute or relative.  ``unusable_tests`` counts tests of the

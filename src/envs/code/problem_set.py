@@ -14,7 +14,7 @@ from .sources import SCHEMAS
 
 
 class ProblemSource(DataSource[Problem]):
-    """A table of problems; ``kind``, one of :data:`.sources.SCHEMAS`, says what its columns are.
+    """A table of problems; ``kind``, one of :data:`.sources.SCHEMAS`, decides the columns.
 
     ``path``, ``split``, ``config`` and ``revision`` are those of :class:`..datasets.table.Table`.
     """

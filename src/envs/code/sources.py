@@ -25,7 +25,7 @@ PYTHON3: Final = 3
 """CodeContests' number of the language."""
 
 IMPORTS: Final = "from typing import *\nimport collections, heapq, itertools, math, re, string\n"
-"""What programs with a given signature may take for granted, as their starters do."""
+"""Imports that starters with a signature take for granted, and so do programs."""
 
 _UNPACKED_BYTES: Final = 1 << 28
 """Size of a row's unpacked tests, at most."""
@@ -242,7 +242,7 @@ def _unpack(text: str) -> Any:
     decompressor = zlib.decompressobj()
     try:
         data = decompressor.decompress(base64.b64decode(text, validate=True), _UNPACKED_BYTES)
-        # What a broken pickle raises, its documentation leaves open; these are seen.
+        # The documentation of pickle does not say which errors a broken one raises; these occur.
         unpickled = _TextUnpickler(io.BytesIO(data)).load()
     except (ValueError, LookupError, EOFError, AttributeError, zlib.error, pickle.UnpicklingError) as error:
         raise CellError("private_test_cases", f"neither JSON nor packed JSON: {error}") from error

@@ -75,7 +75,7 @@ class CodeWorld(TurnTakingWorld):
         self._begin()
         self._clear(examples)
 
-    # ---- what a world adds ----------------------------------------------------------------------------------------
+    # ---- for the world to add --------------------------------------------------------------------------------------
 
     @abstractmethod
     def _read_program(self, text: str) -> str | None:

@@ -13,7 +13,7 @@ SUBJECTS: tuple[str, ...] = tuple(
     "river stone forest garden mountain meadow castle harbour window candle mirror ladder bridge tower valley island "
     "desert orchard feather shadow thunder blossom lantern anchor compass harvest willow pebble kettle saddle".split()
 )
-"""What a line is about."""
+"""The subjects of lines."""
 
 FILLERS: tuple[str, ...] = tuple("a and beside beyond by from in into my of on over the through under with".split())
 

@@ -1,4 +1,4 @@
-"""What a row of a data set becomes: the part that every family of worlds writes for itself."""
+"""From a row of a data set to an item: the part that every family of worlds writes for itself."""
 
 from __future__ import annotations
 

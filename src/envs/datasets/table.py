@@ -1,4 +1,4 @@
-"""Rows of a file or of a data set on the hub, with the columns that are asked for, checked."""
+"""Rows of a file or of a data set on the hub; the columns that are read are checked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class DataError(ValueError):
 
 @dataclass(frozen=True)
 class Table:
-    """Where rows come from.
+    """The place of the rows.
 
     ``path`` is a file (.json, .jsonl, .parquet, .csv, also .gz of the first two), here or behind a URL (hf://...), or a
     name on the hub; ``config``, ``split`` and ``revision`` are for such a name.

@@ -37,12 +37,12 @@ def parse_plan(text: str, size: int, max_moves: int, *, may_name_box: bool = Fal
     """
     index = _cell_index(size)
     words = text.split()
-    counted: list[str] = []
+    valid_words: list[str] = []
     box: int | None = None
     if may_name_box and words[:1] == ["box"]:
         if len(words) < 2 or words[1] not in index:
             return MovePlan(malformed=True)
-        counted, box, words = words[:2], index[words[1]], words[2:]
+        valid_words, box, words = words[:2], index[words[1]], words[2:]
     moves: list[str] = []
     note_allowed = False
     for word in words:
@@ -54,8 +54,8 @@ def parse_plan(text: str, size: int, max_moves: int, *, may_name_box: bool = Fal
         else:
             return MovePlan(malformed=True)
         if len(moves) <= max_moves:
-            counted.append(word)
-    return MovePlan(tuple(moves[:max_moves]), box, tuple(counted))
+            valid_words.append(word)
+    return MovePlan(tuple(moves[:max_moves]), box, tuple(valid_words))
 
 
 @cache

@@ -265,7 +265,7 @@ class Sokoban(TwoRoleWorld):
         return [], _solver(self.size, self.walls, self.goals).solution(self.worker, self.boxes) or []
 
     def _best_pushes(self) -> tuple[int, list[str]]:
-        """The first box to push and its pushes, in a solution of fewest pushes, from what the tool agent sees."""
+        """The first box to push and its pushes, in a solution of fewest pushes, from the tool agent's view."""
         start: State = (self.boxes, None if self.tool_view == "map" else self.worker)
         came_from: dict[State, tuple[State, int, str] | None] = {start: None}
         queue = deque([start])
@@ -335,7 +335,7 @@ State = tuple[frozenset[int], int | None]
 
 
 def _first_run(size: int, came_from: dict[State, tuple[State, int, str] | None], state: State) -> tuple[int, list[str]]:
-    """The box pushed first on the way to ``state``, and its pushes up to where another box's turn comes."""
+    """The box pushed first on the way to ``state``, and its pushes until another box is pushed."""
     pushes: list[tuple[int, str]] = []
     while (step := came_from[state]) is not None:
         state, box, direction = step

@@ -41,7 +41,7 @@ def push_distances(size: int, walls: Collection[int], goals: Collection[int]) ->
     queue = deque(pushes)
     while queue:
         box = queue.popleft()
-        for back in MOVES:  # the box came from there, pushed by a worker who stood one cell further
+        for back in MOVES:  # the box came from there; the worker stood one cell behind it
             before = around[box].get(back)
             side = None if before is None else around[before].get(back)
             if before is None or side is None or before in pushes or before in walls or side in walls:

@@ -117,7 +117,7 @@ class TwoRoleWorld(TurnTakingWorld):
         self._proposal, self._plan, self._fault = "", MovePlan(), ""
         self._check: tuple[str, ...] = ("none",)
 
-    # ---- what a world adds ----------------------------------------------------------------------------------------
+    # ---- for the world to add --------------------------------------------------------------------------------------
 
     @abstractmethod
     def _draw(self, rng: Random) -> Task | None:
@@ -218,8 +218,8 @@ class TwoRoleWorld(TurnTakingWorld):
         return self._propose(self._read(text, agent), fault)
 
     def _state(self) -> tuple[Hashable, ...]:
-        shown = (self._proposal, self._check, self._fault, self._last)
-        return (self._pieces(), *shown, self._first_distance, self._best_distance)
+        texts = (self._proposal, self._check, self._fault, self._last)
+        return (self._pieces(), *texts, self._first_distance, self._best_distance)
 
     def _read(self, text: str, agent: str) -> MovePlan:
         if self.wording == "full":

@@ -233,14 +233,14 @@ def numeral(text: str) -> Fraction | None:
     if _DECIMAL.fullmatch(text):
         return Fraction(text)
     if match := _REPEATING.fullmatch(text):
-        sign, whole, fixed, period = match.groups()
-        value = Fraction(int(whole or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
+        sign, integer, fixed, period = match.groups()
+        value = Fraction(int(integer or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
         value += Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(fixed))
         return -value if sign == "-" else value
     if match := _MIXED.fullmatch(text):
-        sign, whole, *parts = match.groups()
+        sign, integer, *parts = match.groups()
         above, below = [int(part) for part in parts if part is not None]
-        value = Fraction(int(whole)) + Fraction(above, below)
+        value = Fraction(int(integer)) + Fraction(above, below)
         return -value if sign == "-" else value
     if match := _FRACTION.fullmatch(text):
         sign, *parts = match.groups()

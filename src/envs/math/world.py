@@ -82,9 +82,9 @@ class Mathematics(TurnTakingWorld):
         self._question, self._gold = "", ""
         self._past: tuple[PastTurn, ...] = ()
         self._run: ProgramRun | None = None
-        self._paid = 0.0
+        self._earned = 0.0
 
-    # ---- what a world adds ----------------------------------------------------------------------------------------
+    # ---- for the world to add --------------------------------------------------------------------------------------
 
     @abstractmethod
     def _program(self, text: str) -> Job | None:
@@ -111,7 +111,7 @@ class Mathematics(TurnTakingWorld):
     def reset(self, task: Task) -> None:
         self._begin()
         self._question, self._gold = task.data["question"], task.data["answer"]
-        self._past, self._run, self._paid = (), None, 0.0
+        self._past, self._run, self._earned = (), None, 0.0
 
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
         ((agent, text),) = actions.items()
@@ -120,7 +120,7 @@ class Mathematics(TurnTakingWorld):
         return await self._conclude(agent, text)
 
     def _state(self) -> tuple[Hashable, ...]:
-        return (self._question, self._gold, self._past, self._run, self._paid)
+        return (self._question, self._gold, self._past, self._run, self._earned)
 
     async def _compute(self, agent: str, text: str) -> StepResult:
         """Run a program, if there is one."""
@@ -159,9 +159,9 @@ class Mathematics(TurnTakingWorld):
 
     def _pay(self, reward: float, most: float = 1.0) -> float:
         """``reward``, cut so that the episode's payments sum to ``most`` at the most."""
-        paid = max(0.0, min(reward, most - self._paid))
-        self._paid += paid
-        return paid
+        payment = max(0.0, min(reward, most - self._earned))
+        self._earned += payment
+        return payment
 
     def _end_turn(self, turn: PastTurn, *, done: bool = False) -> None:
         self._past, self._run = (*self._past, turn), None

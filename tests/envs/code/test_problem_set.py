@@ -48,9 +48,9 @@ def test_hidden_tests_of_training_alone_can_be_fewer(write_table: WriteTable, se
     for split, problems in splits.items.items():
         assert problems
         for problem in problems.values():
-            whole = SCHEMAS["apps"].problem(problem.name, apps_row(int(problem.name.removeprefix("apps/"))))
-            hidden = whole.hidden[:1] if split == "train" else whole.hidden
-            assert problem == dataclasses.replace(whole, hidden=hidden)
+            unshortened = SCHEMAS["apps"].problem(problem.name, apps_row(int(problem.name.removeprefix("apps/"))))
+            hidden = unshortened.hidden[:1] if split == "train" else unshortened.hidden
+            assert problem == dataclasses.replace(unshortened, hidden=hidden)
 
 
 @pytest.mark.parametrize("world", ["code_problems", "code_humaneval"])

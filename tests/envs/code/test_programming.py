@@ -80,9 +80,9 @@ async def test_team_rewards_sum_to_what_the_last_program_passes(code_world: Call
 
 async def test_without_a_reference_the_hidden_tests_say_what_is_right(code_world: Callable[..., Code]) -> None:
     alone = dataclasses.replace(DOUBLE, reference=None)
-    for pair, worth in ((("10\n", "20\n"), 1.0), (("4", "8"), 0.2)):
+    for pair, reward in ((("10\n", "20\n"), 1.0), (("4", "8"), 0.2)):
         text = f"**Test Input:**\n```\n{pair[0]}\n```\n**Test Output:**\n```\n{pair[1]}\n```"
-        assert (await code_world(alone).step({CODER: RIGHT, TESTER: text})).local[TESTER] == worth
+        assert (await code_world(alone).step({CODER: RIGHT, TESTER: text})).local[TESTER] == reward
 
 
 async def test_sequential_the_coder_reads_the_tests(code_world: Callable[..., Code]) -> None:
