@@ -2,9 +2,10 @@
 
 from .source import CellError, DataSource, Item, UnusableRow
 from .splits import DataSplits, load_splits
-from .table import Columns, DataError, Table
+from .table import AbsentDataError, Columns, DataError, Table, without_downloads
 
 __all__ = [
+    "AbsentDataError",
     "CellError",
     "Columns",
     "DataError",
@@ -14,4 +15,5 @@ __all__ = [
     "Table",
     "UnusableRow",
     "load_splits",
+    "without_downloads",
 ]

@@ -89,7 +89,7 @@ def _read(
                 if items.setdefault(item.key, item).contradicts(item):
                     contradictory.add(item.key)
     except DataError as error:
-        raise DataError(f"{config_key}: {error}") from error
+        raise type(error)(f"{config_key}: {error}") from error
     counts[f"{split}_repeated"] = total - len(items)
     counts[f"{split}_with_two_answers"] = len(contradictory)
     return {key: item for key, item in items.items() if key not in contradictory}

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from ...errors import AbsentError
 
 Columns = Mapping[str, type | tuple[type, ...]]
 """Column -> the Python types that its cells may have."""
 
 _FORMATS: Final = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}
+_DOWNLOADS: ContextVar[bool] = ContextVar("downloads", default=True)
 
 
 class DataError(ValueError):
     """A data set is not as expected; the message names the key, the file, the row and the column."""
+
+
+class AbsentDataError(DataError, AbsentError):
+    """A data set that is not on this machine, or that it cannot read."""
+
+
+@contextmanager
+def without_downloads() -> Iterator[None]:
+    """Within, tables of the hub and behind URLs are not read, but raise :class:`AbsentDataError`."""
+    token = _DOWNLOADS.set(False)
+    try:
+        yield
+    finally:
+        _DOWNLOADS.reset(token)
 
 
 @dataclass(frozen=True)
@@ -53,10 +72,12 @@ class Table:
 
         Raises :class:`DataError` for a file that is not there or cannot be read, and where ``datasets`` is missing.
         """
+        if not _DOWNLOADS.get() and (self._format is None or "://" in self.path):
+            raise AbsentDataError(f"{self.path} would be fetched, and was not checked")
         try:
             import datasets
         except ImportError as error:
-            raise DataError(f"{self.path}: reading it needs `datasets`: pip install 'troupe[data]'") from error
+            raise AbsentDataError(f"{self.path}: reading it needs `datasets`: pip install 'troupe[data]'") from error
         if self._format is None:
             return self._from_hub(datasets)
         file = self.path if "://" in self.path else str(Path(self.path).expanduser())

@@ -190,9 +190,9 @@ def play(sandbox: LocalSandbox) -> list[Episode]:
         engine = TorchEngine({"p": model}, tokenizer, max_batch_rows=64, lockstep=True)
         client = PolicyClient("p", engine, tokenizer, 512, Sampling(max_tokens=6))
         clients = dict.fromkeys(world.agents, client)
-        episodes = await TreeSampler(k=3).collect(world, world.tasks("train", 8, 0), clients, 0)
+        results = await TreeSampler(k=3).collect(world, world.tasks("train", 8, 0), clients, 0)
         await engine.close()
-        return episodes
+        return [episode for (episode,) in results]
 
     episodes = asyncio.run(collect())
     AtGrpo(baseline="mean", normalise=True, std_floor=0.2)(episodes)
