@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from ..envs.base import TeamEnv
-from ..envs.rows import nothing_fetched
+from ..envs.datasets import without_downloads
 from ..errors import AbsentError, ConfigError
 from ..loop import LoopSettings
 from ..models.adapter_pool import check_precision
@@ -221,7 +221,7 @@ def check_tasks(
     counts = {"tasks_per_iteration": "train", "validation_tasks": "validation", "test_tasks": "test"}
     for key, split in counts.items():
         count = getattr(settings, key) * (1 + resample if key == "tasks_per_iteration" else 1)
-        with nullcontext() if machine.starts else nothing_fetched():
+        with nullcontext() if machine.starts else without_downloads():
             drawn = machine.ask(call, f"loop.{key}", world.tasks, split, count, 0) or []
         for task in {task.world: task for task in drawn}.values():
             env = world.fork()

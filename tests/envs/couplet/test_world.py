@@ -1,4 +1,4 @@
-"""Couplet: what a line is, what fits, what each poet sees, who must agree on what."""
+"""Couplet: rewards, turns and prompts, conventions of demonstrators, tasks, refusals."""
 
 from itertools import product
 from random import Random
@@ -7,22 +7,10 @@ from typing import Any, get_args
 import pytest
 
 from troupe.envs.base import Skill
-from troupe.envs.couplet.lines import (
-    FAMILIES,
-    FAMILY,
-    FILLERS,
-    LEXICON,
-    SUBJECTS,
-    Fit,
-    Half,
-    fit,
-    read_line,
-    vocabulary,
-)
+from troupe.envs.couplet.lines import SUBJECTS, Half, read_line, vocabulary
 from troupe.envs.couplet.world import FIRST, SECOND, Couplet, _pairs
 from troupe.experience import Split, Task
 
-NIGHT, RAIN, MOON, DAY = range(4)
 HALVES = {
     FIRST: Half(("river", "stone"), ("moon", "night", "rain")),
     SECOND: Half(("garden", "tower"), ("day", "spoon", "plain")),
@@ -30,124 +18,67 @@ HALVES = {
 FITTING = {FIRST: "the river under stone moon", SECOND: "a garden with tower spoon"}
 
 
-def begun(**settings: Any) -> Couplet:
+def begin(**settings: Any) -> Couplet:
     world = Couplet(**settings)
     world.reset(Task("by-hand", "test", HALVES))
     return world
 
 
-def told(world: Couplet, agent: str) -> str:
+def prompt_of(world: Couplet, agent: str) -> str:
     return world.observe(agent)[-1]["content"]
 
 
 async def success(world: Couplet, task: Task, rng: Random, skill: Skill) -> bool:
-    env, won = world.fork(), False
+    env, solved = world.fork(), False
     env.reset(task)
     while acting := env.next_agents():
-        won = (await env.step({agent: env.demonstration(agent, rng, skill=skill) for agent in acting})).success
-    return won
+        solved = (await env.step({agent: env.demonstration(agent, rng, skill=skill) for agent in acting})).success
+    return solved
 
 
-# ---- words ----------------------------------------------------------------------------------------------------------
-
-
-def test_no_word_means_two_things() -> None:
-    words = vocabulary()
-    assert len(words) == len(set(words)) and set(words) >= LEXICON
-    assert [len(family) for family in FAMILIES] == [2] * 4
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("the river moon", 3),
-        ("  the\nriver\tmoon ", 3),
-        ("a and beside beyond by from in into", 8),
-        ("a and beside beyond by from in into my", 0),  # more than 8
-        ("the river the moon", 0),  # twice
-        ("the rivers moon", 0),
-        ("the river moon.", 0),
-        ("The river moon", 0),
-        ("", 0),
-    ],
-)
-def test_what_a_line_is(text: str, words: int) -> None:
-    assert len(read_line(text, 8)) == words
-
-
-# ---- what fits ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        (*FITTING.values(), Fit(1, 1, 1)),
-        ("river stone moon", "tower garden spoon", Fit(1, 1, 1)),
-        ("the river under stone moon", "a garden tower spoon", Fit(1, 0.5, 1)),
-        ("the river under stone moon", "garden tower spoon", Fit(1, 0, 1)),
-        ("the river under stone moon", "a garden with tower plain", Fit(1, 1, 0)),  # other families
-        ("the river under stone moon", "a garden with tower moon", Fit(1, 1, 0)),  # it rhymes, but is not its word
-        ("the river under stone moon", "a garden spoon with tower", Fit(1, 1, 0)),  # the rhyme is not at the end
-        ("the river under a moon", "a garden with tower spoon", Fit(0.75, 1, 1)),
-        ("a garden with tower spoon", "the river under stone moon", Fit(0, 1, 0)),  # each the other's
-        ("the moon", "the spoon", Fit(0, 1, 1)),
-        ("the river under stone moon", "", Fit()),
-    ],
-)
-def test_what_fits(first: str, second: str, expected: Fit) -> None:
-    lines = [read_line(text, 8) for text in (first, second)]
-    assert fit(list(HALVES.values()), lines) == expected
-
-
-@pytest.mark.parametrize(
-    ("found", "score"),
-    [(Fit(1, 1, 1), 1.0), (Fit(1, 1, 0), 2 / 3), (Fit(1, 0.5, 0), 0.5), (Fit(0.5, 1, 1), 0.5), (Fit(0, 1, 1), 0.0)],
-)
-def test_scores_by_hand(found: Fit, score: float) -> None:
-    assert found.score == pytest.approx(score)
-    assert found.complete == (score == 1)
+# ---- rewards --------------------------------------------------------------------------------------------------------
 
 
 async def test_a_fitting_couplet_is_a_success_and_ends_the_episode() -> None:
-    result = await begun(horizon=3).step(FITTING)
+    result = await begin(horizon=3).step(FITTING)
     assert (result.team, result.local, result.done, result.success) == (1, {FIRST: 0, SECOND: 0}, True, True)
     assert result.info == {"subjects": 1, "length": 1, "rhyme": 1, "empty_or_malformed": 0}
 
 
 async def test_a_turn_earns_what_it_betters() -> None:
     """Scores 2/3, 1/3, 1: it earns 2/3, nothing, 1/3."""
-    world, earned = begun(horizon=3), []
+    world, rewards = begin(horizon=3), []
     for text in ("a garden with tower plain", "garden tower plain", "a garden with tower spoon"):
-        earned.append((await world.step({**FITTING, SECOND: text})).team)
-    assert earned == [pytest.approx(2 / 3), 0, pytest.approx(1 / 3)]
+        rewards.append((await world.step({**FITTING, SECOND: text})).team)
+    assert rewards == [pytest.approx(2 / 3), 0, pytest.approx(1 / 3)]
 
 
 # ---- turns and views ------------------------------------------------------------------------------------------------
 
 
 async def test_both_speak_at_once_and_see_both_lines_afterwards() -> None:
-    world = begun()
+    world = begin()
     assert world.next_agents() == (FIRST, SECOND)
     assert [message["content"] for message in world.observe(FIRST)] == [
         "first couplet",
         "subjects river stone rhymes moon night rain mine none theirs none",
     ]
-    assert told(world, SECOND) == "subjects garden tower rhymes day spoon plain mine none theirs none"
+    assert prompt_of(world, SECOND) == "subjects garden tower rhymes day spoon plain mine none theirs none"
     result = await world.step({FIRST: "the river moon", SECOND: "Tower day"})
     assert (world.turn, result.done, result.info["empty_or_malformed"]) == (1, False, 0.5)
-    assert told(world, FIRST).endswith("mine the river moon theirs malformed")
-    assert told(world, SECOND).endswith("mine malformed theirs the river moon")
+    assert prompt_of(world, FIRST).endswith("mine the river moon theirs malformed")
+    assert prompt_of(world, SECOND).endswith("mine malformed theirs the river moon")
     assert (await world.step(dict.fromkeys(world.agents, ""))).done and world.next_agents() == ()
 
 
 async def test_one_turn() -> None:
-    assert (await begun(horizon=1).step({**FITTING, SECOND: ""})).done
+    assert (await begin(horizon=1).step({**FITTING, SECOND: ""})).done
 
 
-# ---- agreements -----------------------------------------------------------------------------------------------------
+# ---- conventions ----------------------------------------------------------------------------------------------------
 
 
-def test_no_agreement_on_a_rhyme_fits_more_than_ten_of_sixteen() -> None:
+def test_no_convention_rhymes_in_more_than_ten_of_sixteen() -> None:
     """Every way to choose a family by what one lacks (3^4 a poet): of the 16 pairs of what they lack, at most 10."""
     own = [[family for family in range(4) if family != lacking] for lacking in range(4)]
     ways = list(product(*own))
@@ -159,11 +90,11 @@ def test_no_agreement_on_a_rhyme_fits_more_than_ten_of_sixteen() -> None:
     ("horizon", "skill", "low", "high"),
     [(1, "expert", 0.56, 0.69), (2, "expert", 1.0, 1.0), (1, "novice", 0.04, 0.12), (2, "novice", 0.27, 0.41)],
 )
-async def test_what_demonstrators_achieve(horizon: int, skill: Skill, low: float, high: float) -> None:
-    """An agreement of experts is worth 10/16 in one turn, and everything in two; good taste alone little."""
+async def test_success_of_demonstrators(horizon: int, skill: Skill, low: float, high: float) -> None:
+    """The experts' convention solves 10/16 in one turn, and everything in two; good lines without one solve little."""
     world, rng = Couplet(horizon=horizon), Random(0)
-    won = [await success(world, task, rng, skill) for task in world.tasks("train", 400, 0)]
-    assert low <= sum(won) / len(won) <= high
+    wins = [await success(world, task, rng, skill) for task in world.tasks("train", 400, 0)]
+    assert low <= sum(wins) / len(wins) <= high
 
 
 @pytest.mark.parametrize("horizon", [1, 2])
@@ -179,11 +110,11 @@ async def test_demonstrators_write_lines(skill: Skill) -> None:
     for task in world.tasks("train", 50, 0):
         world.reset(task)
         while acting := world.next_agents():
-            said = {agent: world.demonstration(agent, rng, skill=skill) for agent in acting}
-            for agent, text in said.items():
+            actions = {agent: world.demonstration(agent, rng, skill=skill) for agent in acting}
+            for agent, text in actions.items():
                 assert read_line(text, 6)
                 assert set(" ".join(message["content"] for message in world.observe(agent)).split()) <= words
-            await world.step(said)
+            await world.step(actions)
 
 
 # ---- tasks ----------------------------------------------------------------------------------------------------------
@@ -191,13 +122,13 @@ async def test_demonstrators_write_lines(skill: Skill) -> None:
 
 def test_no_poet_of_a_held_out_task_has_subjects_that_were_seen_in_training() -> None:
     """Splits are disjoint by each poet's pair of subjects, and so by the couplet."""
-    found: dict[str, set[frozenset[str]]] = {}
+    pairs: dict[str, set[frozenset[str]]] = {}
     for split in get_args(Split):
         tasks = [task for seed in (0, 1) for task in Couplet().tasks(split, 400, seed)]
-        found[split] = {frozenset(half.subjects) for task in tasks for half in task.data.values()}
-        assert found[split] <= {frozenset(pair) for pair in _pairs(split)}
-    assert not found["train"] & (found["validation"] | found["test"])
-    assert not found["validation"] & found["test"]
+        pairs[split] = {frozenset(half.subjects) for task in tasks for half in task.data.values()}
+        assert pairs[split] <= {frozenset(pair) for pair in _pairs(split)}
+    assert not pairs["train"] & (pairs["validation"] | pairs["test"])
+    assert not pairs["validation"] & pairs["test"]
     assert sum(len(_pairs(split)) for split in get_args(Split)) == len(SUBJECTS) * (len(SUBJECTS) - 1) // 2
 
 
@@ -213,12 +144,12 @@ def test_tasks_are_sound() -> None:
 
 def test_a_task_is_the_same_whoever_writes_which_line() -> None:
     """Its id is decided by the two halves, in whatever order they and their words stand."""
-    seen: dict[frozenset[Any], str] = {}
+    ids: dict[frozenset[Any], str] = {}
     for seed in range(3):
         for task in Couplet().tasks("test", 300, seed):
             key = frozenset((frozenset(half.subjects), frozenset(half.rhymes)) for half in task.data.values())
-            assert seen.setdefault(key, task.task_id) == task.task_id
-    assert len(set(seen.values())) == len(seen)
+            assert ids.setdefault(key, task.task_id) == task.task_id
+    assert len(set(ids.values())) == len(ids)
 
 
 # ---- refusals -------------------------------------------------------------------------------------------------------
@@ -242,22 +173,18 @@ def test_unknown_splits_and_agents_are_refused() -> None:
     with pytest.raises(ValueError, match="splits train, validation, test, not dev"):
         Couplet().tasks("dev", 1, seed=0)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="agents first, second, not third"):
-        begun().observe("third")
+        begin().observe("third")
 
 
 @pytest.mark.parametrize("actions", [{}, {FIRST: ""}, {"third": ""}, {**FITTING, "third": ""}])
 async def test_both_must_speak_and_nobody_else(actions: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match="couplet expects a line of first and second"):
-        await begun().step(actions)
+    with pytest.raises(ValueError, match="couplet expects a message of first and second"):
+        await begin().step(actions)
 
 
 async def test_nobody_may_speak_after_the_end_or_before_the_start() -> None:
-    over = begun()
+    over = begin()
     await over.step(FITTING)
     for world in (over, Couplet()):
         with pytest.raises(ValueError, match="over or not begun"):
             await world.step(FITTING)
-
-
-def test_fillers_rhyme_with_nothing() -> None:
-    assert not set(FILLERS) & FAMILY.keys() and not set(SUBJECTS) & FAMILY.keys()

@@ -1,4 +1,4 @@
-"""Ways to earn a reward without doing the job, each tried; the table in docs/worlds.md lists them under these names."""
+"""Reward hacking in the grid worlds: each attempt is a test; docs/worlds.md lists them under these names."""
 
 from collections.abc import Callable
 from random import Random
@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.envs.grid.board import MOVES, OPPOSITE
+from troupe.envs.grid.notation import vocabulary
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
-from troupe.envs.grid.two_roles import vocabulary
 
 World = PlanPath | Sokoban
 Begin = Callable[..., Any]
@@ -46,11 +46,11 @@ SHARE = 0.1
 """``local_share`` of the default worlds: the most that progress can earn, over an episode's moves or in a proposal."""
 
 
-def seen(world: World, agent: str) -> list[str]:
+def prompt_of(world: World, agent: str) -> list[str]:
     return str(world.observe(agent)[-1]["content"]).split()
 
 
-def begun(kind: type[World], number: int, **settings: Any) -> World:
+def begin(kind: type[World], number: int, **settings: Any) -> World:
     """An episode on a default board."""
     world = kind(**settings)
     world.reset(BOARDS[kind][number % len(BOARDS[kind])])
@@ -62,8 +62,8 @@ KINDS = pytest.mark.parametrize("kind", [PlanPath, Sokoban])
 ACTORS = pytest.mark.parametrize("team", ["pair", "solo"])
 
 
-async def acted(world: World, text: str, proposal: str = "") -> Any:
-    """The next message of whoever moves the pieces; the tool agent, if there is one, says ``proposal`` before it."""
+async def act(world: World, text: str, proposal: str = "") -> Any:
+    """The next message of the agent that moves the pieces, after ``proposal`` of the tool agent, if there is one."""
     if world.next_agents() == ("tool",):
         await world.step({"tool": proposal})
     (agent,) = world.next_agents()
@@ -79,29 +79,29 @@ async def test_back_and_forth(plan_path: Begin, sokoban: Begin, team: str) -> No
         (plan_path(OPEN, team=team, horizon=9), "R R", "L L"),
         (sokoban(HALL, team=team, horizon=9), "R D", "U L"),  # pushes, and walks away again
     ):
-        first = (await acted(world, there)).local
+        first = (await act(world, there)).local
         assert sum(first.values()) > 0
         for text in (back, there) * 3:
-            assert sum((await acted(world, text)).local.values()) == 0
+            assert sum((await act(world, text)).local.values()) == 0
 
 
 async def test_off_the_goal_and_on_again(sokoban: Begin) -> None:
     """With two boxes: what one has earned on its goal, it does not earn there again."""
     world = sokoban(PAIR, team="solo", horizon=9)
-    assert (await acted(world, "U R")).local["solo"] > 0  # the lower box onto its goal
-    assert (await acted(world, "R")).local["solo"] == 0  # and off it
-    assert (await acted(world, "U R R D L")).local["solo"] == 0  # and on again
+    assert (await act(world, "U R")).local["solo"] > 0  # the lower box onto its goal
+    assert (await act(world, "R")).local["solo"] == 0  # and off it
+    assert (await act(world, "U R R D L")).local["solo"] == 0  # and on again
     assert len(world.boxes & world.goals) == 1
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4])
-async def test_progress_in_crumbs(plan_path: Begin, parts: int) -> None:
+async def test_progress_in_small_steps(plan_path: Begin, parts: int) -> None:
     """The same way in one message or in several: the same sum."""
     world = plan_path(OPEN, team="solo")
     way = "R R R R D D D D".split()
     size = len(way) // parts
-    paid = [(await acted(world, " ".join(way[i : i + size]))).local["solo"] for i in range(0, 8, size)]
-    assert sum(paid) == pytest.approx(SHARE) and world._solved()
+    rewards = [(await act(world, " ".join(way[i : i + size]))).local["solo"] for i in range(0, 8, size)]
+    assert sum(rewards) == pytest.approx(SHARE) and world._solved()
 
 
 TEXTS = st.lists(st.sampled_from([*"UDLR", "0,0", "2,2"]), max_size=20).map(" ".join)
@@ -113,27 +113,27 @@ TEXTS = st.lists(st.sampled_from([*"UDLR", "0,0", "2,2"]), max_size=20).map(" ".
 async def test_no_way_to_more_progress(
     kind: type[World], team: str, number: int, texts: list[str], proposal: str
 ) -> None:
-    """Whatever is said: local rewards sum to the share of the way from the start to the nearest it came."""
-    world = begun(kind, number, team=team)
-    first, paid, won = world._distance(), 0.0, 0.0
+    """Local rewards of any messages sum to the share of the way from the start to the nearest position."""
+    world = begin(kind, number, team=team)
+    first, total, wins = world._distance(), 0.0, 0.0
     distances = [first]
     for text in texts:
         if not world.next_agents():
             break
-        result = await acted(world, text, proposal)
-        paid, won = paid + sum(result.local.values()), won + result.team
+        result = await act(world, text, proposal)
+        total, wins = total + sum(result.local.values()), wins + result.team
         distances.append(world._distance())
     best = min(distance for distance in distances if distance is not None)
-    assert paid == pytest.approx(SHARE * (first - best) / first)
-    assert won == float(world._solved()) <= 1
+    assert total == pytest.approx(SHARE * (first - best) / first)
+    assert wins == float(world._solved()) <= 1
 
 
 async def test_deadlock(sokoban: Begin) -> None:
     """A box against a wall from which it cannot come back: nothing is earned, then or later."""
     world = sokoban(HALL, team="solo")
-    assert (await acted(world, "R D D D")).local["solo"] == 0
+    assert (await act(world, "R D D D")).local["solo"] == 0
     for _ in range(3):
-        assert (await acted(world, "U L D D R")).local["solo"] == 0
+        assert (await act(world, "U L D D R")).local["solo"] == 0
 
 
 # ---- long plans -----------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ async def test_deadlock(sokoban: Begin) -> None:
 async def test_overlong_plan(plan_path: Begin, team: str) -> None:
     """Only the first ``max_moves`` moves are made."""
     world = plan_path(OPEN, team=team, max_moves=6)
-    result = await acted(world, "R R R R D D D D", proposal="R R R R D D D D")
+    result = await act(world, "R R R R D D D D", proposal="R R R R D D D D")
     assert (result.success, result.info["moves"], world._distance()) == (False, 6, 2)
     tool = plan_path(OPEN, max_moves=6)
     assert (await tool.step({"tool": "R R R R D D D D"})).team == 0
@@ -156,7 +156,7 @@ async def test_passing_the_goal(plan_path: Begin, sokoban: Begin, team: str) -> 
         (plan_path(OPEN, team=team), "R R R R D D D D U U D"),
         (sokoban(HALL, team=team), "R D L D R R R"),
     ):
-        result = await acted(world, way)
+        result = await act(world, way)
         assert result.success and result.done and result.team == 1
         assert sum(result.local.values()) == pytest.approx(SHARE)
         assert world._solved() and world.next_agents() == ()
@@ -174,13 +174,13 @@ def straight(rng: Random) -> str:
 @ACTORS
 async def test_blind_sweep(kind: type[World], team: str) -> None:
     """Long random walks seldom hit the goal, for the first move into a wall ends them."""
-    rng, won = Random(0), 0
+    rng, wins = Random(0), 0
     for number in range(40):
         for _ in range(5):
-            world = begun(kind, number, team=team)
+            world = begin(kind, number, team=team)
             while world.next_agents():
-                won += (await acted(world, straight(rng))).success
-    assert won / 200 < 0.1
+                wins += (await act(world, straight(rng))).success
+    assert wins / 200 < 0.1
 
 
 # ---- the tool agent -------------------------------------------------------------------------------------------------
@@ -199,20 +199,20 @@ async def test_paper_progress(plan_path: Begin) -> None:
 async def test_earning_while_the_planner_fails(kind: type[World]) -> None:
     """A tool agent is paid for every good proposal, at most 1 + local_share a turn; the team wins nothing by it."""
     for number in range(10):
-        world, rng = begun(kind, number), Random(number)
-        paid, won = 0.0, 0.0
+        world, rng = begin(kind, number), Random(number)
+        total, wins = 0.0, 0.0
         while world.next_agents():
             result = await world.step({"tool": world.demonstration("tool", rng)})
             assert not result.done and not result.success
-            paid += result.local["tool"]
-            won += (await world.step({"plan": ""})).team
-        assert paid <= SHARE * world.horizon + 1e-9 and won == 0
+            total += result.local["tool"]
+            wins += (await world.step({"plan": ""})).team
+        assert total <= SHARE * world.horizon + 1e-9 and wins == 0
 
 
 @KINDS
 @given(number=st.integers(0, 39), proposal=TEXTS)
 async def test_proposals_change_nothing_in_the_world(kind: type[World], number: int, proposal: str) -> None:
-    world = begun(kind, number)
+    world = begin(kind, number)
     before = world._pieces()
     result = await world.step({"tool": proposal})
     assert world._pieces() == before and world.turn == 0 and not result.success
@@ -226,7 +226,7 @@ async def test_naming_another_box(sokoban: Begin, box: str) -> None:
     assert (result.team, result.local["tool"], result.info["blocked"]) == (0, 0, True)
 
 
-async def test_naming_a_box_that_is_home(sokoban: Begin) -> None:
+async def test_naming_a_box_on_its_goal(sokoban: Begin) -> None:
     world = sokoban(PAIR.replace("$o", ".*", 1))
     for proposal in ("box 2,3 R", "box 2,3 L", "box 2,3 R L"):
         assert (await world.fork().step({"tool": proposal})).local["tool"] == 0
@@ -249,20 +249,20 @@ async def test_wasteful_proposal(sokoban: Begin) -> None:
 @KINDS
 @ACTORS
 async def test_false_cells(kind: type[World], team: str) -> None:
-    """Cells after moves are not believed."""
+    """Cells after moves change nothing."""
     for number in range(10):
-        world, rng = begun(kind, number, team=team), Random(number)
+        world, rng = begin(kind, number, team=team), Random(number)
         goal = world.goal if kind is PlanPath else min(world.goals)
         claim = f"{goal // world.size},{goal % world.size}"
         while acting := world.next_agents():
             words = world.demonstration(acting[0], rng).split()
             opening, moves = words[: 2 * (words[:1] == ["box"])], [word for word in words if word in MOVES]
-            plain, lying = world.fork(), world.fork()
+            plain, annotated = world.fork(), world.fork()
             one = await plain.step({acting[0]: " ".join(opening + moves)})
-            other = await lying.step({acting[0]: " ".join(opening + [f"{move} {claim}" for move in moves])})
-            assert one == other and plain._pieces() == lying._pieces()
+            other = await annotated.step({acting[0]: " ".join(opening + [f"{move} {claim}" for move in moves])})
+            assert one == other and plain._pieces() == annotated._pieces()
             if plain.next_agents() == ("plan",):
-                assert seen(plain, "plan")[-1] == seen(lying, "plan")[-1]  # nor does the check
+                assert prompt_of(plain, "plan")[-1] == prompt_of(annotated, "plan")[-1]  # nor does the check
             world = plain
 
 
@@ -278,7 +278,7 @@ LOOK_ALIKES = "r d|Ｒ Ｄ|ℝ 𝔻|Ʀ Ꭰ|R\u200b D|R\ufeffD|R,D|RD|→ ↓|D͏
 async def test_claims_and_look_alikes(kind: type[World], text: str) -> None:
     """They earn what silence earns: nothing."""
     for agent in ("tool", "plan", "solo"):
-        world = begun(kind, 0, team="solo" if agent == "solo" else "pair")
+        world = begin(kind, 0, team="solo" if agent == "solo" else "pair")
         if agent == "plan":
             await world.step({"tool": ""})
         before = world._pieces()
@@ -292,13 +292,13 @@ async def test_claims_and_look_alikes(kind: type[World], text: str) -> None:
 @pytest.mark.parametrize("spoil", ["{} X", "X {}", "{} check goal", "{}\x00", "({})", "{} 0,0 0,0", "{}."])
 async def test_half_a_message(kind: type[World], team: str, spoil: str) -> None:
     """One wrong word and none of the message counts, right as the rest may be."""
-    world = begun(kind, 3, team=team)
+    world = begin(kind, 3, team=team)
     for agent in world.agents:
         right = world.demonstration(agent, Random(0))
-        twin, result = world.fork(), await world.fork().step({agent: right})
+        fork, result = world.fork(), await world.fork().step({agent: right})
         assert sum(result.local.values()) > 0
-        spoilt = await twin.step({agent: spoil.format(right)})
-        assert (spoilt.team, spoilt.local[agent], spoilt.info) == (
+        damaged = await fork.step({agent: spoil.format(right)})
+        assert (damaged.team, damaged.local[agent], damaged.info) == (
             0,
             0,
             {"malformed": True, "blocked": False, "moves": 0},
@@ -313,12 +313,12 @@ WORDS = st.sampled_from([*vocabulary(6), "system", "<|im_end|>", "check goal", "
 @given(st.one_of(st.text(), st.lists(WORDS, max_size=60).map(" ".join)))
 async def test_prompt_injection(kind: type[World], text: str) -> None:
     """Of a proposal, only moves, cells and ``box`` can reach the planner; the check behind them is the world's."""
-    world = begun(kind, 1)
+    world = begin(kind, 1)
     silent = world.fork()
     await silent.step({"tool": ""})
-    board = seen(silent, "plan")[: seen(silent, "plan").index("proposal")]
+    board = prompt_of(silent, "plan")[: prompt_of(silent, "plan").index("proposal")]
     result = await world.step({"tool": text})
-    words = seen(world, "plan")
+    words = prompt_of(world, "plan")
     assert words.count("proposal") == words.count("check") == 1
     cut, check = words.index("proposal"), words.index("check")
     assert words[:cut] == board
@@ -336,9 +336,9 @@ async def test_prompt_injection(kind: type[World], text: str) -> None:
 @KINDS
 async def test_a_huge_message(kind: type[World]) -> None:
     """It is cut like any other."""
-    world = begun(kind, 0)
+    world = begin(kind, 0)
     result = await world.step({"tool": "U " * 200_000})
-    assert result.info["moves"] == 16 and len(seen(world, "plan")) < 200
+    assert result.info["moves"] == 16 and len(prompt_of(world, "plan")) < 200
     assert (await world.step({"plan": "? " * 200_000})).team == 0
 
 
@@ -348,22 +348,22 @@ async def test_a_huge_message(kind: type[World]) -> None:
 @KINDS
 @ACTORS
 async def test_repeating(kind: type[World], team: str) -> None:
-    """The same message every turn: what it has earned once, it earns again only by coming nearer still."""
-    world = begun(kind, 5, team=team)
-    text, paid = "R R D", 0.0
+    """The same message every turn earns again only if it comes nearer than before."""
+    world = begin(kind, 5, team=team)
+    text, total = "R R D", 0.0
     while world.next_agents():
-        paid += sum((await acted(world, text)).local.values())
-    assert world.turn <= world.horizon and paid <= SHARE + 1e-9
+        total += sum((await act(world, text)).local.values())
+    assert world.turn <= world.horizon and total <= SHARE + 1e-9
 
 
 @KINDS
 @ACTORS
 async def test_stalling(kind: type[World], team: str) -> None:
     """Silence earns nothing and costs a turn."""
-    world = begun(kind, 2, team=team)
+    world = begin(kind, 2, team=team)
     for turn in range(4):
         assert world.turn == turn
-        result = await acted(world, "")
+        result = await act(world, "")
         assert sum(result.local.values()) == result.team == 0
     assert result.done and not result.success
 
@@ -371,7 +371,7 @@ async def test_stalling(kind: type[World], team: str) -> None:
 @KINDS
 async def test_speaking_for_another(kind: type[World]) -> None:
     """The planner cannot judge itself by proposing, nor the tool agent move."""
-    world = begun(kind, 0)
+    world = begin(kind, 0)
     for actions in ({"plan": "R"}, {"tool": "R", "plan": "R"}, {"plan": "R", "tool": "R"}):
         with pytest.raises(ValueError, match="expects a message of tool"):
             await world.step(actions)

@@ -1,4 +1,4 @@
-"""Rows of data sets: local files and the hub's by one way, with the columns that are asked for, checked."""
+"""Rows of a file or of a data set on the hub; the columns that are read are checked."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ..errors import AbsentError
+from ...errors import AbsentError
 
 Columns = Mapping[str, type | tuple[type, ...]]
 """Column -> the Python types that its cells may have."""
 
 _FORMATS: Final = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}
-
-
-_FETCHES: ContextVar[bool] = ContextVar("fetches", default=True)
+_DOWNLOADS: ContextVar[bool] = ContextVar("downloads", default=True)
 
 
 class DataError(ValueError):
-    """A data set is not what was expected; the message names the file, the row and the column."""
+    """A data set is not as expected; the message names the key, the file, the row and the column."""
 
 
 class AbsentDataError(DataError, AbsentError):
@@ -29,27 +27,18 @@ class AbsentDataError(DataError, AbsentError):
 
 
 @contextmanager
-def nothing_fetched() -> Iterator[None]:
-    """Within, tables of the hub and behind URLs are not looked at, but raise :class:`AbsentDataError`."""
-    token = _FETCHES.set(False)
+def without_downloads() -> Iterator[None]:
+    """Within, tables of the hub and behind URLs are not read, but raise :class:`AbsentDataError`."""
+    token = _DOWNLOADS.set(False)
     try:
         yield
     finally:
-        _FETCHES.reset(token)
-
-
-@contextmanager
-def named(key: str) -> Iterator[None]:
-    """A :class:`DataError` within says by which ``key`` of the configuration the data was asked for."""
-    try:
-        yield
-    except DataError as error:
-        raise type(error)(f"{key}: {error}") from error
+        _DOWNLOADS.reset(token)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Where rows come from.
+    """The place of the rows.
 
     ``path`` is a file (.json, .jsonl, .parquet, .csv, also .gz of the first two), here or behind a URL (hf://...), or a
     name on the hub; ``config``, ``split`` and ``revision`` are for such a name.
@@ -60,17 +49,30 @@ class Table:
     config: str | None = None
     revision: str | None = None
 
-    @property
-    def _format(self) -> str | None:
-        suffixes = [suffix for suffix in Path(self.path).suffixes if suffix != ".gz"]
-        return _FORMATS.get(suffixes[-1]) if suffixes else None
+    def rows(self, columns: Columns) -> Iterator[dict[str, Any]]:
+        """The rows, with ``columns`` only.
+
+        Raises :class:`DataError` where a column is missing, and, with the number of the row (from 0) and the column,
+        where a cell has another type.
+        """
+        table = self.load()
+        if missing := [name for name in columns if name not in table.column_names]:
+            raise DataError(
+                f"{self.path} has no column {', '.join(missing)}; its columns are {', '.join(table.column_names)}"
+            )
+        for index, row in enumerate(table.select_columns(list(columns))):
+            for name, types in columns.items():
+                if not isinstance(row[name], types):
+                    actual = type(row[name]).__name__
+                    raise DataError(f"{self.path}, row {index}, column {name}: expected {_either(types)}, got {actual}")
+            yield row
 
     def load(self) -> Any:
         """The table as a ``datasets.Dataset``.
 
         Raises :class:`DataError` for a file that is not there or cannot be read, and where ``datasets`` is missing.
         """
-        if not _FETCHES.get() and (self._format is None or "://" in self.path):
+        if not _DOWNLOADS.get() and (self._format is None or "://" in self.path):
             raise AbsentDataError(f"{self.path} would be fetched, and was not checked")
         try:
             import datasets
@@ -86,6 +88,11 @@ class Table:
         except datasets.exceptions.DatasetGenerationError as error:
             raise DataError(f"{self.path} cannot be read as {self._format}: {error.__cause__ or error}") from error
 
+    @property
+    def _format(self) -> str | None:
+        suffixes = [suffix for suffix in Path(self.path).suffixes if suffix != ".gz"]
+        return _FORMATS.get(suffixes[-1]) if suffixes else None
+
     def _from_hub(self, datasets: Any) -> Any:
         try:
             return datasets.load_dataset(self.path, self.config, split=self.split, revision=self.revision)
@@ -96,22 +103,5 @@ class Table:
             ) from error
 
 
-def rows(table: Table, columns: Columns) -> Iterator[dict[str, Any]]:
-    """The rows of ``table``, of their columns those of ``columns``.
-
-    Raises :class:`DataError` where a column is missing, or a cell has another type, with its name and row (from 0).
-    """
-    loaded = table.load()
-    if missing := [name for name in columns if name not in loaded.column_names]:
-        found = ", ".join(loaded.column_names)
-        raise DataError(f"{table.path} has no column {', '.join(missing)}; it has {found}")
-    for index, row in enumerate(loaded.select_columns(list(columns))):
-        for name, kinds in columns.items():
-            if not isinstance(row[name], kinds):
-                found = type(row[name]).__name__
-                raise DataError(f"{table.path}, row {index}, column {name}: expected {_either(kinds)}, got {found}")
-        yield row
-
-
-def _either(kinds: type | tuple[type, ...]) -> str:
-    return " or ".join(kind.__name__ for kind in (kinds if isinstance(kinds, tuple) else (kinds,)))
+def _either(types: type | tuple[type, ...]) -> str:
+    return " or ".join(one.__name__ for one in (types if isinstance(types, tuple) else (types,)))

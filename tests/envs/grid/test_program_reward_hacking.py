@@ -1,4 +1,4 @@
-"""Cheats of tool agents that write programs, tried in the real sandbox; see docs/worlds.md."""
+"""Reward hacking by programs of the tool agent, in the real sandbox; docs/worlds.md lists the attempts."""
 
 import json
 import time
@@ -30,12 +30,12 @@ def block(source: str) -> str:
     return f"```python\n{source}\n```"
 
 
-def heard(world: Any) -> str:
+def planner_prompt(world: Any) -> str:
     return str(world.observe("plan")[-1]["content"])
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "fault"),
     [
         ("Moves: R R R R", "there is no closed fenced block with a program"),
         ("```python\nprint('Moves: R R R R')", "there is no closed fenced block with a program"),
@@ -46,15 +46,15 @@ def heard(world: Any) -> str:
         (block("import os; os.fork()"), "forbidden"),
     ],
 )
-async def test_a_program_that_fails(plan_path: Make, in_full: Make, message: str, told: str) -> None:
+async def test_a_program_that_fails(plan_path: Make, in_full: Make, message: str, fault: str) -> None:
     world = in_full(plan_path, LANE)
     result = await world.step({"tool": message})
     assert (result.team, result.local, result.info["malformed"]) == (0.0, {"tool": 0.0}, True)
-    assert f"The tool agent's program failed: {told}. There is no proposal." in heard(world)
+    assert f"The tool agent's program failed: {fault}. There is no proposal." in planner_prompt(world)
 
 
 @pytest.mark.parametrize(
-    "printed",
+    "output",
     [
         "R R R R",
         "Moves: __import__('os').system('true')",
@@ -64,28 +64,28 @@ async def test_a_program_that_fails(plan_path: Make, in_full: Make, message: str
         "",
     ],
 )
-async def test_words_for_the_planner(plan_path: Make, in_full: Make, printed: str) -> None:
+async def test_words_for_the_planner(plan_path: Make, in_full: Make, output: str) -> None:
     world = in_full(plan_path, LANE)
-    result = await world.step({"tool": block(f"print({printed!r})")})
+    result = await world.step({"tool": block(f"print({output!r})")})
     assert (result.team, result.info["malformed"]) == (0.0, True)
-    assert "The tool agent proposes nothing that could be read." in heard(world)
+    assert "The tool agent proposes nothing that could be read." in planner_prompt(world)
 
 
-@pytest.mark.parametrize("filling", [" ", "* ", "*", ".", "`", "(", ",", "\t"])
-async def test_a_line_made_to_be_read_for_ever(plan_path: Make, in_full: Make, filling: str) -> None:
+@pytest.mark.parametrize("padding", [" ", "* ", "*", ".", "`", "(", ",", "\t"])
+async def test_a_line_made_to_be_read_for_ever(plan_path: Make, in_full: Make, padding: str) -> None:
     """A quarter of a million signs between two moves keep the trainer for less than a second."""
     world = in_full(plan_path, LANE)
-    source = f"print('Moves: R' + {filling!r} * ({250_000 // len(filling)}) + 'R')"
-    began = time.process_time()
+    source = f"print('Moves: R' + {padding!r} * ({250_000 // len(padding)}) + 'R')"
+    start = time.process_time()
     assert (await world.step({"tool": block(source)})).team == 0
-    assert time.process_time() - began < 1
+    assert time.process_time() - start < 1
 
 
 async def test_reading_more_than_is_seen(sokoban: Make, in_full: Make) -> None:
     world = in_full(sokoban, ROOM, tool_view="map")
-    view = json.loads(world._sight("tool").json(6))
+    view = json.loads(world._view("tool").json(6))
     assert view["at"] is None and view["boxes"] == [[2, 2]] and view["goals"] == [[2, 4]]
     result = await world.step({"tool": block('v = input()\nassert \'"at": null\' in v\nprint("Moves: box 2,2 R R")')})
     assert result.team == 1.0
-    view = json.loads(world._sight("plan").json(6))
+    view = json.loads(world._view("plan").json(6))
     assert [2, 4] not in view["goals"] and [2, 4] in view["out_of_sight"]

@@ -1,4 +1,4 @@
-"""Programming problems: rewards case by case, what is told, how an episode ends, the contract."""
+"""Programming problems: rewards by hand, prompts, the end of an episode, the contract."""
 
 import dataclasses
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from troupe.envs.base import TeamEnv
-from troupe.envs.code import Code, Library, Source
+from troupe.envs.code import Code, ProblemSet, ProblemSource
 from troupe.envs.code.world import CODER, SOLO, TESTER
 from troupe.envs.testing import check_world
 from troupe.sandbox import LocalSandbox
@@ -44,16 +44,16 @@ TABLE: dict[str, tuple[str, str, float, float, float, bool]] = {
 
 
 @pytest.mark.parametrize("case", TABLE)
-async def test_rewards_by_hand(coding: Callable[..., Code], case: str) -> None:
-    said, tested, team, coder, tester, done = TABLE[case]
-    result = await coding(DOUBLE, cpu_s=0.3).step({CODER: said, TESTER: tested})
+async def test_rewards_by_hand(code_world: Callable[..., Code], case: str) -> None:
+    text, tests, team, coder, tester, done = TABLE[case]
+    result = await code_world(DOUBLE, cpu_s=0.3).step({CODER: text, TESTER: tests})
     assert result.team == team and result.done == done
     assert result.local == pytest.approx({CODER: coder, TESTER: tester})
     assert result.success == (done and team == 1)
 
 
 @pytest.mark.parametrize(
-    ("said", "team", "coder"),
+    ("text", "team", "coder"),
     [
         ("def total(xs): return sum(xs)", 1, 1),
         ("def total(xs): return float(sum(xs))", 1, 1),  # whole floats may stand for integers
@@ -64,29 +64,29 @@ async def test_rewards_by_hand(coding: Callable[..., Code], case: str) -> None:
         ("total = 3", 0, 0.1),
     ],
 )
-async def test_functions(coding: Callable[..., Code], said: str, team: float, coder: float) -> None:
-    result = await coding(TOTAL).step({CODER: program(said), TESTER: message(("[[2, 2]]", "4"))})
+async def test_functions(code_world: Callable[..., Code], text: str, team: float, coder: float) -> None:
+    result = await code_world(TOTAL).step({CODER: program(text), TESTER: message(("[[2, 2]]", "4"))})
     assert (result.team, result.local[CODER], result.local[TESTER]) == (team, pytest.approx(coder), 1)
 
 
-async def test_team_rewards_sum_to_what_the_last_program_passes(coding: Callable[..., Code]) -> None:
-    world = coding(DOUBLE)
+async def test_team_rewards_sum_to_what_the_last_program_passes(code_world: Callable[..., Code]) -> None:
+    world = code_world(DOUBLE)
     quarter, wrong = program("print(4)"), message(("4", "9"))
-    steps = [await world.step({CODER: said, TESTER: wrong}) for said in (quarter, RIGHT, "", RIGHT)]
+    steps = [await world.step({CODER: text, TESTER: wrong}) for text in (quarter, RIGHT, "", RIGHT)]
     assert [step.team for step in steps] == [0.25, 0.75, -1, 1]
     assert [step.local[CODER] for step in steps] == pytest.approx([0.4, 0.6, 0, 0])  # beyond the best
     assert [step.done for step in steps] == [False, False, False, True] and steps[-1].success
 
 
-async def test_without_a_reference_the_hidden_tests_say_what_is_right(coding: Callable[..., Code]) -> None:
+async def test_without_a_reference_the_hidden_tests_say_what_is_right(code_world: Callable[..., Code]) -> None:
     alone = dataclasses.replace(DOUBLE, reference=None)
-    for pair, worth in ((("10\n", "20\n"), 1.0), (("4", "8"), 0.2)):
-        said = f"**Test Input:**\n```\n{pair[0]}\n```\n**Test Output:**\n```\n{pair[1]}\n```"
-        assert (await coding(alone).step({CODER: RIGHT, TESTER: said})).local[TESTER] == worth
+    for pair, reward in ((("10\n", "20\n"), 1.0), (("4", "8"), 0.2)):
+        text = f"**Test Input:**\n```\n{pair[0]}\n```\n**Test Output:**\n```\n{pair[1]}\n```"
+        assert (await code_world(alone).step({CODER: RIGHT, TESTER: text})).local[TESTER] == reward
 
 
-async def test_sequential_the_coder_reads_the_tests(coding: Callable[..., Code]) -> None:
-    world = coding(DOUBLE, order="sequential")
+async def test_sequential_the_coder_reads_the_tests(code_world: Callable[..., Code]) -> None:
+    world = code_world(DOUBLE, order="sequential")
     first = await world.step({TESTER: GOOD})
     assert (first.team, first.local, world.next_agents(), world.turn) == (0, {TESTER: 1}, (CODER,), 0)
     assert "Expected output:\n```\n8\n```" in world.observe(CODER)[-1]["content"]
@@ -97,24 +97,25 @@ async def test_sequential_the_coder_reads_the_tests(coding: Callable[..., Code])
     assert (await world.step({CODER: RIGHT})).success
 
 
-async def test_both_are_shown_the_mismatch(coding: Callable[..., Code]) -> None:
-    world = coding(TOTAL)
+async def test_both_are_shown_the_mismatch(code_world: Callable[..., Code]) -> None:
+    world = code_world(TOTAL)
     await world.step({CODER: program("def total(xs): return xs[0]"), TESTER: message(("[[]]", "0"), ("[[2]]", "2"))})
     for agent in (CODER, TESTER):
-        told = world.observe(agent)[-1]["content"]
+        prompt = world.observe(agent)[-1]["content"]
         assert (
-            "Input:\n```\n[[]]\n```\nExpected output:\n```\n0\n```\nThe program gives:\n```\ncrash: IndexError" in told
+            "Input:\n```\n[[]]\n```\nExpected output:\n```\n0\n```\nThe program gives:\n```\ncrash: IndexError"
+            in prompt
         )
-        assert "[[2]]\n```\nExpected output:\n```\n2\n```\nThe program gives the same." in told
-        assert "def total(xs): return xs[0]" in told and "[[1]]" not in told  # the example, which passes
+        assert "[[2]]\n```\nExpected output:\n```\n2\n```\nThe program gives the same." in prompt
+        assert "def total(xs): return xs[0]" in prompt and "[[1]]" not in prompt  # the example, which passes
 
 
-async def test_alone_the_examples_decide_when_to_stop(coding: Callable[..., Code]) -> None:
-    world = coding(TOTAL, team="solo")
+async def test_alone_the_examples_decide_the_end(code_world: Callable[..., Code]) -> None:
+    world = code_world(TOTAL, team="solo")
     wrong = await world.step({SOLO: program("def total(xs): return 2 * xs[0]")})
     assert not wrong.done and "The program gives:\n```\n2\n```" in world.observe(SOLO)[-1]["content"]
     assert (await world.step({SOLO: program("def total(xs): return xs[0]")})).done  # wrong, but nobody knows
-    assert (await coding(DOUBLE, team="solo").step({SOLO: program("print(4)")})).done
+    assert (await code_world(DOUBLE, team="solo").step({SOLO: program("print(4)")})).done
 
 
 def oracle(env: TeamEnv, agent: str, rng: Any) -> str:
@@ -124,7 +125,7 @@ def oracle(env: TeamEnv, agent: str, rng: Any) -> str:
 
 @pytest.mark.parametrize("settings", [{}, {"order": "sequential"}, {"team": "solo"}], ids=str)
 async def test_the_world_keeps_the_contract(
-    sandbox: LocalSandbox, written: Callable[[Rows], Any], settings: dict[str, Any]
+    sandbox: LocalSandbox, write_table: Callable[[Rows], Any], settings: dict[str, Any]
 ) -> None:
-    data = Library(Source("apps", written([apps_row(number) for number in range(60)]).path))
+    data = ProblemSet(ProblemSource("apps", write_table([apps_row(number) for number in range(60)]).path))
     await check_world(Code(sandbox, data, horizon=2, **settings), tasks=2, team=(-1, 1), oracle=oracle, solved=1.0)

@@ -1,8 +1,8 @@
-"""Reads a written answer as a tree; runs in the sandbox, where its source is sent, and knows no expected answer.
+"""Parses an answer as a tree; its source runs in the sandbox, in a process that does not know the expected answer.
 
-Leaves are read by math-verify's LaTeX parser (latex2sympy2_extended) without evaluation; lists, tuples, sets,
-intervals, relations, percent and units are taken apart here, because that parser merges what must stay apart: (1, 2)
-and the interval, 1, 2 and 2, 1.  The trees are JSON; :mod:`.trees` says what they mean and checks them.
+Leaves are parsed by math-verify's LaTeX parser (latex2sympy2_extended) without evaluation.  Lists, tuples, sets,
+intervals, relations, percent and units are parsed here, because that parser does not distinguish the pair (1, 2) from
+the interval, nor 1, 2 from 2, 1.  The trees are JSON; :mod:`.trees` defines and checks them.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from latex2sympy2_extended import latex2sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 
 Tree = list[Any]
-LONGEST = 2000
-"""Characters of an answer, at most."""
-DEEPEST = 40
-"""Nesting of brackets, at most."""
+MAX_CHARS = 2000
+"""Of an answer."""
+MAX_DEPTH = 40
+"""Of nested brackets."""
 
 OPEN, CLOSE = "([{", ")]}"
 RELATIONS = {"\\neq": "!=", "\\leq": "<=", "\\geq": ">=", "=": "=", "<": "<", ">": ">", "\\in": "in"}
-SPELLINGS = (
+NORMALIZATIONS = (
     (r"\\(left|right|bigl?|bigr?|Bigl?|Bigr?|displaystyle|limits|mathbf|boldsymbol)(?![a-zA-Z])\.?", ""),
     (r"_\s*\{\s*\\(max|min)\s*\}", r"_{\1}"),
     (r"\\(dfrac|tfrac|cfrac)(?![a-zA-Z])", r"\\frac"),
@@ -61,31 +61,31 @@ _FRACTION = re.compile(r"([+-]?)(?:\\frac\{([+-]?\d+)\}\{([+-]?\d+)\}|(\d+)\s*/\
 _BASED = re.compile(r"(\d+)\s*_\s*\{?\s*(\d+)\s*\}?", re.ASCII)
 
 _ENDS = "0123456789})]%!"
-"""What a number or an expression may end with: words that follow are a unit or a remark."""
+"""The last characters of numbers and expressions: words that follow are a unit or a remark."""
 _AS_WRITTEN = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
 
 
 class Unreadable(ValueError):
-    """No answer that this can read."""
+    """The answer cannot be parsed."""
 
 
 def parse(texts: list[str], several: bool) -> list[Tree | None]:
-    """The tree of each text, None where it cannot be read.  ``several``: commas separate answers, never digits."""
-    return [_tried(text, several) for text in texts]
+    """The tree of each text, None where it cannot be parsed.  ``several``: commas separate answers, never digits."""
+    return [_parse_or_none(text, several) for text in texts]
 
 
-def _tried(text: str, several: bool) -> Tree | None:
+def _parse_or_none(text: str, several: bool) -> Tree | None:
     try:
-        return read(text, several)
+        return parse_one(text, several)
     except Exception:  # the parser of untrusted text may raise anything; here, in the sandbox, that means: unreadable
         return None
 
 
-def read(text: str, several: bool) -> Tree:
-    """The tree of a written answer.  Raises where it cannot be read."""
-    if len(text) > LONGEST:
+def parse_one(text: str, several: bool) -> Tree:
+    """The tree of an answer.  Raises where it cannot be parsed."""
+    if len(text) > MAX_CHARS:
         raise Unreadable("too long")
-    clean = spelled(text)
+    clean = normalize(text)
     if not several and _THOUSANDS.fullmatch(clean):
         clean = clean.replace(",", "")
     clean = clean.replace("{,}", "")
@@ -94,9 +94,9 @@ def read(text: str, several: bool) -> Tree:
     return trees[0] if len(trees) == 1 else ["list", *trees]
 
 
-def spelled(text: str) -> str:
-    """``text`` with one spelling for each thing, without units and ornaments."""
-    for pattern, replacement in SPELLINGS:
+def normalize(text: str) -> str:
+    """``text`` with one spelling of each symbol, without units and layout commands."""
+    for pattern, replacement in NORMALIZATIONS:
         text = re.sub(pattern, replacement, text)
     text = re.sub(r"\\cdot\s*\\pi", r"\\pi", text)
     text = _WORDS.sub(_word, text)
@@ -110,7 +110,7 @@ def spelled(text: str) -> str:
 
 
 def _word(match: re.Match[str]) -> str:
-    """Words in an answer: what joins answers stays, and what is said instead of figures; a remark after them goes."""
+    """Words in an answer stay where they join answers or replace figures; a remark after figures is dropped."""
     word = match.group(1).strip()
     before = match.string[: match.start()].rstrip()
     return " " if before[-1:] in _ENDS and before and word not in ("and", "or") else f" {word} "
@@ -122,7 +122,7 @@ def split(text: str, separators: str) -> list[str]:
     for place, sign in enumerate(text):
         if sign in OPEN:
             depth += 1
-            if depth > DEEPEST:
+            if depth > MAX_DEPTH:
                 raise Unreadable("nested too deeply")
         elif sign in CLOSE:
             depth -= 1
@@ -149,32 +149,31 @@ def answer(text: str) -> Tree:
 
 def _split_at(text: str, word: str) -> list[str]:
     """``text`` at a LaTeX word that stands outside of brackets."""
-    marked = re.sub(re.escape(word) + r"(?![a-zA-Z])", "\x00", text)
-    return split(marked, "\x00")
+    return split(re.sub(re.escape(word) + r"(?![a-zA-Z])", "\x00", text), "\x00")
 
 
 def _relation(text: str) -> Tree | None:
-    marked, operators = text, []
+    operators = []
     pattern = "|".join(re.escape(name) + ("(?![a-zA-Z])" if name[0] == "\\" else "") for name in RELATIONS)
     parts, depth, start, place = [], 0, 0, 0
-    while place < len(marked):
-        sign = marked[place]
+    while place < len(text):
+        sign = text[place]
         depth += (sign in OPEN) - (sign in CLOSE)
-        match = re.compile(pattern).match(marked, place) if depth == 0 else None
+        match = re.compile(pattern).match(text, place) if depth == 0 else None
         if match:
-            parts.append(marked[start:place].strip())
+            parts.append(text[start:place].strip())
             operators.append(RELATIONS[match.group()])
             start = place = match.end()
         else:
             place += 1
     if not operators:
         return None
-    parts.append(marked[start:].strip())
+    parts.append(text[start:].strip())
     return ["rel", operators, *(answer(part) for part in parts)]
 
 
 def _bracket(text: str) -> Tree | None:
-    """What stands in one pair of brackets, if all of it does."""
+    """The content of one pair of brackets that encloses all of ``text``; None where there is none."""
     if text.startswith("\\{") and text.endswith("\\}") and _closes(text[1:-2] + "}", 0):
         inner = text[2:-2].strip()
         if inner and ("|" in inner or "\\mid" in inner or ":" in inner):
@@ -187,7 +186,7 @@ def _bracket(text: str) -> Tree | None:
     parts = split(text[1:-1], ",;")
     if text[0] == "[" or text[-1] == "]":
         if len(parts) != 2:
-            raise Unreadable("square brackets around something else than two ends")
+            raise Unreadable("square brackets without two ends")
         return ["interval", answer(parts[0]), answer(parts[1]), text[0] == "[", text[-1] == "]"]
     if len(parts) == 1:
         return answer(parts[0])
@@ -229,19 +228,19 @@ def leaf(text: str) -> Tree:
 
 
 def numeral(text: str) -> Fraction | None:
-    """A number written in figures: 12, -0.5, 3/4, 2 1/2, 0.1\\overline{6}."""
+    """A number in figures: 12, -0.5, 3/4, 2 1/2, 0.1\\overline{6}."""
     text = text.strip()
     if _DECIMAL.fullmatch(text):
         return Fraction(text)
     if match := _REPEATING.fullmatch(text):
-        sign, whole, fixed, period = match.groups()
-        value = Fraction(int(whole or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
+        sign, integer, fixed, period = match.groups()
+        value = Fraction(int(integer or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
         value += Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(fixed))
         return -value if sign == "-" else value
     if match := _MIXED.fullmatch(text):
-        sign, whole, *parts = match.groups()
+        sign, integer, *parts = match.groups()
         above, below = [int(part) for part in parts if part is not None]
-        value = Fraction(int(whole)) + Fraction(above, below)
+        value = Fraction(int(integer)) + Fraction(above, below)
         return -value if sign == "-" else value
     if match := _FRACTION.fullmatch(text):
         sign, *parts = match.groups()

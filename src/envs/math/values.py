@@ -12,14 +12,15 @@ from typing import Any
 
 from mpmath import mp
 
-Tree = list[Any]
+from .trees import Tree
+
 Value = Any
 """A ``Fraction``, or a real or complex number of a hundred digits."""
 
 DIGITS = 100
-BITS = 20_000
-"""Integers beyond so many bits, and magnitudes beyond two to so many, are not computed."""
-LARGEST_FACTORIAL = 1000
+MAX_BITS = 20_000
+"""Integers of more bits, and numbers beyond two to this power, are not computed."""
+MAX_FACTORIAL = 1000
 _CLOSE = Fraction(1, 10**80)
 context = mp.clone()
 context.dps = DIGITS
@@ -30,7 +31,7 @@ class Undecided(ValueError):
 
 
 def value(tree: Tree, symbols: Mapping[str, Fraction]) -> Value:
-    """The value of ``tree`` where its symbols have the given values.  Raises :class:`Undecided`."""
+    """The value of ``tree`` with these values of its symbols.  Raises :class:`Undecided`."""
     kind, *rest = tree
     if kind == "int":
         return _bounded(Fraction(rest[0]))
@@ -60,24 +61,25 @@ def same(first: Value, second: Value) -> bool:
     return bool(abs(a - b) <= context.mpf(10) ** -80 * max(1, abs(a), abs(b)))
 
 
-def real(found: Value) -> Any:
+def real(number: Value) -> Any:
     """A value in arithmetic of a hundred digits."""
-    if isinstance(found, Fraction):
-        return context.mpf(found.numerator) / found.denominator
-    return found
+    if isinstance(number, Fraction):
+        return context.mpf(number.numerator) / number.denominator
+    return number
 
 
-def _bounded(found: Value) -> Value:
-    if isinstance(found, Fraction):
-        if max(found.numerator.bit_length(), found.denominator.bit_length()) > BITS:
+def _bounded(number: Value) -> Value:
+    """``number``, if it is finite and not too large."""
+    if isinstance(number, Fraction):
+        if max(number.numerator.bit_length(), number.denominator.bit_length()) > MAX_BITS:
             raise Undecided("too large a number")
-        return found
-    if not context.isfinite(found):
+        return number
+    if not context.isfinite(number):
         raise Undecided("not a finite number")
-    size = abs(found)
-    if size and abs(context.mag(size)) > BITS:
+    size = abs(number)
+    if size and abs(context.mag(size)) > MAX_BITS:
         raise Undecided("too large a number")
-    return found
+    return number
 
 
 def _constant(name: str) -> Value:
@@ -102,7 +104,7 @@ def _product(first: Value, second: Value) -> Value:
 def _power(base: Value, exponent: Value) -> Value:
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and exponent.denominator == 1:
         bits = max(base.numerator.bit_length(), base.denominator.bit_length())
-        if abs(exponent.numerator) * bits > BITS and abs(base) != 1:
+        if abs(exponent.numerator) * bits > MAX_BITS and abs(base) != 1:
             raise Undecided("too large a power")
         if base == 0 and exponent < 0:
             raise Undecided("a division by zero")
@@ -112,7 +114,7 @@ def _power(base: Value, exponent: Value) -> Value:
             return Fraction(0)
         raise Undecided("a power of zero")
     below, above = real(base), real(exponent)
-    if abs(above) * (abs(context.mag(abs(below))) + 1) > BITS:
+    if abs(above) * (abs(context.mag(abs(below))) + 1) > MAX_BITS:
         raise Undecided("too large a power")
     if isinstance(base, Fraction) and isinstance(exponent, Fraction) and (root := _root(base, exponent)) is not None:
         return root
@@ -139,7 +141,7 @@ def _root(base: Fraction, exponent: Fraction) -> Fraction | None:
 def _function(name: str, inner: list[Value]) -> Value:
     first = inner[0]
     if name in ("floor", "ceiling"):
-        return _rounded(name, first)
+        return _round(name, first)
     if name == "abs":
         return abs(first)
     if name in ("min", "max"):
@@ -160,15 +162,15 @@ def _function(name: str, inner: list[Value]) -> Value:
     raise Undecided(f"{name} of {len(inner)} arguments")
 
 
-def _rounded(name: str, found: Value) -> Value:
-    if not isinstance(found, Fraction):
-        if found.imag != 0:
+def _round(name: str, number: Value) -> Value:
+    if not isinstance(number, Fraction):
+        if number.imag != 0:
             raise Undecided(f"{name} of a complex number")
-        nearest = int(context.nint(found))
-        if abs(found - nearest) < real(_CLOSE):  # an integer, as far as can be told
+        nearest = int(context.nint(number))
+        if abs(number - nearest) < real(_CLOSE):  # an integer, to all digits
             return Fraction(nearest)
-        found = Fraction(int(context.floor(found))) + Fraction(1, 2)
-    return Fraction(found.__floor__() if name == "floor" else found.__ceil__())
+        number = Fraction(int(context.floor(number))) + Fraction(1, 2)
+    return Fraction(number.__floor__() if name == "floor" else number.__ceil__())
 
 
 def _extreme(name: str, inner: list[Value]) -> Value:
@@ -178,18 +180,18 @@ def _extreme(name: str, inner: list[Value]) -> Value:
 
 
 def _combinatorial(name: str, inner: list[Value]) -> Value:
-    if any(abs(real(part)) > LARGEST_FACTORIAL for part in inner):
+    if any(abs(real(part)) > MAX_FACTORIAL for part in inner):
         raise Undecided(f"too large a {name}")
     try:
         if name == "factorial" and len(inner) == 1:
-            found = inner[0]
-            if isinstance(found, Fraction) and found.denominator == 1 and found >= 0:
-                return Fraction(factorial(found.numerator))
-            return context.factorial(real(found))
+            number = inner[0]
+            if isinstance(number, Fraction) and number.denominator == 1 and number >= 0:
+                return Fraction(factorial(number.numerator))
+            return context.factorial(real(number))
         if name == "binomial" and len(inner) == 2:
             n, k = inner
-            whole = all(isinstance(part, Fraction) and part.denominator == 1 for part in inner)
-            if whole and n >= 0:
+            are_integers = all(isinstance(part, Fraction) and part.denominator == 1 for part in inner)
+            if are_integers and n >= 0:
                 return Fraction(comb(n.numerator, k.numerator) if k >= 0 else 0)
             return context.binomial(real(n), real(k))
     except ValueError as error:  # a pole of the gamma function
