@@ -19,8 +19,9 @@ from .envs.base import TeamEnv, WorldFailure
 from .evaluation.episodes import PolicyActor, evaluate, summarise
 from .experience import Episode, Split, Task
 from .models.checkpoint_folder import CheckpointFolder
+from .models.learner import Groups
 from .models.loading import checkpoint_weights
-from .models.pool import Backbone, PolicyHandle
+from .models.pool import Policy, Pool
 from .models.ranks import Ranks
 from .models.schedule import Schedule
 from .rollout.engines.base import Counting, Engine
@@ -69,11 +70,10 @@ class LoopSettings:
 class Team:
     """Who plays and learns: engines and tokenizers by policy, and each agent's client in training and in evaluation.
 
-    ``pools`` has each policy that learns, as its pool hands it out; ``schedules`` says in which iterations, where it is
-    not all of them.
+    ``policies`` are those that learn; ``schedules`` says in which iterations, where it is not all of them.
     """
 
-    pools: Mapping[str, PolicyHandle]
+    policies: Mapping[str, Policy]
     engines: Mapping[str, Engine]
     tokenizers: Mapping[str, PreTrainedTokenizerBase]
     training: Mapping[str, PolicyClient]
@@ -82,7 +82,7 @@ class Team:
 
     def learning(self, iteration: int) -> list[str]:
         """The policies that learn after ``iteration`` iterations."""
-        return [name for name in self.pools if name not in self.schedules or self.schedules[name].learns(iteration)]
+        return [name for name in self.policies if name not in self.schedules or self.schedules[name].learns(iteration)]
 
 
 class TrainLoop:
@@ -240,12 +240,12 @@ class TrainLoop:
         left = math.ceil(max(0, self._payable()) / self.settings.tasks_per_iteration)
         return min(self.settings.iterations, at.iteration + left)
 
-    async def _update(self, batches: Mapping[str, list]) -> dict[str, dict[str, float]]:
-        mine: dict[Backbone, dict[str, list]] = {}  # by pool
+    async def _update(self, batches: Mapping[str, Groups]) -> dict[str, dict[str, float]]:
+        by_pool: dict[Pool, dict[str, Groups]] = {}
         for name in self.team.learning(self.progress.iteration):
             if batches[name]:
-                mine.setdefault(self.team.pools[name].pool, {})[name] = batches[name]
-        updates = [pool.learn(groups) for pool, groups in mine.items()]
+                by_pool.setdefault(self.team.policies[name].pool, {})[name] = batches[name]
+        updates = [pool.update(groups) for pool, groups in by_pool.items()]
         if self.ranks.world > 1:  # processes must meet in the same order
             stats = [await update for update in updates]
         else:
@@ -261,8 +261,8 @@ class TrainLoop:
         measured of it, each metric at its largest.
         """
         measured: dict[str, float] = {}
-        pools, engines = self.team.pools.items(), self.team.engines
-        loads = [await engines[name].load(name, await pool.weights(), pool.version) for name, pool in pools]
+        policies, engines = self.team.policies.items(), self.team.engines
+        loads = [await engines[name].load(name, await policy.weights(), policy.version) for name, policy in policies]
         for found in (*loads, *[await engine.wake() for engine in self._engines()]):
             measured |= {key: max(value, measured.get(key, value)) for key, value in found.items()}
         return measured
@@ -309,9 +309,9 @@ class TrainLoop:
         last = await self.play("test", "after training")
         best = last
         if at.best_iteration not in (None, at.iteration):
-            for name, pool in self.team.pools.items():
+            for name, policy in self.team.policies.items():
                 weights = checkpoint_weights(self.checkpoints.path / "best" / name)
-                await self.team.engines[name].load(name, weights, pool.version)
+                await self.team.engines[name].load(name, weights, policy.version)
             best = await self.play("test", "best on validation", "test_best")
         at.summary |= _prefixed("eval", last) | _prefixed("eval_best", best)
 
@@ -319,7 +319,7 @@ class TrainLoop:
         if not self.ranks.first:
             return
         state = {**self.progress.state_dict(), "credit": self.credit.state_dict()}
-        self.checkpoints.write(self.team.pools, self.team.tokenizers, state)
+        self.checkpoints.write(self.team.policies, self.team.tokenizers, state)
 
     def _write(self, row: Mapping[str, Any]) -> None:
         self.directory.metrics(row)

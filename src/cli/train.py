@@ -85,7 +85,7 @@ async def _until_told(loop: TrainLoop) -> dict[str, Any]:
         events.add_signal_handler(signal.SIGTERM, task.cancel)
     else:
         for number in (signal.SIGINT, signal.SIGTERM):
-            events.add_signal_handler(number, setattr, loop.ranks, "told", True)
+            events.add_signal_handler(number, setattr, loop.ranks, "stop_requested", True)
     return await loop.run()
 
 

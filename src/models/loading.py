@@ -20,7 +20,7 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from ..rollout.engines.lora import Adapted
-from .adapters import WEIGHTS, quiet
+from .adapters import WEIGHTS, without_peft_warnings
 
 disable_progress_bar()
 
@@ -65,7 +65,7 @@ def load_model(base: str, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalL
     model below it.
     """
     if (folder := Path(base)).is_dir() and is_adapter(folder):
-        with quiet():
+        with without_peft_warnings():
             return PeftModel.from_pretrained(load_model(below(folder), dtype), folder).merge_and_unload()
     return AutoModelForCausalLM.from_pretrained(resolve(base), dtype=dtype)
 

@@ -22,7 +22,7 @@ PER_POLICY = {
 SHARES = {"clipped_share", "live_groups"}
 MISMATCH = {
     "k3_nats": "KL of the engine from the learner, nats",
-    "effective_share": "Effective share of what was sampled",
+    "ess_ratio": "Effective sample size, as a ratio",
     "corrected_share": "Truncated or masked for that",
 }
 MISMATCHED = re.compile(r"mismatch/(.+)/(turn\d+)/(.+)")

@@ -154,7 +154,7 @@ def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:
             f"resume={path}: the run has finished, after {progress.iteration} iterations; to go on, give a larger "
             "loop.iterations (it is the total), or loop.completions"
         )
-    restore(folder, loop.team.pools)
+    restore(folder, loop.team.policies)
     loop.credit.load_state_dict(state["credit"])
     loop.display.goes_on(progress.iteration)
 

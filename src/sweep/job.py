@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from ..errors import ConfigError
 from ..loop import TrainLoop
 from ..models.checkpoint import CheckpointError
-from ..models.ranks import OtherRankError, met
+from ..models.ranks import OtherRankError, current_ranks
 from ..runs.directory import RunDirectoryError, write_atomic
 from ..runs.fingerprint import evaluation_keys, training_hash
 from ..runs.lock import HeldError
@@ -99,7 +99,7 @@ def _continued(cfg: DictConfig, run: Run, otherwise: str) -> TrainLoop | None:
     try:
         return build(cfg)
     except (CheckpointError, ConfigError, RunDirectoryError, HeldError, OtherRankError) as error:
-        held, why = met().from_first((isinstance(error, HeldError), " ".join(str(error).split())))
+        held, why = current_ranks().from_first((isinstance(error, HeldError), " ".join(str(error).split())))
     finally:
         cfg.resume = None
     if held:
@@ -109,7 +109,7 @@ def _continued(cfg: DictConfig, run: Run, otherwise: str) -> TrainLoop | None:
 
 
 def _say(text: str) -> None:
-    if met().first:
+    if current_ranks().first:
         print(text, flush=True)
 
 
