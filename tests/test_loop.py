@@ -371,12 +371,12 @@ def test_an_error_is_not_swallowed_and_leaves_the_checkpoint_before(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = build("loop.checkpoint.every=1")
-    real = loop.credit._judged
+    real = loop.credit._checked_advantages
 
-    def judged(key: Hashable, rewards: list[float]) -> list[float]:
+    def broken(key: Hashable, rewards: list[float]) -> list[float]:
         return [float("nan")] * len(rewards) if loop.progress.iteration == 1 else real(key, rewards)
 
-    monkeypatch.setattr(loop.credit, "_judged", judged)
+    monkeypatch.setattr(loop.credit, "_checked_advantages", broken)
     with pytest.raises(NonFiniteError):
         train.train(loop)
     found = summary(loop)

@@ -12,7 +12,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from troupe.algorithms.credit.base import CreditError
+from troupe.algorithms.credit.checks import CreditError
 from troupe.algorithms.credit.grpo import Grpo
 from troupe.cli import train
 from troupe.envs.base import StepResult, TeamEnv, WorldFailure

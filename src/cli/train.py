@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from ..algorithms.credit.base import CreditError
+from ..algorithms.credit.checks import CreditError
 from ..envs.base import WorldFailure
 from ..errors import ConfigError
 from ..loop import TrainLoop
