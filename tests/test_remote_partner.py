@@ -15,7 +15,8 @@ from rich.console import Console
 
 from troupe.cli import evaluate, train
 from troupe.loop import TrainLoop
-from troupe.models.loading import base_path, checkpoint_weights
+from troupe.models.base_models import base_path
+from troupe.models.loading import checkpoint_weights
 from troupe.rollout.engines.base import EngineError
 from troupe.setup.assembly import parts_of
 from troupe.setup.dry_run import plan, tables

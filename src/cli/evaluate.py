@@ -22,7 +22,7 @@ from ..errors import ConfigError
 from ..evaluation import records as evaluations
 from ..evaluation.records import Evaluation
 from ..evaluation.request import Questions
-from ..models.loading import BaseModelError
+from ..models.base_models import BaseModelError
 from ..reports.tables import evaluation_table, progress_bar, show
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError

@@ -19,8 +19,8 @@ from ..algorithms.credit.checks import CreditError
 from ..envs.base import WorldFailure
 from ..errors import ConfigError
 from ..loop import TrainLoop
+from ..models.base_models import BaseModelError
 from ..models.checkpoint import CheckpointError
-from ..models.loading import BaseModelError
 from ..models.ranks import OtherRankError
 from ..reports.report import write_report
 from ..rollout.engines.base import EngineError

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..evaluation.episodes import Actor, Echo, PolicyActor, Silence
 from ..evaluation.request import Temperature
 from ..experience import Sampling
-from ..models.loading import resolve
+from ..models.base_models import resolve
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat
 from ..rollout.engines.base import Counting, Engine

@@ -12,9 +12,9 @@ from rich.table import Table
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 
 from ..errors import ConfigError
-from ..models.hub import check_there
-from ..models.loading import resolve
-from ..models.published import published
+from ..models.base_models import resolve
+from ..models.hub import check_available
+from ..models.published import published_config
 from ..models.strategies import Sharded, StrategySettings
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.launch import GIB, VllmSettings, check_proof
@@ -156,10 +156,10 @@ def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
 
 
 def _shape(key: str, base: str) -> PretrainedConfig:
-    if (known := published(base)) is not None:
+    if (known := published_config(base)) is not None:
         return known
     try:
-        check_there(resolve(base))
+        check_available(resolve(base))
         return AutoConfig.from_pretrained(resolve(base))
     except OSError as error:
         raise ConfigError(f"{key}={base} cannot be found: {error}") from error

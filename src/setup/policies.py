@@ -11,7 +11,7 @@ from ..algorithms.objectives.base import Objective
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..models.adapters import LoraSettings
-from ..models.schedule import Schedule, Turn, rotation
+from ..models.schedule import Alternation, Schedule, count_turns
 from ..models.train_config import PolicyTrainConfig, UpdateSettings
 from ..rollout.engines.remote.settings import RemoteSettings
 from .configuration import call, instantiated, partially
@@ -52,7 +52,7 @@ def read_policies(config: Mapping[str, Any], objective: Objective) -> dict[str, 
     nodes: Mapping[str, Any] = config["policies"]
     check_names(nodes)
     turns = {name: turn for name, node in nodes.items() if (turn := _turn(name, node)) is not None}
-    count = call("policies.*.schedule", rotation, turns)
+    count = call("policies.*.schedule", count_turns, turns)
     found = {}
     for name, node in nodes.items():
         spec = _policy(name, node, config["algorithm"], objective)
@@ -119,9 +119,9 @@ def _policy(name: str, node: Mapping[str, Any], algorithm: Mapping[str, Any], ob
     return PolicySpec(name, node["base"], train, evaluation, train_config, schedule, lora, chat=read_chat(key, node))
 
 
-def _turn(name: str, node: Mapping[str, Any]) -> Turn | None:
+def _turn(name: str, node: Mapping[str, Any]) -> Alternation | None:
     given = (node.get("schedule") or {}).get("alternate")
-    return None if given is None else call(f"policies.{name}.schedule.alternate", Turn, **given)
+    return None if given is None else call(f"policies.{name}.schedule.alternate", Alternation, **given)
 
 
 def _merged(key: str, run: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from ..errors import ConfigError
 from ..loop import Team
 from ..models.adapter_module import AdapterModule
 from ..models.adapters import attach, base_of
-from ..models.hub import check_there
-from ..models.loading import is_adapter, load_adapted, load_model, load_tokenizer, resolve
+from ..models.base_models import resolve
+from ..models.hub import check_available
+from ..models.loading import is_adapter, load_adapted, load_model, load_tokenizer
 from ..models.policy import PolicyModule
 from ..models.pool import Policy, Pool
 from ..models.ranks import Ranks
@@ -169,7 +170,7 @@ def build_engine(
 def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal LM and its tokenizer.  Raises :class:`ConfigError` naming ``key`` where they cannot be loaded."""
     try:
-        check_there(resolve(base))
+        check_available(resolve(base))
         return load_model(base), load_tokenizer(base)
     except (OSError, ValueError, SafetensorError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error

@@ -15,7 +15,8 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from troupe.algorithms.objectives import Cispo, ClippedObjective, Objective, PolicyGradient
 from troupe.experience import Sample, TokenBatch
 from troupe.models import policy
-from troupe.models.loading import SHIPPED, base_path, load_tokenizer
+from troupe.models.base_models import SHIPPED, base_path
+from troupe.models.loading import load_tokenizer
 from troupe.models.packing import micro_batches, mini_batches, pack, rows_of
 from troupe.models.policy import PolicyModule, token_logprobs, token_scores
 

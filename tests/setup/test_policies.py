@@ -112,7 +112,7 @@ MISTAKES = {
     ),
     "a team of servers": (
         [*REMOTE, "policy@policies.plan=[laptop,remote]", "policies.plan.remote.model=m"],
-        "nobody learns: tool, plan are frozen or remote",
+        "no policy learns: tool, plan are frozen or remote",
     ),
     "a frozen policy with an optimizer": (
         ["policies.tool.tuning=frozen"],
@@ -124,9 +124,9 @@ MISTAKES = {
         ],
         "policies.tool.schedule is an unknown key with",
     ),
-    "nobody learns": (
+    "no policy learns": (
         [f"+policies.{n}={{tuning: frozen, optimizer: null, scheduler: null}}" for n in ("tool", "plan")],
-        "nobody learns: tool, plan are frozen or remote",
+        "no policy learns: tool, plan are frozen or remote",
     ),
     "an adapter of a whole model": (["+policies.tool.lora.r=4"], "policies.tool.lora is an unknown key with"),
     "an adapter without settings": (["policies.tool.tuning=lora"], "policies.tool.lora is missing"),
@@ -152,7 +152,10 @@ MISTAKES = {
         ["policies.tool.schedule.alternate={every: 1, turn: 0, of: 2}"],
         "policies.tool.schedule.alternate.of is an unknown key",
     ),
-    "a turn that nobody has": (["policies.tool.schedule.alternate={every: 1, turn: 1}"], "nobody has turn 0 of 2"),
+    "a turn that no policy has": (
+        ["policies.tool.schedule.alternate={every: 1, turn: 1}"],
+        "no policy has turn 0 of 2",
+    ),
 }
 
 

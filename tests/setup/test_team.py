@@ -17,7 +17,8 @@ from rich.console import Console
 from troupe.cli import evaluate, train
 from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
-from troupe.models.loading import base_path, checkpoint_weights, load_model, load_tokenizer
+from troupe.models.base_models import base_path
+from troupe.models.loading import checkpoint_weights, load_model, load_tokenizer
 from troupe.models.tiny import build_tokenizer
 
 SMALL = [
