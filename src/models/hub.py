@@ -13,7 +13,7 @@ PATIENCE_S = 10.0
 
 
 class ModelNotFoundError(OSError):
-    """No such model here, nor at the hub as far as it can be asked."""
+    """No such model on this machine, and none that the hub offers."""
 
 
 def check_available(base: str) -> None:

@@ -25,8 +25,8 @@ Groups = Sequence[Sequence[Sample]]
 """A policy's samples of one iteration, by group."""
 
 MiniBatch = tuple[list[TokenBatch], list[Tensor | None]]
-"""What one optimizer step learns from: this process's micro-batches, and for each the learner's log-probabilities
-(B, C) at the update's start; None where they are those that the step itself computes.
+"""The samples of one optimizer step: this process's micro-batches, and for each the learner's log-probabilities (B, C)
+at the update's start; None where they are those that the step itself computes.
 """
 
 
@@ -37,12 +37,13 @@ class NonFiniteError(FloatingPointError):
 class Learner:
     """One policy's optimizer, learning-rate schedule and version, and the steps of its update.
 
-    ``module`` is the pool's :class:`.policy.PolicyModule` as Fabric wraps it.  With several processes, all of them are
-    given the same samples, each computes its share of every mini-batch, and all take the same steps.
+    ``module`` is the pool's :class:`.policy.PolicyModule` as Fabric wraps it.  With several processes, all of them get
+    the same samples, each computes its share of every mini-batch, and all take the same steps.
 
-    The gradient of a step is exact however the mini-batch is cut into micro-batches and divided among processes: every
-    candidate's weight is known before, so that the losses of the parts add up to that of the whole.  Only the order of
-    floating-point sums differs.
+    Exact: the gradient of a step does not depend on how its mini-batch is cut into micro-batches and divided among
+    processes.  Every candidate's weight is known before, so that the losses of the parts add up to that of the
+    mini-batch.  Not exact: the last bits, since floating-point sums depend on their order; and the engine's
+    log-probabilities, which come from other kernels and perhaps another precision (:mod:`.mismatch`).
     """
 
     def __init__(

@@ -24,7 +24,7 @@ class ResultCountError(RuntimeError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Some process was asked to stop; every process raises this at the same place."""
+    """Some process received a request to stop; every process raises this at the same place."""
 
 
 @dataclass

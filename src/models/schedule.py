@@ -1,4 +1,4 @@
-"""When a policy learns: from some iteration on, or in turns with others (iterated best response)."""
+"""Schedules of policies: they learn from some iteration on, or in turns with others (iterated best response)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a policy learns: its objective, optimizer and temperature, and the settings of an update."""
+"""A policy's training configuration: objective, optimizer, temperature, and the settings of an update."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class UpdateSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyTrainConfig:
-    """What one policy learns with.  ``optimizer`` takes parameters, ``scheduler`` an optimizer.
+    """Objective, optimizer and schedule of one policy.  ``optimizer`` takes parameters, ``scheduler`` an optimizer.
 
     ``temperature`` is the sampling temperature: the learner's log-probabilities are those of the distribution that the
     engine samples from.

@@ -1,4 +1,4 @@
-"""What is counted during a policy's update: losses, norms, divergences, and the mismatch with the engine."""
+"""Statistics of a policy's update: losses, norms, divergences, and the mismatch with the engine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ own micro-batches; losses and norms are already those of all processes.
 
 
 class UpdateStats:
-    """The counts of one update of ``groups``, on this process until :meth:`metrics` puts all processes together."""
+    """The sums of one update from ``groups``: those of this process, until :meth:`metrics` adds up all processes."""
 
     def __init__(self, groups: Sequence[Sequence[Sample]], learning_rate: float, device: torch.device) -> None:
         self.groups, self.learning_rate, self.device = groups, learning_rate, device

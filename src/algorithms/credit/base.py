@@ -1,4 +1,4 @@
-"""What a credit rule is: groups of values, and the advantage of each.  Group-relative advantages.
+"""Credit rules: groups of values, and an advantage for each value.  Group-relative advantages.
 
 To read AT-GRPO's: :class:`.at_grpo.AtGrpo` is a :class:`GroupRelative` whose groups are the K candidates of one (task,
 agent, turn), and whose values are their rewards.

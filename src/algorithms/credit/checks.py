@@ -1,4 +1,4 @@
-"""What a credit rule refuses: numbers that are not finite, groups of several prompts, settings without sense."""
+"""Checks of credit rules: finite numbers, one prompt per group, settings that make sense."""
 
 from __future__ import annotations
 

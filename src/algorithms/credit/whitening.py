@@ -19,17 +19,17 @@ def whiten(candidates: Sequence[Candidate], lengths: Sequence[int], floor: float
     by_policy: dict[str, list[tuple[Candidate, int]]] = {}
     for candidate, length in zip(candidates, lengths, strict=True):
         by_policy.setdefault(candidate.completion.policy, []).append((candidate, length))
-    for counted in by_policy.values():
-        advantages = _scale([(c.advantage or 0.0, length) for c, length in counted], floor, shift)
-        for (candidate, _), advantage in zip(counted, advantages, strict=True):
+    for pairs in by_policy.values():
+        advantages = _scale([(c.advantage or 0.0, length) for c, length in pairs], floor, shift)
+        for (candidate, _), advantage in zip(pairs, advantages, strict=True):
             candidate.advantage = advantage
 
 
-def _scale(counted: Sequence[tuple[float, int]], floor: float, shift: bool) -> list[float]:
-    """The (advantage, length) of one policy's candidates as advantages that are scaled as :func:`whiten` says."""
-    total = sum(n for _, n in counted)
-    if len({a for a, _ in counted}) <= 1 or not total:
-        return [0.0] * len(counted)
-    mean = sum(n * a for a, n in counted) / total if shift else 0.0
-    std = sqrt(sum(n * (a - mean) ** 2 for a, n in counted) / total) + floor
-    return [(a - mean) / std if std else 0.0 for a, _ in counted]
+def _scale(pairs: Sequence[tuple[float, int]], floor: float, shift: bool) -> list[float]:
+    """The scaled advantages of one policy, from (advantage, length) of its candidates; see :func:`whiten`."""
+    total = sum(n for _, n in pairs)
+    if len({a for a, _ in pairs}) <= 1 or not total:
+        return [0.0] * len(pairs)
+    mean = sum(n * a for a, n in pairs) / total if shift else 0.0
+    std = sqrt(sum(n * (a - mean) ** 2 for a, n in pairs) / total) + floor
+    return [(a - mean) / std if std else 0.0 for a, _ in pairs]
