@@ -159,7 +159,7 @@ class Adapters:
         self.nats = machine.nats if machine.device == "cpu" else COARSE_NATS
         self.model = adapters.attach(tiny(machine, tokenizer).to(dtype), "base", LORA, {"tool": 1, "plan": 2})
         self.model.to(machine.device)
-        base = adapters.bare(self.model)
+        base = adapters.base_of(self.model)
         given = {name: Adapted(base, self.weights(name), LORA[name].scale) for name in LORA}
         own = copy.deepcopy(base)  # the engine empties what it is given
         self.engine = VllmEngine(
@@ -238,7 +238,7 @@ async def run(machine: Machine) -> None:
     iterations = 2 if machine.small else 4
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        command = [sys.executable, "-m", "troupe.cli.train", "experiment=sokoban_specialized", "engine=vllm", *words]
+        command = [sys.executable, "-m", "troupe", "train", "experiment=sokoban_specialized", "engine=vllm", *words]
         command += [f"loop.iterations={iterations}", f"run_dir={path}", f"engine.canary_nats={machine.nats}"]
         with Gauge(machine.device).watching() as gauge:
             started = time.perf_counter()

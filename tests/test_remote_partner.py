@@ -13,12 +13,14 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 from rich.console import Console
 
-from troupe.cli import evaluate, train
+from troupe.cli import train
+from troupe.cli.eval import run as evaluate
+from troupe.cli.eval import with_open_keys
 from troupe.loop import TrainLoop
 from troupe.models.base_models import base_path
 from troupe.models.loading import checkpoint_weights
 from troupe.rollout.engines.base import EngineError
-from troupe.setup.assembly import parts_of
+from troupe.setup.build import checked
 from troupe.setup.dry_run import plan, tables
 
 SMALL = [
@@ -70,8 +72,8 @@ def summary(path: Path) -> dict[str, Any]:
 
 def ask(run_dir: Path, *words: str) -> Path:
     with initialize_config_module("troupe.configs", version_base="1.3"):
-        cfg = compose("evaluate", overrides=evaluate.opened([f"run={run_dir}", "temperature=own", *words]))
-    return evaluate.run(cfg, Console(file=io.StringIO())).path
+        cfg = compose("eval", overrides=with_open_keys([f"run={run_dir}", "temperature=own", *words]))
+    return evaluate(cfg, Console(file=io.StringIO())).path
 
 
 def test_a_run_beside_a_server_and_its_evaluation(build: Build, chat_server: Any) -> None:
@@ -148,7 +150,7 @@ def test_groups_that_mix_who_learns_and_who_does_not(build: Build, algorithm: st
     loop = build("run", f"algorithm={algorithm}", "algorithm.sampler.k=2", "env.horizon=1")
 
     async def once() -> dict[str, Any]:
-        episodes = await loop._collect()
+        episodes = await loop.collect()
         loop.credit(episodes)
         spoken = [(node.agent, candidate) for episode in episodes for node, candidate in episode.candidates()]
         assert {agent for agent, _ in spoken} == {"tool", "plan"}
@@ -167,8 +169,9 @@ def test_groups_that_mix_who_learns_and_who_does_not(build: Build, algorithm: st
 
 def test_a_dry_run_asks_nobody(composed: Callable[..., DictConfig], chat_server: Any) -> None:
     cfg = composed(*SMALL, f"policies.tool.remote.url={chat_server.url}", "run_dir=nowhere")
-    config: Any = train.plain(cfg)
-    found = plan(config, parts_of(config, None))
+    config, parts, lacks = checked(cfg)
+    found = plan(config, parts)
+    assert not lacks
     assert [pool.policy for pool in found.pools] == ["plan"]
     (remote,) = found.remote
     # 3 tasks, 4 candidates, 2 turns; messages of at most 40 tokens.

@@ -76,3 +76,10 @@ def is_adapter(folder: Path) -> bool:
 def _adapter_base(folder: Path) -> str:
     """The model that the adapter in ``folder`` was trained on, by the adapter's own configuration."""
     return str(json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"])
+
+
+def full_base(base: str) -> str:
+    """``base``, or where it is a folder with an adapter, the model without adapters below it."""
+    while (folder := Path(base)).is_dir() and is_adapter(folder):
+        base = _adapter_base(folder)
+    return base

@@ -76,7 +76,11 @@ class Ranks:
 
     def from_first(self, value: T) -> T:
         """The first process's ``value``."""
-        return self._exchange([value])[0][0]
+        return self.from_all(value)[0]
+
+    def from_all(self, value: T) -> list[T]:
+        """Every process's ``value``, by rank."""
+        return [one for (one,) in self._exchange([value])]
 
     def total(self, values: Mapping[str, float], device: torch.device) -> dict[str, float]:
         """Each value's sum over the processes."""

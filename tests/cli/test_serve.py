@@ -19,13 +19,13 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from troupe.cli import train
-from troupe.cli.evaluate import from_run
 from troupe.cli.serve import Serving, check_addresses, command, serve, servings
 from troupe.errors import ConfigError
 from troupe.models.base_models import resolve
 from troupe.models.loading import load_model, load_tokenizer
 from troupe.rollout.engines.vllm.launch import VllmSettings
-from troupe.setup.agent_assignment import Run
+from troupe.runs.run import Run
+from troupe.setup.evaluation import TeamSource, trained_team
 
 from ..processes import alive, below
 
@@ -38,12 +38,13 @@ PROMPT = list(range(10, 40))
 def run(tmp_path: Path, composed: Composed) -> Any:
     """``run(experiment, ...)``: of a run that has checkpoints, as far as their folders go."""
 
-    def build(experiment: str, *words: str) -> Run:
+    def build(experiment: str, *words: str) -> TeamSource:
         config: Any = OmegaConf.to_container(
             composed(f"experiment={experiment}", f"run_dir={tmp_path}", *words), resolve=True
         )
         (tmp_path / "checkpoints" / "best").mkdir(parents=True, exist_ok=True)
-        return Run(config, tmp_path)
+        (tmp_path / "config.yaml").touch()
+        return TeamSource(config, Run(tmp_path))
 
     return build
 
@@ -107,7 +108,7 @@ def test_mistakes_are_answered_by_key(run: Any, tmp_path: Path) -> None:
     keys |= {"eager": True}
     with pytest.raises(ConfigError, match="run is missing"):
         serve(keys)
-    with pytest.raises(ConfigError, match=r"run=nowhere is no run directory"):
+    with pytest.raises(ConfigError, match=r"run: nowhere is not a run directory"):
         serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": 8000})
     with pytest.raises(ConfigError, match=r"port must be a whole number, got '8O00'"):
         serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": "8O00"})
@@ -138,13 +139,13 @@ def asked(port: int, path: str, **keys: Any) -> Any:
 
 @contextmanager
 def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
-    """``troupe.cli.serve`` once it answers, its port, and what it said."""
+    """``troupe serve`` once it answers, its port, and what it said."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     words = (*words, f"port={port}", "kv_cache_gib=0.1", "max_batch_rows=8")
     with subprocess.Popen(
-        [sys.executable, "-m", "troupe.cli.serve", *words],
+        [sys.executable, "-m", "troupe", "serve", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -188,7 +189,7 @@ def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_pa
     with socket.socket() as again:
         assert again.connect_ex(("127.0.0.1", port)) != 0
     assert len(there) >= 2 and not any(map(alive, there))
-    assert from_run("run", str(tmp_path / "run")).path
+    assert trained_team("run", str(tmp_path / "run")).run
 
 
 @pytest.mark.vllm

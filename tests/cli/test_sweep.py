@@ -19,8 +19,9 @@ from hydra.core.hydra_config import HydraConfig
 
 from troupe.cli.sweep import run
 from troupe.loop import TrainLoop
+from troupe.runs.files import FORMAT, FORMAT_KEY
+from troupe.runs.index import find_runs
 from troupe.runs.lock import Lock
-from troupe.runs.run import find_runs
 
 SMALL = [
     "loop.iterations=1",
@@ -51,7 +52,7 @@ def write(name: str, settings: dict[str, list[str]], seeds: list[int], **more: A
 def program(*arguments: str) -> subprocess.Popen[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-m", "troupe.cli.sweep", *arguments], env=environment, **pipes)
+    return subprocess.Popen([sys.executable, "-m", "troupe", "sweep", *arguments], env=environment, **pipes)
 
 
 def directories() -> set[Path]:
@@ -186,7 +187,7 @@ def test_a_run_that_another_process_is_at_is_left_to_it(of: str, capsys: pytest.
 def test_a_run_of_other_code_goes_on_unless_stale_ones_run_again(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = write("one", {"a": ["loop.iterations=4"]}, [0])
     begun = interrupt(sweep)
-    (begun / "versions.json").write_text(json.dumps({"code": "older"}))
+    (begun / "versions.json").write_text(json.dumps({FORMAT_KEY: FORMAT, "code": "older"}))
     assert run([sweep, "rerun_stale=true"]) == 0
     assert len(finished()) == 1 and begun not in finished()
     shutil.rmtree(finished().pop())
@@ -222,14 +223,14 @@ def test_a_failed_run_does_not_stop_the_others(capsys: pytest.CaptureFixture[str
 def test_what_cannot_be_swapped_is_a_failure() -> None:
     assert run([write("one", {"shared": ["experiment=sokoban_shared"]}, [0], evaluations=["swapped"])]) == 1
     page = Path("runs/sweeps/one/table.md").read_text()
-    assert "| failed |" in page and "swap changes nothing: policy 'shared' speaks for all agents" in page
+    assert "| failed |" in page and "swap changes nothing: all agents act with policy 'shared'" in page
 
 
 def test_a_stale_run_is_marked_and_run_again_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = write("one", {"a": []}, [0])
     assert run([sweep]) == 0
     (old,) = directories()
-    (old / "versions.json").write_text(json.dumps({"code": "older"}))
+    (old / "versions.json").write_text(json.dumps({FORMAT_KEY: FORMAT, "code": "older"}))
     capsys.readouterr()
     assert run([sweep]) == 0
     said = capsys.readouterr().out
