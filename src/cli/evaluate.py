@@ -30,8 +30,9 @@ from ..sandbox import SandboxUnavailable
 from ..setup.actors import ActorFactory
 from ..setup.agent_assignment import Run
 from ..setup.assembly import set_threads
+from ..setup.command_line import check_choices, check_command_line, fail, parsed
 from ..setup.conditions import Outcome, conditions, examine, identities
-from ..setup.configuration import call, check_choices, check_keys, check_overridden, check_scale, fail
+from ..setup.configuration import call, check_keys
 
 REFUSED = (
     *(ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, EngineError, OmegaConfBaseException),
@@ -93,9 +94,8 @@ def base(keys: dict[str, Any]) -> Run:
         if keys["overrides"]:
             raise ConfigError("overrides belong to exp=NAME; a run has its own configuration")
         return from_run("run", keys["run"])
-    check_choices([f"experiment={keys['exp']}", *keys["overrides"]])
-    check_scale([f"experiment={keys['exp']}", *keys["overrides"]])
     words = [f"experiment={keys['exp']}", f"name={keys['exp']}", "run_dir=none", *keys["overrides"]]
+    check_choices(parsed(words))
     cfg = compose("train", overrides=words)
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
     check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
@@ -172,7 +172,7 @@ def main() -> None:
     """The command."""
     sys.argv[1:] = opened(sys.argv[1:])
     try:
-        check_overridden("evaluate", sys.argv[1:])
+        check_command_line("evaluate", sys.argv[1:])
     except ConfigError as error:
         fail(error)
     _hydra_main()

@@ -30,7 +30,8 @@ from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, GIB, VllmSettings
 from ..rollout.engines.vllm.orphans import end_with
 from ..rollout.engines.vllm.versions import check_version
 from ..setup.agent_assignment import Remote, Run
-from ..setup.configuration import call, check_overridden, fail
+from ..setup.command_line import check_command_line, fail
+from ..setup.configuration import call
 from .evaluate import from_run
 
 CHECKPOINTS = ("best", "last", "base")
@@ -203,7 +204,7 @@ def _hydra_main(cfg: DictConfig) -> None:
 def main() -> None:
     """The command."""
     try:
-        check_overridden("serve", sys.argv[1:])
+        check_command_line("serve", sys.argv[1:])
     except ConfigError as error:
         fail(error)
     _hydra_main()

@@ -28,7 +28,7 @@ from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable
 from ..setup.assembly import parts_of, warn
 from ..setup.build import build, plain
-from ..setup.configuration import check_choices, check_overridden, check_scale, fail
+from ..setup.command_line import check_command_line, fail
 from ..setup.dry_run import plan, tables
 
 REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException)
@@ -126,9 +126,7 @@ def _name_apart(cfg: DictConfig) -> None:
 def main() -> None:
     """The console script."""
     try:
-        check_choices(sys.argv[1:])
-        check_scale(sys.argv[1:])
-        check_overridden("train", sys.argv[1:])
+        check_command_line("train", sys.argv[1:])
     except ConfigError as error:
         fail(error)
     _hydra_main()

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-import os
 import re
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from functools import cache, partial
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from itertools import accumulate
-from typing import Any, NoReturn
+from typing import Any
 
-from hydra import compose, initialize_config_module
-from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import InstantiationException, MissingConfigException
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from omegaconf import OmegaConf
 
 from ..errors import ConfigError, nearest
 from ..runs.fingerprint import FETCHING, flat, matches
@@ -55,10 +48,6 @@ FREE = (
     *FETCHING,
 )
 """What may differ when a run is continued, with whatever lies below these keys; ``*`` stands for one name."""
-
-
-OWN_FOLDERS = r"--config-dir|-cd|\+?hydra\.searchpath"
-"""Arguments after which configurations of other folders may be chosen."""
 
 
 def binding(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -177,99 +166,9 @@ def _explain(key: str, error: BaseException) -> str:
     return text if re.match(named, text) else f"{key}: {text}"
 
 
-def choices(group: str) -> list[str]:
-    """The names that ``group=`` knows: the files of a folder of ``configs``; none where there is no such folder."""
-    folder = files("troupe.configs") / group
-    if not folder.is_dir():
-        return []
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-
-
-def check_choices(arguments: Sequence[str]) -> None:
-    """Refuse an unknown choice of a group with the list of the known ones and the nearest.
-
-    A user's own folders (``--config-dir``, ``hydra.searchpath``) may hold others: then Hydra alone judges.  Raises
-    :class:`ConfigError`.
-    """
-    if any(re.match(OWN_FOLDERS, argument) for argument in arguments):
-        return
-    for argument in arguments:
-        group, _, choice = argument.lstrip("+").partition("=")
-        known = choices(group) if re.fullmatch(r"\w+", group) else []
-        several = choice[1:-1].split(",") if choice.startswith("[") and choice.endswith("]") else [choice]
-        for name in map(str.strip, several):
-            if known and name not in ("", "null", *known) and "," not in name:
-                raise ConfigError(f"{group}={name} is unknown{nearest(name, known)}")
-
-
-def check_overridden(name: str, arguments: Sequence[str]) -> None:
-    """Refuse to override a key that the configuration ``name`` lacks, with the groups that ``arguments`` choose.
-
-    Hydra alone judges keys that are added or deleted, several choices at once, and a user's own folders.  Raises
-    :class:`ConfigError` with the nearest key.
-    """
-    if any(re.match(OWN_FOLDERS, argument) for argument in arguments):
-        return
-    words = [
-        argument for argument in arguments if "=" in argument and not argument.startswith(("-", "+", "~", "hydra"))
-    ]
-    groups = [word for word in words if choices(re.split("[@=]", word, maxsplit=1)[0])]
-    keys = [word.partition("=")[0] for word in words if word not in groups]
-    if not keys or any("," in word for word in groups):
-        return
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        composed: Any = OmegaConf.to_container(compose(name, overrides=groups))
-    known = {key for leaf, _ in flat(composed) for key in accumulate(leaf.split("."), "{}.{}".format)}
-    for key in keys:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1, 0.4)
-            raise ConfigError(
-                f"{key} is an unknown key{f'; did you mean {near[0]}?' if near else '.'} "
-                "docs/configuration.md lists all keys"
-            )
-
-
-def check_scale(arguments: Sequence[str]) -> None:
-    """Refuse a scale that the chosen world, or its regime, does not have, and one that is not given as one name
-    (``+scale=...``, a list), with the list of those that it has.
-
-    Hydra alone judges several choices at once, and a user's own folders.  Raises :class:`ConfigError`.
-    """
-    words = [word for word in arguments if re.match(r"(experiment|env|regime|scale)=[^,]*$", word)]
-    strange = [word for word in arguments if re.match(r"[+~]+scale(=|$)|scale=(\[|null$)", word)]
-    if any(re.match(OWN_FOLDERS, argument) for argument in arguments) or (not strange and _composes(*words)):
-        return
-    rest, known = [word for word in words if not word.startswith("scale=")], choices("scale")
-    has = [scale for scale in known if _composes(*rest, f"scale={scale}")]
-    asked = next((word for word in words if word.startswith("scale=")), "scale=laptop")
-    if has and strange:
-        raise ConfigError(f"{strange[0]}: a run has one scale. Give scale=NAME, with NAME one of: {', '.join(has)}")
-    if has:
-        raise ConfigError(f"{asked}: {' '.join(rest)} does not have this scale. Scales that it has: {', '.join(has)}")
-
-
-@cache
-def _composes(*words: str) -> bool:
-    """Whether every file is there that the choices ``words`` ask for."""
-    inside = GlobalHydra.instance().is_initialized()  # a command's own main, with the same configurations
-    with nullcontext() if inside else initialize_config_module("troupe.configs", version_base="1.3"):
-        try:
-            compose("train", overrides=list(words))
-        except MissingConfigException:
-            return False
-    return True
-
-
 def _empty(value: Any) -> bool:
     """Whether a key says nothing: null, 0, or only keys that do."""
     return all(map(_empty, value.values())) if isinstance(value, Mapping) else not value
-
-
-def fail(error: Exception, more: str = "") -> NoReturn:
-    """End a command with the message alone, or with the whole traceback where HYDRA_FULL_ERROR=1 asks for it."""
-    if os.environ.get("HYDRA_FULL_ERROR") == "1":
-        raise error
-    sys.exit(f"error: {error}{more}")
 
 
 def _yamls(folder: Traversable) -> Iterator[Traversable]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from ..errors import ConfigError
-from .configuration import FREE, binding, check_equal, choices
+from .command_line import parsed
+from .configuration import FREE, binding, check_equal
 
 REMEDY = f"resume=RUN_DIR alone continues it as it was; only {', '.join(FREE)} may differ"
 
@@ -36,21 +36,18 @@ def continued(cfg: DictConfig, run_dir: Path) -> DictConfig:
     if not isinstance(saved, DictConfig):
         raise ConfigError(f"{run_dir / 'config.yaml'} holds no keys")
     asked = saved.copy()
-    given = [_key(override) for override in HydraConfig.get().overrides.task]
+    groups = HydraConfig.get().runtime.choices
+    given = [override.get_key_element().lstrip("+~") for override in parsed(HydraConfig.get().overrides.task)]
     for key in given:
-        if not choices(key.partition("@")[0]) and key != "resume":
+        if key not in groups and key != "resume":
             OmegaConf.update(asked, key, OmegaConf.select(cfg, key), force_add=True)
     if "run_dir" in given and Path(cfg.run_dir).resolve() != run_dir.resolve():
         raise ConfigError(f"resume={run_dir} goes on there, not in run_dir={cfg.run_dir}; leave run_dir out")
-    whole = any(choices(key.partition("@")[0]) for key in given)
+    whole = any(key in groups for key in given)
     check_equal(binding(_plain(saved)), binding(_plain(cfg if whole else asked)), REMEDY)
     OmegaConf.update(asked, "run_dir", str(run_dir))
     OmegaConf.update(asked, "resume", None)
     return asked
-
-
-def _key(override: str) -> str:
-    return re.sub(r"^[+~]*", "", override).partition("=")[0]
 
 
 def _plain(cfg: DictConfig) -> dict:

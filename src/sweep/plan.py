@@ -22,7 +22,9 @@ from omegaconf.errors import OmegaConfBaseException
 from ..errors import ConfigError, nearest
 from ..runs.fingerprint import evaluation_keys, training_hash
 from ..runs.run import read_config
-from ..setup.configuration import check_choices, check_keys, check_scale, choices
+from ..setup.command_line import check_choices, parsed
+from ..setup.composition import choices
+from ..setup.configuration import check_keys
 from .record import SweepRecord
 from .rows import Job
 from .swap import EVALUATIONS
@@ -168,8 +170,7 @@ def _combinations(overrides: Overrides) -> list[tuple[str, list[str]]]:
 
 def _job(setting: str, variant: str, overrides: list[str]) -> Job:
     try:
-        check_choices(overrides)
-        check_scale(overrides)
+        check_choices(parsed(overrides))
         cfg = compose("train", overrides=overrides, return_hydra_config=True)
         HydraConfig.instance().set_config(cfg)
         with open_dict(cfg):

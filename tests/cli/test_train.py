@@ -143,7 +143,7 @@ MISTAKES = {
     "unknown scale": (["scale=paper_70b"], ["scale=paper_70b is unknown", "laptop, paper_1_7b, paper_8b"]),
     "scale that the world lacks": (
         ["experiment=couplet_shared", "scale=paper_8b", "loop.tasks_per_iteration=2"],
-        ["scale=paper_8b: experiment=couplet_shared does not have this scale. Scales that it has: laptop"],
+        ["scale=paper_8b: env=couplet does not have this scale. Scales that it has: laptop"],
     ),
     "scale that is added": (
         ["experiment=couplet_shared", "+scale=paper_8b"],

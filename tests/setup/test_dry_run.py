@@ -13,7 +13,7 @@ from troupe.errors import ConfigError
 from troupe.models.loading import load_model
 from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.setup.assembly import Parts, parts_of
-from troupe.setup.configuration import choices
+from troupe.setup.composition import choices
 from troupe.setup.dry_run import Plan, plan
 
 
@@ -48,9 +48,7 @@ def test_the_default_by_hand() -> None:
 @pytest.mark.parametrize("adapters", [False, True], ids=["its regime", "adapters"])
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_can_be_composed_with_vllm_and_with_adapters(experiment: str, adapters: bool) -> None:
-    own = {"couplet": "poets_lora", "code": "coders_lora", "math": "solvers_lora"}
-    regime = own.get(experiment.partition("_")[0], "lora")
-    words = [f"experiment={experiment}", "engine=vllm", *([f"regime={regime}"] if adapters else [])]
+    words = [f"experiment={experiment}", "engine=vllm", *(["regime=lora"] if adapters else [])]
     config, parts = composed(*words)
     inspect.signature(VllmEngine).bind({}, None, **{k: v for k, v in config["engine"].items() if k[0] != "_"})
     assert config["algorithm"]["objective"]["importance_cap"] == 2.0
