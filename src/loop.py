@@ -174,9 +174,10 @@ class TrainLoop:
         return episodes
 
     async def _sample(self, tasks: Sequence[Task], seed: int) -> list[Episode]:
-        return await self.ranks.share(
+        played = await self.ranks.share(
             tasks, lambda mine: self.sampler.collect(self.world, mine, self.team.training, seed)
         )
+        return [episode for episodes in played for episode in episodes]
 
     async def _learn(self, episodes: Sequence[Episode], rollout_s: float, asked: Mapping[str, float]) -> dict[str, Any]:
         t1 = time.perf_counter()

@@ -32,12 +32,10 @@ class RunDirectory:
     """
 
     def __init__(self, path: Path, config_yaml: str) -> None:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            what = "already holds another run" if (path / "config.yaml").exists() else "is not an empty folder"
-            raise RunDirectoryError(f"run_dir={path} {what}; choose another, nothing was changed")
+        check_free(path)
         self.path = path
         self.checkpoints = path / "checkpoints"
-        (path / "episodes").mkdir(parents=True)
+        _claim(path)
         self._lock: Lock | None = _locked(path)
         self.checkpoints.mkdir()
         write_atomic(path / "config.yaml", config_yaml)
@@ -107,6 +105,26 @@ class ReadOnlyRunDirectory(RunDirectory):
 
     def episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         pass
+
+
+def check_free(path: Path) -> None:
+    """Raise :class:`RunDirectoryError` where ``path`` holds a run, or something else."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        what = "already holds another run" if (path / "config.yaml").exists() else "is not an empty folder"
+        raise RunDirectoryError(f"run_dir={path} {what}; choose another, nothing was changed")
+
+
+def _claim(path: Path) -> None:
+    """Make ``path`` this run's.  Of several processes that find it free at once, one makes ``episodes``: mkdir either
+    makes a folder or fails, so that nobody else does.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / "episodes").mkdir()
+    except FileExistsError as error:
+        raise RunDirectoryError(f"run_dir={path} was just claimed by another run; choose another") from error
+    except OSError as error:
+        raise RunDirectoryError(f"run_dir={path} cannot be made: {error}") from error
 
 
 def _locked(path: Path) -> Lock:

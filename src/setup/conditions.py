@@ -108,6 +108,7 @@ async def examine(
     where weights cannot be loaded or a policy cannot read a world, before anything is played.
     """
     try:
+        clients.prepare(part for condition in found for part in condition.parts.values())
         actors = [
             {agent: clients.actor(part, condition.temperature) for agent, part in condition.parts.items()}
             for condition in found

@@ -179,17 +179,22 @@ def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
 
 
 def load_speaker(
-    key: str, base: str, below: str | None
+    key: str, base: str, below: str | None, model: PreTrainedModel | None = None
 ) -> tuple[PreTrainedModel | Adapted, PreTrainedTokenizerBase, int]:
     """What an engine needs to speak with ``base``, an adapter where there is a model ``below`` it; and its context.
+    ``model`` is the model itself (``base`` or ``below``), where it is in memory already.
 
     Raises :class:`ConfigError` naming ``key`` where they cannot be loaded.
     """
-    if below is None:
+    if below is None and model is None:
         model, tokenizer = load_base(key, base)
         return model, tokenizer, model.config.max_position_embeddings
     try:
-        adapted, tokenizer = load_adapted(Path(base), below), load_tokenizer(base)
+        tokenizer = load_tokenizer(base)
+        if below is None:
+            assert model is not None
+            return model, tokenizer, model.config.max_position_embeddings
+        adapted = load_adapted(Path(base), model or below)
     except (OSError, ValueError, SafetensorError) as error:
         raise ConfigError(f"{key}={base} on {below} cannot be loaded: {error}") from error
     return adapted, tokenizer, adapted.model.config.max_position_embeddings

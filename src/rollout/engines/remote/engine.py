@@ -125,7 +125,7 @@ class RemoteEngine:
                     raise EngineError(self._told(str(error), self.settings.retries)) from error
                 self._counts["retries"] += 1
                 await asyncio.sleep(min(0.5 * 2 ** (useless - 1), 8))
-        return found * request.n if greedy else found[:wanted]
+        return found[:wanted] * (request.n if greedy else 1)  # whatever a server added
 
     async def _post(self, request: Request, n: int, first: int) -> str:
         """The server's answer about candidates ``first`` and on, unread.  Raises :class:`EngineError`."""
