@@ -14,7 +14,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from hydra import initialize_config_module
 from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
@@ -24,6 +23,7 @@ from hydra.types import HydraContext, RunMode
 
 from ..errors import ConfigError
 from ..runs.directory import RunDirectoryError
+from ..setup.composition import configurations, register
 from ..sweep.job import JobRunner
 from ..sweep.plan import LAUNCHERS, Options, plan
 from ..sweep.record import SweepRecord
@@ -45,7 +45,7 @@ def launcher_of(record: SweepRecord, options: Options, launcher_overrides: Seque
     """Hydra's launcher, ready for jobs.  Raises ``HydraException`` where an override of ``hydra`` is wrong."""
     runner = JobRunner(record.folder, options.rerun_stale, to_file=options.launcher != "basic", train=train)
     overrides = [f"hydra/launcher={LAUNCHERS[options.launcher]}", f"hydra.sweep.dir='{record.folder}'"]
-    with initialize_config_module("troupe.configs", version_base="1.3", job_name="sweep"):
+    with configurations():
         hydra = GlobalHydra.instance().hydra
         assert hydra is not None  # initialize_config_module has set it
         master = hydra.compose_config(
@@ -87,6 +87,7 @@ def run(arguments: Sequence[str]) -> int:
         if jobs:  # one that fails leaves its error, and does not stop the others
             launcher.launch([job.overrides for job in jobs], initial_job_idx=0)
     finally:  # also after an interrupt
+        register()
         page, rows = write_tables(record.folder)
         print(f"\n{page}\n{record.folder}: table.md, runs.csv, settings.csv", flush=True)
     return 0 if all(map(_finished, rows)) else 1

@@ -9,8 +9,9 @@ command line instead would not be there in a notebook, nor for the jobs of ``--m
 overrides that a run reports; policies filled in after composition would be unknown keys while it lasts.
 
 The source stands before all others and takes the sections ``_world_`` and ``_regime_`` out of the files that have them,
-so that they are no arguments of the world.  It reads these files, of the package and of ``--config-dir``, through the
-other sources.  Importing :mod:`troupe.setup` registers it, and so does Hydra where it reads ``troupe.configs`` first.
+so that they are no arguments of the world.  It reads these files, the package's and the user's, through the other
+sources of its search path.  Importing :mod:`troupe.setup` registers it, and so does Hydra where it reads the package
+``troupe.configs`` first.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
-from posixpath import dirname, join, normpath
 from typing import Any, ClassVar
 
 from hydra import initialize_config_module
@@ -29,20 +29,37 @@ from hydra.core.object_type import ObjectType
 from hydra.core.plugins import Plugins
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import OmegaConf
 
 from ..errors import ConfigError
-from .arguments import construct
-from .regimes import Regime, World, read_world, team_config
+from .declarations import Declarations
+from .regimes import team_config
 
-TEAM = "_team_/"
-FIGURES = "_figures_/"
-SECTIONS = {"env/": "_world_", "regime/": "_regime_"}
-"""Folder -> the section that its files may have, which is for composition alone."""
+TEAM, FIGURES = "_team_/", "_figures_/"
+
+
+class TeamPath(str):
+    """The path of a :class:`TeamSource`, which brings the search path that it stands in.
+
+    Hydra makes a source of its path alone, and adds the user's folders to the search path afterwards.
+    """
+
+    search_path: ConfigSearchPath
+
+    @classmethod
+    def within(cls, search_path: ConfigSearchPath) -> TeamPath:
+        path = cls(f"{TeamSource.scheme()}://")
+        path.search_path = search_path
+        return path
 
 
 class TeamSource(ConfigSource):
     """``_team_/REGIME/SCALE/WORLD``, ``_figures_/FIGURES/WORLD``, and the files that declare what these are made of."""
+
+    def __init__(self, provider: str, path: str) -> None:
+        super().__init__(provider, path)
+        assert isinstance(path, TeamPath)
+        self._search_path = path.search_path
 
     @staticmethod
     def scheme() -> str:
@@ -55,9 +72,7 @@ class TeamSource(ConfigSource):
         return False
 
     def is_config(self, config_path: str) -> bool:
-        if config_path.startswith((TEAM, FIGURES)):
-            return True
-        return config_path.startswith(tuple(SECTIONS)) and _source(config_path) is not None
+        return config_path.startswith((TEAM, FIGURES)) or self._declarations().may_declare(config_path)
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         return []
@@ -65,19 +80,31 @@ class TeamSource(ConfigSource):
     def load_config(self, config_path: str) -> ConfigResult:
         """Raises :class:`ConfigError` where the world or the regime does not declare what is asked for."""
         if config_path.startswith(TEAM):
-            return self._result(_team(*config_path.removeprefix(TEAM).split("/", 2)))
-        if config_path.startswith(FIGURES):
-            return self._result(_figures(*config_path.removeprefix(FIGURES).split("/", 1)))
-        source = _source(config_path)
-        assert source is not None  # is_config
-        result = source.load_config(config_path)
-        if isinstance(result.config, DictConfig):
-            with open_dict(result.config):
-                result.config.pop(_section_name(config_path), None)
-        return result
-
-    def _result(self, config: dict[str, Any]) -> ConfigResult:
+            config = self._team(*config_path.removeprefix(TEAM).split("/", 2))
+        elif config_path.startswith(FIGURES):
+            config = self._figures(*config_path.removeprefix(FIGURES).split("/", 1))
+        else:
+            return self._declarations().without_section(config_path)
         return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": "_global_"})
+
+    def _team(self, regime: str, scale: str, world: str) -> dict[str, Any]:
+        rule = self._declarations().regime(regime)
+        if rule is None:
+            return {}
+        declared = self._declarations().world(world)
+        if declared is None:
+            raise ConfigError(f"env={world}: its yaml has no _world_, and regime={regime} asks for its agents")
+        return team_config(regime, rule, scale, world, declared)
+
+    def _figures(self, figures: str, world: str) -> dict[str, Any]:
+        declared = self._declarations().world(world)
+        return {} if declared is None else dict(declared.figures.get(figures, {}))
+
+    def _declarations(self) -> Declarations:
+        """Those of the other sources of the search path."""
+        kinds: Any = {kind.scheme(): kind for kind in Plugins.instance().discover(ConfigSource)}  # type: ignore[attr-defined]
+        elements = [one for one in self._search_path.get_path() if not isinstance(one.path, TeamPath)]
+        return Declarations([kinds[str(one.path).partition("://")[0]](one.provider, one.path) for one in elements])
 
 
 class TeamSearchPath(SearchPathPlugin):
@@ -86,24 +113,29 @@ class TeamSearchPath(SearchPathPlugin):
     folder: ClassVar[str | None] = None
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        search_path.prepend("troupe", f"{TeamSource.scheme()}://")
+        search_path.prepend("troupe", TeamPath.within(search_path))
         if self.folder is not None:
             search_path.append("config-dir", f"file://{Path(self.folder).resolve()}")
 
 
 def register() -> None:
-    """Make every Hydra read :class:`TeamSource`: those to be initialised, and the one that is, if any."""
+    """Make every Hydra read :class:`TeamSource`: those to be initialised, and the one that is, if any.
+
+    A launcher that runs a job in this process makes Hydra forget what was registered; registering again is harmless.
+    """
     for plugin in (TeamSource, TeamSearchPath):
         Plugins.instance().register(plugin)
     if GlobalHydra.instance().is_initialized():
         loader = GlobalHydra.instance().config_loader()
-        TeamSearchPath().manipulate_search_path(loader.get_search_path())
-        loader.get_sources().insert(0, TeamSource("troupe", f"{TeamSource.scheme()}://"))
+        if not any(isinstance(source, TeamSource) for source in loader.get_sources()):
+            TeamSearchPath().manipulate_search_path(loader.get_search_path())
+            loader.get_sources().insert(0, TeamSource("troupe", TeamPath.within(loader.get_search_path())))
 
 
 @contextmanager
 def configurations(folder: str | None = None) -> Iterator[None]:
     """``hydra.compose`` reads Troupe's configurations here, and those of the user's ``folder``."""
+    register()
     TeamSearchPath.folder = folder
     try:
         with initialize_config_module("troupe.configs", version_base="1.3"):
@@ -118,53 +150,3 @@ def choices(group: str) -> list[str]:
     if not folder.is_dir():
         return []
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
-
-
-def _team(regime: str, scale: str, world: str) -> dict[str, Any]:
-    """Nothing for a regime that names its policies itself."""
-    section = _section(f"regime/{regime}")
-    if not section:
-        return {}
-    rule: Regime = construct(f"regime={regime}: _regime_", Regime, section)
-    return team_config(regime, rule, scale, world, _world(world))
-
-
-def _figures(figures: str, world: str) -> dict[str, Any]:
-    section = _section(f"env/{world}")
-    return dict(read_world(world, section).figures.get(figures, {})) if section else {}
-
-
-def _world(name: str) -> World:
-    section = _section(f"env/{name}")
-    if not section:
-        raise ConfigError(
-            f"env={name}: no _world_ in its yaml: a regime needs _world_.agents and _world_.policies (of a yaml in the "
-            "package or in --config-dir)"
-        )
-    return read_world(name, section)
-
-
-def _section(path: str) -> dict[str, Any]:
-    """The section of the file ``path``, over those of the files that its defaults list lays it over."""
-    source = _source(path)
-    if source is None:
-        return {}
-    file: Any = OmegaConf.to_container(source.load_config(path).config, resolve=False)
-    found = OmegaConf.create()
-    for default in file.get("defaults", []):
-        if isinstance(default, str) and default != "_self_":
-            name, _, package = default.partition("@")
-            if package in ("", "_here_"):
-                found.merge_with(_section(normpath(join("/", dirname(path), name)).lstrip("/")))
-    found.merge_with(file.get(_section_name(path)) or {})
-    return OmegaConf.to_container(found, resolve=False)  # type: ignore[return-value]
-
-
-def _section_name(path: str) -> str:
-    return next(name for folder, name in SECTIONS.items() if path.startswith(folder))
-
-
-def _source(path: str) -> ConfigSource | None:
-    """The source of the file ``path`` among the others of the search path."""
-    sources = GlobalHydra.instance().config_loader().get_sources()
-    return next((one for one in sources if not isinstance(one, TeamSource) and one.is_config(path)), None)

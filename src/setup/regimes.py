@@ -63,6 +63,12 @@ def read_world(name: str, section: Mapping[str, Any]) -> World:
     """``_world_`` of ``env/NAME.yaml``.  Raises :class:`ConfigError` naming the file and the key."""
     key = f"env={name}: _world_"
     world: World = construct(key, World, section)
+    if not isinstance(world.agents, list):
+        raise ConfigError(f"{key}.agents must be a list, got {world.agents!r}")
+    if not world.agents:
+        raise ConfigError(f"{key}.agents must name at least one agent")
+    if not isinstance(world.policies, Mapping):
+        raise ConfigError(f"{key}.policies must hold keys, got {world.policies!r}")
     solo = None if world.solo is None else construct(f"{key}.solo", Solo, world.solo)
     for agent in [*world.agents, *([solo.agent] if solo else [])]:
         if not re.fullmatch(r"\w[\w-]*", str(agent)):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_module
+from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -23,7 +23,7 @@ from ..errors import ConfigError, nearest
 from ..runs.fingerprint import evaluation_keys, training_hash
 from ..runs.run import read_config
 from ..setup.command_line import check_choices, parsed
-from ..setup.composition import choices
+from ..setup.composition import choices, configurations
 from ..setup.configuration import check_keys
 from .record import SweepRecord
 from .rows import Job
@@ -127,7 +127,7 @@ def plan(options: Options, arguments: Sequence[str]) -> SweepRecord:
     except ValueError as error:
         raise ConfigError(f"sweep={options.sweep}: {error}") from error
     jobs = []
-    with initialize_config_module("troupe.configs", version_base="1.3"):
+    with configurations():
         for setting, overrides in file.settings.items():
             own = _parsed(overrides, f"settings.{setting}")
             for key in own.keys() & given.keys():
