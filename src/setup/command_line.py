@@ -27,10 +27,9 @@ ONE = ("env", "algorithm", "regime", "engine", "strategy", "scale")
 
 
 def check_command_line(config: str, arguments: Sequence[str]) -> None:
-    """Refuse words that ``config`` (``train``, ``evaluate``, ...) cannot be composed with.  ``--config-dir`` counts.
+    """Refuse words that ``config`` (``train``, ``evaluate``, ...) cannot be composed with, the user's folders included.
 
-    Hydra alone judges what is its own: another primary config, and folders of ``hydra.searchpath``.  Raises
-    :class:`ConfigError` naming the word.
+    With another primary config Hydra alone judges.  Raises :class:`ConfigError` naming the word.
     """
     options = get_args_parser().parse_args(list(arguments))
     if options.config_name or options.config_path:
@@ -45,10 +44,9 @@ def check_words(config: str, words: Sequence[str]) -> None:
     """As :func:`check_command_line`, for the overrides alone and with the Hydra that is initialised."""
     overrides = parsed(words)
     groups = check_choices(overrides)
-    searched = any(override.key_or_group == "hydra.searchpath" for override in overrides)
-    if searched or any(override.is_sweep_override() for override in groups):
+    if any(override.is_sweep_override() for override in groups):
         return
-    known = _keys(config, [str(override.input_line) for override in groups])
+    known = _keys(config, [str(override.input_line) for override in [*_search_path(overrides), *groups]])
     for override in overrides:
         key = override.key_or_group
         strict = override.type is OverrideType.CHANGE and not override.is_hydra_override()
@@ -62,14 +60,16 @@ def check_choices(overrides: Sequence[Override]) -> list[Override]:
     Raises :class:`ConfigError`.
     """
     loader = GlobalHydra.instance().config_loader()
+    search_path = [str(override.input_line) for override in _search_path(overrides)]
     groups = []
     for override in overrides:
-        known = [] if override.is_hydra_override() else loader.get_group_options(override.key_or_group)
+        group = "" if override.is_hydra_override() else override.key_or_group
+        known = loader.get_group_options(group, overrides=search_path) if group else []
         if known:
             _check_choice(override, known)
             groups.append(override)
-        elif override.key_or_group in KEYS:
-            raise unknown_path(override.key_or_group, ())
+        elif group in KEYS:
+            raise unknown_path(group, ())
     return groups
 
 
@@ -90,6 +90,10 @@ def fail(error: Exception, more: str = "") -> NoReturn:
     if os.environ.get("HYDRA_FULL_ERROR") == "1":
         raise error
     sys.exit(f"error: {error}{more}")
+
+
+def _search_path(overrides: Sequence[Override]) -> list[Override]:
+    return [override for override in overrides if override.key_or_group == "hydra.searchpath"]
 
 
 def _check_choice(override: Override, known: Sequence[str]) -> None:
