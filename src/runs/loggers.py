@@ -1,4 +1,4 @@
-"""Loggers: where else a run's metrics go, besides ``metrics.jsonl``."""
+"""Loggers: destinations of a run's metrics besides ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LoggerError(ValueError):
 
 
 class Logger(Protocol):
-    """A back end.  Its constructor takes options and refuses wrong ones; nothing is written before :meth:`config`."""
+    """A back end.  Its constructor checks its options; nothing is written before :meth:`config`."""
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
         """Open the back end for the run in ``folder`` and record its resolved configuration."""
@@ -35,7 +35,7 @@ class Logger(Protocol):
         """Record one flat row after ``step`` iterations."""
 
     def close(self) -> None:
-        """Write out what is left."""
+        """Write the rest and close."""
 
 
 class Loggers:
@@ -69,13 +69,13 @@ class Loggers:
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a row of metrics under its own keys; an interval becomes ``KEY_low`` and ``KEY_high``."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for key, value in row.items():
         if isinstance(value, int | float):
-            found[key] = value
+            numbers[key] = value
         elif isinstance(value, list | tuple) and len(value) == 2:
-            found |= scalars({f"{key}_low": value[0], f"{key}_high": value[1]})
-    return found
+            numbers |= scalars({f"{key}_low": value[0], f"{key}_high": value[1]})
+    return numbers
 
 
 class CsvLogger:

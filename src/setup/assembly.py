@@ -24,8 +24,10 @@ from ..rollout.samplers.base import Sampler
 from ..routing import Router
 from ..runs.directory import ReadOnlyRunDirectory, RunDirectory
 from ..runs.display import Display
+from ..runs.files import CHECKPOINTS, CONFIG
 from ..runs.loggers import Loggers
 from ..runs.progress import Progress
+from ..runs.run import Run
 from .configuration import SPEAKING, binding, call, check_equal, check_keys, instantiated
 from .policies import PolicySpec, cautions, read_policies
 from .team import build_team
@@ -81,7 +83,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     call("strategy", check_trainable, fabric)
     ranks = launch(fabric)
     path = Path(ranks.from_first(config["run_dir"]))
-    checkpoints.path = path / "checkpoints"
+    checkpoints.path = path / CHECKPOINTS
     with ExitStack() as refused:
         state = None
         if checkpoint:  # its state may be read once nobody else can change it
@@ -139,7 +141,7 @@ def _loggers(config: dict[str, Any]) -> Loggers:
 
 
 def _checkpoints(config: dict[str, Any]) -> CheckpointFolder:
-    path = Path(config["run_dir"]) / "checkpoints"
+    path = Path(config["run_dir"]) / CHECKPOINTS
     return call("loop.checkpoint", CheckpointFolder, path, binding(config), **config["loop"]["checkpoint"])
 
 
@@ -147,9 +149,9 @@ def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:
     """Bring ``loop`` to where ``state`` was written; changes no file."""
     path, checkpoints, progress = loop.directory.path, loop.checkpoints, Progress.of(state)
     folder = checkpoints.at(progress.iteration)
-    check_equal(state["config"], dict(checkpoints.config), f"{path / 'config.yaml'} was changed since {folder}")
+    check_equal(state["config"], dict(checkpoints.config), f"{path / CONFIG} was changed since {folder}")
     loop.progress = progress
-    if loop.over() and loop.directory.finished():
+    if loop.over() and Run(path).status == "finished":
         raise ConfigError(
             f"resume={path}: the run has finished, after {progress.iteration} iterations; to go on, give a larger "
             "loop.iterations (it is the total), or loop.completions"

@@ -19,8 +19,8 @@ def build(cfg: DictConfig) -> TrainLoop:
     """
     if cfg.resume is None:
         return assemble(plain(cfg), OmegaConf.to_yaml(cfg, resolve=True), OmegaConf.to_yaml(cfg, resolve=False))
-    run_dir, checkpoint = locate(cfg.resume)
-    cfg = continued(cfg, run_dir)
+    run, checkpoint = locate(cfg.resume)
+    cfg = continued(cfg, run)
     return assemble(plain(cfg), OmegaConf.to_yaml(cfg), None, checkpoint)
 
 

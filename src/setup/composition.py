@@ -38,8 +38,8 @@ from .regimes import team_config
 TEAM, FIGURES = "_team_/", "_figures_/"
 
 
-class TeamPath(str):
-    """The path of a :class:`TeamSource`, which brings the search path that it stands in.
+class RegimePath(str):
+    """The path of a :class:`RegimeSource`, which brings the search path that it stands in.
 
     Hydra makes a source of its path alone, and adds the user's folders to the search path afterwards.
     """
@@ -47,18 +47,18 @@ class TeamPath(str):
     search_path: ConfigSearchPath
 
     @classmethod
-    def within(cls, search_path: ConfigSearchPath) -> TeamPath:
-        path = cls(f"{TeamSource.scheme()}://")
+    def within(cls, search_path: ConfigSearchPath) -> RegimePath:
+        path = cls(f"{RegimeSource.scheme()}://")
         path.search_path = search_path
         return path
 
 
-class TeamSource(ConfigSource):
+class RegimeSource(ConfigSource):
     """``_team_/REGIME/SCALE/WORLD``, ``_figures_/FIGURES/WORLD``, and the files that declare what these are made of."""
 
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider, path)
-        assert isinstance(path, TeamPath)
+        assert isinstance(path, RegimePath)
         self._search_path = path.search_path
 
     @staticmethod
@@ -103,45 +103,45 @@ class TeamSource(ConfigSource):
     def _declarations(self) -> Declarations:
         """Those of the other sources of the search path."""
         kinds: Any = {kind.scheme(): kind for kind in Plugins.instance().discover(ConfigSource)}  # type: ignore[attr-defined]
-        elements = [one for one in self._search_path.get_path() if not isinstance(one.path, TeamPath)]
+        elements = [one for one in self._search_path.get_path() if not isinstance(one.path, RegimePath)]
         return Declarations([kinds[str(one.path).partition("://")[0]](one.provider, one.path) for one in elements])
 
 
-class TeamSearchPath(SearchPathPlugin):
-    """Puts :class:`TeamSource` before the files, and ``folder`` after them."""
+class RegimeSearchPath(SearchPathPlugin):
+    """Puts :class:`RegimeSource` before the files, and ``folder`` after them."""
 
     folder: ClassVar[str | None] = None
 
     def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
-        search_path.prepend("troupe", TeamPath.within(search_path))
+        search_path.prepend("troupe", RegimePath.within(search_path))
         if self.folder is not None:
             search_path.append("config-dir", f"file://{Path(self.folder).resolve()}")
 
 
 def register() -> None:
-    """Make every Hydra read :class:`TeamSource`: those to be initialised, and the one that is, if any.
+    """Make every Hydra read :class:`RegimeSource`: those to be initialised, and the one that is, if any.
 
     A launcher that runs a job in this process makes Hydra forget what was registered; registering again is harmless.
     """
-    for plugin in (TeamSource, TeamSearchPath):
+    for plugin in (RegimeSource, RegimeSearchPath):
         Plugins.instance().register(plugin)
     if GlobalHydra.instance().is_initialized():
         loader = GlobalHydra.instance().config_loader()
-        if not any(isinstance(source, TeamSource) for source in loader.get_sources()):
-            TeamSearchPath().manipulate_search_path(loader.get_search_path())
-            loader.get_sources().insert(0, TeamSource("troupe", TeamPath.within(loader.get_search_path())))
+        if not any(isinstance(source, RegimeSource) for source in loader.get_sources()):
+            RegimeSearchPath().manipulate_search_path(loader.get_search_path())
+            loader.get_sources().insert(0, RegimeSource("troupe", RegimePath.within(loader.get_search_path())))
 
 
 @contextmanager
-def configurations(folder: str | None = None) -> Iterator[None]:
+def configurations(folder: str | None = None, job_name: str = "app") -> Iterator[None]:
     """``hydra.compose`` reads Troupe's configurations here, and those of the user's ``folder``."""
     register()
-    TeamSearchPath.folder = folder
+    RegimeSearchPath.folder = folder
     try:
-        with initialize_config_module("troupe.configs", version_base="1.3"):
+        with initialize_config_module("troupe.configs", job_name, version_base="1.3"):
             yield
     finally:
-        TeamSearchPath.folder = None
+        RegimeSearchPath.folder = None
 
 
 def choices(group: str) -> list[str]:

@@ -9,6 +9,7 @@ from ..errors import ConfigError, nearest
 
 KEYS = {
     "loop.boards": "loop.tasks_per_iteration",
+    "env.data.max_hidden": "env.data.max_hidden_train",
 }
 """Old key -> new key."""
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from troupe.runs import directory as run_directory
-from troupe.runs.directory import RunDirectory, RunDirectoryError, write_atomic
+from troupe.runs.directory import RunDirectory, write_atomic
+from troupe.runs.files import FORMAT, RunDirectoryError
 from troupe.runs.lock import HeldError
 
 
@@ -21,7 +22,7 @@ def test_a_new_run_directory(tmp_path: Path) -> None:
     assert (directory.path / "config.yaml").read_text(encoding="utf-8") == "seed: 0\nname: café\n"
     assert directory.checkpoints.is_dir()
     versions = json.loads((directory.path / "versions.json").read_text())
-    assert versions["torch"].startswith("2.")
+    assert versions["run_format"] == FORMAT and versions["torch"].startswith("2.")
     assert {"python", "troupe", "transformers", "lightning", "commit"} <= versions.keys()
 
 

@@ -20,7 +20,7 @@ from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.checkpoint import CheckpointError
 from troupe.models.loading import checkpoint_weights
-from troupe.runs.directory import RunDirectoryError
+from troupe.runs.files import RunDirectoryError
 from troupe.runs.lock import HeldError
 
 SMALL = [
@@ -198,7 +198,7 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
     "a new key": ([MORE, "+loop.board=4"], None, r"loop\.board \('nothing' in the run, 4 here\)"),
     "another experiment": ([MORE, "experiment=sokoban_shared"], None, r"cannot change .*team\.plan"),
     "another directory": ([MORE, "run_dir=elsewhere"], None, r"not in run_dir=elsewhere; leave run_dir out"),
-    "no run": ([MORE], no_run, r"is no run directory: .*config\.yaml is missing"),
+    "no run": ([MORE], no_run, r"is not a run directory: config\.yaml is missing"),
     "no checkpoint": ([MORE], no_checkpoint, r"checkpoints/last does not exist"),
     "config changed": (
         [MORE],
@@ -225,6 +225,14 @@ def test_what_cannot_be_continued_is_refused(resume: Resumed, straight: Path, tm
     with pytest.raises((ConfigError, CheckpointError, RunDirectoryError), match=message):
         resume(path, *overrides)
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+def test_a_run_of_an_older_version_is_refused_with_the_reason(resume: Resumed, old_run: Path) -> None:
+    before = {file: file.read_bytes() for file in old_run.rglob("*") if file.is_file()}
+    for place in (old_run, old_run / "checkpoints" / "iteration_00002"):
+        with pytest.raises(ConfigError, match=r"resume: .*/old was written by an older version of Troupe"):
+            resume(place, MORE)
+    assert {file: file.read_bytes() for file in old_run.rglob("*") if file.is_file()} == before
 
 
 def test_a_run_that_is_under_way_is_refused(resume: Resumed, begin: Callable[..., TrainLoop]) -> None:

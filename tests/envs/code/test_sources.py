@@ -19,7 +19,7 @@ from troupe.envs.code.sources import IMPORTS, SOURCES, Unusable
 from troupe.envs.rows import DataError, Table, rows
 from troupe.errors import ConfigError
 from troupe.experience import Split
-from troupe.setup.configuration import check_overridden
+from troupe.setup.command_line import check_command_line
 
 from .conftest import apps_row, contest_row, eval_row, live_row
 
@@ -243,8 +243,8 @@ def test_hidden_tests_of_training_alone_can_be_fewer(written: Written, separate:
 
 @pytest.mark.parametrize("world", ["code_problems", "code_humaneval"])
 def test_the_key_names_the_split_that_it_shortens(world: str) -> None:
-    with pytest.raises(ConfigError, match=r"env\.data\.max_hidden .*did you mean env\.data\.max_hidden_train\?"):
-        check_overridden("train", ["experiment=code_specialized", f"env={world}", "env.data.max_hidden=0"])
+    with pytest.raises(ConfigError, match=r"env\.data\.max_hidden is now env\.data\.max_hidden_train"):
+        check_command_line("train", ["experiment=code_specialized", f"env={world}", "env.data.max_hidden=0"])
 
 
 def test_a_kind_that_is_unknown() -> None:
