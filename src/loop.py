@@ -64,6 +64,11 @@ class LoopSettings:
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"loop.{name} must be a whole number of at least {least}, got {value!r}")
 
+    def over(self, progress: Progress) -> bool:
+        """Whether all iterations are done, or all completions spent."""
+        spent = 0 < self.completions <= progress.completions
+        return progress.iteration >= self.iterations or spent
+
 
 @dataclass
 class Team:
@@ -269,8 +274,7 @@ class TrainLoop:
 
     def over(self) -> bool:
         """Whether all iterations are done, or all completions spent."""
-        spent = 0 < self.settings.completions <= self.progress.completions
-        return self.progress.iteration >= self.settings.iterations or spent
+        return self.settings.over(self.progress)
 
     # ---- evaluation and checkpoints ---------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import runpy
 import socket
 import subprocess
 import sys
@@ -11,41 +12,28 @@ from typing import Any, get_args
 import torch
 
 from troupe.experience import Topology
+from troupe.setup.configuration import choices
 
 ROOT = Path(__file__).parent
-SMALL = [
-    "experiment=sokoban_specialized",
-    "loop.tasks_per_iteration=3",  # an odd number: the shares differ
-    "loop.validation_tasks=1",
-    "loop.test_tasks=1",
-    "algorithm.sampler.k=2",
-    "strategy.precision=64-true",
-]
-TOPOLOGIES = {
-    "tree": ["algorithm=at_grpo"],
-    "chain": ["algorithm=mas_grpo"],
-    "joint": ["algorithm=magrpo", "env.horizon=1"],
-    "replay": ["algorithm=c3"],
-}
-TURNS = {"specialized": 2, "shared": 1, "lora": 1, "single": 2}
+MATRIX = runpy.run_path(str(ROOT.parent / "docs" / "make_strategies.py"))  # which says on its page what is tested here
 CASES = {
-    f"{way}-{regime}": [f"env.horizon={turns}", *words, f"regime={regime}"]
-    for way, words in TOPOLOGIES.items()
-    for regime, turns in TURNS.items()
+    f"{way}-{regime}": MATRIX["overrides"](way, regime) for way in MATRIX["TOPOLOGIES"] for regime in MATRIX["TURNS"]
 }
-CASES["chain-resampled"] = ["algorithm=dapo", "algorithm.sampler.resample=2", "env.horizon=1"]
-DDP = ["strategy=ddp", "strategy.accelerator=cpu", "strategy.devices=2"]
+CASES["chain-resampled"] = [*MATRIX["SMALL"], "algorithm=dapo", "algorithm.sampler.resample=2", "env.horizon=1"]
+EXACT = ["strategy.precision=64-true"]
+PROCESSES = {"single_device": 1, "ddp": 2}
 
 
-def start(folder: Path, world: int) -> list[subprocess.Popen[str]]:
-    """All cases in one process, or in two that share each."""
+def start(folder: Path, strategy: str) -> list[subprocess.Popen[str]]:
+    """All cases, in the processes of ``strategy``, which share each."""
+    world = PROCESSES[strategy]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     processes = []
     for rank in range(world):
         cases = {
-            name: [*SMALL, *words, *(DDP if world > 1 else []), f"run_dir={folder / f'{world}-{name}'}"]
+            name: [*words, *MATRIX["TESTED"][strategy], *EXACT, f"run_dir={folder / f'{world}-{name}'}"]
             for name, words in CASES.items()
         }
         command = [sys.executable, str(ROOT / "topologies_worker.py"), str(folder / f"{world}_{rank}.pt")]
@@ -56,15 +44,17 @@ def start(folder: Path, world: int) -> list[subprocess.Popen[str]]:
     return processes
 
 
-def test_every_topology_is_a_case() -> None:
-    assert set(TOPOLOGIES) == set(get_args(Topology))
+def test_every_topology_and_regime_is_a_case() -> None:
+    assert set(MATRIX["TOPOLOGIES"]) == set(get_args(Topology))
+    assert set(MATRIX["TURNS"]) == {name for name in choices("regime") if "_" not in name}
+    assert set(MATRIX["TESTED"]) == set(PROCESSES)
 
 
 def test_two_processes_sample_and_learn_what_one_does(tmp_path: Path) -> None:
     """All cases in one test, since starting processes takes longer than the cases."""
-    processes = [*start(tmp_path, 1), *start(tmp_path, 2)]
+    processes = [process for strategy in PROCESSES for process in start(tmp_path, strategy)]
     try:
-        for process, (out, error) in [(process, process.communicate(timeout=240)) for process in processes]:
+        for process, (out, error) in [(process, process.communicate(timeout=400)) for process in processes]:
             assert process.returncode == 0, out + error
     finally:
         for process in processes:

@@ -80,6 +80,13 @@ def below(folder: Path) -> str:
     return str(json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"])
 
 
+def whole_base(base: str) -> str:
+    """The model without adapters that ``base`` is, or that the adapter in this folder lies on."""
+    while (folder := Path(base)).is_dir() and is_adapter(folder):
+        base = below(folder)
+    return base
+
+
 def load_adapted(folder: Path, base: str | PreTrainedModel) -> Adapted:
     """The adapter in ``folder`` on ``base``, not merged; a model that is in memory is not loaded again.
 

@@ -80,6 +80,10 @@ class RunDirectory:
             write_atomic(self.path / f"versions_{iterations:05d}.json", text)
             log.warning("versions differ from those that the run began with: see versions_%05d.json", iterations)
 
+    def check_rows(self, iterations: int) -> None:
+        """Raise :class:`RunDirectoryError` where :meth:`rewind` would."""
+        _rows(self.path / METRICS, iterations)
+
     def metrics(self, row: Mapping[str, Any]) -> None:
         """Append one iteration's metrics."""
         append_line(self.path / METRICS, row)

@@ -16,6 +16,8 @@ from lightning.fabric.loggers.csv_logs import CSVLogger as FabricCsvLogger
 from lightning.fabric.loggers.tensorboard import TensorBoardLogger as FabricTensorBoardLogger
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
+from ..errors import AbsentError
+
 log = logging.getLogger(__name__)
 
 WandbMode = Literal["auto", "online", "offline"]
@@ -23,6 +25,10 @@ WandbMode = Literal["auto", "online", "offline"]
 
 class LoggerError(ValueError):
     """A logger that cannot be used or opened; the message names its key."""
+
+
+class LoggerPackageError(LoggerError, AbsentError):
+    """A logger whose package is not installed."""
 
 
 class Logger(Protocol):
@@ -156,7 +162,7 @@ def _imported(package: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        raise LoggerError(
+        raise LoggerPackageError(
             f"logger.{package} needs the extra [{package}], and {error.name} is not installed: "
             f".venv/bin/pip install -c constraints.txt -e '.[{package}]'"
         ) from error

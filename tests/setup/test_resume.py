@@ -22,6 +22,7 @@ from troupe.models.checkpoint import CheckpointError
 from troupe.models.loading import checkpoint_weights
 from troupe.runs.files import RunDirectoryError
 from troupe.runs.lock import HeldError
+from troupe.setup.build import checked
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -215,7 +216,9 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_continued_is_refused(resume: Resumed, straight: Path, tmp_path: Path, case: str) -> None:
+def test_what_cannot_be_continued_is_refused(
+    resume: Resumed, composed: Callable[..., DictConfig], straight: Path, tmp_path: Path, case: str
+) -> None:
     overrides, harm, message = REFUSED[case]
     path = tmp_path / "copy"
     shutil.copytree(straight, path, symlinks=True)
@@ -224,6 +227,8 @@ def test_what_cannot_be_continued_is_refused(resume: Resumed, straight: Path, tm
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     with pytest.raises((ConfigError, CheckpointError, RunDirectoryError), match=message):
         resume(path, *overrides)
+    with pytest.raises((ConfigError, CheckpointError, RunDirectoryError), match=message):
+        checked(composed(f"resume={path}", "dry_run=true", *overrides))
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
 
 
@@ -233,6 +238,17 @@ def test_a_run_of_an_older_version_is_refused_with_the_reason(resume: Resumed, o
         with pytest.raises(ConfigError, match=r"resume: .*/old was written by an older version of Troupe"):
             resume(place, MORE)
     assert {file: file.read_bytes() for file in old_run.rglob("*") if file.is_file()} == before
+
+
+def test_a_dry_run_of_a_run_that_goes_on(composed: Callable[..., DictConfig], straight: Path) -> None:
+    before = {file: file.read_bytes() for file in straight.rglob("*") if file.is_file()}
+    config, _, lacks = checked(composed(f"resume={straight}", "dry_run=true", MORE))
+    assert (config["algorithm"]["credit"]["_target_"], config["loop"]["iterations"], lacks) == (
+        "troupe.algorithms.credit.shuffled.ShuffledAtGrpo",
+        6,
+        [],
+    )
+    assert {file: file.read_bytes() for file in straight.rglob("*") if file.is_file()} == before
 
 
 def test_a_run_that_is_under_way_is_refused(resume: Resumed, begin: Callable[..., TrainLoop]) -> None:

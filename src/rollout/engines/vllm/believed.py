@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -57,11 +57,8 @@ class Believed:
             raise ValueError(f"engine=vllm has one model, and policies with adapters on it, got {', '.join(models)}")
         self._adapters = {name: Adapter(name, given) for name, given in models.items() if isinstance(given, Adapted)}
         self.merged = way == "merged" and bool(self._adapters)
-        if self.merged and len(models) > 1:
-            raise ValueError(
-                f"engine.lora=merged: {', '.join(models)} speak with one model, which cannot hold the merged weights "
-                "of each; give engine.lora=adapter"
-            )
+        if self.merged:
+            check_merged(list(models))
         self.model, self.dtype, self.label = bases[0], dtype, ", ".join(models)
         self.context, self.vocabulary = self.model.config.max_position_embeddings, self.model.config.vocab_size
         self._base: Mapping[str, Tensor] = self.model.state_dict()
@@ -156,3 +153,12 @@ class Believed:
         belief = self.policies[policy]
         belief.expected = canary.expected(self._skeleton, self._base, self.sequences, self._adapters.get(policy))
         belief.apart = math.inf
+
+
+def check_merged(policies: Sequence[str]) -> None:
+    """Raise ``ValueError``, naming the key, where one model would have to hold several adapters."""
+    if len(policies) > 1:
+        raise ValueError(
+            f"engine.lora=merged: {', '.join(policies)} speak with one model, which cannot hold the merged weights of "
+            "each; give engine.lora=adapter"
+        )

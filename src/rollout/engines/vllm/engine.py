@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -15,7 +16,8 @@ from ..base import EngineClosedError
 from ..lockstep import held, rounds
 from ..lora import Adapted
 from ..requests import check_prompt, in_time, label
-from .believed import Believed, LoraWay
+from .adapters import buffer_width
+from .believed import Believed, LoraWay, check_merged
 from .launch import VllmSettings, check_cache, check_proof
 from .lives import Lives
 from .replies import LEAST_TEMPERATURE
@@ -105,6 +107,28 @@ class VllmEngine:
         self._gate = asyncio.Lock()
         self._told_restarts = 0
         self._asleep = self._closed = False
+
+    @staticmethod
+    def check(
+        policies: Sequence[str],
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None,
+        ranks: Mapping[str, int],
+        *,
+        canary_nats: float,
+        lora: LoraWay,
+        lockstep: bool,
+        **settings: Any,
+    ) -> None:
+        """See :class:`..base.Checking`.  Raises as the constructor does, for a version that is not here last."""
+        label, room = ", ".join(policies), VllmSettings(**settings)
+        check_proof(canary_nats, lora)
+        if ranks and lora == "merged":
+            check_merged(policies)
+        elif ranks:
+            buffer_width(label, max(ranks.values()))
+        check_cache(label, model.config, room)
+        check_version()
 
     @property
     def server(self) -> Server:

