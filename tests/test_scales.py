@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from troupe.cli import train
 from troupe.errors import ConfigError
 from troupe.setup.composition import choices
-from troupe.setup.configuration import check_keys
+from troupe.setup.sections import read_config
 
 ROOT = Path(__file__).parents[1]
 Composed = Callable[..., DictConfig]
@@ -103,7 +103,7 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
             return
         cfg = compose("train", overrides=words)
         config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-        check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
+        read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
     bases = {policy["base"] for policy in config["policies"].values()}
     if scale == "laptop":
         assert config["engine"]["_target_"].endswith("TorchEngine") and bases < {None, *laptops()}
@@ -135,7 +135,7 @@ def test_a_stray_key_of_a_scale_is_refused(composed: Composed) -> None:
     cfg = composed("scale=paper_8b", "+scale.vllm.block=3")
     config: Any = OmegaConf.to_container(cfg, resolve=True)
     with pytest.raises(ConfigError, match=r"scale\.vllm\.block is an unknown key"):
-        check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
+        read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
 
 
 @pytest.mark.parametrize(

@@ -31,10 +31,11 @@ from ..runs.run import Run
 from ..sandbox import SandboxUnavailable
 from ..setup.actors import ActorFactory
 from ..setup.agent_assignment import TeamSource
-from ..setup.assembly import set_threads
 from ..setup.command_line import check_choices, check_command_line, fail, parsed
 from ..setup.conditions import Outcome, conditions, examine, identities
-from ..setup.configuration import call, check_keys
+from ..setup.instantiation import call
+from ..setup.preflight import set_threads
+from ..setup.sections import read_config
 
 REFUSED = (
     *(ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, EngineError, OmegaConfBaseException),
@@ -100,7 +101,7 @@ def base(keys: dict[str, Any]) -> TeamSource:
     check_choices(parsed(words))
     cfg = compose("train", overrides=words)
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
-    check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
+    read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
     return TeamSource(config)
 
 

@@ -31,7 +31,7 @@ from ..rollout.engines.vllm.orphans import end_with
 from ..rollout.engines.vllm.versions import check_version
 from ..setup.agent_assignment import Remote, TeamSource
 from ..setup.command_line import check_command_line, fail
-from ..setup.configuration import call
+from ..setup.instantiation import call
 from .evaluate import from_run
 
 CHECKPOINTS = ("best", "last", "base")

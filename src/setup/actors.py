@@ -24,7 +24,7 @@ from ..rollout.engines.lora import Adapted
 from ..rollout.engines.remote.engine import RemoteEngine
 from ..rollout.policy_client import PolicyClient
 from .agent_assignment import Part, Remote, Weights
-from .policies import check_room
+from .policies import check_context_fits
 from .team import build_engine, load_speaker
 
 
@@ -81,7 +81,7 @@ class ActorFactory:
         client = replace(self._open[part.base], sampling=sampled(part.sampling, temperature), chat=part.chat)
         if not isinstance(client.tokenizer, ChatCodec):
             check_chat(f"policies.{part.named}", client.tokenizer, part.chat)
-        check_room(f"policies.{part.named}.sampling.eval", client.sampling, part.base, client.context)
+        check_context_fits(f"policies.{part.named}.sampling.eval", client.sampling, part.base, client.context)
         return PolicyActor(client)
 
     def _remote(self, part: Remote, temperature: Temperature) -> Actor:

@@ -3,36 +3,50 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection
+from typing import Any
 
 from ..errors import ConfigError
 from .unknown import unknown_key
 
-T = TypeVar("T")
-
 KEYWORD = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
-def construct(key: str, target: Callable[..., T], section: Any) -> T:
-    """``target(**section)``.  Raises :class:`ConfigError` naming the key below ``key`` that is unknown or missing."""
-    if not isinstance(section, Mapping):
-        raise ConfigError(f"{key} must hold keys, got {section!r}")
-    check_arguments(key, target, section)
-    return target(**section)
+def check_arguments(key: str, target: Callable[..., Any], names: Collection[str]) -> None:
+    """:func:`check_known` and :func:`check_complete`, where ``names`` are all arguments that ``target`` is given."""
+    check_known(key, target, names)
+    check_complete(key, target, names)
 
 
-def check_arguments(key: str, target: Callable[..., Any], names: Collection[str], partial: bool = False) -> None:
-    """Raise :class:`ConfigError` for one of ``names`` that is no argument of ``target``, and for an argument without a
-    default that is not among them; with ``partial``, more arguments follow.  ``key`` is the section's.
-    """
-    parameters = inspect.signature(target).parameters.values()
+def check_known(key: str, target: Callable[..., Any], names: Collection[str]) -> None:
+    """Raise :class:`ConfigError` for one of ``names``, in the section ``key`` ("": the whole), that is no argument."""
+    parameters = _parameters(target)
+    if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters):
+        return
     known = [parameter.name for parameter in parameters if parameter.kind in KEYWORD]
-    if all(parameter.kind is not inspect.Parameter.VAR_KEYWORD for parameter in parameters):
-        for name in names:
-            if name not in known:
-                raise unknown_key(f"{key}.{name}", known)
-    for parameter in parameters:
+    for name in names:
+        if name not in known:
+            raise unknown_key(below(key, name), known)
+
+
+def check_complete(key: str, target: Callable[..., Any], names: Collection[str], positional: int = 0) -> None:
+    """Raise :class:`ConfigError` for an argument without a default that is neither among ``names`` nor one of the first
+    ``positional``.
+    """
+    for parameter in _parameters(target)[positional:]:
         required = parameter.kind in KEYWORD and parameter.default is parameter.empty
-        if required and parameter.name not in names and not partial:
-            raise ConfigError(f"{key}.{parameter.name} is missing")
+        if required and parameter.name not in names:
+            raise ConfigError(f"{below(key, parameter.name)} is missing")
+
+
+def below(key: str, name: str) -> str:
+    """The dotted key of ``name`` in the section ``key``."""
+    return f"{key}.{name}" if key else name
+
+
+def _parameters(target: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Those that ``target`` can be asked for: all arguments, where it is written in C and says nothing."""
+    try:
+        return list(inspect.signature(target).parameters.values())
+    except ValueError:
+        return [inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)]

@@ -36,8 +36,9 @@ from ..rollout.chat_template import check_chat
 from ..rollout.engines.base import Engine
 from ..rollout.engines.remote.engine import check_client
 from ..rollout.policy_client import PolicyClient
-from .configuration import call, instantiated
-from .policies import PolicySpec, check_room
+from .arguments import check_complete
+from .instantiation import call, instantiated
+from .policies import PolicySpec, check_context_fits
 from .team import backbones
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ class Base:
 
 
 def check_policies(
-    policies: Mapping[str, PolicySpec], engine: dict[str, Any], fabric: L.Fabric | None, machine: Machine
+    policies: Mapping[str, PolicySpec], engine: Mapping[str, Any], fabric: L.Fabric | None, machine: Machine
 ) -> dict[str, Base]:
     """Refuse what pools and engines would; returns the base of each policy that is not remote.
 
@@ -102,7 +103,7 @@ def check_policies(
                 check_chat(f"policies.{spec.name}", base.tokenizer, spec.chat)
             for way, sampling in (("train", spec.train), ("eval", spec.eval)):
                 context = base.shape.max_position_embeddings
-                check_room(f"policies.{spec.name}.sampling.{way}", sampling, spec.base, context)
+                check_context_fits(f"policies.{spec.name}.sampling.{way}", sampling, spec.base, context)
         model = call(key, meta_model, base.shape)
         adapters = {spec.name: spec.lora for spec in specs if spec.lora is not None}
         for name, lora in adapters.items():
@@ -161,16 +162,16 @@ def meta_model(shape: PretrainedConfig) -> PreTrainedModel:
 def _check_optimizers(specs: Sequence[PolicySpec]) -> None:
     """Try optimizers and schedulers on a few numbers: a matrix, and a vector where a whole model learns."""
     learning = {spec.name: spec.terms for spec in specs if spec.terms is not None}
-    shapes = [(2, 2), (2,)] if specs[0].whole else [(2, 2)]
+    shapes = [(2, 2), (2,)] if specs[0].full_weights else [(2, 2)]
     numbers = {name: [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes] for name in learning}
     for name, terms in learning.items():
         terms.scheduler(terms.optimizer(numbers[name]))
-    if learning and not specs[0].whole:
+    if learning and not specs[0].full_weights:
         joined({name: (terms.optimizer, numbers[name]) for name, terms in learning.items()})
 
 
 def _check_engine(
-    node: dict[str, Any],
+    node: Mapping[str, Any],
     policies: Sequence[str],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | None,
@@ -179,7 +180,7 @@ def _check_engine(
     """Refuse keys that the engine does not have, and what its class can ``check`` of a model on the meta device."""
     engine = instantiated("engine", {**node, "_partial_": True})
     signature = inspect.signature(engine.func)
-    call("engine", signature.bind, models={}, tokenizer=None, **engine.keywords)
+    check_complete("engine", engine.func, {"models", "tokenizer", *engine.keywords})
     defaults = {name: value.default for name, value in signature.parameters.items() if value.default is not value.empty}
     if (check := getattr(engine.func, "check", None)) is not None:
         call("engine", check, policies, model, tokenizer, ranks, **defaults | engine.keywords)

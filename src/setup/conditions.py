@@ -16,7 +16,7 @@ from ..rollout.policy_client import PromptError
 from ..rollout.seeds import derive
 from .actors import ActorFactory, digest, identity
 from .agent_assignment import Part, TeamSource, Weights, line_up
-from .configuration import call, instantiated
+from .instantiation import call, instantiated
 
 
 @dataclass(frozen=True)

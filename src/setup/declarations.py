@@ -11,7 +11,7 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ..errors import ConfigError
-from .arguments import construct
+from .instantiation import construct
 from .regimes import Regime, World, read_world
 
 SECTIONS = {"env/": "_world_", "regime/": "_regime_"}

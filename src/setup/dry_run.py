@@ -13,9 +13,9 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ..models.strategies import Sharded, StrategySettings
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.launch import GIB, VllmSettings
-from .assembly import Parts
 from .checks import meta_model, shape_of
-from .configuration import call
+from .instantiation import call
+from .parts import Parts
 from .policies import PolicySpec
 from .team import backbones
 
@@ -83,35 +83,33 @@ class Plan:
     processes: int | None
 
 
-def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
+def plan(parts: Parts) -> Plan:
     """The plan of a checked configuration.  Raises :class:`ConfigError` where a base model cannot be found."""
     agents, k = parts.world.agents, parts.sampler.k
-    longest = {
-        agent: config["policies"][parts.router.team[agent]]["sampling"]["train"]["max_tokens"] for agent in agents
-    }
+    longest = {agent: parts.policies[parts.router.team[agent]].train.max_tokens for agent in agents}
     tasks = parts.settings.tasks_per_iteration * (1 + parts.sampler.resample)
     most = {agent: tasks * count for agent, count in parts.sampler.most(parts.world).items()}
-    update = config["algorithm"]["update"]
+    update = parts.config.algorithm.update
     return Plan(
-        pools=tuple(_pool(specs, config, parts) for specs in backbones(parts.policies)),
+        pools=tuple(_pool(specs, parts) for specs in backbones(parts.policies)),
         remote=tuple(_remote(spec, parts.router.team, most) for spec in parts.policies.values() if spec.remote),
         tasks_per_iteration=parts.settings.tasks_per_iteration,
         k=k,
         completions=sum(most.values()),
         tokens=sum(most[agent] * longest[agent] for agent in agents),
-        optimizer_steps=update["mini_batches"] * update["epochs"],
+        optimizer_steps=update.mini_batches * update.epochs,
         iterations=parts.settings.iterations,
         processes=parts.strategy.processes,
     )
 
 
-def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) -> PoolPlan:
+def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
     first, names = specs[0], [spec.name for spec in specs]
     shape = shape_of(f"policies.{first.name}.base", first.base)
     model = meta_model(shape)
     parameters = sum(p.numel() for p in model.parameters())
     adapters = sum(_adapter(spec, model) for spec in specs)
-    trained = parameters if first.whole else adapters
+    trained = parameters if first.full_weights else adapters
     tokens = max((spec.terms.update.max_tokens for spec in specs if spec.terms is not None), default=0)
     strategy, number = parts.strategy, parts.strategy.number_bytes
     memory = Memory(
@@ -119,7 +117,7 @@ def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) 
         gradients=number * trained * _share(strategy, "gradients"),
         optimizer=number * ADAM_STATES * trained * _share(strategy, "optimizer"),
         activations=number * tokens * _activations(shape, strategy.gradient_checkpointing),
-        engine=_engine(config["engine"], shape, specs, parts.sampler.k, parameters + adapters, trained),
+        engine=_engine(parts.config.engine, shape, specs, parts.sampler.k, parameters + adapters, trained),
     )
     agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
     return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, memory)

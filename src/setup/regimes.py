@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from ..errors import ConfigError, nearest
-from .arguments import construct
+from .instantiation import construct
 
 OTHERS = "others"
 """The key of ``_world_.policies`` for every scale that has no key of its own."""
@@ -62,18 +62,13 @@ class Regime:
 def read_world(name: str, section: Mapping[str, Any]) -> World:
     """``_world_`` of ``env/NAME.yaml``.  Raises :class:`ConfigError` naming the file and the key."""
     key = f"env={name}: _world_"
-    world: World = construct(key, World, section)
-    if not isinstance(world.agents, list):
-        raise ConfigError(f"{key}.agents must be a list, got {world.agents!r}")
-    if not world.agents:
-        raise ConfigError(f"{key}.agents must name at least one agent")
-    if not isinstance(world.policies, Mapping):
-        raise ConfigError(f"{key}.policies must hold keys, got {world.policies!r}")
-    solo = None if world.solo is None else construct(f"{key}.solo", Solo, world.solo)
-    for agent in [*world.agents, *([solo.agent] if solo else [])]:
+    world = construct(key, World, section)
+    if not isinstance(world.agents, list) or not world.agents:
+        raise ConfigError(f"{key}.agents must be a list of names, got {world.agents!r}")
+    for agent in [*world.agents, *([world.solo.agent] if world.solo else [])]:
         if not re.fullmatch(r"\w[\w-]*", str(agent)):
             raise ConfigError(f"{key}: agent {agent!r}: a name is letters, digits, _ and -")
-    return World(world.agents, world.policies, solo, world.figures)
+    return world
 
 
 def team_config(regime: str, rule: Regime, scale: str, name: str, world: World) -> dict[str, Any]:

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from ..errors import ConfigError
 from ..runs.files import CHECKPOINTS
+from ..runs.fingerprint import FETCHING, flat, matches
 from ..runs.run import Run
 from .command_line import parsed
-from .configuration import FREE, binding, call, check_equal
+from .instantiation import call
+
+FREE = (
+    *"loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split(),
+    *FETCHING,
+)
+"""What may differ when a run is continued, with whatever lies below these keys; ``*`` stands for one name."""
 
 REMEDY = f"resume=RUN_DIR alone continues it as it was; only {', '.join(FREE)} may differ"
+
+
+def binding(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The dotted keys that a continued run must have in common with the run before."""
+    return {key: value for key, value in flat(config) if not matches(key, FREE)}
+
+
+def check_equal(before: Mapping[str, Any], after: Mapping[str, Any], remedy: str) -> None:
+    """Raises :class:`ConfigError` naming the keys whose values differ, if any, and the ``remedy``."""
+    nothing = object()
+    differing = [
+        f"{key} ({before.get(key, 'nothing')!r} in the run, {after.get(key, 'nothing')!r} here)"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key, nothing) != after.get(key, nothing)
+    ]
+    if differing:
+        raise ConfigError(f"a continued run cannot change {'; '.join(differing)}. {remedy}")
 
 
 def locate(resume: str) -> tuple[Run, str]:

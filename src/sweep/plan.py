@@ -24,7 +24,7 @@ from ..runs.files import parse_yaml
 from ..runs.fingerprint import evaluation_keys, training_hash
 from ..setup.command_line import check_choices, parsed
 from ..setup.composition import choices, configurations
-from ..setup.configuration import check_keys
+from ..setup.sections import read_config
 from .launcher import LAUNCHERS
 from .record import SweepRecord
 from .rows import SweepJob
@@ -173,7 +173,7 @@ def _job(setting: str, variant: str, overrides: list[str]) -> SweepJob:
         with open_dict(cfg):
             del cfg["hydra"]
         config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
-        check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
+        read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         cause = f": {error.__cause__}" if error.__cause__ and str(error.__cause__) not in str(error) else ""
         raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {_one_line(error)}{cause}") from error

@@ -257,7 +257,7 @@ def test_the_whole_traceback_can_be_asked_for(command: Callable[..., str], monke
 
 def test_truncated_sampling_is_said(composed: Composed, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     built(composed, tmp_path / "run", "policies.tool.sampling.train.top_p=0.9")
-    (message,) = [record.getMessage() for record in caplog.records if record.name == "troupe.setup.assembly"]
+    (message,) = [record.getMessage() for record in caplog.records if record.name == "troupe.setup.parts"]
     assert message.startswith("policies.tool.sampling.train truncates (top_p=0.9")
 
 

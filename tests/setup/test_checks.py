@@ -106,7 +106,7 @@ def test_what_training_refuses_a_dry_run_refuses(composed: Composed, case: str) 
 
 def test_what_training_builds_a_dry_run_lets_pass(composed: Composed) -> None:
     for words in (["experiment=sokoban_specialized"], LORA, ["strategy=ddp", "strategy.accelerator=cpu"]):
-        _, _, lacks = checked(composed("run_dir=new", "name=test", *words, *SMALL))
+        _, lacks = checked(composed("run_dir=new", "name=test", *words, *SMALL))
         assert lacks == []
     assert not Path("new").exists()
 
@@ -131,7 +131,7 @@ def test_what_a_machine_lacks_is_said_and_refused_by_training_alone(
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     words, message = ABSENT[case]
     cfg = composed("run_dir=new", "name=test", *words, *SMALL)
-    _, _, (lack,) = checked(cfg)
+    _, (lack,) = checked(cfg)
     assert lack.startswith(message)
     with pytest.raises(ValueError) as real:
         build(cfg)

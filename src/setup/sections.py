@@ -1,0 +1,185 @@
+"""The sections of a run's configuration: their fields are the keys that there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from ..errors import ConfigError, nearest
+from ..experience import Sampling
+from ..loop import LoopSettings
+from ..models.adapters import LoraSettings
+from ..models.learner import UpdateSettings
+from ..models.schedule import Turn
+from ..rollout.engines.remote.settings import RemoteSettings
+from .instantiation import construct, construct_plainly
+from .references import check_scale
+from .unknown import unknown_key
+
+
+@dataclass(frozen=True)
+class AlgorithmSection:
+    sampler: Mapping[str, Any]
+    credit: Mapping[str, Any]
+    objective: Mapping[str, Any]
+    update: UpdateSettings
+
+
+@dataclass(frozen=True)
+class CheckpointSection:
+    every: int
+    keep: int
+
+
+@dataclass(frozen=True)
+class LoopSection:
+    """The keys of ``loop``: those of the loop itself, and ``checkpoint``."""
+
+    settings: LoopSettings
+    checkpoint: CheckpointSection
+
+    @classmethod
+    def read(cls, key: str, section: Mapping[str, Any]) -> LoopSection:
+        if "checkpoint" not in section:
+            raise ConfigError(f"{key}.checkpoint is missing")
+        own = {name: value for name, value in section.items() if name != "checkpoint"}
+        checkpoint = construct(f"{key}.checkpoint", CheckpointSection, section["checkpoint"])
+        return cls(construct(key, LoopSettings, own), checkpoint)
+
+
+@dataclass(frozen=True)
+class SamplingSection:
+    train: Sampling
+    eval: Sampling
+
+
+@dataclass(frozen=True)
+class ScheduleSection:
+    freeze_until: int = 0
+    alternate: Turn | None = None
+
+
+@dataclass(frozen=True)
+class ChangesSection:
+    """What a policy does otherwise than the run's algorithm."""
+
+    objective: Mapping[str, Any] = field(default_factory=dict)
+    update: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySection:
+    """What all policies have; ``tuning`` decides which keys there are beside."""
+
+    learns: ClassVar[bool] = False
+
+    sampling: SamplingSection
+    tuning: str = "full"
+
+    @classmethod
+    def read(cls, key: str, section: Mapping[str, Any]) -> PolicySection:
+        """The section of one policy; a key of another tuning may be there if it says nothing, as null does.
+
+        Raises :class:`ConfigError` naming the key.
+        """
+        tuning = section.get("tuning") or "full"
+        if tuning not in TUNINGS:
+            raise ConfigError(f"{key}.tuning={tuning} is unknown{nearest(str(tuning), list(TUNINGS))}")
+        kind = TUNINGS[tuning]
+        known = {name for each in TUNINGS.values() for name in _names(each)}
+        for name, value in section.items():
+            if name not in known:
+                raise unknown_key(f"{key}.{name}", _names(kind))
+            if name not in _names(kind) and not _empty(value):
+                learning = name in _names(LoraPolicy) - _names(FrozenPolicy) and not kind.learns
+                why = f": a {tuning} policy speaks and never learns" if learning else ""
+                raise ConfigError(f"{key}.{name} does not apply with {key}.tuning={tuning}{why}; give null")
+        own = {name: value for name, value in section.items() if name in _names(kind) and value is not None}
+        return construct_plainly(key, kind, own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemotePolicy(PolicySection):
+    """A server speaks for it."""
+
+    remote: RemoteSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenPolicy(PolicySection):
+    """It speaks and never learns; ``chat`` is what the chat template is given beside the messages."""
+
+    base: str
+    chat: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullPolicy(FrozenPolicy):
+    """All its weights learn."""
+
+    learns = True
+
+    optimizer: Mapping[str, Any]
+    scheduler: Mapping[str, Any]
+    schedule: ScheduleSection = field(default_factory=ScheduleSection)
+    algorithm: ChangesSection = field(default_factory=ChangesSection)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraPolicy(FullPolicy):
+    """An adapter learns."""
+
+    lora: LoraSettings
+
+
+TUNINGS: dict[str, type[PolicySection]] = {
+    "full": FullPolicy,
+    "lora": LoraPolicy,
+    "frozen": FrozenPolicy,
+    "remote": RemotePolicy,
+}
+"""What ``policies.NAME.tuning`` may be."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A whole configuration.  What a mapping holds are arguments of the class that its ``_target_`` names."""
+
+    env: Mapping[str, Any]
+    algorithm: AlgorithmSection
+    policies: Mapping[str, PolicySection]
+    team: Mapping[str, str]
+    engine: Mapping[str, Any]
+    strategy: Mapping[str, Any]
+    scale: Mapping[str, Any]
+    loop: LoopSection
+    logger: Mapping[str, Mapping[str, Any]]
+    name: str
+    seed: int
+    run_dir: str
+    resume: str | None
+    dry_run: bool
+    threads: int | None
+    allow_unsafe_execution: bool
+
+
+def read_config(config: Mapping[str, Any], unresolved: str | None) -> RunConfig:
+    """The sections of ``config``.  ``unresolved`` is its yaml with interpolations; where there is none (a continued
+    run), the keys of ``scale`` were checked before.
+
+    Raises :class:`ConfigError` naming a key that is unknown, missing or wrong.
+    """
+    run = construct("", RunConfig, config)
+    if unresolved is not None:
+        check_scale(run.scale, unresolved)
+    return run
+
+
+def _names(kind: type[PolicySection]) -> set[str]:
+    return {each.name for each in fields(kind)}
+
+
+def _empty(value: Any) -> bool:
+    """Whether a key says nothing: null, 0, or only keys that do."""
+    return all(map(_empty, value.values())) if isinstance(value, Mapping) else not value
