@@ -50,7 +50,7 @@ def run(arguments: Sequence[str]) -> int:
         print("\n".join(f"{job.setting}: {' '.join(job.overrides)}" for job in jobs))
         return 0
     runner = JobRunner(record.folder, options.rerun_stale, to_file=options.launcher != "basic", train=train)
-    launcher = launcher_of(options.launcher, record.folder, runner, hydra_overrides)
+    launcher = launcher_of(options.launcher, record.folder, runner, hydra_overrides, options.config_dir)
     record.write()
     announce(record, jobs, record.rows())
     try:

@@ -193,18 +193,18 @@ def clients_of(
     agents: Mapping[str, str], policies: Mapping[str, PolicySpec], bases: Mapping[str, Base]
 ) -> dict[str, list[PolicyClient]]:
     """By agent, who writes its prompts in training and in evaluation; nobody where its tokenizer is not here."""
-    found: dict[str, list[PolicyClient]] = {}
+    clients: dict[str, list[PolicyClient]] = {}
     for agent, name in agents.items():
         spec, base = policies[name], bases.get(name)
         tokenizer = ChatCodec() if base is None else base.tokenizer
         context = sys.maxsize if base is None else base.shape.max_position_embeddings
         nobody = cast(Engine, None)  # nothing is generated
-        found[agent] = [
+        clients[agent] = [
             PolicyClient(name, nobody, tokenizer, context, sampling, spec.chat)
             for sampling in (spec.train, spec.eval)
             if tokenizer is not None
         ]
-    return found
+    return clients
 
 
 def check_tasks(

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Sequence
 from itertools import accumulate
-from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import compose
@@ -34,8 +33,6 @@ def check_command_line(config: str, arguments: Sequence[str]) -> None:
     options = get_args_parser().parse_args(list(arguments))
     if options.config_name or options.config_path:
         return
-    if options.config_dir and not Path(options.config_dir).is_dir():
-        raise ConfigError(f"--config-dir {options.config_dir}: there is no such folder")
     with configurations(options.config_dir):
         check_words(config, options.overrides)
 

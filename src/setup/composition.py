@@ -134,7 +134,12 @@ def register() -> None:
 
 @contextmanager
 def configurations(folder: str | None = None, job_name: str = "app") -> Iterator[None]:
-    """``hydra.compose`` reads Troupe's configurations here, and those of the user's ``folder``."""
+    """``hydra.compose`` reads Troupe's configurations here, and those of the user's ``folder``.
+
+    Raises :class:`ConfigError` where there is no such folder.
+    """
+    if folder is not None and not Path(folder).is_dir():
+        raise ConfigError(f"--config-dir {folder}: there is no such folder")
     register()
     RegimeSearchPath.folder = folder
     try:

@@ -68,6 +68,8 @@ def read_world(name: str, section: Mapping[str, Any]) -> World:
     for agent in [*world.agents, *([world.solo.agent] if world.solo else [])]:
         if not re.fullmatch(r"\w[\w-]*", str(agent)):
             raise ConfigError(f"{key}: agent {agent!r}: a name is letters, digits, _ and -")
+    if len(set(world.agents)) < len(world.agents):
+        raise ConfigError(f"{key}.agents names an agent twice: {', '.join(world.agents)}")
     return world
 
 

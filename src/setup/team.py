@@ -63,16 +63,18 @@ def build_team(
         if spec.remote is not None
     }
     for specs in backbones(policies):
-        given = strategy, engine, seed, ranks
-        backing = _full(specs[0], *given) if specs[0].full_weights else _shared(specs, *given)
-        pools |= backing.handles
-        of |= {spec.name: backing for spec in specs}
+        common = strategy, engine, seed, ranks
+        backbone = _full(specs[0], *common) if specs[0].full_weights else _shared(specs, *common)
+        pools |= backbone.handles
+        of |= {spec.name: backbone for spec in specs}
     training: dict[str, PolicyClient] = {}
     evaluation: dict[str, PolicyClient] = {}
     for agent, name in agents.items():
-        spec, backing = policies[name], of[name]
+        spec, backbone = policies[name], of[name]
         for clients, sampling in ((training, spec.train), (evaluation, spec.eval)):
-            clients[agent] = PolicyClient(name, backing.engine, backing.tokenizer, backing.context, sampling, spec.chat)
+            clients[agent] = PolicyClient(
+                name, backbone.engine, backbone.tokenizer, backbone.context, sampling, spec.chat
+            )
     return Team(
         pools={name: pools[name] for name in policies if name in pools},
         engines={name: of[name].engine for name in policies},
@@ -87,12 +89,12 @@ def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
     """Policies that share a model: adapters and frozen ones with one base.  One whose whole model learns is alone;
     remote ones have none.
     """
-    found: dict[tuple[str, str], list[PolicySpec]] = {}
+    groups: dict[tuple[str, str], list[PolicySpec]] = {}
     for name, spec in policies.items():
         if spec.remote is not None:
             continue
-        found.setdefault((name, "") if spec.full_weights else ("", resolve(spec.base)), []).append(spec)
-    return list(found.values())
+        groups.setdefault((name, "") if spec.full_weights else ("", resolve(spec.base)), []).append(spec)
+    return list(groups.values())
 
 
 def _full(
@@ -106,8 +108,8 @@ def _full(
     _recompute(model, strategy)
     fabric = strategy.fabric()
     launch(fabric)
-    given: dict[str, Any] = {"pad_id": tokenizer.pad_token_id, "seed": seed, "ranks": ranks}
-    pool = LocalPool(spec.name, module, fabric, **given, **asdict(terms.update))
+    common: dict[str, Any] = {"pad_id": tokenizer.pad_token_id, "seed": seed, "ranks": ranks}
+    pool = LocalPool(spec.name, module, fabric, **common, **asdict(terms.update))
     speaking = build_engine(engine, {spec.name: copy.deepcopy(model)}, tokenizer)
     return LoadedBackbone(speaking, tokenizer, context, {spec.name: pool})
 

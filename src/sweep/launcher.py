@@ -23,13 +23,20 @@ LAUNCHERS = {"basic": "basic", "joblib": "joblib", "submitit": "submitit_slurm",
 """``launcher=`` to Hydra's name: one run after the other, several at once, on Slurm, and submitit without Slurm."""
 
 
-def launcher_of(name: str, folder: Path, task: Callable[[DictConfig], object], overrides: Sequence[str]) -> Launcher:
+def launcher_of(
+    name: str,
+    folder: Path,
+    task: Callable[[DictConfig], object],
+    overrides: Sequence[str],
+    config_dir: str | None = None,
+) -> Launcher:
     """The launcher ``name``, which calls ``task`` with the configuration of each job of the sweep in ``folder``.
 
-    ``overrides`` are those of Hydra itself.  Raises ``HydraException`` where one of them is wrong.
+    ``overrides`` are those of Hydra itself; ``config_dir`` is the user's folder of configurations.  Raises
+    ``HydraException`` where an override is wrong.
     """
     own = [f"hydra/launcher={LAUNCHERS[name]}", f"hydra.sweep.dir='{folder}'", "hydra.sweep.subdir=."]
-    with configurations(job_name="sweep"):
+    with configurations(config_dir, job_name="sweep"):
         hydra = GlobalHydra.instance().hydra
         assert hydra is not None  # `configurations` has set it
         master = hydra.compose_config("train", [*own, *overrides], RunMode.MULTIRUN)

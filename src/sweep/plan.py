@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
@@ -37,19 +38,23 @@ Overrides = dict[str, list[str]]
 
 @dataclass(frozen=True)
 class Options:
-    """The keys of the command itself; all others configure the runs."""
+    """The keys of the command itself; all others configure the runs.  ``config_dir`` is given as ``--config-dir DIR``."""
 
     sweep: str
     launcher: str = "basic"
     runs: str = "runs"
     rerun_stale: bool = False
     dry_run: bool = False
+    config_dir: str | None = None
 
     @classmethod
     def split(cls, arguments: Sequence[str]) -> tuple[Options, list[str]]:
         """The options, and the other arguments, which are for the runs.  Raises :class:`ConfigError`."""
-        types = {field.name: field.type for field in fields(cls)}
-        values: dict[str, Any] = {}
+        parser = ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--config-dir", "-cd")
+        flags, arguments = parser.parse_known_args(arguments)
+        types = {field.name: field.type for field in fields(cls) if field.name != "config_dir"}
+        values: dict[str, Any] = {"config_dir": flags.config_dir}
         others = []
         for argument in arguments:
             key, _, value = argument.partition("=")
@@ -124,7 +129,7 @@ def plan_sweep(options: Options, arguments: Sequence[str]) -> SweepRecord:
     except ValueError as error:
         raise ConfigError(f"sweep={options.sweep}: {error}") from error
     jobs = []
-    with configurations():
+    with configurations(options.config_dir):
         for setting, overrides in file.settings.items():
             own = _parse(overrides, f"settings.{setting}")
             for key in own.keys() & command_line.keys():

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
-from troupe.cli import evaluate, train
+from troupe.cli import evaluate, sweep, train
 from troupe.errors import ConfigError
 from troupe.setup.composition import choices, configurations
 
@@ -185,13 +186,32 @@ def test_a_world_of_three_agents_trains_with_one_yaml(own: Path, monkeypatch: py
         assert row[f"train/{policy}/samples"] > 0 and row[f"train/{policy}/grad_norm"] > 0
 
 
-def test_the_users_world_is_evaluated_and_swept_over(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_world_is_evaluated(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["exp=sokoban_shared", "overrides=['env=mine','regime=shared']", "tasks=2", "temperature=0", "name=base"]
     command(monkeypatch, evaluate.main, "--config-dir", str(own), *words)
     (summary,) = Path("runs").rglob("summary.json")
     assert list(json.loads(summary.read_text())["conditions"]) == ["greedy"]
-    jobs = ["env=mine,code", "regime=shared", "dry_run=true", *SMALL]
-    command(monkeypatch, train.main, "--config-dir", str(own), "--multirun", *jobs)
+
+
+def test_several_worlds_in_one_multirun(
+    own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["env=mine,code", "regime=shared", "dry_run=true", *SMALL]
+    command(monkeypatch, train.main, "--config-dir", str(own), "--multirun", *words)
+    printed = capsys.readouterr().out
+    assert "mine_shared: a dry run" in printed and "code_shared: a dry run" in printed
+
+
+@pytest.mark.parametrize("launcher", [[], ["launcher=joblib", "hydra.launcher.n_jobs=1"]], ids=["basic", "joblib"])
+def test_a_sweep_over_regimes_in_the_users_world(own: Path, launcher: list[str]) -> None:
+    settings = {regime: [f"regime={regime}"] for regime in ("shared", "lora")}
+    file = {"question": "?", "overrides": ["env=mine", *SMALL], "settings": settings, "seeds": [0]}
+    Path("own.yaml").write_text(yaml.safe_dump(file))
+    assert sweep.run(["sweep=own.yaml", "--config-dir", str(own), *launcher]) == 0
+    page = Path("runs/sweeps/own/table.md").read_text()
+    assert "| shared | 0 | finished |" in page and "| lora | 0 | finished |" in page
+    with configurations():  # Hydra still knows the teams, in this process too
+        assert list(compose("train", overrides=["regime=shared"]).policies) == ["shared"]
 
 
 def test_a_users_world_may_extend_one_of_the_package(own: Path) -> None:

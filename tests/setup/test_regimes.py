@@ -56,6 +56,7 @@ def test_one_agent_alone() -> None:
         ({"solo": {"env": {}}}, r"env=game: _world_\.solo\.agent is missing"),
         ({"solo": "alone"}, r"env=game: _world_\.solo must hold keys, got 'alone'"),
         ({"agents": ["a", "b.c"]}, r"agent 'b\.c': a name is letters, digits, _ and -"),
+        ({"agents": ["a", "b", "a"]}, r"env=game: _world_\.agents names an agent twice: a, b, a"),
         ({"agents": []}, r"env=game: _world_\.agents must be a list of names, got \[\]"),
         ({"agents": "abc"}, r"env=game: _world_\.agents must be a list of names, got 'abc'"),
         ({"policies": "laptop"}, r"env=game: _world_\.policies must hold keys, got 'laptop'"),
