@@ -88,7 +88,7 @@ def plan(parts: Parts) -> Plan:
     agents, k = parts.world.agents, parts.sampler.k
     longest = {agent: parts.policies[parts.router.team[agent]].train.max_tokens for agent in agents}
     tasks = parts.settings.tasks_per_iteration * (1 + parts.sampler.resample)
-    most = {agent: tasks * count for agent, count in parts.sampler.most(parts.world).items()}
+    most = {agent: tasks * count for agent, count in parts.sampler.max_completions(parts.world).items()}
     update = parts.config.algorithm.update
     return Plan(
         pools=tuple(_pool(specs, parts) for specs in backbones(parts.policies)),

@@ -16,7 +16,7 @@ from ..models.schedule import Schedule, rotation
 from ..rollout.engines.remote.settings import RemoteSettings
 from .arguments import check_known
 from .instantiation import call, construct, instantiated, partially
-from .sections import AlgorithmSection, FrozenPolicy, FullPolicy, LoraPolicy, PolicySection, RemotePolicy
+from .sections import AlgorithmSection, FrozenSection, FullSection, LoraSection, PolicySection, RemoteSection
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ def read_policies(
 ) -> dict[str, PolicySpec]:
     """The policies of a run; ``objective`` is the run's.  Raises :class:`ConfigError` naming the key."""
     check_names(sections)
-    learning = {name: section for name, section in sections.items() if isinstance(section, FullPolicy)}
+    learning = {name: section for name, section in sections.items() if isinstance(section, FullSection)}
     turns = {name: turn for name, section in learning.items() if (turn := section.schedule.alternate) is not None}
     count = call("policies.*.schedule", rotation, turns)
     specs = {}
@@ -86,19 +86,19 @@ def check_names(policies: Mapping[str, Any]) -> None:
 
 def _policy(name: str, section: PolicySection, algorithm: AlgorithmSection, objective: Objective) -> PolicySpec:
     train, evaluation = section.sampling.train, section.sampling.eval
-    if isinstance(section, RemotePolicy):
+    if isinstance(section, RemoteSection):
         _check_server(f"policies.{name}", {"train": train, "eval": evaluation})
         return PolicySpec(name, section.remote.model, train, evaluation, None, None, None, section.remote)
-    assert isinstance(section, FrozenPolicy)  # of the other tunings
-    if not isinstance(section, FullPolicy):
+    assert isinstance(section, FrozenSection)  # of the other tunings
+    if not isinstance(section, FullSection):
         return PolicySpec(name, section.base, train, evaluation, None, None, None, chat=section.chat)
     terms = _terms(f"policies.{name}", section, algorithm, objective)
     schedule = Schedule(freeze_until=section.schedule.freeze_until, alternate=section.schedule.alternate)
-    lora = section.lora if isinstance(section, LoraPolicy) else None
+    lora = section.lora if isinstance(section, LoraSection) else None
     return PolicySpec(name, section.base, train, evaluation, terms, schedule, lora, chat=section.chat)
 
 
-def _terms(key: str, section: FullPolicy, algorithm: AlgorithmSection, objective: Objective) -> Terms:
+def _terms(key: str, section: FullSection, algorithm: AlgorithmSection, objective: Objective) -> Terms:
     """How the policy under ``key`` learns: as the run, and otherwise where its section says so."""
     train, own = section.sampling.train, section.algorithm
     if train.temperature == 0:

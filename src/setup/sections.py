@@ -92,7 +92,7 @@ class PolicySection:
             if name not in known:
                 raise unknown_key(f"{key}.{name}", _names(kind))
             if name not in _names(kind) and not _empty(value):
-                learning = name in _names(LoraPolicy) - _names(FrozenPolicy) and not kind.learns
+                learning = name in _names(LoraSection) - _names(FrozenSection) and not kind.learns
                 why = f": a {tuning} policy speaks and never learns" if learning else ""
                 raise ConfigError(f"{key}.{name} does not apply with {key}.tuning={tuning}{why}; give null")
         own = {name: value for name, value in section.items() if name in _names(kind) and value is not None}
@@ -100,14 +100,14 @@ class PolicySection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemotePolicy(PolicySection):
+class RemoteSection(PolicySection):
     """A server speaks for it."""
 
     remote: RemoteSettings
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrozenPolicy(PolicySection):
+class FrozenSection(PolicySection):
     """It speaks and never learns; ``chat`` is what the chat template is given beside the messages."""
 
     base: str
@@ -115,7 +115,7 @@ class FrozenPolicy(PolicySection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullPolicy(FrozenPolicy):
+class FullSection(FrozenSection):
     """All its weights learn."""
 
     learns = True
@@ -127,17 +127,17 @@ class FullPolicy(FrozenPolicy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoraPolicy(FullPolicy):
+class LoraSection(FullSection):
     """An adapter learns."""
 
     lora: LoraSettings
 
 
 TUNINGS: dict[str, type[PolicySection]] = {
-    "full": FullPolicy,
-    "lora": LoraPolicy,
-    "frozen": FrozenPolicy,
-    "remote": RemotePolicy,
+    "full": FullSection,
+    "lora": LoraSection,
+    "frozen": FrozenSection,
+    "remote": RemoteSection,
 }
 """What ``policies.NAME.tuning`` may be."""
 

@@ -38,7 +38,7 @@ Overrides = dict[str, list[str]]
 
 @dataclass(frozen=True)
 class Options:
-    """The keys of the command itself; all others configure the runs.  ``config_dir`` is given as ``--config-dir DIR``."""
+    """The keys of the command itself, and ``--config-dir``; all other keys configure the runs."""
 
     sweep: str
     launcher: str = "basic"

@@ -16,7 +16,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
-from troupe.cli import evaluate, sweep, train
+from troupe.cli import eval as evaluate
+from troupe.cli import sweep, train
 from troupe.errors import ConfigError
 from troupe.setup.composition import choices, configurations
 
@@ -161,9 +162,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     logging.root.handlers[:] = handlers  # Hydra's write to a stream that ends with the test
 
 
-def command(monkeypatch: pytest.MonkeyPatch, main: Callable[[], None], *words: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["troupe", *words])
-    main()
+def command(monkeypatch: pytest.MonkeyPatch, main: Callable[[list[str]], None], *words: str) -> None:
+    monkeypatch.setattr(sys, "argv", ["troupe"])
+    main(list(words))
 
 
 @pytest.mark.parametrize("regime", REGIMES)
@@ -252,7 +253,7 @@ def test_the_command_as_a_user_types_it(own: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(own.parent), "OMP_NUM_THREADS": "1"}
     words = ["--config-dir", str(own), "env=mine", "regime=lora", "run_dir=run", *SMALL]
     done = subprocess.run(
-        [sys.executable, "-m", "troupe.cli.train", *words], cwd=own.parent, env=environment, capture_output=True
+        [sys.executable, "-m", "troupe", *words], cwd=own.parent, env=environment, capture_output=True
     )
     assert done.returncode == 0, done.stderr.decode()
     assert (own.parent / "run" / "checkpoints" / "last" / "middle" / "adapter_config.json").is_file()

@@ -9,11 +9,11 @@ from omegaconf import DictConfig, OmegaConf
 from troupe.errors import ConfigError
 from troupe.experience import Sampling
 from troupe.setup.sections import (
-    FrozenPolicy,
-    FullPolicy,
-    LoraPolicy,
+    FrozenSection,
+    FullSection,
+    LoraSection,
     PolicySection,
-    RemotePolicy,
+    RemoteSection,
     RunConfig,
     read_config,
 )
@@ -41,14 +41,14 @@ def test_a_run_is_typed_to_the_depth_that_is_its_own(read: Read) -> None:
 
 def test_each_tuning_has_its_section(read: Read) -> None:
     kinds = {
-        "regime=specialized": FullPolicy,
-        "regime=lora": LoraPolicy,
-        "policy@policies.tool=[laptop,frozen]": FrozenPolicy,
+        "regime=specialized": FullSection,
+        "regime=lora": LoraSection,
+        "policy@policies.tool=[laptop,frozen]": FrozenSection,
     }
     for word, kind in kinds.items():
         assert type(read(word).policies["tool"]) is kind
     remote = read("policy@policies.tool=[laptop,remote]", "policies.tool.remote.model=m").policies["tool"]
-    assert isinstance(remote, RemotePolicy) and remote.remote.model == "m" and not remote.learns
+    assert isinstance(remote, RemoteSection) and remote.remote.model == "m" and not remote.learns
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_key_of_another_tuning_may_say_nothing() -> None:
     sampling = {"train": {}, "eval": {}}
     quiet = {"optimizer": None, "lora": None, "schedule": {"freeze_until": 0, "alternate": None}}
     node = {"base": "b", "tuning": "frozen", "sampling": sampling, **quiet}
-    assert PolicySection.read("policies.p", node) == FrozenPolicy(
+    assert PolicySection.read("policies.p", node) == FrozenSection(
         sampling=PolicySection.read("policies.p", node).sampling, tuning="frozen", base="b"
     )
     with pytest.raises(ConfigError, match=r"policies\.p\.schedule does not apply with policies\.p\.tuning=frozen"):
