@@ -18,7 +18,7 @@ CONFIGS = HERE.parent / "configs"
 GROUPS = {
     "experiment": "Named runs, `make train exp=NAME`. They only override.",
     "env": "The world.",
-    "regime": "Which agent speaks with which policy.",
+    "regime": "The rule that makes policies of a world's agents: `docs/policies.md`.",
     "algorithm": "Sampler, credit rule, objective and update; `parts/` holds what several share.",
     "scale": "Which models, and how much of everything.",
     "policy": "What a policy is at a scale: base model, optimizer, scheduler, sampling.",
@@ -56,9 +56,10 @@ def page() -> str:
         for file in files:
             parts += [f"### {group}={file.relative_to(CONFIGS / group).with_suffix('')}\n", _yaml(file)]
             targets |= set(re.findall(r"_target_: (troupe\.\S+)", file.read_text(encoding="utf-8")))
-    objects = {found for target in targets for found in _family(get_object(target))}
+    targets |= {f"troupe.setup.regimes.{name}" for name in ("World", "Solo", "Regime")}
+    objects = {member for target in targets for member in _family(get_object(target))}
     parts.append("## What the keys mean\n")
-    parts += [_describe(found) for found in sorted(objects, key=_name)]
+    parts += [_describe(member) for member in sorted(objects, key=_name)]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -66,23 +67,23 @@ def _yaml(file: Path) -> str:
     return f"```yaml\n{file.read_text(encoding='utf-8').strip()}\n```\n"
 
 
-def _family(found: Any) -> list[Any]:
-    """What ``_target_`` names, and the classes that it inherits arguments from; not the abstract ones at the root."""
-    if not inspect.isclass(found):
-        return [found]
-    return [c for c in found.__mro__ if c.__module__.startswith("troupe.") and ABC not in c.__bases__]
+def _family(target: Any) -> list[Any]:
+    """``target`` and the classes that it inherits arguments from; not the abstract ones at the root."""
+    if not inspect.isclass(target):
+        return [target]
+    return [c for c in target.__mro__ if c.__module__.startswith("troupe.") and ABC not in c.__bases__]
 
 
-def _name(found: Any) -> str:
-    return f"{found.__module__}.{found.__qualname__}".removeprefix("troupe.")
+def _name(member: Any) -> str:
+    return f"{member.__module__}.{member.__qualname__}".removeprefix("troupe.")
 
 
-def _describe(found: Any) -> str:
+def _describe(member: Any) -> str:
     """Heading, docstring, and where inherited arguments are described."""
-    bases = [f"`{_name(base)}`" for base in _family(found)[1:]]
-    text = re.sub(r"``(.+?)``", r"`\1`", re.sub(r":\w+:`[~.!]?(.+?)`", r"`\1`", inspect.cleandoc(found.__doc__ or "")))
+    bases = [f"`{_name(base)}`" for base in _family(member)[1:]]
+    text = re.sub(r"``(.+?)``", r"`\1`", re.sub(r":\w+:`[~.!]?(.+?)`", r"`\1`", inspect.cleandoc(member.__doc__ or "")))
     more = f"\n\nSee also {', '.join(bases)}." if bases else ""
-    return f"### {_name(found)}\n\n{text}{more}\n"
+    return f"### {_name(member)}\n\n{text}{more}\n"
 
 
 if __name__ == "__main__":

@@ -169,8 +169,8 @@ def test_groups_that_mix_who_learns_and_who_does_not(build: Build, algorithm: st
 
 def test_a_dry_run_asks_nobody(composed: Callable[..., DictConfig], chat_server: Any) -> None:
     cfg = composed(*SMALL, f"policies.tool.remote.url={chat_server.url}", "run_dir=nowhere")
-    config, parts, lacks = checked(cfg)
-    found = plan(config, parts)
+    parts, lacks = checked(cfg)
+    found = plan(parts)
     assert not lacks
     assert [pool.policy for pool in found.pools] == ["plan"]
     (remote,) = found.remote

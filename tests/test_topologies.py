@@ -12,7 +12,7 @@ from typing import Any, get_args
 import torch
 
 from troupe.experience import Topology
-from troupe.setup.configuration import choices
+from troupe.setup.composition import choices
 
 ROOT = Path(__file__).parent
 MATRIX = runpy.run_path(str(ROOT.parent / "docs" / "make_strategies.py"))  # which says on its page what is tested here

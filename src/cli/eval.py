@@ -31,9 +31,10 @@ from ..rollout.policy_client import PromptError
 from ..runs.files import EVALUATIONS
 from ..sandbox import SandboxUnavailable
 from ..setup.actors import ActorFactory
-from ..setup.assembly import set_threads
-from ..setup.configuration import call, check_overridden, fail
+from ..setup.command_line import check_command_line, fail
 from ..setup.evaluation import build_conditions, other_teams, read_request, read_team, run_conditions
+from ..setup.instantiation import call
+from ..setup.preflight import set_threads
 
 REFUSED = (
     *(ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, EngineError, OmegaConfBaseException),
@@ -117,7 +118,7 @@ def main(arguments: Sequence[str]) -> None:
     """``troupe eval key=value ...``."""
     words = with_open_keys(arguments)
     try:
-        check_overridden("eval", words)
+        check_command_line("eval", words)
     except ConfigError as error:
         fail(error)
     sys.argv[1:] = words  # where Hydra reads them

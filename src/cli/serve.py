@@ -31,8 +31,9 @@ from ..rollout.engines.vllm.adapters import buffer_width
 from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, GIB, VllmSettings, environment
 from ..rollout.engines.vllm.orphans import end_with
 from ..rollout.engines.vllm.versions import check_version
-from ..setup.configuration import call, check_overridden, fail
+from ..setup.command_line import check_command_line, fail
 from ..setup.evaluation import TeamSource, trained_team
+from ..setup.instantiation import call
 
 CHECKPOINTS = ("best", "last", "base")
 GRACE_S = 20.0
@@ -204,7 +205,7 @@ def _hydra_main(cfg: DictConfig) -> None:
 def main(arguments: Sequence[str]) -> None:
     """``troupe serve run=DIR key=value ...``."""
     try:
-        check_overridden("serve", arguments)
+        check_command_line("serve", arguments)
     except ConfigError as error:
         fail(error)
     sys.argv[1:] = arguments  # where Hydra reads them

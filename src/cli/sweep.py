@@ -14,6 +14,7 @@ from hydra.errors import HydraException
 
 from ..errors import ConfigError
 from ..runs.files import RunDirectoryError
+from ..setup.composition import register
 from ..sweep.job import JobRunner
 from ..sweep.launcher import launcher_of
 from ..sweep.plan import Options, plan_sweep
@@ -49,13 +50,14 @@ def run(arguments: Sequence[str]) -> int:
         print("\n".join(f"{job.setting}: {' '.join(job.overrides)}" for job in jobs))
         return 0
     runner = JobRunner(record.folder, options.rerun_stale, to_file=options.launcher != "basic", train=train)
-    launcher = launcher_of(options.launcher, record.folder, runner, hydra_overrides)
+    launcher = launcher_of(options.launcher, record.folder, runner, hydra_overrides, options.config_dir)
     record.write()
     announce(record, jobs, record.rows())
     try:
         if jobs:  # one that fails leaves its error, and does not stop the others
             launcher.launch([job.overrides for job in jobs], initial_job_idx=0)
     finally:  # also after an interrupt
+        register()
         page, rows = write_tables(record.folder)
         print(f"\n{page}\n{record.folder}: table.md, runs.csv, settings.csv", flush=True)
     return 0 if all(map(_finished, rows)) else 1

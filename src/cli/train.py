@@ -27,10 +27,10 @@ from ..reports.report import write_report
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable
-from ..setup.assembly import warn
 from ..setup.build import build, checked
-from ..setup.configuration import check_choices, check_overridden, check_scale, fail
+from ..setup.command_line import check_command_line, fail
 from ..setup.dry_run import plan, tables
+from ..setup.parts import warn
 
 REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException)
 """The errors that refuse a run before it begins."""
@@ -44,11 +44,11 @@ STOPPED = (
 
 def show_plan(cfg: DictConfig) -> None:
     """Check ``cfg`` and print what the run would do; nothing is written.  Raises as :func:`build` does."""
-    config, parts, lacks = checked(cfg)
+    parts, lacks = checked(cfg)
     warn(parts)
     console = Console()
-    console.print(f"{config['name']}: a dry run; no weights are loaded and nothing is written", highlight=False)
-    for part in tables(plan(config, parts)):
+    console.print(f"{parts.config.name}: a dry run; no weights are loaded and nothing is written", highlight=False)
+    for part in tables(plan(parts)):
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
     if lacks:
         console.print("not on this machine, where training would fetch it or be refused:", highlight=False)
@@ -132,9 +132,7 @@ def _name_apart(cfg: DictConfig) -> None:
 def main(arguments: Sequence[str]) -> None:
     """``troupe train key=value ...``."""
     try:
-        check_choices(arguments)
-        check_scale(arguments)
-        check_overridden("train", arguments)
+        check_command_line("train", arguments)
     except ConfigError as error:
         fail(error)
     # Hydra reads them there.  So does Lightning, which starts the other processes of strategy=ddp with them: as

@@ -1,1 +1,5 @@
 """From a configuration to the objects that train and evaluate."""
+
+from .composition import register
+
+register()

@@ -22,7 +22,7 @@ from ..rollout.engines.counters import drain_counters
 from ..rollout.engines.lora import Adapted
 from ..rollout.engines.remote.engine import RemoteEngine
 from ..rollout.policy_client import PolicyClient
-from .policies import check_room
+from .policies import check_context_fits
 from .team import build_engine, load_speaker
 
 
@@ -87,7 +87,7 @@ class ActorFactory:
         key = f"policies.{source.configured_as}"
         if not isinstance(client.tokenizer, ChatCodec):
             check_chat(key, client.tokenizer, source.chat)
-        check_room(f"{key}.sampling.eval", client.sampling, source.weights, client.context)
+        check_context_fits(f"{key}.sampling.eval", client.sampling, source.weights, client.context)
         return PolicyActor(client)
 
     def _remote(self, policy: RemotePolicy, temperature: Temperature) -> Actor:

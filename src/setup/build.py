@@ -7,7 +7,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ..loop import TrainLoop
-from .assembly import Parts, assemble, check, check_resumed, parts_of
+from .assembly import assemble
+from .parts import Parts, parts_of
+from .preflight import check, check_resumed
 from .resume import continued, locate
 
 
@@ -24,19 +26,17 @@ def build(cfg: DictConfig) -> TrainLoop:
     return assemble(plain(cfg), OmegaConf.to_yaml(cfg), None, checkpoint)
 
 
-def checked(cfg: DictConfig) -> tuple[dict[str, Any], Parts, list[str]]:
-    """What :func:`build` would read of ``cfg`` and put together before any model is loaded, and what this machine lacks
-    (see :func:`.assembly.check`).  Raises as :func:`build` does; nothing is written.
+def checked(cfg: DictConfig) -> tuple[Parts, list[str]]:
+    """What :func:`build` would put together of ``cfg`` before any model is loaded, and what this machine lacks (see
+    :func:`.preflight.check`).  Raises as :func:`build` does; nothing is written.
     """
     if cfg.resume is None:
-        config = plain(cfg)
-        parts = parts_of(config, OmegaConf.to_yaml(cfg, resolve=False))
-        return config, parts, check(config, parts, new=True, starts=False)
-    run_dir, checkpoint = locate(cfg.resume)
-    config = plain(continued(cfg, run_dir))
-    parts = parts_of(config, None)
-    check_resumed(config, parts, checkpoint)
-    return config, parts, check(config, parts, new=False, starts=False)
+        parts = parts_of(plain(cfg), OmegaConf.to_yaml(cfg, resolve=False))
+        return parts, check(parts, new=True, starts=False)
+    run, checkpoint = locate(cfg.resume)
+    parts = parts_of(plain(continued(cfg, run)), None)
+    check_resumed(parts, checkpoint)
+    return parts, check(parts, new=False, starts=False)
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:

@@ -34,8 +34,9 @@ from ..rollout.chat_template import check_chat
 from ..rollout.engines.base import Engine
 from ..rollout.engines.remote.engine import check_client
 from ..rollout.policy_client import PolicyClient
-from .configuration import call, instantiated
-from .policies import PolicySpec, check_room
+from .arguments import check_complete
+from .instantiation import call, instantiated
+from .policies import PolicySpec, check_context_fits
 from .team import backbones
 
 T = TypeVar("T")
@@ -79,7 +80,7 @@ class Base:
     tokenizer: PreTrainedTokenizerBase | None
 
 
-def check_policies(policies: Mapping[str, PolicySpec], engine: dict[str, Any], machine: Machine) -> dict[str, Base]:
+def check_policies(policies: Mapping[str, PolicySpec], engine: Mapping[str, Any], machine: Machine) -> dict[str, Base]:
     """Refuse what pools and engines would; returns the base of each policy that is not remote.
 
     Raises ``ValueError`` (or a subclass) naming the key.
@@ -98,7 +99,7 @@ def check_policies(policies: Mapping[str, PolicySpec], engine: dict[str, Any], m
                 check_chat(f"policies.{spec.name}", base.tokenizer, spec.chat)
             for way, sampling in (("train", spec.train), ("eval", spec.eval)):
                 context = base.shape.max_position_embeddings
-                check_room(f"policies.{spec.name}.sampling.{way}", sampling, spec.base, context)
+                check_context_fits(f"policies.{spec.name}.sampling.{way}", sampling, spec.base, context)
         model = call(key, meta_model, base.shape)
         adapters = {spec.name: spec.lora for spec in specs if spec.lora is not None}
         for name, lora in adapters.items():
@@ -154,13 +155,13 @@ def meta_model(shape: PretrainedConfig) -> PreTrainedModel:
 
 def _check_optimizers(specs: Sequence[PolicySpec]) -> None:
     """Try optimizers and schedulers on a few numbers: a matrix, and a vector where a whole model learns."""
-    shapes = [(2, 2), (2,)] if specs[0].whole else [(2, 2)]
+    shapes = [(2, 2), (2,)] if specs[0].full_weights else [(2, 2)]
     for config in (spec.train_config for spec in specs if spec.train_config is not None):
         config.scheduler(config.optimizer([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]))
 
 
 def _check_engine(
-    node: dict[str, Any],
+    node: Mapping[str, Any],
     policies: Sequence[str],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | None,
@@ -169,7 +170,7 @@ def _check_engine(
     """Refuse keys that the engine does not have, and what its class can ``check`` of a model on the meta device."""
     engine = instantiated("engine", {**node, "_partial_": True})
     signature = inspect.signature(engine.func)
-    call("engine", signature.bind, models={}, tokenizer=None, **engine.keywords)
+    check_complete("engine", engine.func, {"models", "tokenizer", *engine.keywords})
     defaults = {name: value.default for name, value in signature.parameters.items() if value.default is not value.empty}
     if (check := getattr(engine.func, "check", None)) is not None:
         call("engine", check, policies, model, tokenizer, ranks, **defaults | engine.keywords)
@@ -182,18 +183,18 @@ def clients_of(
     agents: Mapping[str, str], policies: Mapping[str, PolicySpec], bases: Mapping[str, Base]
 ) -> dict[str, list[PolicyClient]]:
     """By agent, who writes its prompts in training and in evaluation; nobody where its tokenizer is not here."""
-    found: dict[str, list[PolicyClient]] = {}
+    clients: dict[str, list[PolicyClient]] = {}
     for agent, name in agents.items():
         spec, base = policies[name], bases.get(name)
         tokenizer = ChatCodec() if base is None else base.tokenizer
         context = sys.maxsize if base is None else base.shape.max_position_embeddings
         nobody = cast(Engine, None)  # nothing is generated
-        found[agent] = [
+        clients[agent] = [
             PolicyClient(name, nobody, tokenizer, context, sampling, spec.chat)
             for sampling in (spec.train, spec.eval)
             if tokenizer is not None
         ]
-    return found
+    return clients
 
 
 def check_tasks(

@@ -13,19 +13,19 @@ from transformers import PretrainedConfig, PreTrainedModel
 from ..models.strategies import Sharded, StrategySettings
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.launch import GIB, VllmSettings
-from .assembly import Parts
 from .checks import meta_model, shape_of
-from .configuration import call
+from .instantiation import call
+from .parts import Parts
 from .policies import PolicySpec
 from .team import backbones
 
 ADAM_STATES = 2
-"""Numbers an optimizer of Adam's family keeps a parameter."""
+"""Numbers per parameter that an optimizer of Adam's family keeps."""
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one device, estimated: ``weights``, ``gradients``, ``optimizer`` (two numbers a parameter),
+    """Bytes on one device, estimated: ``weights``, ``gradients``, ``optimizer`` (two numbers per parameter),
     ``activations`` (of one micro-batch, scores over the vocabulary included) and ``engine`` (its copy of the weights
     that learn, and its cache at ``max_batch_rows`` completions of full length, each K after one prompt that fills the
     context; of vLLM a copy of all weights in its dtype, and the cache of fixed size that it is given).  A strategy that
@@ -46,7 +46,7 @@ class Memory:
 @dataclass(frozen=True)
 class PoolPlan:
     """One pool: its policies, the agents that speak with them, their base, its parameters, how many numbers learn, and
-    memory a device.
+    memory per device.
     """
 
     policy: str
@@ -83,35 +83,33 @@ class Plan:
     processes: int | None
 
 
-def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
+def plan(parts: Parts) -> Plan:
     """The plan of a checked configuration.  Raises :class:`ConfigError` where a base model cannot be found."""
     agents, k = parts.world.agents, parts.sampler.k
-    longest = {
-        agent: config["policies"][parts.router.team[agent]]["sampling"]["train"]["max_tokens"] for agent in agents
-    }
+    longest = {agent: parts.policies[parts.router.team[agent]].train.max_tokens for agent in agents}
     tasks = parts.settings.tasks_per_iteration * (1 + parts.sampler.resample)
     most = {agent: tasks * count for agent, count in parts.sampler.max_completions(parts.world).items()}
-    update = config["algorithm"]["update"]
+    update = parts.config.algorithm.update
     return Plan(
-        pools=tuple(_pool(specs, config, parts) for specs in backbones(parts.policies)),
+        pools=tuple(_pool(specs, parts) for specs in backbones(parts.policies)),
         remote=tuple(_remote(spec, parts.router.team, most) for spec in parts.policies.values() if spec.remote),
         tasks_per_iteration=parts.settings.tasks_per_iteration,
         k=k,
         completions=sum(most.values()),
         tokens=sum(most[agent] * longest[agent] for agent in agents),
-        optimizer_steps=update["mini_batches"] * update["epochs"],
+        optimizer_steps=update.mini_batches * update.epochs,
         iterations=parts.settings.iterations,
         processes=parts.strategy.processes,
     )
 
 
-def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) -> PoolPlan:
+def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
     first, names = specs[0], [spec.name for spec in specs]
     shape = shape_of(f"policies.{first.name}.base", first.base)
     model = meta_model(shape)
     parameters = sum(p.numel() for p in model.parameters())
     adapters = sum(_adapter(spec, model) for spec in specs)
-    trained = parameters if first.whole else adapters
+    trained = parameters if first.full_weights else adapters
     tokens = max((spec.train_config.update.max_tokens for spec in specs if spec.train_config is not None), default=0)
     strategy, number = parts.strategy, parts.strategy.number_bytes
     memory = Memory(
@@ -119,7 +117,7 @@ def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) 
         gradients=number * trained * _share(strategy, "gradients"),
         optimizer=number * ADAM_STATES * trained * _share(strategy, "optimizer"),
         activations=number * tokens * _activations(shape, strategy.gradient_checkpointing),
-        engine=_engine(config["engine"], shape, specs, parts.sampler.k, parameters + adapters, trained),
+        engine=_engine(parts.config.engine, shape, specs, parts.sampler.k, parameters + adapters, trained),
     )
     agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
     return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, memory)
@@ -150,7 +148,7 @@ def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
 
 
 def _cache(shape: PretrainedConfig) -> int:
-    """Bytes of keys and values a token, float32."""
+    """Bytes of keys and values per token, float32."""
     heads = getattr(shape, "num_key_value_heads", shape.num_attention_heads)
     width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
     return 4 * 2 * shape.num_hidden_layers * heads * width
@@ -165,35 +163,35 @@ def _share(strategy: StrategySettings, what: str) -> float:
 
 
 def _activations(shape: PretrainedConfig, recomputed: bool) -> int:
-    """Numbers a token that a backward pass keeps: about 10 hidden and 3 intermediate vectors a layer, and scores over
-    the vocabulary with their softmax (as in Korthikanti et al., arXiv 2205.05198, section 4; attention's own scores are
-    left out).  ``recomputed``, each layer keeps its input, and one layer at a time the rest.
+    """Numbers per token that a backward pass keeps: about 10 hidden and 3 intermediate vectors per layer, and scores
+    over the vocabulary with their softmax (as in Korthikanti et al., arXiv 2205.05198, section 4; without attention's
+    own scores).  ``recomputed``, each layer keeps its input, and one layer at a time the rest.
     """
     layer = 10 * shape.hidden_size + 3 * shape.intermediate_size
     layers = shape.num_hidden_layers
     return (layers * shape.hidden_size + layer if recomputed else layers * layer) + 2 * shape.vocab_size
 
 
-def tables(found: Plan) -> Sequence[Table | str]:
+def tables(run_plan: Plan) -> Sequence[Table | str]:
     """The plan for people."""
-    pools = Table("pool", *(pool.policy for pool in found.pools))
-    pools.add_row("agents", *(", ".join(pool.agents) for pool in found.pools))
-    pools.add_row("base", *(pool.base for pool in found.pools))
-    pools.add_row("parameters", *(f"{pool.parameters:,}" for pool in found.pools))
-    pools.add_row("of which learn", *(f"{pool.trained:,}" for pool in found.pools), end_section=True)
+    pools = Table("pool", *(pool.policy for pool in run_plan.pools))
+    pools.add_row("agents", *(", ".join(pool.agents) for pool in run_plan.pools))
+    pools.add_row("base", *(pool.base for pool in run_plan.pools))
+    pools.add_row("parameters", *(f"{pool.parameters:,}" for pool in run_plan.pools))
+    pools.add_row("of which learn", *(f"{pool.trained:,}" for pool in run_plan.pools), end_section=True)
     for field in fields(Memory):
-        pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in found.pools))
-    pools.add_row("memory a device", *(_bytes(pool.memory.total) for pool in found.pools))
-    processes = "1 process" if found.processes == 1 else f"{found.processes} processes"
+        pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in run_plan.pools))
+    pools.add_row("memory per device", *(_bytes(pool.memory.total) for pool in run_plan.pools))
+    processes = "1 process" if run_plan.processes == 1 else f"{run_plan.processes} processes"
     return (
         pools,
-        "strategy.devices=auto: as for 1 process" if found.processes is None else processes,
-        f"all pools: about {_bytes(sum(pool.memory.total for pool in found.pools))} (estimated; an engine's cache "
+        "strategy.devices=auto: as for 1 process" if run_plan.processes is None else processes,
+        f"all pools: about {_bytes(sum(pool.memory.total for pool in run_plan.pools))} (estimated; an engine's cache "
         "grows with what it really decodes)",
-        *(_told(each) for each in found.remote),
-        f"an iteration: {found.tasks_per_iteration} tasks, K = {found.k}, at most {found.completions:,} completions of "
-        f"{found.tokens:,} tokens; {found.optimizer_steps} optimizer steps a policy",
-        f"{found.iterations} iterations: at most {found.iterations * found.completions:,} completions",
+        *(_remote_line(each) for each in run_plan.remote),
+        f"per iteration: {run_plan.tasks_per_iteration} tasks, K = {run_plan.k}, at most {run_plan.completions:,} "
+        f"completions of {run_plan.tokens:,} tokens; {run_plan.optimizer_steps} optimizer steps per policy",
+        f"{run_plan.iterations} iterations: at most {run_plan.iterations * run_plan.completions:,} completions",
     )
 
 
@@ -204,12 +202,13 @@ def _remote(spec: PolicySpec, team: Mapping[str, str], most: Mapping[str, int]) 
     return RemotePlan(spec.name, agents, spec.remote, completions, completions * spec.train.max_tokens)
 
 
-def _told(found: RemotePlan) -> str:
-    price = found.server.completion_price
-    cost = "" if price is None else f", which cost {found.tokens * price / 1e6:.3g} and their prompts"
+def _remote_line(remote: RemotePlan) -> str:
+    price = remote.server.completion_price
+    cost = "" if price is None else f", which cost {remote.tokens * price / 1e6:.3g} and their prompts"
+    server = f"{remote.server.url}, model {remote.server.model}"
     return (
-        f"{found.policy} ({', '.join(found.agents)}) speaks through {found.server.url}, model {found.server.model}: at "
-        f"most {found.completions:,} completions of {found.tokens:,} tokens an iteration{cost}"
+        f"{remote.policy} ({', '.join(remote.agents)}) speaks through {server}: at most {remote.completions:,} "
+        f"completions of {remote.tokens:,} tokens per iteration{cost}"
     )
 
 

@@ -20,8 +20,10 @@ from ..evaluation.request import Checkpoint, EvalRequest
 from ..runs.fingerprint import flat
 from ..runs.run import Run
 from .actors import ActorFactory
-from .configuration import call, check_choices, check_keys, check_scale, instantiated
+from .command_line import check_choices, parsed
+from .instantiation import call, instantiated
 from .policies import read_chat, read_remote, read_sampling
+from .sections import read_config
 
 NEEDED = ("env", "team", "policies", "engine", "loop", "seed", "threads")
 """The keys of a run's configuration that an evaluation reads."""
@@ -89,12 +91,11 @@ def trained_team(key: str, place: str) -> TeamSource:
 
 def untrained_team(experiment: str, overrides: Sequence[str]) -> TeamSource:
     """The team of ``experiment`` with its base models.  Raises :class:`ConfigError` naming the key that is wrong."""
-    chosen = [f"experiment={experiment}", *overrides]
-    check_choices(chosen)
-    check_scale(chosen)
-    cfg = compose("train", overrides=[*chosen[:1], f"name={experiment}", "run_dir=none", *overrides])
+    words = [f"experiment={experiment}", f"name={experiment}", "run_dir=none", *overrides]
+    check_choices(parsed(words))
+    cfg = compose("train", overrides=words)
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
-    check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
+    read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
     return TeamSource(config)
 
 

@@ -1,4 +1,4 @@
-"""``policies``: what stands in the configuration about each policy, checked before any model is loaded."""
+"""The policies of a run, before any model is loaded: how each is sampled, and how it learns."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..algorithms.objectives.base import Objective
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError
 from ..experience import Sampling
 from ..models.adapters import LoraSettings
-from ..models.schedule import Alternation, Schedule, count_turns
-from ..models.train_config import PolicyTrainConfig, UpdateSettings
+from ..models.schedule import Schedule, count_turns
+from ..models.train_config import PolicyTrainConfig
 from ..rollout.engines.remote.settings import RemoteSettings
-from .configuration import call, instantiated, partially
-
-SCHEDULE = ("freeze_until", "alternate")
+from .arguments import check_known
+from .instantiation import call, construct, instantiated, partially
+from .sections import AlgorithmSection, FrozenSection, FullSection, LoraSection, PolicySection, RemoteSection
 
 
 @dataclass(frozen=True)
@@ -39,27 +39,26 @@ class PolicySpec:
     chat: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def whole(self) -> bool:
+    def full_weights(self) -> bool:
         """Whether all weights of its model learn; else nothing does, or an adapter."""
         return self.train_config is not None and self.lora is None
 
 
-def read_policies(config: Mapping[str, Any], objective: Objective) -> dict[str, PolicySpec]:
-    """The policies of a configuration that has passed ``check_keys``; ``objective`` is the run's.
-
-    Raises :class:`ConfigError` naming the key.
-    """
-    nodes: Mapping[str, Any] = config["policies"]
-    check_names(nodes)
-    turns = {name: turn for name, node in nodes.items() if (turn := _turn(name, node)) is not None}
+def read_policies(
+    sections: Mapping[str, PolicySection], algorithm: AlgorithmSection, objective: Objective
+) -> dict[str, PolicySpec]:
+    """The policies of a run; ``objective`` is the run's.  Raises :class:`ConfigError` naming the key."""
+    check_names(sections)
+    learning = {name: section for name, section in sections.items() if isinstance(section, FullSection)}
+    turns = {name: turn for name, section in learning.items() if (turn := section.schedule.alternate) is not None}
     count = call("policies.*.schedule", count_turns, turns)
-    found = {}
-    for name, node in nodes.items():
-        spec = _policy(name, node, config["algorithm"], objective)
+    specs = {}
+    for name, section in sections.items():
+        spec = _policy(name, section, algorithm, objective)
         if spec.schedule is not None:
             spec = replace(spec, schedule=replace(spec.schedule, turns=count))
-        found[name] = spec
-    return found
+        specs[name] = spec
+    return specs
 
 
 def cautions(policies: Mapping[str, PolicySpec], iterations: int) -> Iterator[str]:
@@ -85,58 +84,46 @@ def check_names(policies: Mapping[str, Any]) -> None:
         seen[name.casefold()] = name
 
 
-def _policy(name: str, node: Mapping[str, Any], algorithm: Mapping[str, Any], objective: Objective) -> PolicySpec:
-    key, tuning = f"policies.{name}", node.get("tuning") or "full"
-    train, evaluation = (read_sampling(f"{key}.sampling.{way}", node["sampling"][way]) for way in ("train", "eval"))
-    if tuning == "frozen":
-        return PolicySpec(name, node["base"], train, evaluation, None, None, None, chat=read_chat(key, node))
-    if tuning == "remote":
-        server = read_remote(key, node)
-        return PolicySpec(name, server.model, train, evaluation, None, None, None, server)
+def _policy(name: str, section: PolicySection, algorithm: AlgorithmSection, objective: Objective) -> PolicySpec:
+    train, evaluation = section.sampling.train, section.sampling.eval
+    if isinstance(section, RemoteSection):
+        _check_server(f"policies.{name}", {"train": train, "eval": evaluation})
+        return PolicySpec(name, section.remote.model, train, evaluation, None, None, None, section.remote)
+    assert isinstance(section, FrozenSection)  # of the other tunings
+    if not isinstance(section, FullSection):
+        return PolicySpec(name, section.base, train, evaluation, None, None, None, chat=section.chat)
+    train_config = _train_config(f"policies.{name}", section, algorithm, objective)
+    schedule = Schedule(freeze_until=section.schedule.freeze_until, alternate=section.schedule.alternate)
+    lora = section.lora if isinstance(section, LoraSection) else None
+    return PolicySpec(name, section.base, train, evaluation, train_config, schedule, lora, chat=section.chat)
+
+
+def _train_config(
+    key: str, section: FullSection, algorithm: AlgorithmSection, objective: Objective
+) -> PolicyTrainConfig:
+    """How the policy under ``key`` learns: as the run, and otherwise where its section says so."""
+    train, own = section.sampling.train, section.algorithm
     if train.temperature == 0:
         raise ConfigError(
             f"{key}.sampling.train.temperature=0 is greedy: K equal candidates teach nothing; give a temperature "
             "above 0"
         )
-    own = node.get("algorithm") or {}
-    if mine := own.get("objective"):
-        merged = _merged(f"{key}.algorithm.objective", algorithm["objective"], mine)
-        objective = instantiated(f"{key}.algorithm.objective", merged)
-    where = f"{key}.algorithm.update" if own.get("update") else "algorithm.update"
-    train_config = PolicyTrainConfig(
+    if own.objective:
+        node = own.objective if "_target_" in own.objective else {**algorithm.objective, **own.objective}
+        objective = instantiated(f"{key}.algorithm.objective", node)
+    check_known(f"{key}.algorithm.update", type(algorithm.update), own.update)
+    return PolicyTrainConfig(
         objective=objective.sized(train.max_tokens),
-        optimizer=partially(f"{key}.optimizer", node["optimizer"]),
-        scheduler=partially(f"{key}.scheduler", node["scheduler"]),
+        optimizer=partially(f"{key}.optimizer", section.optimizer),
+        scheduler=partially(f"{key}.scheduler", section.scheduler),
         temperature=train.temperature,
-        update=call(where, UpdateSettings, **_merged(where, algorithm["update"], own.get("update") or {})),
+        update=call(f"{key}.algorithm.update", replace, algorithm.update, **own.update),
     )
-    given = node.get("schedule") or {}
-    for word in given:
-        if word not in SCHEDULE:
-            raise ConfigError(f"{key}.schedule.{word} is an unknown key{nearest(word, SCHEDULE)}")
-    schedule = call(f"{key}.schedule", Schedule, **{**given, "alternate": _turn(name, node)})
-    lora = call(f"{key}.lora", LoraSettings, **node["lora"]) if tuning == "lora" else None
-    return PolicySpec(name, node["base"], train, evaluation, train_config, schedule, lora, chat=read_chat(key, node))
-
-
-def _turn(name: str, node: Mapping[str, Any]) -> Alternation | None:
-    given = (node.get("schedule") or {}).get("alternate")
-    return None if given is None else call(f"policies.{name}.schedule.alternate", Alternation, **given)
-
-
-def _merged(key: str, run: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """``own`` over what the run has; with a ``_target_``, ``own`` alone.  Raises for keys that the run has not."""
-    if "_target_" in own:
-        return dict(own)
-    for name in own:
-        if name not in run:
-            raise ConfigError(f"{key}.{name} is an unknown key{nearest(name, list(run))}")
-    return {**run, **own}
 
 
 def read_sampling(key: str, values: Mapping[str, Any]) -> Sampling:
     """Raises :class:`ConfigError` naming ``key``."""
-    return call(key, Sampling, **{**values, "stop": tuple(values.get("stop", ()))})
+    return construct(key, Sampling, values)
 
 
 def read_chat(key: str, node: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,17 +136,20 @@ def read_chat(key: str, node: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_remote(key: str, node: Mapping[str, Any]) -> RemoteSettings:
     """The server of the remote policy under ``key``.  Raises :class:`ConfigError` naming the key."""
-    for way, sampling in node["sampling"].items():
-        if sampling.get("top_k"):
+    _check_server(key, {way: read_sampling(f"{key}.sampling.{way}", each) for way, each in node["sampling"].items()})
+    return construct(f"{key}.remote", RemoteSettings, node["remote"])
+
+
+def _check_server(key: str, sampling: Mapping[str, Sampling]) -> None:
+    for way, each in sampling.items():
+        if each.top_k:
             raise ConfigError(
-                f"{key}.sampling.{way}.top_k={sampling['top_k']}: OpenAI's interface has no top_k; give 0, and what a "
-                f"server takes beyond it in {key}.remote.extra"
+                f"{key}.sampling.{way}.top_k={each.top_k}: OpenAI's interface has no top_k; give 0, and what a server "
+                f"takes beyond it in {key}.remote.extra"
             )
-    server: RemoteSettings = call(f"{key}.remote", RemoteSettings, **node["remote"])
-    return server
 
 
-def check_room(key: str, sampling: Sampling, base: str, context: int) -> None:
+def check_context_fits(key: str, sampling: Sampling, base: str, context: int) -> None:
     """Raise :class:`ConfigError` where answers may fill the whole ``context``, in tokens."""
     if sampling.max_tokens >= context:
         raise ConfigError(

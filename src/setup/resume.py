@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from ..errors import ConfigError
 from ..runs.files import CHECKPOINTS
+from ..runs.fingerprint import FETCHING, flat, matches
 from ..runs.run import Run
-from .configuration import FREE, binding, call, check_equal, choices
+from .command_line import parsed
+from .instantiation import call
+
+FREE = (
+    *"loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split(),
+    *FETCHING,
+)
+"""The keys that a continued run may change, with the keys below them; ``*`` stands for one name."""
 
 REMEDY = f"resume=RUN_DIR alone continues it as it was; only {', '.join(FREE)} may differ"
+
+
+def binding(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The dotted keys that a continued run must have in common with the run before."""
+    return {key: value for key, value in flat(config) if not matches(key, FREE)}
+
+
+def check_equal(before: Mapping[str, Any], after: Mapping[str, Any], remedy: str) -> None:
+    """Raises :class:`ConfigError` naming the keys whose values differ, if any, and the ``remedy``."""
+    nothing = object()
+    differing = [
+        f"{key} ({before.get(key, 'nothing')!r} in the run, {after.get(key, 'nothing')!r} here)"
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key, nothing) != after.get(key, nothing)
+    ]
+    if differing:
+        raise ConfigError(f"a continued run cannot change {'; '.join(differing)}. {remedy}")
 
 
 def locate(resume: str) -> tuple[Run, str]:
@@ -36,21 +62,18 @@ def continued(cfg: DictConfig, run: Run) -> DictConfig:
     """
     saved = OmegaConf.create(run.config)
     changed = saved.copy()
-    keys = [_key(override) for override in HydraConfig.get().overrides.task]
+    groups = HydraConfig.get().runtime.choices
+    keys = [override.get_key_element().lstrip("+~") for override in parsed(HydraConfig.get().overrides.task)]
     for key in keys:
-        if not choices(key.partition("@")[0]) and key != "resume":
+        if key not in groups and key != "resume":
             OmegaConf.update(changed, key, OmegaConf.select(cfg, key), force_add=True)
     if "run_dir" in keys and Path(cfg.run_dir).resolve() != run.path.resolve():
         raise ConfigError(f"resume={run.path} goes on there, not in run_dir={cfg.run_dir}; leave run_dir out")
-    whole = any(choices(key.partition("@")[0]) for key in keys)
+    whole = any(key in groups for key in keys)
     check_equal(binding(_plain(saved)), binding(_plain(cfg if whole else changed)), REMEDY)
     OmegaConf.update(changed, "run_dir", str(run.path))
     OmegaConf.update(changed, "resume", None)
     return changed
-
-
-def _key(override: str) -> str:
-    return re.sub(r"^[+~]*", "", override).partition("=")[0]
 
 
 def _plain(cfg: DictConfig) -> dict:

@@ -29,12 +29,12 @@ from ..rollout.engines.lora import Adapted
 from ..rollout.engines.remote.engine import RemoteEngine
 from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
-from .configuration import partially
+from .instantiation import partially
 from .policies import PolicySpec
 
 
 @dataclass
-class Backing:
+class LoadedBackbone:
     """One backbone: the policies that live on it, those of them that learn, and the engine that they speak through."""
 
     engine: Engine
@@ -47,7 +47,7 @@ def build_team(
     policies: Mapping[str, PolicySpec],
     agents: Mapping[str, str],
     strategy: StrategySettings,
-    engine: dict[str, Any],
+    engine: Mapping[str, Any],
     seed: int,
     ranks: Ranks,
 ) -> Team:
@@ -58,21 +58,23 @@ def build_team(
     """
     learning: dict[str, Policy] = {}
     of = {
-        name: Backing(RemoteEngine(name, spec.remote), ChatCodec(), sys.maxsize)
+        name: LoadedBackbone(RemoteEngine(name, spec.remote), ChatCodec(), sys.maxsize)
         for name, spec in policies.items()
         if spec.remote is not None
     }
     for specs in backbones(policies):
-        given = strategy, engine, seed, ranks
-        backing = _full(specs[0], *given) if specs[0].whole else _shared(specs, *given)
-        learning |= backing.handles
-        of |= {spec.name: backing for spec in specs}
+        common = strategy, engine, seed, ranks
+        backbone = _full(specs[0], *common) if specs[0].full_weights else _shared(specs, *common)
+        learning |= backbone.handles
+        of |= {spec.name: backbone for spec in specs}
     training: dict[str, PolicyClient] = {}
     evaluation: dict[str, PolicyClient] = {}
     for agent, name in agents.items():
-        spec, backing = policies[name], of[name]
+        spec, backbone = policies[name], of[name]
         for clients, sampling in ((training, spec.train), (evaluation, spec.eval)):
-            clients[agent] = PolicyClient(name, backing.engine, backing.tokenizer, backing.context, sampling, spec.chat)
+            clients[agent] = PolicyClient(
+                name, backbone.engine, backbone.tokenizer, backbone.context, sampling, spec.chat
+            )
     return Team(
         policies={name: learning[name] for name in policies if name in learning},
         engines={name: of[name].engine for name in policies},
@@ -87,15 +89,17 @@ def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
     """Policies that share a model: adapters and frozen ones with one base.  One whose whole model learns is alone;
     remote ones have none.
     """
-    found: dict[tuple[str, str], list[PolicySpec]] = {}
+    groups: dict[tuple[str, str], list[PolicySpec]] = {}
     for name, spec in policies.items():
         if spec.remote is not None:
             continue
-        found.setdefault((name, "") if spec.whole else ("", resolve(spec.base)), []).append(spec)
-    return list(found.values())
+        groups.setdefault((name, "") if spec.full_weights else ("", resolve(spec.base)), []).append(spec)
+    return list(groups.values())
 
 
-def _full(spec: PolicySpec, strategy: StrategySettings, engine: dict[str, Any], seed: int, ranks: Ranks) -> Backing:
+def _full(
+    spec: PolicySpec, strategy: StrategySettings, engine: Mapping[str, Any], seed: int, ranks: Ranks
+) -> LoadedBackbone:
     """A policy with a pool of its own."""
     assert spec.train_config is not None  # it learns
     model, tokenizer, context = _loaded([spec])
@@ -105,12 +109,12 @@ def _full(spec: PolicySpec, strategy: StrategySettings, engine: dict[str, Any], 
     launch(fabric)
     pool = Pool(module, fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
     speaking = build_engine(engine, {spec.name: copy.deepcopy(model)}, tokenizer)
-    return Backing(speaking, tokenizer, context, pool.policies)
+    return LoadedBackbone(speaking, tokenizer, context, pool.policies)
 
 
 def _shared(
-    specs: Sequence[PolicySpec], strategy: StrategySettings, engine: dict[str, Any], seed: int, ranks: Ranks
-) -> Backing:
+    specs: Sequence[PolicySpec], strategy: StrategySettings, engine: Mapping[str, Any], seed: int, ranks: Ranks
+) -> LoadedBackbone:
     """Adapters and frozen policies on one base, which learner and engine hold in memory once."""
     model, tokenizer, context = _loaded(specs)
     learning = {spec.name: spec.train_config for spec in specs if spec.train_config is not None}
@@ -119,7 +123,7 @@ def _shared(
     if not learning:
         model = fabric.to_device(fabric.strategy.precision.convert_module(model))
         speaking = build_engine(engine, {spec.name: model for spec in specs}, tokenizer)
-        return Backing(speaking, tokenizer, context)
+        return LoadedBackbone(speaking, tokenizer, context)
     settings = {spec.name: spec.lora for spec in specs if spec.lora is not None}
     seeds = {name: derive(seed, "adapter", name) for name in settings}
     module = AdapterModule(attach(model, specs[0].base, settings, seeds), learning)
@@ -130,7 +134,7 @@ def _shared(
         spec.name: base if spec.lora is None else Adapted(base, module.weights(spec.name), spec.lora.scale)
         for spec in specs
     }
-    return Backing(build_engine(engine, models, tokenizer), tokenizer, context, pool.policies)
+    return LoadedBackbone(build_engine(engine, models, tokenizer), tokenizer, context, pool.policies)
 
 
 def _loaded(specs: Sequence[PolicySpec]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, int]:
@@ -147,7 +151,7 @@ def _recompute(model: PreTrainedModel, strategy: StrategySettings) -> None:
 
 
 def build_engine(
-    node: dict[str, Any], models: Mapping[str, PreTrainedModel | Adapted], tokenizer: PreTrainedTokenizerBase
+    node: Mapping[str, Any], models: Mapping[str, PreTrainedModel | Adapted], tokenizer: PreTrainedTokenizerBase
 ) -> Engine:
     """The engine that ``node`` names, for policies with one tokenizer.  It owns the models from here on."""
     engine: Engine = partially("engine", node)(models=models, tokenizer=tokenizer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra import compose, initialize_config_module
+from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
@@ -22,7 +23,9 @@ from omegaconf.errors import OmegaConfBaseException
 from ..errors import ConfigError, nearest
 from ..runs.files import parse_yaml
 from ..runs.fingerprint import evaluation_keys, training_hash
-from ..setup.configuration import check_choices, check_keys, check_scale, choices
+from ..setup.command_line import check_choices, parsed
+from ..setup.composition import choices, configurations
+from ..setup.sections import read_config
 from .launcher import LAUNCHERS
 from .record import SweepRecord
 from .rows import SweepJob
@@ -35,19 +38,23 @@ Overrides = dict[str, list[str]]
 
 @dataclass(frozen=True)
 class Options:
-    """The keys of the command itself; all others configure the runs."""
+    """The keys of the command itself, and ``--config-dir``; all other keys configure the runs."""
 
     sweep: str
     launcher: str = "basic"
     runs: str = "runs"
     rerun_stale: bool = False
     dry_run: bool = False
+    config_dir: str | None = None
 
     @classmethod
     def split(cls, arguments: Sequence[str]) -> tuple[Options, list[str]]:
         """The options, and the other arguments, which are for the runs.  Raises :class:`ConfigError`."""
-        types = {field.name: field.type for field in fields(cls)}
-        values: dict[str, Any] = {}
+        parser = ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--config-dir", "-cd")
+        flags, arguments = parser.parse_known_args(arguments)
+        types = {field.name: field.type for field in fields(cls) if field.name != "config_dir"}
+        values: dict[str, Any] = {"config_dir": flags.config_dir}
         others = []
         for argument in arguments:
             key, _, value = argument.partition("=")
@@ -122,7 +129,7 @@ def plan_sweep(options: Options, arguments: Sequence[str]) -> SweepRecord:
     except ValueError as error:
         raise ConfigError(f"sweep={options.sweep}: {error}") from error
     jobs = []
-    with initialize_config_module("troupe.configs", version_base="1.3"):
+    with configurations(options.config_dir):
         for setting, overrides in file.settings.items():
             own = _parse(overrides, f"settings.{setting}")
             for key in own.keys() & command_line.keys():
@@ -165,14 +172,13 @@ def _combinations(overrides: Overrides) -> list[tuple[str, list[str]]]:
 
 def _job(setting: str, variant: str, overrides: list[str]) -> SweepJob:
     try:
-        check_choices(overrides)
-        check_scale(overrides)
+        check_choices(parsed(overrides))
         cfg = compose("train", overrides=overrides, return_hydra_config=True)
         HydraConfig.instance().set_config(cfg)
         with open_dict(cfg):
             del cfg["hydra"]
         config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
-        check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
+        read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         cause = f": {error.__cause__}" if error.__cause__ and str(error.__cause__) not in str(error) else ""
         raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {_one_line(error)}{cause}") from error

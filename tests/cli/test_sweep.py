@@ -198,16 +198,13 @@ def test_a_run_of_other_code_goes_on_unless_stale_ones_run_again(capsys: pytest.
 
 
 def test_a_failed_run_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = {"bad": ["loop.tasks_per_iteration=0"], "good": []}
+    settings = {"bad": ["policies.tool.base=./nowhere"], "good": []}
     verdict = {"claim": "roles differ", "setting": "good", "over_metric": "swapped", "at_least": 0.0}
     sweep = write("mixed", settings, [0], evaluations=["swapped"], verdicts=[verdict])
     assert run([sweep]) == 1
     folder = Path("runs/sweeps/mixed")
     page = (folder / "table.md").read_text()
-    assert (
-        "| bad | 0 | failed |" in page
-        and "ConfigError: loop.tasks_per_iteration must be a whole number of at least 1" in page
-    )
+    assert "| bad | 0 | failed |" in page and "ConfigError: policies.tool.base=./nowhere cannot be loaded" in page
     assert "| good | 0 | finished |" in page and "| roles differ |" in page
     (error,) = (folder / "errors").iterdir()
     assert "Traceback (most recent call last)" in error.read_text()
@@ -266,7 +263,7 @@ def test_runs_side_by_side(launcher: str, settings: list[str]) -> None:
     if launcher.startswith("submitit"):
         pytest.importorskip("submitit")
     # Both seeds start in the same second, and one setting fails.
-    sweep = write("many", {"a": [], "b": ["algorithm.sampler.alpha=0"], "bad": ["loop.tasks_per_iteration=0"]}, [0])
+    sweep = write("many", {"a": [], "b": ["algorithm.sampler.alpha=0"], "bad": ["policies.tool.base=./nowhere"]}, [0])
     process = program(sweep, f"launcher={launcher}", *settings)
     out, err = process.communicate(timeout=300)
     assert process.returncode == 1, err

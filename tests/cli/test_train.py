@@ -143,7 +143,7 @@ MISTAKES = {
     "unknown scale": (["scale=paper_70b"], ["scale=paper_70b is unknown", "laptop, paper_1_7b, paper_8b"]),
     "scale that the world lacks": (
         ["experiment=couplet_shared", "scale=paper_8b", "loop.tasks_per_iteration=2"],
-        ["scale=paper_8b: experiment=couplet_shared does not have this scale. Scales that it has: laptop"],
+        ["scale=paper_8b: env=couplet does not have this scale. Scales that it has: laptop"],
     ),
     "scale that is added": (
         ["experiment=couplet_shared", "+scale=paper_8b"],
@@ -257,7 +257,7 @@ def test_the_whole_traceback_can_be_asked_for(command: Callable[..., str], monke
 
 def test_truncated_sampling_is_said(composed: Composed, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     built(composed, tmp_path / "run", "policies.tool.sampling.train.top_p=0.9")
-    (message,) = [record.getMessage() for record in caplog.records if record.name == "troupe.setup.assembly"]
+    (message,) = [record.getMessage() for record in caplog.records if record.name == "troupe.setup.parts"]
     assert message.startswith("policies.tool.sampling.train truncates (top_p=0.9")
 
 

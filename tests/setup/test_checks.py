@@ -103,7 +103,7 @@ def test_what_training_refuses_a_dry_run_refuses(composed: Composed, case: str) 
 def test_what_training_builds_a_dry_run_lets_pass(composed: Composed) -> None:
     two_optimizers = [*LORA, "policies.plan.optimizer._target_=torch.optim.Adam"]
     for words in (["experiment=sokoban_specialized"], two_optimizers, ["strategy=ddp", "strategy.accelerator=cpu"]):
-        _, _, lacks = checked(composed("run_dir=new", "name=test", *words, *SMALL))
+        _, lacks = checked(composed("run_dir=new", "name=test", *words, *SMALL))
         assert lacks == []
     assert not Path("new").exists()
 
@@ -128,7 +128,7 @@ def test_what_a_machine_lacks_is_said_and_refused_by_training_alone(
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     words, message = ABSENT[case]
     cfg = composed("run_dir=new", "name=test", *words, *SMALL)
-    _, _, (lack,) = checked(cfg)
+    _, (lack,) = checked(cfg)
     assert lack.startswith(message)
     with pytest.raises(ValueError) as real:
         build(cfg)

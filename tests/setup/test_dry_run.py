@@ -12,9 +12,9 @@ from troupe.cli import train
 from troupe.errors import ConfigError
 from troupe.models.loading import load_model
 from troupe.rollout.engines.vllm.engine import VllmEngine
-from troupe.setup.assembly import Parts, parts_of
-from troupe.setup.configuration import choices
+from troupe.setup.composition import choices
 from troupe.setup.dry_run import Plan, plan
+from troupe.setup.parts import Parts, parts_of
 
 
 def composed(*overrides: str) -> tuple[Any, Parts]:
@@ -25,7 +25,7 @@ def composed(*overrides: str) -> tuple[Any, Parts]:
 
 
 def planned(*overrides: str) -> Plan:
-    return plan(*composed(*overrides))
+    return plan(composed(*overrides)[1])
 
 
 def test_the_default_by_hand() -> None:
@@ -48,16 +48,14 @@ def test_the_default_by_hand() -> None:
 @pytest.mark.parametrize("adapters", [False, True], ids=["its regime", "adapters"])
 @pytest.mark.parametrize("experiment", choices("experiment"))
 def test_every_experiment_can_be_composed_with_vllm_and_with_adapters(experiment: str, adapters: bool) -> None:
-    own = {"couplet": "poets_lora", "code": "coders_lora", "math": "solvers_lora"}
-    regime = own.get(experiment.partition("_")[0], "lora")
-    words = [f"experiment={experiment}", "engine=vllm", *([f"regime={regime}"] if adapters else [])]
+    words = [f"experiment={experiment}", "engine=vllm", *(["regime=lora"] if adapters else [])]
     config, parts = composed(*words)
     inspect.signature(VllmEngine).bind({}, None, **{k: v for k, v in config["engine"].items() if k[0] != "_"})
     assert config["algorithm"]["objective"]["importance_cap"] == 2.0
     assert {spec.train_config.objective.importance_cap for spec in parts.policies.values() if spec.train_config} == {
         2.0
     }
-    pools = plan(config, parts).pools
+    pools = plan(parts).pools
     if adapters:
         (pool,) = pools
         assert len(pool.agents) == 2 and 0 < pool.trained < pool.parameters

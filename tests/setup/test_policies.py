@@ -8,7 +8,7 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from troupe.errors import ConfigError
-from troupe.setup.assembly import Parts, parts_of, warn
+from troupe.setup.parts import Parts, parts_of, warn
 from troupe.setup.policies import check_names
 from troupe.setup.team import backbones
 
@@ -87,15 +87,15 @@ MISTAKES = {
     ),
     "a remote policy with a base": (
         [*REMOTE, "policies.tool.base=laptop"],
-        "policies.tool.base is an unknown key with policies.tool.tuning=remote; give null",
+        "policies.tool.base does not apply with policies.tool.tuning=remote; give null",
     ),
     "a remote policy with an algorithm": (
         [*REMOTE, "+policies.tool.algorithm.update.epochs=2"],
-        "policies.tool.algorithm is an unknown key .*tuning=remote: a remote policy speaks and never learns; give null",
+        "policies.tool.algorithm does not apply with .*tuning=remote: a remote policy speaks and never learns",
     ),
     "a remote policy with a scheduler": (
         [*REMOTE, "policies.tool.scheduler={_target_: x}"],
-        "policies.tool.scheduler is an unknown key .*tuning=remote: a remote policy speaks and never learns; give null",
+        "policies.tool.scheduler does not apply with .*tuning=remote: a remote policy speaks and never learns",
     ),
     "a strange key of a server": (
         [*REMOTE, "+policies.tool.remote.timeout=3"],
@@ -116,26 +116,32 @@ MISTAKES = {
     ),
     "a frozen policy with an optimizer": (
         ["policies.tool.tuning=frozen"],
-        "policies.tool.optimizer is an unknown key .*tuning=frozen: a frozen policy speaks and never learns; give null",
+        "policies.tool.optimizer does not apply with .*tuning=frozen: a frozen policy speaks and never learns; give",
     ),
     "a frozen policy with a schedule": (
         [
             "+policies.tool={tuning: frozen, optimizer: null, scheduler: null, schedule: {freeze_until: 3}}",
         ],
-        "policies.tool.schedule is an unknown key with",
+        "policies.tool.schedule does not apply with",
     ),
     "no policy learns": (
         [f"+policies.{n}={{tuning: frozen, optimizer: null, scheduler: null}}" for n in ("tool", "plan")],
         "no policy learns: tool, plan are frozen or remote",
     ),
-    "an adapter of a whole model": (["+policies.tool.lora.r=4"], "policies.tool.lora is an unknown key with"),
+    "an adapter of a whole model": (
+        ["+policies.tool.lora.r=4"],
+        "policies.tool.lora does not apply with policies.tool.tuning=full; give null",
+    ),
     "an adapter without settings": (["policies.tool.tuning=lora"], "policies.tool.lora is missing"),
     "a strange key of an adapter": (
         ["regime=lora", "+policies.tool.lora.rank=4"],
         "policies.tool.lora.rank is an unknown key",
     ),
     "a rank of nothing": (["regime=lora", "policies.tool.lora.r=0"], "policies.tool.lora: r must be"),
-    "a credit rule of one's own": (["+policies.tool.algorithm.credit={}"], "policies.tool.algorithm.credit: only"),
+    "a credit rule of one's own": (
+        ["+policies.tool.algorithm.credit={}"],
+        r"policies.tool.algorithm.credit is an unknown key\. Known: objective, update",
+    ),
     "a strange key of an objective": (
         ["+policies.tool.algorithm.objective.clipp=1"],
         r"policies.tool.algorithm.objective.clipp is an unknown key; did you mean clip\?",

@@ -242,8 +242,8 @@ def test_a_run_of_an_older_version_is_refused_with_the_reason(resume: Resumed, o
 
 def test_a_dry_run_of_a_run_that_goes_on(composed: Callable[..., DictConfig], straight: Path) -> None:
     before = {file: file.read_bytes() for file in straight.rglob("*") if file.is_file()}
-    config, _, lacks = checked(composed(f"resume={straight}", "dry_run=true", MORE))
-    assert (config["algorithm"]["credit"]["_target_"], config["loop"]["iterations"], lacks) == (
+    parts, lacks = checked(composed(f"resume={straight}", "dry_run=true", MORE))
+    assert (parts.config.algorithm.credit["_target_"], parts.settings.iterations, lacks) == (
         "troupe.algorithms.credit.shuffled.ShuffledAtGrpo",
         6,
         [],

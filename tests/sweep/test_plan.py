@@ -92,6 +92,8 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["experiment=sokoban_sharde"], "experiment=sokoban_sharde is unknown; did you mean sokoban_shared?"),
         (["loop.iteration=3"], "setting two (experiment=sokoban_shared loop.iterations=3 algorithm.sampler.k=2 loop."),
         (["+sed=3"], "sed is an unknown key; did you mean seed?"),
+        (["loop.test_tasks=0"], "loop.test_tasks must be a whole number of at least 1, got 0"),
+        (["loop.boards=3"], "loop.boards is now loop.tasks_per_iteration"),
         (["seed=[1"], "seed=[1 is no override: "),
         (["launcher=joblip"], "launcher=joblip is unknown; did you mean joblib?"),
         (["rerun_stale=yes"], "rerun_stale must be true or false, got 'yes'"),

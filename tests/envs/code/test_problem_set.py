@@ -11,7 +11,7 @@ from troupe.envs.code.sources import SCHEMAS
 from troupe.envs.datasets import Table
 from troupe.errors import ConfigError
 from troupe.experience import Split
-from troupe.setup.configuration import check_overridden
+from troupe.setup.command_line import check_command_line
 
 from .conftest import apps_row
 
@@ -55,8 +55,8 @@ def test_hidden_tests_of_training_alone_can_be_fewer(write_table: WriteTable, se
 
 @pytest.mark.parametrize("world", ["code_problems", "code_humaneval"])
 def test_the_key_names_the_split_that_it_shortens(world: str) -> None:
-    with pytest.raises(ConfigError, match=r"env\.data\.max_hidden .*did you mean env\.data\.max_hidden_train\?"):
-        check_overridden("train", ["experiment=code_specialized", f"env={world}", "env.data.max_hidden=0"])
+    with pytest.raises(ConfigError, match=r"env\.data\.max_hidden is now env\.data\.max_hidden_train"):
+        check_command_line("train", ["experiment=code_specialized", f"env={world}", "env.data.max_hidden=0"])
 
 
 def test_an_unknown_kind() -> None:

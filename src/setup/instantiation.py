@@ -1,0 +1,112 @@
+"""Build objects from sections of the configuration; every error names its key."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import is_dataclass
+from functools import partial
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from hydra.errors import InstantiationException
+from hydra.utils import get_object, instantiate
+
+from ..errors import ConfigError
+from .arguments import below, check_arguments, check_complete, check_known
+
+T = TypeVar("T")
+
+
+def construct(key: str, kind: type[T], section: Any) -> T:
+    """``kind(**section)``; a field of a dataclass whose type is a dataclass is built from the section below it.
+
+    A class with a class method ``read(key, section)`` is built by that.  Raises :class:`ConfigError` naming a key that
+    is unknown, missing or wrong.
+    """
+    if not isinstance(section, Mapping):
+        raise ConfigError(f"{key} must hold keys, got {section!r}")
+    if (read := getattr(kind, "read", None)) is not None:
+        return read(key, section)
+    return construct_plainly(key, kind, section)
+
+
+def construct_plainly(key: str, kind: type[T], section: Mapping[str, Any]) -> T:
+    """:func:`construct` without ``kind.read``."""
+    check_arguments(key, kind, section)
+    hints = get_type_hints(kind) if is_dataclass(kind) else {}
+    values = {name: _value(below(key, name), hints.get(name, Any), value) for name, value in section.items()}
+    return call(key, kind, **values)
+
+
+def _value(key: str, hint: Any, value: Any) -> Any:
+    """``value`` converted to the type ``hint`` of a field, if it is a section; the dataclass checks other values."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if isinstance(value, tuple(kind for kind in kinds if isinstance(kind, type) and kind is not Any)):
+        return value
+    for kind in kinds:
+        if is_dataclass(kind):
+            return construct(key, kind, value)  # type: ignore[arg-type]
+        if get_origin(kind) is Mapping:
+            if not isinstance(value, Mapping):
+                raise ConfigError(f"{key} must hold keys, got {value!r}")
+            return {name: _value(below(key, name), get_args(kind)[1], each) for name, each in value.items()}
+        if get_origin(kind) is tuple and isinstance(value, list):
+            return tuple(value)
+    return value
+
+
+def instantiated(key: str, node: Mapping[str, Any]) -> Any:
+    """Hydra's ``instantiate``.  Raises :class:`ConfigError` naming ``key``, or the key below it."""
+    if "_target_" not in node:
+        raise ConfigError(f"{key}._target_ is missing: the name of a class")
+    _check_targets(key, node)
+    try:
+        return instantiate(node)
+    except InstantiationException as error:
+        raise ConfigError(_with_key(key, error.__cause__ or error)) from error
+
+
+def partially(key: str, node: Mapping[str, Any]) -> Callable[..., Any]:
+    """``node`` as a function of the arguments that a configuration cannot contain; errors name ``key``."""
+    return partial(_complete, key, instantiated(key, {**node, "_partial_": True}))
+
+
+def call(key: str, target: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
+    """``target(*arguments, **keywords)``.  Raises :class:`ConfigError` naming ``key`` for a TypeError or ValueError."""
+    try:
+        return target(*arguments, **keywords)
+    except ConfigError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise ConfigError(_with_key(key, error)) from error
+
+
+def _complete(key: str, target: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
+    check_complete(key, target, keywords, len(arguments))
+    return call(key, target, *arguments, **keywords)
+
+
+def _check_targets(key: str, node: Any) -> None:
+    """Check ``_target_`` and its arguments in ``node`` and in all nodes below it."""
+    if isinstance(node, list):
+        for index, each in enumerate(node):
+            _check_targets(f"{key}[{index}]", each)
+    if not isinstance(node, Mapping):
+        return
+    if (path := node.get("_target_")) is not None:
+        try:
+            target = get_object(path)
+        except Exception as error:  # importing a module may raise any
+            raise ConfigError(f"{key}._target_={path} cannot be imported: {error}") from error
+        names = [name for name in node if not name.startswith("_")]
+        check_known(key, target, names)
+        if not node.get("_partial_") and "_args_" not in node:
+            check_complete(key, target, names)
+    for name, each in node.items():
+        _check_targets(f"{key}.{name}", each)
+
+
+def _with_key(key: str, error: BaseException) -> str:
+    """The error's text, after ``key`` unless it begins with that or with a key of the world, which is more specific."""
+    text = str(error)
+    return text if text.startswith((key, "env.")) else f"{key}: {text}"

@@ -1,0 +1,73 @@
+"""The objects of a run that need no model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..algorithms.credit.base import CreditRule
+from ..envs.base import TeamEnv
+from ..errors import ConfigError
+from ..loop import LoopSettings
+from ..models.strategies import StrategySettings
+from ..rollout.samplers.base import Sampler
+from ..routing import Router
+from .instantiation import construct, instantiated
+from .policies import PolicySpec, cautions, read_policies
+from .resume import binding
+from .sections import RunConfig, read_config
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The checked configuration of a run and its objects; ``binding``: the keys that a continued run cannot change."""
+
+    config: RunConfig
+    binding: Mapping[str, Any]
+    world: TeamEnv
+    router: Router
+    sampler: Sampler
+    credit: CreditRule
+    policies: dict[str, PolicySpec]
+    strategy: StrategySettings
+
+    @property
+    def settings(self) -> LoopSettings:
+        return self.config.loop.settings
+
+
+def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
+    """The parts that ``config`` names; ``unresolved`` is its yaml with interpolations.
+
+    Raises ``ValueError`` (or a subclass) naming the key that is wrong.
+    """
+    run = read_config(config, unresolved)
+    world = instantiated("env", run.env)
+    frozen = [name for name, policy in run.policies.items() if not policy.learns]
+    router = Router(run.team, world.agents, tuple(run.policies), frozen)
+    sampler = instantiated("algorithm.sampler", run.algorithm.sampler)
+    credit = instantiated("algorithm.credit", run.algorithm.credit)
+    objective = instantiated("algorithm.objective", run.algorithm.objective)
+    sampler.check(world)
+    credit.check(sampler.k, sampler.topology)
+    rows = run.engine.get("max_batch_rows")
+    if rows is not None and sampler.k > rows:
+        raise ConfigError(f"algorithm.sampler.k={sampler.k} is more than engine.max_batch_rows={rows} decode together")
+    policies = read_policies(run.policies, run.algorithm, objective)
+    return Parts(run, binding(config), world, router, sampler, credit, policies, _strategy(run.strategy))
+
+
+def warn(parts: Parts) -> None:
+    """Log settings that are legal but probably a mistake."""
+    for caution in cautions(parts.policies, parts.settings.iterations):
+        log.warning(caution)
+
+
+def _strategy(section: Mapping[str, Any]) -> StrategySettings:
+    named = section.get("strategy")
+    sharded = {"strategy": instantiated("strategy.strategy", named)} if isinstance(named, Mapping) else {}
+    return construct("strategy", StrategySettings, {**section, **sharded})

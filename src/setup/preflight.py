@@ -1,0 +1,92 @@
+"""The checks before any model is loaded, the same for training and for a dry run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import ConfigError
+from ..loop import LoopSettings
+from ..models.checkpoint_folder import CheckpointFolder
+from ..models.strategies import trainable_fabric
+from ..runs.directory import ReadOnlyRunDirectory, check_free
+from ..runs.files import CHECKPOINTS
+from ..runs.progress import Progress
+from ..runs.run import Run
+from .checks import Machine, check_policies, check_tasks, clients_of
+from .instantiation import call, instantiated
+from .parts import Parts
+from .resume import check_equal
+
+
+def check(parts: Parts, *, new: bool, starts: bool = True) -> list[str]:
+    """Refuse what training refuses before any model is loaded; ``new``: the run does not go on from a checkpoint.
+
+    Where the run does not start now (a dry run), perhaps never on this machine, nothing is fetched, and what this
+    machine lacks is no reason to refuse: it is returned, a sentence each, with what could not be checked for that.
+    Raises ``ValueError`` (or a subclass) naming the key; nothing is written and no weights are loaded.
+    """
+    machine, run = Machine(starts), parts.config
+    checkpoints_of(parts)
+    machine.ask(call, "strategy", trainable_fabric, parts.strategy)
+    if new:
+        check_free(Path(run.run_dir))
+    check_threads(run.threads)
+    check_seed(run.seed)
+    bases = check_policies(parts.policies, run.engine, machine)
+    clients = clients_of(parts.router.team, parts.policies, bases)
+    check_tasks(parts.world, parts.settings, clients, parts.sampler.resample, machine)
+    for name, node in run.logger.items():
+        machine.ask(instantiated, f"logger.{name}", node)
+    return machine.lacks
+
+
+def check_resumed(parts: Parts, checkpoint: str) -> None:
+    """Refuse what :func:`.assembly.assemble` would of the ``checkpoint`` that a run goes on from; nothing is locked.
+
+    Raises :class:`..errors.ConfigError`, :class:`..models.checkpoint.CheckpointError`,
+    :class:`..runs.directory.RunDirectoryError`.
+    """
+    checkpoints = checkpoints_of(parts)
+    check_state(checkpoints.state(checkpoint), parts.settings, checkpoints)
+
+
+def check_state(state: dict[str, Any], settings: LoopSettings, checkpoints: CheckpointFolder) -> None:
+    """Refuse to go on from ``state`` with another configuration, past its end, or without the rows before it."""
+    directory, progress = ReadOnlyRunDirectory(checkpoints.path.parent), Progress.of(state)
+    written = f"{directory.path / 'config.yaml'} was changed since {checkpoints.at(progress.iteration)}"
+    check_equal(state["config"], dict(checkpoints.config), written)
+    if settings.budget.exhausted(progress) and Run(directory.path).status == "finished":
+        raise ConfigError(
+            f"resume={directory.path}: the run has finished, after {progress.iteration} iterations; to go on, give a "
+            "larger loop.iterations (it is the total), or loop.completions"
+        )
+    directory.check_rows(progress.iteration - bool(progress.row))
+
+
+def checkpoints_of(parts: Parts) -> CheckpointFolder:
+    """The folder of checkpoints in the run directory.  Raises :class:`ConfigError`."""
+    path = Path(parts.config.run_dir) / CHECKPOINTS
+    settings = asdict(parts.config.loop.checkpoint)
+    folder: CheckpointFolder = call("loop.checkpoint", CheckpointFolder, path, parts.binding, **settings)
+    return folder
+
+
+def set_threads(count: int) -> None:
+    """How many threads torch uses.  Raises ``ValueError``."""
+    check_threads(count)
+    torch.set_num_threads(count)
+
+
+def check_threads(count: int | None) -> None:
+    if count is not None and (not isinstance(count, int) or count < 1):
+        raise ConfigError(f"threads must be a whole number of at least 1, or null, got {count!r}")
+
+
+def check_seed(seed: int) -> None:
+    """numpy's range; a run's own seeds are derived from it."""
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 32:
+        raise ConfigError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}")

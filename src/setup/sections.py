@@ -1,0 +1,185 @@
+"""The sections of a run's configuration as dataclasses, whose fields are the known keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
+
+from ..errors import ConfigError, nearest
+from ..experience import Sampling
+from ..loop import LoopSettings
+from ..models.adapters import LoraSettings
+from ..models.schedule import Alternation
+from ..models.train_config import UpdateSettings
+from ..rollout.engines.remote.settings import RemoteSettings
+from .instantiation import construct, construct_plainly
+from .references import check_scale
+from .unknown import unknown_key
+
+
+@dataclass(frozen=True)
+class AlgorithmSection:
+    sampler: Mapping[str, Any]
+    credit: Mapping[str, Any]
+    objective: Mapping[str, Any]
+    update: UpdateSettings
+
+
+@dataclass(frozen=True)
+class CheckpointSection:
+    every: int
+    keep: int
+
+
+@dataclass(frozen=True)
+class LoopSection:
+    """The keys of ``loop``: those of the loop itself, and ``checkpoint``."""
+
+    settings: LoopSettings
+    checkpoint: CheckpointSection
+
+    @classmethod
+    def read(cls, key: str, section: Mapping[str, Any]) -> LoopSection:
+        if "checkpoint" not in section:
+            raise ConfigError(f"{key}.checkpoint is missing")
+        own = {name: value for name, value in section.items() if name != "checkpoint"}
+        checkpoint = construct(f"{key}.checkpoint", CheckpointSection, section["checkpoint"])
+        return cls(construct(key, LoopSettings, own), checkpoint)
+
+
+@dataclass(frozen=True)
+class SamplingSection:
+    train: Sampling
+    eval: Sampling
+
+
+@dataclass(frozen=True)
+class ScheduleSection:
+    freeze_until: int = 0
+    alternate: Alternation | None = None
+
+
+@dataclass(frozen=True)
+class ChangesSection:
+    """Keys that differ from the run's algorithm for one policy."""
+
+    objective: Mapping[str, Any] = field(default_factory=dict)
+    update: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicySection:
+    """The keys of all policies; the subclass for each ``tuning`` adds its own."""
+
+    learns: ClassVar[bool] = False
+
+    sampling: SamplingSection
+    tuning: str = "full"
+
+    @classmethod
+    def read(cls, key: str, section: Mapping[str, Any]) -> PolicySection:
+        """The section of one policy.  Keys of other tunings are allowed if they are empty, such as null.
+
+        Raises :class:`ConfigError` naming the key.
+        """
+        tuning = section.get("tuning") or "full"
+        if tuning not in TUNINGS:
+            raise ConfigError(f"{key}.tuning={tuning} is unknown{nearest(str(tuning), list(TUNINGS))}")
+        kind = TUNINGS[tuning]
+        known = {name for each in TUNINGS.values() for name in _names(each)}
+        for name, value in section.items():
+            if name not in known:
+                raise unknown_key(f"{key}.{name}", _names(kind))
+            if name not in _names(kind) and not _empty(value):
+                learning = name in _names(LoraSection) - _names(FrozenSection) and not kind.learns
+                why = f": a {tuning} policy speaks and never learns" if learning else ""
+                raise ConfigError(f"{key}.{name} does not apply with {key}.tuning={tuning}{why}; give null")
+        own = {name: value for name, value in section.items() if name in _names(kind) and value is not None}
+        return construct_plainly(key, kind, own)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RemoteSection(PolicySection):
+    """``tuning=remote``: a server generates its messages."""
+
+    remote: RemoteSettings
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrozenSection(PolicySection):
+    """``tuning=frozen``: it is not trained.  ``chat`` are further arguments of the chat template."""
+
+    base: str
+    chat: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullSection(FrozenSection):
+    """``tuning=full``: all its weights are trained."""
+
+    learns = True
+
+    optimizer: Mapping[str, Any]
+    scheduler: Mapping[str, Any]
+    schedule: ScheduleSection = field(default_factory=ScheduleSection)
+    algorithm: ChangesSection = field(default_factory=ChangesSection)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoraSection(FullSection):
+    """``tuning=lora``: an adapter is trained."""
+
+    lora: LoraSettings
+
+
+TUNINGS: dict[str, type[PolicySection]] = {
+    "full": FullSection,
+    "lora": LoraSection,
+    "frozen": FrozenSection,
+    "remote": RemoteSection,
+}
+"""The values of ``policies.NAME.tuning``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """A whole configuration.  A mapping contains the arguments of the class that its ``_target_`` names."""
+
+    env: Mapping[str, Any]
+    algorithm: AlgorithmSection
+    policies: Mapping[str, PolicySection]
+    team: Mapping[str, str]
+    engine: Mapping[str, Any]
+    strategy: Mapping[str, Any]
+    scale: Mapping[str, Any]
+    loop: LoopSection
+    logger: Mapping[str, Mapping[str, Any]]
+    name: str
+    seed: int
+    run_dir: str
+    resume: str | None
+    dry_run: bool
+    threads: int | None
+    allow_unsafe_execution: bool
+
+
+def read_config(config: Mapping[str, Any], unresolved: str | None) -> RunConfig:
+    """The sections of ``config``.  ``unresolved`` is its yaml with interpolations; None for a continued run, whose keys
+    of ``scale`` were checked when it began.
+
+    Raises :class:`ConfigError` naming a key that is unknown, missing or wrong.
+    """
+    run = construct("", RunConfig, config)
+    if unresolved is not None:
+        check_scale(run.scale, unresolved)
+    return run
+
+
+def _names(kind: type[PolicySection]) -> set[str]:
+    return {each.name for each in fields(kind)}
+
+
+def _empty(value: Any) -> bool:
+    """Whether ``value`` is null, 0 or empty, or contains only such values."""
+    return all(map(_empty, value.values())) if isinstance(value, Mapping) else not value
