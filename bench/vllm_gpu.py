@@ -179,7 +179,7 @@ class Adapters:
 
 
 def small(nats: float) -> dict[str, Any]:
-    return {"kv_cache_gib": 0.1, "max_batch_rows": 64, "restarts": 0, "lockstep": False, "canary_nats": nats}
+    return {"kv_cache_gib": 0.1, "max_batch_rows": 64, "restarts": 0, "lockstep": False, "probe_nats": nats}
 
 
 async def followed(machine: Machine, team: Whole | Adapters, version: int) -> tuple[float, float]:
@@ -239,7 +239,7 @@ async def run(machine: Machine) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         command = [sys.executable, "-m", "troupe.cli.train", "experiment=sokoban_specialized", "engine=vllm", *words]
-        command += [f"loop.iterations={iterations}", f"run_dir={path}", f"engine.canary_nats={machine.nats}"]
+        command += [f"loop.iterations={iterations}", f"run_dir={path}", f"engine.probe_nats={machine.nats}"]
         with Gauge(machine.device).watching() as gauge:
             started = time.perf_counter()
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -247,12 +247,12 @@ async def run(machine: Machine) -> None:
         rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
         assert json.loads((path / "summary.json").read_text())["status"] == "finished"
     assert len(rows) == iterations
-    heard = max(each["rollout/canary_nats"] for each in rows)
+    heard = max(each["rollout/probe_nats"] for each in rows)
     kl = max(abs(each[f"train/{policy}/behaviour_kl_nats"]) for each in rows for policy in ("tool", "plan"))
-    assert heard <= machine.nats and kl <= machine.nats, f"canary {heard:.3g}, behaviour KL {kl:.3g} nats"
+    assert heard <= machine.nats and kl <= machine.nats, f"probe {heard:.3g}, behaviour KL {kl:.3g} nats"
     seconds = {name: max(each[f"time/{name}_s"] for each in rows[1:]) for name in ("rollout", "update", "load")}
     told = ", ".join(f"{name} {value:.2f} s" for name, value in seconds.items())
-    row("run", f"{iterations} iterations, {time.perf_counter() - started:.0f} s in all", f"canary {heard:.1g}; {told}")
+    row("run", f"{iterations} iterations, {time.perf_counter() - started:.0f} s in all", f"probe {heard:.1g}; {told}")
     row("run", "peak memory of the GPU, all processes", f"{gauge.peak:.2f} GiB")
 
 
@@ -264,7 +264,7 @@ async def update(machine: Machine) -> None:
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     room = {"kv_cache_gib": 1.0 if machine.small else 8.0, "max_batch_rows": 64 if machine.small else 256}
     for eager in (True,) if machine.device == "cpu" else (True, False):
-        given = {"dtype": "bfloat16", "canary_nats": 2.0, "sleep": 1, "eager": eager, "lockstep": False, "restarts": 0}
+        given = {"dtype": "bfloat16", "probe_nats": 2.0, "sleep": 1, "eager": eager, "lockstep": False, "restarts": 0}
         with Gauge(machine.device).watching() as gauge:
             engine = VllmEngine({"plan": copy.deepcopy(model)}, load_tokenizer("laptop"), **room, **given)
             try:

@@ -25,9 +25,9 @@ from omegaconf.errors import OmegaConfBaseException
 from ..errors import ConfigError
 from ..models.loading import ADAPTER, BaseModelError, resolve
 from ..rollout.engines.base import EngineError
-from ..rollout.engines.vllm.adapters import buffer_width
-from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, GIB, VllmSettings, environment
-from ..rollout.engines.vllm.orphans import end_with
+from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, environment
+from ..rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width
+from ..rollout.engines.vllm.signals import end_with
 from ..rollout.engines.vllm.versions import check_version
 from ..setup.agent_assignment import Remote, Run
 from ..setup.configuration import call, check_overridden, fail
@@ -105,7 +105,7 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
         words += ["--default-chat-template-kwargs", json.dumps(serving.chat)]
     if serving.adapters:
         rank = max(json.loads((Path(folder) / ADAPTER).read_text())["r"] for folder in serving.adapters.values())
-        slots = len(serving.adapters) + 1  # one stays empty for what has no adapter: see rollout/vllm/believed.py
+        slots = len(serving.adapters) + 1  # one stays empty for what has no adapter: see ExpectedWeights.lora_arguments
         room = buffer_width(", ".join(serving.adapters), rank)
         words += ["--enable-lora", "--max-loras", str(slots), "--max-lora-rank", str(room)]
         words += ["--lora-modules", *(f"{name}={folder}" for name, folder in serving.adapters.items())]

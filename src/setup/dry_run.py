@@ -17,7 +17,7 @@ from ..models.loading import resolve
 from ..models.published import published
 from ..models.strategies import Sharded, StrategySettings
 from ..rollout.engines.remote.settings import RemoteSettings
-from ..rollout.engines.vllm.launch import GIB, VllmSettings, check_proof
+from ..rollout.engines.vllm.settings import GIB, VllmSettings
 from .assembly import Parts
 from .configuration import call
 from .policies import PolicySpec
@@ -142,7 +142,6 @@ def _engine(
     if "kv_cache_gib" in engine:
         settings = {field.name: engine[field.name] for field in fields(VllmSettings) if field.name in engine}
         vllm: VllmSettings = call("engine", VllmSettings, **settings)
-        call("engine", check_proof, engine["canary_nats"], engine["lora"])
         return vllm.torch_dtype.itemsize * parameters + vllm.kv_cache_gib * GIB
     rows = engine.get("max_batch_rows", k)
     full, groups = shape.max_position_embeddings, math.ceil(rows / k)

@@ -14,6 +14,10 @@ class EngineError(RuntimeError):
     """An engine that cannot go on: nothing it would say may be trained on.  The message names the policy."""
 
 
+class UnsupportedModelError(ValueError):
+    """A model or tokenizer that an engine cannot run; the message names policy and reason."""
+
+
 class EngineClosedError(RuntimeError):
     """The engine was closed before or while it served a request."""
 

@@ -36,7 +36,7 @@ class TorchEngine:
 
     A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
 
-    Raises :class:`.support.UnsupportedModelError` for a model that it cannot run exactly.
+    Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly.
     """
 
     def __init__(

@@ -9,15 +9,12 @@ import torch
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..base import UnsupportedModelError
 from .forward import Forward, FusedForward, ModuleForward
 from .shared_prompt import ATTENTION, SharedPromptCache
 
 # How far the engine's logits may be from the model's own, as a share of the largest: rounding only.
 _TOLERANCE, _HALF_TOLERANCE = 1e-3, 5e-2
-
-
-class UnsupportedModelError(ValueError):
-    """A model or tokenizer that the torch engine cannot run exactly; the message names policy and reason."""
 
 
 def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Forward:

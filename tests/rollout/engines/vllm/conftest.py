@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from troupe.models.tiny import build_tokenizer
 from troupe.rollout.engines.vllm.engine import VllmEngine
-from troupe.rollout.engines.vllm.senders import Load
+from troupe.rollout.engines.vllm.transfer import WeightSource
 
 Build = Callable[..., Qwen3ForCausalLM]
 Logprobs = Callable[..., Tensor]
@@ -60,9 +60,10 @@ def spoil() -> Callable[[VllmEngine], Awaitable[None]]:
 
     async def spoilt(engine: VllmEngine) -> None:
         def zeros() -> Iterator[tuple[str, Tensor]]:
-            return ((name, torch.zeros_like(tensor)) for name, tensor in engine.believed.sent())
+            return ((name, torch.zeros_like(tensor)) for name, tensor in engine.expected.tensors(skeleton.names))
 
-        await engine.server._sender.send(Load(zeros, engine.believed.tied, torch.float32))
+        skeleton = engine.expected.skeleton
+        await engine.server.transfer.send(WeightSource(zeros, skeleton.tied, torch.float32))
 
     return spoilt
 

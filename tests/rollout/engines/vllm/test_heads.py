@@ -31,7 +31,7 @@ async def test_logprobs_are_the_models_at_the_start_and_after_an_update(
         for version, model in enumerate((first, second)):
             if version:
                 measured = await engine.load("plan", model.state_dict(), version)
-                assert measured["canary_nats"] < 1e-4
+                assert measured["probe_nats"] < 1e-4
             found = await engine.generate(Request("plan", PROMPT, 4, Sampling(max_tokens=30), version, (version,)))
             assert len({completion.token_ids for completion in found}) == 4
             for completion in found:

@@ -57,9 +57,9 @@ def test_several_learner_processes_do_not_send_by_ipc() -> None:
 
 
 def test_what_vllm_cannot_do_with_adapters_is_refused_by_key() -> None:
-    check_adapters("bfloat16", 2, anew=True)
-    check_adapters("float16", 1, anew=False)
+    check_adapters("bfloat16", 2, reloads=True)
+    check_adapters("float16", 1, reloads=False)
     with pytest.raises(ValueError, match=r"engine\.dtype=float32: on a GPU, vLLM adds adapters in bfloat16 or float16"):
-        check_adapters("float32", 0, anew=True)
+        check_adapters("float32", 0, reloads=True)
     with pytest.raises(ValueError, match=r"engine\.sleep=2: this vLLM cannot load a model again"):
-        check_adapters("bfloat16", 2, anew=False)
+        check_adapters("bfloat16", 2, reloads=False)

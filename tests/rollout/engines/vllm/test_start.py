@@ -18,9 +18,9 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.rollout.engines.base import EngineError
 from troupe.rollout.engines.lora import PREFIX, A, Adapted, Adapter, B
-from troupe.rollout.engines.vllm import canary, launch, versions
+from troupe.rollout.engines.vllm import probe, launch, versions
 from troupe.rollout.engines.vllm.adapters import add_by_adapter
-from troupe.rollout.engines.vllm.believed import Believed
+from troupe.rollout.engines.vllm.expected import Believed
 from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.rollout.engines.vllm.launch import GIB, LoraRoom, VllmSettings, check_cache, check_room, environment
 from troupe.rollout.engines.vllm.merged import Merged
@@ -175,7 +175,7 @@ def test_an_engines_folder_has_room_for_sockets_and_leads_to_what_torch_has_comp
     assert not list(deep.glob("troupe-vllm-*"))
 
 
-def test_several_models_several_merged_adapters_and_a_canary_that_allows_nothing_are_refused(
+def test_several_models_several_merged_adapters_and_a_probe_that_allows_nothing_are_refused(
     monkeypatch: pytest.MonkeyPatch, build: Build, digits: PreTrainedTokenizerFast
 ) -> None:
     installed(monkeypatch, vllm="0.32.0", torch="2.13.0")
@@ -186,8 +186,8 @@ def test_several_models_several_merged_adapters_and_a_canary_that_allows_nothing
         VllmEngine({"a": adapted(base), "b": adapted(base)}, digits, lora="merged")
     with pytest.raises(ValueError, match=r"engine\.lora must be adapter or merged, got 'fused'"):
         VllmEngine({"a": build()}, digits, lora="fused")
-    with pytest.raises(ValueError, match=r"engine\.canary_nats must be above 0, got 0"):
-        VllmEngine({"a": build()}, digits, canary_nats=0)
+    with pytest.raises(ValueError, match=r"engine\.probe_nats must be above 0, got 0"):
+        VllmEngine({"a": build()}, digits, probe_nats=0)
 
 
 def test_a_skeleton_runs_on_any_weights_and_holds_none(
@@ -227,17 +227,17 @@ def test_weights_that_do_not_fit_are_refused_by_name(build: Build) -> None:
         assert part in str(refused.value)
 
 
-def test_the_canary_hears_one_wrong_logprob(build: Build) -> None:
-    asked = canary.sequences(60, 33)
-    assert asked == canary.sequences(60, 33) and len({ids[:8] for ids in asked}) == len(asked)
-    learner = canary.expected(Skeleton(build()), build().state_dict(), asked, None)
-    songs = [canary.Song({int(i): float(row[i]) for i in row.topk(5).indices}, 0) for row in learner]
-    assert canary.difference(learner, songs) == 0
+def test_the_probe_hears_one_wrong_logprob(build: Build) -> None:
+    asked = probe.sequences(60, 33)
+    assert asked == probe.sequences(60, 33) and len({ids[:8] for ids in asked}) == len(asked)
+    learner = probe.expected(Skeleton(build()), build().state_dict(), asked, None)
+    songs = [probe.Song({int(i): float(row[i]) for i in row.topk(5).indices}, 0) for row in learner]
+    assert probe.difference(learner, songs) == 0
     token = next(iter(songs[2].logprobs))
-    songs[2] = canary.Song({**songs[2].logprobs, token: songs[2].logprobs[token] + 0.25}, 0)
-    assert canary.difference(learner, songs) == pytest.approx(0.25, abs=1e-5)
-    songs[1] = canary.Song({token: float("nan")}, 0)
-    assert canary.difference(learner, songs) == float("inf")
+    songs[2] = probe.Song({**songs[2].logprobs, token: songs[2].logprobs[token] + 0.25}, 0)
+    assert probe.difference(learner, songs) == pytest.approx(0.25, abs=1e-5)
+    songs[1] = probe.Song({token: float("nan")}, 0)
+    assert probe.difference(learner, songs) == float("inf")
 
 
 def test_a_merged_adapter_is_the_base_with_its_product_added(build: Build) -> None:
@@ -252,25 +252,25 @@ def test_a_merged_adapter_is_the_base_with_its_product_added(build: Build) -> No
     assert changed == {f"{path}.weight", "model.layers.1.mlp.down_proj.weight"}
 
 
-def test_what_is_believed_of_adapters_has_slots_and_room(build: Build) -> None:
+def test_what_is_expected_of_adapters_has_slots_and_room(build: Build) -> None:
     model = build()
     models = {"base": model, "tool": adapted(model, 4), "plan": adapted(model, 12, seed=1)}
-    believed = Believed(models, torch.bfloat16, "adapter", 33)
-    assert {name: (belief.slot, belief.rank) for name, belief in believed.policies.items()} == {
+    expected = Believed(models, torch.bfloat16, "adapter", 33)
+    assert {name: (belief.slot, belief.rank) for name, belief in expected.policies.items()} == {
         "base": (0, 0),
         "tool": (1, 4),
         "plan": (2, 12),
     }
-    assert believed.room == LoraRoom(3, 16, ("down_proj", "q_proj"))
+    assert expected.room == LoraRoom(3, 16, ("down_proj", "q_proj"))
     name = f"{PREFIX}model.layers.0.self_attn.q_proj{B}"
     given = models["tool"].weights[name]
-    assert torch.equal(believed.policies["tool"].tensors[name], (0.5 * given).bfloat16())
+    assert torch.equal(expected.policies["tool"].tensors[name], (0.5 * given).bfloat16())
     with pytest.raises(ValueError, match="policy 'base': its weights are those of tool, plan too"):
-        believed.take("base", build().state_dict(), 1)
+        expected.take("base", build().state_dict(), 1)
     with pytest.raises(ValueError, match=rf"policy 'tool'.*missing: {name}"):
-        believed.take("tool", {k: v for k, v in models["tool"].weights.items() if k != name}, 1)
-    assert believed.policies["tool"].version == 0
-    rows = [believed.policies[policy].expected for policy in models]
+        expected.take("tool", {k: v for k, v in models["tool"].weights.items() if k != name}, 1)
+    assert expected.policies["tool"].version == 0
+    rows = [expected.policies[policy].expected for policy in models]
     assert not torch.allclose(rows[0], rows[1]) and not torch.allclose(rows[1], rows[2])
 
 

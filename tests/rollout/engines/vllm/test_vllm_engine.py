@@ -20,6 +20,7 @@ from troupe.experience import Completion, Request, Sampling
 from troupe.rollout.engines.base import EngineClosedError
 from troupe.rollout.engines.vllm.digest import WeightsMismatchError, compare
 from troupe.rollout.engines.vllm.engine import VllmEngine
+from troupe.rollout.engines.vllm.versions import is_0_22
 
 from .conftest import SHARES_ENGINES, Build, Logprobs
 
@@ -71,7 +72,7 @@ async def test_logprobs_are_the_models_at_the_start_and_after_three_updates(
     for version in (1, 2, 3):
         learner = grown(base, version)
         measured = await engine.load(POLICY, learner.state_dict(), version)
-        assert 0 <= measured["canary_nats"] < 1e-4
+        assert 0 <= measured["probe_nats"] < 1e-4
         found = await engine.generate(request(4, seed=version))
         assert {completion.version for completion in found} == {version}
         agree(learner, plain_logprobs, found)
@@ -82,24 +83,13 @@ async def test_one_prompt_has_n_different_completions_and_is_read_once(
 ) -> None:
     found = await engine.generate(request(8, max_tokens=20))
     assert len({completion.token_ids for completion in found}) == 8
-    again = await engine.server.sing(POLICY, [PROMPT], engine.believed.vocabulary)
-    assert again[0].remembered == 32  # the prompt's whole blocks
+    [again] = await engine.server.probe(POLICY, [PROMPT])
+    assert again.cached == 32  # the prompt's whole blocks
 
 
 @pytest.mark.parametrize("stop", [(), ("never",)])
-async def test_candidates_are_asked_for_in_one_message_and_draw_with_the_seeds_that_follow(
-    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch, stop: tuple[str, ...]
-) -> None:
-    core, sent = engine.server._llm.engine_core, []
-    send = core._send_input
-
-    def noted(kind: Any, *given: Any) -> Any:
-        sent.append(kind.name)
-        return send(kind, *given)
-
-    monkeypatch.setattr(core, "_send_input", noted)
+async def test_candidates_draw_with_the_seeds_that_follow(engine: VllmEngine, stop: tuple[str, ...]) -> None:
     together = await engine.generate(request(3, seed=7, stop=stop))
-    assert sent.count("ADD") == 1
     alone = [await engine.generate(request(1, seed=7 + i, stop=stop)) for i in range(3)]
     assert [c.token_ids for c in together] == [c.token_ids for [c] in alone]
 
@@ -182,7 +172,7 @@ async def test_a_caller_that_goes_away_and_a_deadline_leave_the_engine_free(
     with pytest.raises(TimeoutError, match=r"policy 'plan', request \(9,\)"):
         await engine.generate(late)
     await engine.load(POLICY, base.state_dict(), 1)  # waits for whatever is under way
-    assert not engine._serving
+    assert not engine._answering
     assert len(await engine.generate(request())) == 1
 
 
@@ -196,28 +186,27 @@ async def test_asleep_it_serves_nothing(engine: VllmEngine, base: Qwen3ForCausal
 
 @pytest.fixture
 def calls(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is asked of vLLM about memory and weights, and what is heard, in order."""
+    """The calls of the process about memory, weights and probes, in order."""
     noted: list[str] = []
     server, llm = engine.server, engine.server._llm
 
-    def note(of: Any, name: str) -> None:
-        asked = getattr(of, name)
+    def note(owner: Any, name: str) -> None:
+        method = getattr(owner, name)
 
-        async def call(*given: Any) -> Any:
-            told = " ".join(map(str, given[0])) if name == "wake_up" else given[0] if name == "sleep" else ""
-            noted.append(f"{name} {told}".strip())
-            return await asked(*given)
+        async def call(*arguments: Any) -> Any:
+            noted.append(f"{name} {arguments[0] if name in ('sleep', 'wake_up') else ''}".strip())
+            return await method(*arguments)
 
-        monkeypatch.setattr(of, name, call)
+        monkeypatch.setattr(owner, name, call)
 
-    for name in ("sleep", "wake_up", "start_weight_update", "finish_weight_update"):
+    for name in ("sleep", "wake_up"):
         note(llm, name)
-    for name in ("digests", "forget", "sing"):
+    for name in ("send", "digests", "forget", "probe"):
         note(server, name)
     return noted
 
 
-async def test_on_a_cpu_there_is_nothing_to_lend(
+async def test_on_a_cpu_there_is_nothing_to_offload(
     engine: VllmEngine, base: Qwen3ForCausalLM, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert engine.server.level == 0
@@ -225,9 +214,9 @@ async def test_on_a_cpu_there_is_nothing_to_lend(
     assert await engine.wake() == {} and calls == []
     # What vLLM's CPU build does when it is asked: it pauses, keeps all that it has, and goes on.
     llm = engine.server._llm
-    before = await engine.server.digests()
+    before = await engine.server.digests(engine.expected.model)
     await llm.sleep(2)
-    assert await llm.is_sleeping() and await engine.server.digests() == before
+    assert await llm.is_sleeping() and await engine.server.digests(engine.expected.model) == before
     await llm.wake_up(["weights"])
     assert await llm.is_sleeping()
     await llm.wake_up(["kv_cache"])
@@ -258,7 +247,7 @@ async def test_a_sleep_that_fails_leaves_the_engine_awake_and_ends_the_process(
             asked.cancel()
         with pytest.raises(asyncio.CancelledError if cancelled else RuntimeError):
             await asked
-    assert ended == ["killed"] and not engine.server.lent
+    assert ended == ["killed"] and not engine.server.offloaded
     assert await engine.generate(request())
 
 
@@ -278,11 +267,11 @@ async def test_asleep_new_weights_come_before_the_cache_and_all_is_proven(
     await engine.sleep()
     with pytest.raises(RuntimeError, match="asleep"):
         await engine.generate(request())
-    assert "canary_nats" not in await engine.load(POLICY, learner.state_dict(), 1)
+    assert "probe_nats" not in await engine.load(POLICY, learner.state_dict(), 1)
     measured = await engine.wake()
-    sent = ["start_weight_update", "finish_weight_update", "digests"]
-    assert calls == [f"sleep {level}", "wake_up weights", *sent, "wake_up kv_cache", "forget", "sing"]
-    assert 0 <= measured["canary_nats"] < 1e-4
+    sent = ["wake_up ['weights']", "send", "digests"]
+    assert calls == [f"sleep {level}", *sent, "wake_up ['kv_cache']", "forget", "probe"]
+    assert 0 <= measured["probe_nats"] < 1e-4
     agree(learner, plain_logprobs, await engine.generate(request(4)))
 
 
@@ -294,24 +283,25 @@ async def test_weights_that_are_lost_in_sleep_are_sent_anew(
     await engine.sleep()
     await spoil(engine)
     with pytest.raises(WeightsMismatchError, match=r"model\.embed_tokens\.weight"):
-        compare(POLICY, engine.believed.digests, await engine.server.digests())
-    assert (await engine.wake())["canary_nats"] < 1e-4
+        compare(POLICY, engine.expected.model.digests, await engine.server.digests(engine.expected.model))
+    assert (await engine.wake())["probe_nats"] < 1e-4
     agree(base, plain_logprobs, await engine.generate(request(2)))
 
 
 async def test_weights_that_are_not_sent_after_sleep_stop_the_run(
     engine: VllmEngine, base: Qwen3ForCausalLM, spoil: Spoil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def nothing(server: Any) -> None:
+    async def nothing(weights: Any) -> None:
         pass
 
     monkeypatch.setattr(engine.server, "level", 2)
     await engine.sleep()
     await spoil(engine)
     with monkeypatch.context() as patch:
-        patch.setattr(engine.lives, "_restore", nothing)
+        patch.setattr(engine.server, "send", nothing)
         with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*model\.embed_tokens\.weight"):
             await engine.wake()
+    engine.expected.mark_unverified(lost=engine.expected.sets)
     await engine.wake()
 
 
@@ -353,11 +343,9 @@ async def test_a_tensor_that_arrives_otherwise_stops_the_run(
 async def test_a_tied_head_that_keeps_its_packed_copy_stops_the_run(
     engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from troupe.rollout.engines.vllm import compat
-
-    if not compat.NEW:
+    if is_0_22():
         pytest.skip("in vLLM 0.22.1 a tied head is the embedding itself")
-    monkeypatch.setattr(type(engine.believed), "tied", {})
+    monkeypatch.setattr(engine.expected.skeleton, "tied", {})
     with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*: lm_head.weight differ$"):
         await engine.load(POLICY, grown(base, 1).state_dict(), 1)
 
@@ -365,7 +353,7 @@ async def test_a_tied_head_that_keeps_its_packed_copy_stops_the_run(
 async def test_a_cache_of_prefixes_that_is_kept_stops_the_run(
     engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def forget(policy: str) -> None:
+    async def forget() -> None:
         pass
 
     monkeypatch.setattr(engine.server, "forget", forget)
@@ -373,13 +361,13 @@ async def test_a_cache_of_prefixes_that_is_kept_stops_the_run(
         await engine.load(POLICY, grown(base, 1).state_dict(), 1)
 
 
-async def test_a_canary_that_is_heard_otherwise_stops_the_run(
+async def test_a_probe_that_is_heard_otherwise_stops_the_run(
     engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights that agree are not all: were the digests blind, the log-probs would tell."""
-    monkeypatch.setattr("troupe.rollout.engines.vllm.lives.compare", lambda *_: None)
+    monkeypatch.setattr("troupe.rollout.engines.vllm.verifier.compare", lambda *_: None)
     monkeypatch.setattr(transfer, "parts", lambda *_: iter(()))
-    with pytest.raises(WeightsMismatchError, match=r"policy 'plan', version 1: .*nats on fixed.*canary_nats=0.01"):
+    with pytest.raises(WeightsMismatchError, match=r"policy 'plan', version 1: .*nats on fixed.*probe_nats=0.01"):
         await engine.load(POLICY, grown(base, 1).state_dict(), 1)
 
 
@@ -391,7 +379,7 @@ async def test_weights_that_do_not_fit_change_nothing(
     with pytest.raises(ValueError, match=r"policy 'plan'.*missing: model\.norm\.weight"):
         await engine.load(POLICY, wrong, 1)
     agree(base, plain_logprobs, await engine.generate(request(2)))
-    assert engine.believed.policies[POLICY].version == 0
+    assert engine.expected.policies[POLICY].version == 0
 
 
 # ---- the end -------------------------------------------------------------------------------------------------------
@@ -401,20 +389,18 @@ async def test_z_a_process_that_dies_is_told_and_closing_leaves_none(
     engine: VllmEngine, base: Qwen3ForCausalLM
 ) -> None:
     """Last, since it ends the engine."""
-    from troupe.rollout.engines.vllm.compat import NEW
-
     [process] = multiprocessing.active_children()
-    files = list(Path(engine.server._folder.name).iterdir())
+    files = list(engine.server.folder.iterdir())
     assert any(file.is_socket() for file in files), "the sockets between the two processes"
-    assert any(file.name.startswith("vllm_dist_") for file in files) == NEW, "its rendezvous, on TCP in 0.22.1"
+    assert any(file.name.startswith("vllm_dist_") for file in files) != is_0_22(), "its rendezvous, on TCP in 0.22.1"
     asked = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
     await asyncio.sleep(0.05)
     os.kill(process.pid, 9)
     with pytest.raises(RuntimeError, match=r"policy 'plan': vLLM's process has ended.*; engine.restarts=0 allows no"):
         await asked
-    folder = engine.server._folder.name
+    folder = engine.server.folder
     await engine.close()
     await engine.close()
-    assert not os.path.exists(folder)
+    assert not folder.exists()
     with pytest.raises(EngineClosedError):
         await engine.generate(request())

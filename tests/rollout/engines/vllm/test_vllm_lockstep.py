@@ -112,14 +112,14 @@ async def test_a_caller_that_goes_away_before_its_round_takes_the_request_along(
         return await asked[-1]
 
     assert await play(0) == await play(5)
-    assert not team["tool"]._serving and not team["tool"]._outstanding
+    assert not team["tool"]._answering and not team["tool"]._outstanding
 
 
 async def test_z_waiting_for_a_round_is_no_silence_and_survives_the_process(
     team: Team, afresh: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Last, since it uses up an engine's restarts."""
-    monkeypatch.setattr("troupe.rollout.engines.vllm.server.PATIENCE_S", 0.1)
+    monkeypatch.setattr("troupe.rollout.engines.vllm.server.POLL_S", 0.1)
     await afresh()
     engine, asked = team["plan"], request("plan", (7,), n=8)
     expected = await engine.generate(asked)
@@ -128,14 +128,14 @@ async def test_z_waiting_for_a_round_is_no_silence_and_survives_the_process(
         with rounds().hold():
             waiting = asyncio.create_task(engine.generate(asked))
             await asyncio.sleep(1.0)
-        assert await waiting == expected and engine.lives.restarts == 0
+        assert await waiting == expected and engine.supervisor.restarts == 0
     with rounds().hold():
         waiting = asyncio.create_task(engine.generate(asked))
         await asyncio.sleep(0.1)
         kill(engine)
         await asyncio.sleep(0.5)
     assert [each.token_ids for each in await waiting] == [each.token_ids for each in expected]
-    assert engine.lives.restarts == 1
+    assert engine.supervisor.restarts == 1
 
 
 async def test_z_a_caller_that_goes_away_while_a_process_is_replaced_ends_nothing_for_the_others(
@@ -153,7 +153,7 @@ async def test_z_a_caller_that_goes_away_while_a_process_is_replaced_ends_nothin
         with pytest.raises(TimeoutError):
             await first
     assert [each.token_ids for each in await other] == [each.token_ids for each in expected]
-    assert engine.lives.restarts == 1
+    assert engine.supervisor.restarts == 1
 
 
 async def test_z_a_process_that_fails_in_an_update_is_replaced_with_the_current_weights(
@@ -164,7 +164,7 @@ async def test_z_a_process_that_fails_in_an_update_is_replaced_with_the_current_
 
     await afresh()
     engine, asked = team["tool"], request("tool", (1,))
-    expected, before, whole = await engine.generate(asked), engine.lives.restarts, transfer.parts
+    expected, before, whole = await engine.generate(asked), engine.supervisor.restarts, transfer.parts
 
     def torn(weights: Iterable[tuple[str, Tensor]], *rest: Any) -> Iterator[Path]:
         monkeypatch.undo()
@@ -173,8 +173,8 @@ async def test_z_a_process_that_fails_in_an_update_is_replaced_with_the_current_
             yield path
 
     monkeypatch.setattr(transfer, "parts", torn)
-    assert (await engine.load("tool", build(0).state_dict(), 1))["canary_nats"] < 1e-4
-    assert engine.lives.restarts == before + 1
+    assert (await engine.load("tool", build(0).state_dict(), 1))["probe_nats"] < 1e-4
+    assert engine.supervisor.restarts == before + 1
     assert [each.token_ids for each in await engine.generate(asked)] == [each.token_ids for each in expected]
 
 

@@ -92,7 +92,7 @@ def test_base_models_with_other_heads_speak_too(tmp_path: Path, experiment: str)
     said, _ = run.communicate(timeout=PATIENCE_S)
     assert run.returncode == 0, said[-3000:]
     found = rows(path)
-    assert len(found) == 2 and all(0 < row["rollout/canary_nats"] < 1e-4 for row in found)
+    assert len(found) == 2 and all(0 < row["rollout/probe_nats"] < 1e-4 for row in found)
     kls = [abs(value) for row in found for name, value in row.items() if name.endswith("/behaviour_kl_nats")]
     assert len(kls) == 4 and max(kls) < 1e-6
 
