@@ -120,6 +120,7 @@ fmt: $(DEV) ## Format the code and fix what can be fixed
 
 docs: $(CORE) ## Write the pages that come from the code
 	@$(BIN)/python docs/make_configuration.py
+	@$(BIN)/python docs/make_strategies.py
 
 clean: ## Remove caches and build leftovers (.venv and runs/ stay)
 	@rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis

@@ -100,8 +100,8 @@ def played(
 
     async def play(engine: Any) -> int:
         clients = {agent: PolicyClient("policy", engine, tokenizer, 512, SAMPLING) for agent in world.agents}
-        episodes = await TreeSampler(k=4).collect(world, tasks, clients, seed)
-        return sum(len(c.completion.token_ids) for episode in episodes for _, c in episode.candidates())
+        found = await TreeSampler(k=4).collect(world, tasks, clients, seed)
+        return sum(len(c.completion.token_ids) for (episode,) in found for _, c in episode.candidates())
 
     return play
 

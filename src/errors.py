@@ -1,4 +1,4 @@
-"""The error that names a configuration key, and suggestions for a misspelt one."""
+"""The errors that rooms have in common, and suggestions for a misspelt key."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from collections.abc import Sequence
 
 class ConfigError(ValueError):
     """A configuration that cannot run; the message names the key."""
+
+
+class AbsentError(ValueError):
+    """What this machine lacks and another may have: a package, a device, a key, a file that is to be fetched."""
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

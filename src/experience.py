@@ -114,7 +114,9 @@ class Completion:
 
 @dataclass
 class Candidate:
-    """A completion with its rewards.  ``reward`` is the mix ``alpha * team + local``; credit sets ``advantage``."""
+    """A completion with its rewards.  ``reward`` is the mix ``alpha * team + local + overlong``, where ``overlong``, in
+    [-1, 0], is the penalty of its length; credit sets ``advantage``.
+    """
 
     completion: Completion
     local: float
@@ -123,6 +125,7 @@ class Candidate:
     continued: bool = False
     advantage: float | None = None
     info: Mapping[str, float] = field(default_factory=dict)
+    overlong: float = 0.0
 
 
 @dataclass

@@ -64,6 +64,11 @@ class LoopSettings:
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"loop.{name} must be a whole number of at least {least}, got {value!r}")
 
+    def over(self, progress: Progress) -> bool:
+        """Whether all iterations are done, or all completions spent."""
+        spent = 0 < self.completions <= progress.completions
+        return progress.iteration >= self.iterations or spent
+
 
 @dataclass
 class Team:
@@ -174,9 +179,10 @@ class TrainLoop:
         return episodes
 
     async def _sample(self, tasks: Sequence[Task], seed: int) -> list[Episode]:
-        return await self.ranks.share(
+        played = await self.ranks.share(
             tasks, lambda mine: self.sampler.collect(self.world, mine, self.team.training, seed)
         )
+        return [episode for episodes in played for episode in episodes]
 
     async def _learn(self, episodes: Sequence[Episode], rollout_s: float, asked: Mapping[str, float]) -> dict[str, Any]:
         t1 = time.perf_counter()
@@ -268,8 +274,7 @@ class TrainLoop:
 
     def over(self) -> bool:
         """Whether all iterations are done, or all completions spent."""
-        spent = 0 < self.settings.completions <= self.progress.completions
-        return self.progress.iteration >= self.settings.iterations or spent
+        return self.settings.over(self.progress)
 
     # ---- evaluation and checkpoints ---------------------------------------------------------------------------------
 

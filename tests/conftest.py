@@ -21,9 +21,9 @@ from troupe.envs.grid.two_roles import vocabulary
 from troupe.experience import Task
 from troupe.models.tiny import build_tokenizer
 
-from .run_fixtures import disk, episode, lines, rows, run_dir, summary
+from .run_fixtures import disk, episode, lines, old_run, rows, run_dir, summary
 
-__all__ = ["disk", "episode", "lines", "rows", "run_dir", "summary"]  # fixtures
+__all__ = ["disk", "episode", "lines", "old_run", "rows", "run_dir", "summary"]  # fixtures
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,8 @@
-"""What the kernel tells of processes that a test has started."""
+"""What the kernel tells of processes that a test has started, and waiting for a condition."""
 
+import asyncio
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -25,6 +27,13 @@ def command(pid: int) -> str:
         return Path(f"/proc/{pid}/cmdline").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return ""
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for ``condition``; fails where it does not hold within a minute."""
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.02)
 
 
 def _stat(pid: int | str) -> list[str]:

@@ -1,4 +1,5 @@
-"""Run directories written by hand: one in full detail, and those of a sweep, with known figures."""
+"""Run directories written by hand: one in full detail, one of an older version, and those of a sweep, with known
+figures."""
 
 import copy
 import json
@@ -10,7 +11,11 @@ import pytest
 import yaml
 
 from troupe.evaluation.statistics import wilson
-from troupe.runs.fingerprint import code_hash
+from troupe.runs.files import FORMAT, FORMAT_KEY
+from troupe.runs.fingerprint import code_hash, evaluation_keys, training_hash
+from troupe.sweep.record import SweepRecord
+from troupe.sweep.rows import SweepJob
+from troupe.sweep.verdicts import Claim
 
 ROWS = [
     {
@@ -57,7 +62,7 @@ def run_dir(tmp_path: Path) -> Path:
     (tmp_path / "episodes").mkdir()
     config = "name: sokoban_shared\nseed: 7\nloop: {iterations: 3}\npolicies: {both: {}}\n"
     (tmp_path / "config.yaml").write_text(config)
-    (tmp_path / "versions.json").write_text('{"torch": "2.13.0", "commit": "abc1234"}')
+    (tmp_path / "versions.json").write_text(json.dumps({FORMAT_KEY: FORMAT, "torch": "2.13.0", "commit": "abc1234"}))
     (tmp_path / "summary.json").write_text(json.dumps(SUMMARY))
     write_lines(tmp_path / "metrics.jsonl", ROWS)
     won = {"test_00000": "a", "test_00003": "abc", "validation_00002": "x"}
@@ -88,6 +93,62 @@ def lines() -> Callable[[Path, Sequence[Mapping[str, Any]]], None]:
     return write_lines
 
 
+# ---- a run of an older version -------------------------------------------------------------------------------------
+
+OLD_CONFIG = """
+env: {_target_: troupe.envs.sokoban.Sokoban, size: 6, boxes: 1, horizon: 2, team: pair}
+algorithm:
+  sampler: {_target_: troupe.rollout.tree.TreeSampler, k: 4, alpha: 1.0}
+  objective: {_target_: troupe.algorithms.objectives.ClippedObjective, clip: 0.2}
+  credit: {_target_: troupe.algorithms.at_grpo.AtGrpo, std_floor: 0.2}
+policies:
+  tool: {base: laptop, tuning: full, chat: {}, sampling: {eval: {temperature: 1.0, max_tokens: 40}}}
+  plan: {base: laptop, tuning: full, chat: {}, sampling: {eval: {temperature: 1.0, max_tokens: 40}}}
+team: {tool: tool, plan: plan}
+engine: {_target_: troupe.rollout.torch_engine.TorchEngine, _partial_: true, max_batch_rows: 1024, lockstep: true}
+threads: 1
+loop: {iterations: 2, boards: 8, completions: 0, eval_every: 1, validation_tasks: 2, test_tasks: 4}
+name: sokoban_specialized
+seed: 3
+run_dir: runs/old
+resume: null
+"""
+"""As it was written before ``versions.json`` named a layout: classes have moved since, and ``loop.boards`` has another
+name."""
+
+
+@pytest.fixture
+def old_run(tmp_path: Path) -> Path:
+    """A finished run of two iterations that an older version wrote."""
+    path = tmp_path / "old"
+    (path / "episodes").mkdir(parents=True)
+    (path / "checkpoints" / "iteration_00002").mkdir(parents=True)
+    for name in ("last", "best"):
+        (path / "checkpoints" / name).symlink_to("iteration_00002")
+    (path / "config.yaml").write_text(OLD_CONFIG)
+    (path / "versions.json").write_text('{"troupe": "0.1.0", "code": "9295a6343abff7b9", "commit": "f6746b8"}')
+    rows = [
+        {
+            "iteration": number,
+            "rollout/best_of_k_success": 0.875,
+            "rollout/cut_off": number / 4,
+            "rollout/tool/reward": 0.5,
+            "rollout/tool/tokens_a_message": 4.0 + number,
+            "rollout/plan/reward": 0.25,
+            "rollout/plan/tokens_a_message": 5.0,
+            "eval/success": number / 4,
+            "eval/success_ci95": [0.0, 1.0],
+        }
+        for number in (1, 2)
+    ]
+    write_lines(path / "metrics.jsonl", rows)
+    summary = Disk().scores(1, 2, 3, episodes=4) | {"iterations": 2}
+    (path / "summary.json").write_text(json.dumps(summary))
+    for name, tasks in {"test_00000": "a", "test_00002": "ab", "test_best": "abc", "validation_00001": "x"}.items():
+        write_lines(path / "episodes" / f"{name}.jsonl", [make_episode(task, task in tasks) for task in "abcd"])
+    return path
+
+
 # ---- the runs of a sweep --------------------------------------------------------------------------------------------
 
 LOOP = {
@@ -101,7 +162,7 @@ LOOP = {
 
 
 class Disk:
-    """Writes runs."""
+    """Writes runs and the plan of a sweep."""
 
     def config(self, seed: int = 0, k: int = 4, **loop: int) -> dict[str, Any]:
         policy = {
@@ -132,11 +193,25 @@ class Disk:
         """Write a run; without ``code``, of today's."""
         path.mkdir(parents=True)
         (path / "config.yaml").write_text(yaml.safe_dump(config))
-        (path / "versions.json").write_text(json.dumps({"code": code_hash() if code is None else code}))
+        versions = {FORMAT_KEY: FORMAT, "code": code_hash() if code is None else code}
+        (path / "versions.json").write_text(json.dumps(versions))
         (path / "metrics.jsonl").touch()
         if summary is not None:
             (path / "summary.json").write_text(json.dumps(summary))
         return path
+
+    def sweep(self, root: Path, evaluations: tuple[str, ...] = ()) -> SweepRecord:
+        """Write the plan of a sweep over the runs below ``root``: settings a and b, two seeds each."""
+        jobs = []
+        for setting, k in (("a", 2), ("b", 4)):
+            for seed in (0, 1):
+                config = self.config(seed, k)
+                overrides = (f"k={k}", f"seed={seed}")
+                jobs.append(SweepJob(setting, "", seed, overrides, training_hash(config), evaluation_keys(config)))
+        claim = Claim("b beats a", "b", 0.05, over="a")
+        record = SweepRecord(root / "sweeps" / "s", "s", "Is b better?", root, evaluations, [claim], jobs)
+        record.write()
+        return record
 
 
 @pytest.fixture(scope="session")

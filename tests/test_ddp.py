@@ -67,6 +67,8 @@ def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
         for key in left.keys() | right.keys():
             if key.startswith("eval/") or (key.startswith("rollout/") and not key.endswith("_s")):
                 assert left[key] == right[key], key
+            if key.startswith("mismatch/"):  # sums over both processes, of what was drawn by both alike
+                assert left[key] == pytest.approx(right[key], abs=1e-9), key
     episodes = [{f.name: f.read_bytes() for f in (tmp_path / run / "episodes").iterdir()} for run in ("one", "two")]
     assert episodes[0] == episodes[1]
 

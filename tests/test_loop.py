@@ -57,7 +57,7 @@ class Recorder:
 
     async def collect(
         self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int
-    ) -> list[Episode]:
+    ) -> list[list[Episode]]:
         self.calls.append((tasks, seed))
         return await self.sampler.collect(world, tasks, clients, seed)
 

@@ -51,10 +51,10 @@ class Recorder:
 
     async def collect(
         self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int
-    ) -> list[Episode]:
+    ) -> list[list[Episode]]:
         self.tasks.append(tasks)
         found = await self.sampler.collect(world, tasks, clients, seed)
-        self.found.append(found.copy())
+        self.found.append([episode for episodes in found for episode in episodes])
         return found
 
 
@@ -65,10 +65,10 @@ class Poisoned(Recorder):
 
     async def collect(
         self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int
-    ) -> list[Episode]:
-        episodes = await super().collect(world, tasks, clients, seed)
-        self.spoil(episodes[-1].nodes[-1].candidates[-1])
-        return episodes
+    ) -> list[list[Episode]]:
+        found = await super().collect(world, tasks, clients, seed)
+        self.spoil(found[-1][-1].nodes[-1].candidates[-1])
+        return found
 
 
 def nan_reward(candidate: Candidate) -> None:

@@ -17,7 +17,7 @@ from troupe.cli import evaluate, train
 from troupe.loop import TrainLoop
 from troupe.models.loading import base_path, checkpoint_weights
 from troupe.rollout.engines.base import EngineError
-from troupe.setup.assembly import parts_of
+from troupe.setup.build import checked
 from troupe.setup.dry_run import plan, tables
 
 SMALL = [
@@ -166,8 +166,9 @@ def test_groups_that_mix_who_learns_and_who_does_not(build: Build, algorithm: st
 
 def test_a_dry_run_asks_nobody(composed: Callable[..., DictConfig], chat_server: Any) -> None:
     cfg = composed(*SMALL, f"policies.tool.remote.url={chat_server.url}", "run_dir=nowhere")
-    config: Any = train.plain(cfg)
-    found = plan(config, parts_of(config, None))
+    config, parts, lacks = checked(cfg)
+    found = plan(config, parts)
+    assert not lacks
     assert [pool.policy for pool in found.pools] == ["plan"]
     (remote,) = found.remote
     # 3 tasks, 4 candidates, 2 turns; messages of at most 40 tokens.

@@ -1,8 +1,9 @@
 """Two evaluations, task by task: ``python -m troupe.cli.compare A[@CONDITION] B[@CONDITION]``.
 
-A and B are folders of evaluations, or run directories that hold a single one.  Without conditions, those of the same
-name are compared; where each has a single one, these.  The difference is B's success less A's on the same task,
-averaged over tasks, with its 95 % bootstrap interval over tasks; with one sample a task also McNemar's exact test.
+A and B are folders of evaluations, or run directories that hold a single evaluation.  Without CONDITION, the conditions
+of the same name are compared; where each evaluation has a single condition, these two.  The difference is B's success
+less A's on the same task, averaged over tasks, with its 95 % bootstrap interval over tasks; with one sample per task
+also McNemar's exact test.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from statistics import fmean
 from rich.console import Console
 from rich.table import Table
 
-from ..evaluation.records import Evaluation, EvaluationError
+from ..evaluation.records import EvaluationError, EvaluationRecord
 from ..evaluation.statistics import bootstrap_interval, mcnemar
 from ..reports.tables import show
+from ..runs.files import EVALUATIONS, SUMMARY, evaluation_folders
 
 
 @dataclass(frozen=True)
@@ -68,25 +70,27 @@ def check_tasks(first: list[str], second: list[str], names: tuple[str, str]) -> 
         raise EvaluationError(f"different tasks: number {place} is {extra} in {names[more]}, but {names[fewer]} ends")
 
 
-def locate(place: str) -> tuple[Evaluation, str | None]:
+def locate(place: str) -> tuple[EvaluationRecord, str | None]:
     """The evaluation and the condition that ``FOLDER[@CONDITION]`` names.  Raises :class:`EvaluationError`."""
     folder, _, condition = place.partition("@")
     path = Path(folder)
-    if not (path / "summary.json").is_file() or (path / "evaluations").is_dir():
-        held = sorted(file.parent for file in (path / "evaluations").glob("*/summary.json"))
-        if not held:
+    if not (path / SUMMARY).is_file() or (path / EVALUATIONS).is_dir():
+        folders = evaluation_folders(path)
+        if not folders:
             raise EvaluationError(f"{path} holds no evaluation; make one with `make eval run=DIR`")
-        if len(held) > 1:
-            raise EvaluationError(f"{path} holds several evaluations; name one of {', '.join(map(str, held))}")
-        path = held[0]
-    evaluation = Evaluation.read(path)
+        if len(folders) > 1:
+            raise EvaluationError(f"{path} holds several evaluations; name one of {', '.join(map(str, folders))}")
+        path = folders[0]
+    evaluation = EvaluationRecord.read(path)
     if condition and condition not in evaluation.conditions:
         raise EvaluationError(f"{path} has no condition '{condition}'; it has {', '.join(evaluation.conditions)}")
     return evaluation, condition or None
 
 
-def pairs_of(one: tuple[Evaluation, str | None], other: tuple[Evaluation, str | None]) -> list[tuple[str, str]]:
-    """Which conditions are compared.  Raises :class:`EvaluationError` where that cannot be told."""
+def pairs_of(
+    one: tuple[EvaluationRecord, str | None], other: tuple[EvaluationRecord, str | None]
+) -> list[tuple[str, str]]:
+    """The pairs of conditions to compare.  Raises :class:`EvaluationError` where there is none."""
     (first, a), (second, b) = one, other
     firsts, seconds = [a] if a else list(first.conditions), [b] if b else list(second.conditions)
     if len(firsts) == len(seconds) == 1:
@@ -100,24 +104,27 @@ def pairs_of(one: tuple[Evaluation, str | None], other: tuple[Evaluation, str | 
 
 
 def comparisons(one: str, other: str) -> list[tuple[str, Comparison]]:
-    """What ``one`` and ``other`` (``FOLDER[@CONDITION]``) have to say, by name.  Raises :class:`EvaluationError`."""
+    """(Name, comparison) of each pair of conditions of ``one`` and ``other``, each ``FOLDER[@CONDITION]``.
+
+    Raises :class:`EvaluationError`.
+    """
     first, second = locate(one), locate(other)
-    found = []
+    results = []
     for a, b in pairs_of(first, second):
         names = (f"{first[0].path}@{a}", f"{second[0].path}@{b}")
-        found.append((a if a == b else f"{a} / {b}", compare(first[0].successes(a), second[0].successes(b), names)))
-    return found
+        results.append((a if a == b else f"{a} / {b}", compare(first[0].successes(a), second[0].successes(b), names)))
+    return results
 
 
 def table(rows: list[tuple[str, Comparison]]) -> Table:
     """Comparisons as rows."""
-    drawn = Table("condition", "tasks", "A", "B", "B - A (95 %)", "only A", "only B", "McNemar p")
+    result = Table("condition", "tasks", "A", "B", "B - A (95 %)", "only A", "only B", "McNemar p")
     for name, row in rows:
         low, high = row.interval
         counts = ["several samples", "", ""] if row.p is None else [str(row.only_first), str(row.only_second)]
         cells = [f"{row.first:.3f}", f"{row.second:.3f}", f"{row.difference:+.3f} ({low:+.3f} to {high:+.3f})"]
-        drawn.add_row(name, str(row.tasks), *cells, *counts, *([] if row.p is None else [f"{row.p:.2g}"]))
-    return drawn
+        result.add_row(name, str(row.tasks), *cells, *counts, *([] if row.p is None else [f"{row.p:.2g}"]))
+    return result
 
 
 def main() -> None:

@@ -20,15 +20,17 @@ from rich.console import Console
 from ..envs.base import WorldFailure
 from ..errors import ConfigError
 from ..evaluation import records as evaluations
-from ..evaluation.records import Evaluation
+from ..evaluation.records import EvaluationRecord
 from ..evaluation.request import Questions
 from ..models.loading import BaseModelError
 from ..reports.tables import evaluation_table, progress_bar, show
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
+from ..runs.files import EVALUATIONS
+from ..runs.run import Run
 from ..sandbox import SandboxUnavailable
 from ..setup.actors import ActorFactory
-from ..setup.agent_assignment import Run
+from ..setup.agent_assignment import TeamSource
 from ..setup.assembly import set_threads
 from ..setup.conditions import Outcome, conditions, examine, identities
 from ..setup.configuration import call, check_choices, check_keys, check_overridden, check_scale, fail
@@ -45,7 +47,7 @@ NEEDED = ("env", "team", "policies", "engine", "loop", "seed", "threads")
 """What an evaluation reads of a run's configuration."""
 
 
-def run(cfg: DictConfig, console: Console | None = None) -> Evaluation:
+def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
     """Play what ``cfg`` asks, or find it finished; show it.
 
     Raises ``ValueError`` (or a subclass) naming the key that is wrong.
@@ -58,8 +60,8 @@ def run(cfg: DictConfig, console: Console | None = None) -> Evaluation:
         call("threads", set_threads, threads)
     others = {agent: from_run(f"agents.{agent}", place) for agent, place in asked.agents.items() if place != "base"}
     found = conditions(asked, team, others)
-    wanted = evaluations.fingerprint(identities(asked, found))
-    parent = (team.path or Path("runs", keys["exp"], "base")) / "evaluations"
+    wanted = evaluations.fingerprint_of(identities(asked, found))
+    parent = (team.run.path if team.run else Path("runs", keys["exp"], "base")) / EVALUATIONS
     if keys["name"] is not None:
         evaluations.check_name(parent, keys["name"], wanted)
     evaluation = None if keys["again"] else evaluations.find(parent, wanted)
@@ -85,7 +87,7 @@ def run(cfg: DictConfig, console: Console | None = None) -> Evaluation:
     return evaluation
 
 
-def base(keys: dict[str, Any]) -> Run:
+def base(keys: dict[str, Any]) -> TeamSource:
     """The team that is asked about: that of a run, or an experiment's.  Raises :class:`ConfigError`."""
     if (keys["run"] is None) == (keys["exp"] is None):
         raise ConfigError("give run=DIR, a run directory, or exp=NAME, an experiment, and not both")
@@ -99,29 +101,25 @@ def base(keys: dict[str, Any]) -> Run:
     cfg = compose("train", overrides=words)
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
     check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
-    return Run(config, None)
+    return TeamSource(config)
 
 
-def from_run(key: str, place: str) -> Run:
+def from_run(key: str, place: str) -> TeamSource:
     """The run in ``place`` (``DIR`` or ``DIR@CHECKPOINT``).  Raises :class:`ConfigError` naming ``key``."""
-    path = Path(place.partition("@")[0])
-    file = path / "config.yaml"
-    if not file.is_file():
-        raise ConfigError(f"{key}={path} is no run directory: no config.yaml in it")
-    config: Any = call(key, OmegaConf.to_container, call(key, OmegaConf.load, file), resolve=True)
+    run: Run = call(key, Run, Path(place.partition("@")[0]))
     for needed in NEEDED:
-        if not isinstance(config, dict) or needed not in config:
-            raise ConfigError(f"{key}={path}: its config.yaml has no '{needed}'")
-    return Run(config, path)
+        if needed not in run.config:
+            raise ConfigError(f"{key}={run.path}: its config.yaml has no '{needed}'")
+    return TeamSource(run.config, run)
 
 
-def questions(keys: dict[str, Any], team: Run) -> Questions:
+def questions(keys: dict[str, Any], team: TeamSource) -> Questions:
     """The keys with what the run says where they say nothing.  Raises :class:`ConfigError`."""
     loop, split = team.config["loop"], keys["split"]
     if not isinstance(keys["episodes"], int) or keys["episodes"] < 0:
         raise ConfigError(f"episodes must be a whole number of at least 0, got {keys['episodes']!r}")
     return Questions(
-        checkpoint=keys["checkpoint"] or ("base" if team.path is None else "best"),
+        checkpoint=keys["checkpoint"] or ("base" if team.run is None else "best"),
         split=split,
         tasks=loop["test_tasks" if split == "test" else "validation_tasks"] if keys["tasks"] is None else keys["tasks"],
         samples=keys["samples"],

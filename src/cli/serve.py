@@ -29,7 +29,7 @@ from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, environment
 from ..rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width
 from ..rollout.engines.vllm.signals import end_with
 from ..rollout.engines.vllm.versions import check_version
-from ..setup.agent_assignment import Remote, Run
+from ..setup.agent_assignment import Remote, TeamSource
 from ..setup.configuration import call, check_overridden, fail
 from .evaluate import from_run
 
@@ -56,7 +56,7 @@ class Serving:
         return [*self.names, *self.adapters]
 
 
-def servings(run: Run, checkpoint: str, port: int) -> list[Serving]:
+def servings(run: TeamSource, checkpoint: str, port: int) -> list[Serving]:
     """Which servers a team needs, remote policies aside.  Raises :class:`ConfigError` where ``checkpoint`` is not
     there."""
     if checkpoint not in CHECKPOINTS:

@@ -1,12 +1,8 @@
-"""`python -m troupe.cli.sweep sweep=NAME [key=value ...]`: run what is missing of a sweep, then print its table.
+"""`python -m troupe.cli.sweep sweep=NAME [key=value ...]`: run the missing runs of a sweep, then print its table.
 
-Keys of the sweep itself: ``launcher=basic|joblib|submitit`` (how runs are started; ``hydra.launcher.KEY=...`` sets it
-up), ``runs=FOLDER``, ``rerun_stale=true``, ``dry_run=true`` (say what would run).  Every other ``key=value`` is that of
-``troupe`` and holds for all runs; ``key=a,b`` runs every setting with both.
-
-Hydra's launchers start the runs.  Its ``--multirun`` is not used for three reasons: it knows products of overrides
-only, and settings are not one (a single agent has another algorithm than a team); it would start a job, on a cluster
-wait in a queue, for every run that is already there; and it ends with the first failed run's error, without a table.
+Keys of the sweep itself: ``launcher=basic|joblib|submitit`` (``hydra.launcher.KEY=...`` configures it),
+``runs=FOLDER``, ``rerun_stale=true``, ``dry_run=true`` (only print the missing runs).  Every other ``key=value`` is one
+of ``troupe`` and holds for all runs; ``key=a,b`` runs every setting with both.
 """
 
 from __future__ import annotations
@@ -14,73 +10,46 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from hydra import initialize_config_module
-from hydra._internal.callbacks import Callbacks
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
-from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext, RunMode
 
 from ..errors import ConfigError
-from ..runs.directory import RunDirectoryError
+from ..runs.files import RunDirectoryError
 from ..sweep.job import JobRunner
-from ..sweep.plan import LAUNCHERS, Options, plan
+from ..sweep.launcher import launcher_of
+from ..sweep.plan import Options, plan_sweep
 from ..sweep.record import SweepRecord
-from ..sweep.rows import Job, Row
+from ..sweep.rows import SweepJob, TableRow
 from ..sweep.tables import write_tables
 from .train import train
 
 
-def missing(record: SweepRecord, rerun_stale: bool) -> list[Job]:
-    """The jobs that have something to do, each training once."""
-    jobs: dict[str, Job] = {}
-    for job, run in zip(record.jobs, record.found(), strict=True):
-        if run is None or record.owed(run) or (rerun_stale and run.stale(job.evaluation)):
-            jobs.setdefault(job.training, job)
-    return list(jobs.values())
-
-
-def launcher_of(record: SweepRecord, options: Options, launcher_overrides: Sequence[str]) -> Launcher:
-    """Hydra's launcher, ready for jobs.  Raises ``HydraException`` where an override of ``hydra`` is wrong."""
-    runner = JobRunner(record.folder, options.rerun_stale, to_file=options.launcher != "basic", train=train)
-    overrides = [f"hydra/launcher={LAUNCHERS[options.launcher]}", f"hydra.sweep.dir='{record.folder}'"]
-    with initialize_config_module("troupe.configs", version_base="1.3", job_name="sweep"):
-        hydra = GlobalHydra.instance().hydra
-        assert hydra is not None  # initialize_config_module has set it
-        master = hydra.compose_config(
-            "train", [*overrides, "hydra.sweep.subdir=.", *launcher_overrides], RunMode.MULTIRUN
-        )
-        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks())
-        return Plugins.instance().instantiate_launcher(context, runner, master)
-
-
-def announce(record: SweepRecord, jobs: Sequence[Job], rows: Sequence[Row]) -> None:
-    """What there is and what will run."""
+def announce(record: SweepRecord, jobs: Sequence[SweepJob], rows: Sequence[TableRow]) -> None:
+    """Print the numbers of finished runs and of those to run."""
     finished, stale = (sum(bool(test(row)) for row in rows) for test in (_finished, _stale))
     hint = f" ({stale} of them stale: rerun_stale=true runs them again)" if stale else ""
     print(f"sweep {record.name}: {len(rows)} runs, {finished} finished{hint}, {len(jobs)} to run", flush=True)
 
 
-def _finished(row: Row) -> bool:
+def _finished(row: TableRow) -> bool:
     return row["status"] == "finished"
 
 
-def _stale(row: Row) -> bool:
+def _stale(row: TableRow) -> bool:
     return _finished(row) and bool(row["stale"])
 
 
 def run(arguments: Sequence[str]) -> int:
     """The exit status: 0 where every run is finished.  Raises ``ValueError`` and ``HydraException`` before a start."""
-    options, rest = Options.split(arguments)
-    launcher_overrides = [one for one in rest if one.startswith("hydra")]
-    record = plan(options, [one for one in rest if not one.startswith("hydra")])
-    jobs = missing(record, options.rerun_stale)
+    options, arguments = Options.split(arguments)
+    hydra_overrides = [text for text in arguments if text.startswith("hydra")]
+    record = plan_sweep(options, [text for text in arguments if not text.startswith("hydra")])
+    jobs = record.jobs_to_run(options.rerun_stale)
     if options.dry_run:
         announce(record, jobs, record.rows())
         print("\n".join(f"{job.setting}: {' '.join(job.overrides)}" for job in jobs))
         return 0
-    launcher = launcher_of(record, options, launcher_overrides)
+    runner = JobRunner(record.folder, options.rerun_stale, to_file=options.launcher != "basic", train=train)
+    launcher = launcher_of(options.launcher, record.folder, runner, hydra_overrides)
     record.write()
     announce(record, jobs, record.rows())
     try:

@@ -11,7 +11,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning.fabric.utilities.rank_zero import rank_zero_only
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
@@ -26,8 +26,8 @@ from ..reports.report import write_report
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable
-from ..setup.assembly import parts_of, warn
-from ..setup.build import build, plain
+from ..setup.assembly import warn
+from ..setup.build import build, checked
 from ..setup.configuration import check_choices, check_overridden, check_scale, fail
 from ..setup.dry_run import plan, tables
 
@@ -43,13 +43,16 @@ STOPPED = (
 
 def show_plan(cfg: DictConfig) -> None:
     """Check ``cfg`` and print what the run would do; nothing is written.  Raises as :func:`build` does."""
-    config = plain(cfg)
-    parts = parts_of(config, OmegaConf.to_yaml(cfg, resolve=False))
+    config, parts, lacks = checked(cfg)
     warn(parts)
     console = Console()
     console.print(f"{config['name']}: a dry run; no weights are loaded and nothing is written", highlight=False)
     for part in tables(plan(config, parts)):
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
+    if lacks:
+        console.print("not on this machine, where training would fetch it or be refused:", highlight=False)
+    for lack in lacks:
+        console.print(f"- {lack}", highlight=False, markup=False, soft_wrap=True)
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from ..errors import AbsentError
 
 Columns = Mapping[str, type | tuple[type, ...]]
 """Column -> the Python types that its cells may have."""
@@ -14,8 +17,25 @@ Columns = Mapping[str, type | tuple[type, ...]]
 _FORMATS: Final = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}
 
 
+_FETCHES: ContextVar[bool] = ContextVar("fetches", default=True)
+
+
 class DataError(ValueError):
     """A data set is not what was expected; the message names the file, the row and the column."""
+
+
+class AbsentDataError(DataError, AbsentError):
+    """A data set that is not on this machine, or that it cannot read."""
+
+
+@contextmanager
+def nothing_fetched() -> Iterator[None]:
+    """Within, tables of the hub and behind URLs are not looked at, but raise :class:`AbsentDataError`."""
+    token = _FETCHES.set(False)
+    try:
+        yield
+    finally:
+        _FETCHES.reset(token)
 
 
 @contextmanager
@@ -24,7 +44,7 @@ def named(key: str) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise DataError(f"{key}: {error}") from error
+        raise type(error)(f"{key}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -50,10 +70,12 @@ class Table:
 
         Raises :class:`DataError` for a file that is not there or cannot be read, and where ``datasets`` is missing.
         """
+        if not _FETCHES.get() and (self._format is None or "://" in self.path):
+            raise AbsentDataError(f"{self.path} would be fetched, and was not checked")
         try:
             import datasets
         except ImportError as error:
-            raise DataError(f"{self.path}: reading it needs `datasets`: pip install 'troupe[data]'") from error
+            raise AbsentDataError(f"{self.path}: reading it needs `datasets`: pip install 'troupe[data]'") from error
         if self._format is None:
             return self._from_hub(datasets)
         file = self.path if "://" in self.path else str(Path(self.path).expanduser())

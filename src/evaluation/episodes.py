@@ -93,7 +93,8 @@ async def play(env: TeamEnv, task: Task, actors: Mapping[str, Actor], seed: int)
         result.pictures.append(picture)
     while acting := world.next_agents():
         turn = world.turn
-        said = {agent: await actors[agent].reply(world, agent, task, heard, seed) for agent in acting}
+        asked = (actors[agent].reply(world, agent, task, heard, seed) for agent in acting)
+        said = dict(zip(acting, await together(*asked), strict=True))
         texts = {agent: reply.text for agent, reply in said.items()}
         seen = {agent: world.observe(agent)[-1]["content"] for agent in acting}
         step = await act(world, texts)

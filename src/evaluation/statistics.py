@@ -1,18 +1,31 @@
-"""Shares, their intervals, and paired comparisons."""
+"""Shares and means with their intervals, and paired comparisons."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import comb
+from statistics import fmean
 
 import numpy as np
-from scipy.stats import binomtest, bootstrap
+from scipy.stats import binomtest, bootstrap, sem, t
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """The 95 % Wilson score interval of a share (Wilson 1927), by scipy."""
     interval = binomtest(successes, trials).proportion_ci(confidence_level=0.95, method="wilson")
     return float(interval.low), float(interval.high)
+
+
+def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the mean of ``values``, one per seed, by Student's t with n - 1 degrees of freedom; None for
+    fewer than two values.
+
+    It is not cut to the range of the values: the interval of a mean share may reach beyond 1.
+    """
+    if len(values) < 2:
+        return None
+    half_width = float(t.ppf(0.975, len(values) - 1) * sem(values))
+    return fmean(values) - half_width, fmean(values) + half_width
 
 
 def pass_at_k(samples: int, successes: int, k: int) -> float:
@@ -22,14 +35,14 @@ def pass_at_k(samples: int, successes: int, k: int) -> float:
     Raises ``ValueError`` where ``k`` is not in [1, ``samples``] or ``successes`` not in [0, ``samples``].
     """
     if not 1 <= k <= samples:
-        raise ValueError(f"pass@{k} needs at least {max(k, 1)} samples a task and k of at least 1, got {samples}")
+        raise ValueError(f"pass@{k} needs at least {max(k, 1)} samples per task and k of at least 1, got {samples}")
     if not 0 <= successes <= samples:
         raise ValueError(f"{successes} successes among {samples} samples")
     return 1 - comb(samples - successes, k) / comb(samples, k)
 
 
 def bootstrap_interval(values: Sequence[float], resamples: int = 4000, seed: int = 0) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean of ``values``, one a task, by scipy.
+    """The 95 % percentile bootstrap interval of the mean of ``values``, one per task, by scipy.
 
     Tasks are drawn with replacement; ``seed`` fixes the draws.  Values that are all equal give an interval without
     width: there is nothing to draw between.  Raises ``ValueError`` where there are none.
@@ -38,7 +51,7 @@ def bootstrap_interval(values: Sequence[float], resamples: int = 4000, seed: int
         raise ValueError("an interval of no values")
     if min(values) == max(values):
         return float(values[0]), float(values[0])
-    found = bootstrap(
+    result = bootstrap(
         (np.asarray(values, dtype=np.float64),),
         np.mean,
         n_resamples=resamples,
@@ -46,7 +59,7 @@ def bootstrap_interval(values: Sequence[float], resamples: int = 4000, seed: int
         method="percentile",
         rng=np.random.default_rng(seed),
     ).confidence_interval
-    return float(found.low), float(found.high)
+    return float(result.low), float(result.high)
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

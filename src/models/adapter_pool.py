@@ -68,9 +68,7 @@ class AdapterPool:
     def __init__(
         self, module: AdapterModule, fabric: L.Fabric, *, pad_id: int, seed: int = 0, ranks: Ranks | None = None
     ) -> None:
-        precision = fabric.strategy.precision
-        if isinstance(precision, MixedPrecision) and precision.scaler is not None:
-            raise AdapterError("strategy.precision=16-mixed scales the gradients of a pool as one; give bf16-mixed")
+        check_precision(fabric)
         own = {name: adapters.parameters(module.model, name) for name in module.terms}
         optimizer = joined({name: (terms.optimizer, own[name]) for name, terms in module.terms.items()})
         views = [GroupView(optimizer, index) for index in range(len(own))]
@@ -171,6 +169,13 @@ class AdapterPolicy(Learner):
         """Write the adapter as ``PeftModel.from_pretrained`` reads it."""
         with self._pool.at_rest:
             adapters.export(self._model, self.name, folder)
+
+
+def check_precision(fabric: L.Fabric) -> None:
+    """Raise :class:`.adapters.AdapterError`, naming the key, for a precision that an :class:`AdapterPool` lacks."""
+    precision = fabric.strategy.precision
+    if isinstance(precision, MixedPrecision) and precision.scaler is not None:
+        raise AdapterError("strategy.precision=16-mixed scales the gradients of a pool as one; give bf16-mixed")
 
 
 def _sum_gradients(parameters: Sequence[Tensor]) -> None:

@@ -80,6 +80,14 @@ class LoraSettings:
         return sum(self.r * (layer.in_features + layer.out_features) for layer in linear)
 
 
+def named_layers(policy: str, settings: LoraSettings, model: PreTrainedModel) -> list[str]:
+    """:meth:`LoraSettings.layers` of a policy's adapter.  Raises :class:`AdapterError` naming the key."""
+    try:
+        return settings.layers(model)
+    except AdapterError as error:
+        raise AdapterError(f"policies.{policy}.lora.{error}") from error
+
+
 @contextmanager
 def quiet() -> Iterator[None]:
     """Within, a warning that is meant for peft's authors is not shown: peft asks models for a deprecated name."""
@@ -97,14 +105,10 @@ def attach(
     """
     configs = {}
     for name, settings in adapters.items():
-        try:
-            layers = settings.layers(model)
-        except AdapterError as error:
-            raise AdapterError(f"policies.{name}.lora.{error}") from error
         configs[name] = LoraConfig(
             r=settings.r,
             lora_alpha=settings.alpha,  # type: ignore[arg-type]  # peft divides it by r; any number will do
-            target_modules=layers,
+            target_modules=named_layers(name, settings, model),
             task_type="CAUSAL_LM",
         )
     whole: PeftModel | None = None

@@ -16,6 +16,17 @@ class ModelNotFoundError(OSError):
     """No such model here, nor at the hub as far as it can be asked."""
 
 
+def is_here(base: str) -> bool:
+    """Whether ``base`` is a folder, or its configuration and tokenizer are in the hub's local cache."""
+    if Path(base).is_dir():
+        return True
+    try:
+        files = [try_to_load_from_cache(base, name) for name in ("config.json", "tokenizer_config.json")]
+    except ValueError:  # no name of a model
+        return False
+    return all(isinstance(file, str) for file in files)
+
+
 def check_there(base: str) -> None:
     """Return where ``base`` is a folder, a model of the hub's local cache, or one that the hub offers.
 

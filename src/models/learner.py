@@ -22,7 +22,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from ..algorithms.objectives.base import Objective, ObjectiveOutput
 from ..algorithms.objectives.mismatch import Ledger
 from ..experience import Sample, TokenBatch
-from .packing import micro_batches, mini_batches
+from .packing import drawn, micro_batches, mini_batches
 from .policy import MakeOptimizer, MakeScheduler
 from .ranks import Ranks
 
@@ -45,6 +45,10 @@ class UpdateSettings:
     over micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.  ``live_groups_only``
     leaves groups without any advantage out of the loss's mean.
 
+    Of the prompts whose candidates no step learns from (their advantage is 0), this ``mismatch_share`` is scored for
+    the mismatch ledger, which would otherwise see only those that are learnt from: drawn anew at each update, for each
+    agent and turn, at least one.  That costs a forward pass of theirs.  1: all; 0: none.
+
     Engine and learner are too far apart, and a warning says so, where for an agent in a turn ``k3_nats`` of
     :class:`..algorithms.objectives.mismatch.Ledger` exceeds ``alarm_kl_nats`` or its ``effective_share`` is below
     ``alarm_effective_share``; 0: never.
@@ -55,6 +59,7 @@ class UpdateSettings:
     max_tokens: int = 16_384
     clip_norm: float = 1.0
     live_groups_only: bool = False
+    mismatch_share: float = 0.25
     alarm_kl_nats: float = 0.01
     alarm_effective_share: float = 0.8
 
@@ -66,10 +71,9 @@ class UpdateSettings:
             raise ValueError(f"algorithm.update.clip_norm must be above 0, got {self.clip_norm}")
         if self.alarm_kl_nats < 0:
             raise ValueError(f"algorithm.update.alarm_kl_nats must be >= 0, got {self.alarm_kl_nats}")
-        if not 0 <= self.alarm_effective_share <= 1:
-            raise ValueError(
-                f"algorithm.update.alarm_effective_share must be in [0, 1], got {self.alarm_effective_share}"
-            )
+        for key in ("mismatch_share", "alarm_effective_share"):
+            if not 0 <= (value := getattr(self, key)) <= 1:
+                raise ValueError(f"algorithm.update.{key} must be in [0, 1], got {value}")
 
 
 @dataclass(frozen=True)
@@ -149,6 +153,7 @@ class Learner(ABC):
         parts = [[batch.to(self.fabric.device) for batch in part] for part in self._parts(groups, rng) if part]
         steps = list(zip(parts, self._old_logprobs(parts), strict=True)) * self.settings.epochs
         ledger = Ledger(((s.agent, s.turn) for group in groups for s in group), self.fabric.device)
+        self._score_unlearnt(groups, ledger)
         return Update(groups, steps, len(parts), ledger, learning_rate, started)
 
     def gather(self, update: Update, step: Step) -> None:
@@ -240,15 +245,39 @@ class Learner(ABC):
         if self.settings.live_groups_only:
             groups = [group for group in groups if any(sample.advantage for sample in group)]
         by_tokens = self.objective.normalisation == "token_mean"
-        cut = partial(
-            micro_batches,
-            max_tokens=self.settings.max_tokens,
-            pad_id=self.pad_id,
-            rank=self.ranks.rank,
-            world=self.ranks.world,
-            every_sample=self.objective.every_sample,
+        parts = mini_batches(groups, self.settings.mini_batches, rng, by_tokens=by_tokens)
+        return [self._cut(part, every_sample=self.objective.every_sample) for part in parts]
+
+    def _cut(self, samples: Sequence[Sample], *, every_sample: bool) -> list[TokenBatch]:
+        """This process's micro-batches."""
+        settings, ranks = self.settings, self.ranks
+        return micro_batches(
+            samples, settings.max_tokens, self.pad_id, ranks.rank, ranks.world, every_sample=every_sample
         )
-        return [cut(part) for part in mini_batches(groups, self.settings.mini_batches, rng, by_tokens=by_tokens)]
+
+    def _score_unlearnt(self, groups: Sequence[Sequence[Sample]], ledger: Ledger) -> None:
+        """Add the samples that no step learns from, or some of them, to ``ledger``.
+
+        Without gradients and in evaluation mode, which draws no random numbers: what is learnt stays the same.
+        """
+        rng = Random(f"{self.seed}/{self.name}/{self.version}/mismatch")
+        some = drawn(self._unlearnt(groups), self.settings.mismatch_share, rng)
+        self.module.eval()
+        with torch.no_grad(), self._precision():
+            for batch in self._cut(some, every_sample=True):
+                batch = batch.to(self.fabric.device)
+                drift = torch.where(batch.mask, self._logprobs(batch) - batch.behaviour_logprobs, 0.0)
+                if batch.weights.any():  # else idle
+                    ledger.add(batch.places, drift, batch.mask, *self.objective.importance(drift), batch.weights)
+        self.module.train()
+
+    def _unlearnt(self, groups: Sequence[Sequence[Sample]]) -> list[Sample]:
+        """The samples that no step has."""
+        live = [any(sample.advantage for sample in group) for group in groups]
+        if self.objective.every_sample:
+            live = [alive or not self.settings.live_groups_only for alive in live]
+            return [sample for group, alive in zip(groups, live, strict=True) if not alive for sample in group]
+        return [sample for group in groups for sample in group if sample.advantage == 0]
 
     def _old_logprobs(self, parts: list[list[TokenBatch]]) -> list[list[Tensor | None]]:
         """The learner's log-probabilities at the update's start; None where the first step will find them anyway."""

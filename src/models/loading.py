@@ -10,7 +10,13 @@ from pathlib import Path
 import torch
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3ForCausalLM,
+)
 from transformers.utils.logging import disable_progress_bar
 
 from ..rollout.engines.lora import Adapted
@@ -74,8 +80,15 @@ def below(folder: Path) -> str:
     return str(json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"])
 
 
-def load_adapted(folder: Path, base: str) -> Adapted:
-    """The adapter in ``folder`` on ``base``, not merged.
+def whole_base(base: str) -> str:
+    """The model without adapters that ``base`` is, or that the adapter in this folder lies on."""
+    while (folder := Path(base)).is_dir() and is_adapter(folder):
+        base = below(folder)
+    return base
+
+
+def load_adapted(folder: Path, base: str | PreTrainedModel) -> Adapted:
+    """The adapter in ``folder`` on ``base``, not merged; a model that is in memory is not loaded again.
 
     Raises ``ValueError`` for adapters that are more than the engine computes.
     """
@@ -83,7 +96,8 @@ def load_adapted(folder: Path, base: str) -> Adapted:
     foreign = [name for name in FOREIGN if getattr(config, name)]
     if foreign or config.bias != "none":
         raise ValueError(f"{folder / ADAPTER}: an adapter with {', '.join(foreign) or 'bias'} is not computed here")
-    return Adapted(load_model(base), checkpoint_weights(folder), config.lora_alpha / config.r)
+    model = load_model(base) if isinstance(base, str) else base
+    return Adapted(model, checkpoint_weights(folder), config.lora_alpha / config.r)
 
 
 def load_tokenizer(base: str) -> PreTrainedTokenizerFast:

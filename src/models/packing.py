@@ -7,6 +7,7 @@ sees another.  This saves most of a learner's work where prompts are long and co
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from random import Random
@@ -84,6 +85,23 @@ def rows_of(samples: Iterable[Sample]) -> list[Row]:
             rows.append([])
         rows[-1].append(sample)
     return [row for rows in by_prompt.values() for row in rows]
+
+
+def drawn(samples: Iterable[Sample], share: float, rng: Random) -> list[Sample]:
+    """The samples of a ``share`` of the rows, for each place (agent and turn) by itself: at least one row of each, all
+    rows equally likely.
+
+    ``weight`` says how many samples each stands for, so that a sum with these weights is on average that over all.
+    """
+    places: dict[tuple[str, int], list[Row]] = {}
+    for row in rows_of(samples):
+        places.setdefault((row[0].agent, row[0].turn), []).append(row)
+    found = []
+    for rows in places.values():
+        count = math.ceil(share * len(rows))
+        for row in rng.sample(rows, count):
+            found += [replace(sample, weight=len(rows) / count) for sample in row]
+    return found
 
 
 def _length(row: Row) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import lightning as L
 import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from ..algorithms.objectives.base import Objective, ObjectiveOutput
@@ -19,6 +20,12 @@ MakeOptimizer = Callable[..., torch.optim.Optimizer]
 """Takes parameters."""
 
 MakeScheduler = Callable[[torch.optim.Optimizer], LRScheduler]
+
+MOST_LOGITS: Final = 1 << 25
+"""Numbers, 128 MiB in float32: logits that are kept at once.  A step holds about three times as many."""
+
+HEADED: Final = ("llama", "mistral", "qwen2", "qwen3")
+"""The kinds of models whose logits are their head's output for their last hidden state, and nothing else."""
 
 
 class PolicyModule(L.LightningModule):
@@ -106,17 +113,20 @@ def token_scores(
 ) -> tuple[Tensor, Tensor | None]:
     """:func:`token_logprobs`, and with ``entropy`` that of each token's distribution, (B, C) nats; both 0
     where ``mask`` is False.
+
+    Logits of more than :data:`MOST_LOGITS` numbers are computed in parts; see :func:`_scores_in_parts`.
     """
     first = int(batch.sources[:, 0].min())  # no logits are needed before the end of the shortest prompt
-    logits = model(
-        input_ids=batch.input_ids,
-        position_ids=batch.positions,
-        attention_mask=_visible(batch.segments, model.dtype),
-        use_cache=False,
-        logits_to_keep=batch.input_ids.shape[1] - first,
-    ).logits
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    scores = torch.log_softmax(logits / temperature, dim=-1)
+    kept = batch.input_ids.shape[1] - first
+    given: dict[str, Any] = {
+        "input_ids": batch.input_ids,
+        "position_ids": batch.positions,
+        "attention_mask": _visible(batch.segments, model.dtype),
+        "use_cache": False,
+    }
+    if model.config.model_type in HEADED and len(batch.input_ids) * kept * model.config.vocab_size > MOST_LOGITS:
+        return _scores_in_parts(model, given, batch, temperature, entropy)
+    scores = _log_softmax(model(**given, logits_to_keep=kept).logits, temperature)
     sources = (batch.sources - first).clamp(min=0)
     rows = batch.rows[:, None]
     logprobs = torch.where(batch.mask, scores[rows, sources, batch.targets], 0.0)
@@ -126,12 +136,51 @@ def token_scores(
     return logprobs, torch.where(batch.mask, entropies[rows, sources], 0.0)
 
 
+def _scores_in_parts(
+    model: PreTrainedModel, given: Mapping[str, Any], batch: TokenBatch, temperature: float, entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """:func:`token_scores` in little memory: logits are computed where a completion's token comes next alone, for as
+    many tokens at a time as :data:`MOST_LOGITS` allows, and computed anew in the backward pass instead of being kept.
+    """
+    head = model.get_output_embeddings()
+    hidden = model.base_model(**given).last_hidden_state
+    candidate, token = batch.mask.nonzero(as_tuple=True)
+    hidden = hidden[batch.rows[candidate], batch.sources[candidate, token]]  # (tokens, hidden)
+    count = max(1, MOST_LOGITS // model.config.vocab_size)
+    parts = [
+        checkpoint(_scored, head, *part, temperature, entropy, use_reentrant=False, preserve_rng_state=False)
+        for part in zip(hidden.split(count), batch.targets[batch.mask].split(count), strict=True)
+    ]
+    logprobs, entropies = (torch.cat(found) for found in zip(*parts, strict=True))
+    nothing = logprobs.new_zeros(batch.mask.shape)
+    placed = nothing.masked_scatter(batch.mask, logprobs)
+    return placed, nothing.masked_scatter(batch.mask, entropies) if entropy else None
+
+
+def _scored(
+    head: torch.nn.Module, hidden: Tensor, targets: Tensor, temperature: float, entropy: bool
+) -> tuple[Tensor, Tensor]:
+    """(n,) log-probabilities of ``targets`` after ``hidden`` (n, hidden), and entropies, or nothing (0,), in nats."""
+    scores = _log_softmax(head(hidden), temperature)
+    logprobs = scores.gather(1, targets[:, None])[:, 0]
+    return logprobs, -(scores.exp() * scores).sum(dim=-1) if entropy else scores.new_empty(0)
+
+
+def _log_softmax(logits: Tensor, temperature: float) -> Tensor:
+    """In float32 at least."""
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return torch.log_softmax(logits / temperature, dim=-1)
+
+
 def _visible(segments: Tensor, dtype: torch.dtype) -> Tensor:
-    """(R, 1, T, T) mask to add to attention scores: a token sees its prompt and what came before it in its segment."""
+    """(R, 1, T, T) mask to add to attention scores: a token sees its prompt and what came before it in its segment.
+
+    Of numbers, although a bit would do: torch makes numbers of bits anew in every layer, and keeps them for the
+    backward pass.
+    """
     length = segments.shape[1]
     query, key = segments[:, :, None], segments[:, None, :]
     causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
     seen = ((key == 0) | (key == query)) & causal
-    return torch.zeros(seen.shape, dtype=dtype, device=segments.device).masked_fill_(~seen, torch.finfo(dtype).min)[
-        :, None
-    ]
+    mask = torch.full(seen.shape, torch.finfo(dtype).min, dtype=dtype, device=segments.device)
+    return mask.masked_fill_(seen, 0.0)[:, None]

@@ -17,6 +17,10 @@ class OtherRankError(RuntimeError):
     """Another process has failed and tells the user why; this one only ends."""
 
 
+class ResultCountError(RuntimeError):
+    """Not one result for each task: which belongs to which cannot be known."""
+
+
 class Interrupted(KeyboardInterrupt):
     """Some process was told to stop; every process raises this at the same place."""
 
@@ -52,15 +56,18 @@ class Ranks:
         return result
 
     async def share(self, tasks: Sequence[T], play: Callable[[Sequence[T]], Awaitable[list[R]]]) -> list[R]:
-        """What ``play`` makes of ``tasks``, in their order; task i is played by process i modulo ``world``.
+        """What ``play`` makes of ``tasks``, one result for each, in their order; task i is played by process i modulo
+        ``world``.
 
-        Raises as :meth:`agreed` does, and :class:`Interrupted`.
+        Raises as :meth:`agreed` does, :class:`Interrupted`, and :class:`ResultCountError` where ``play`` gives more or
+        fewer results than it was given tasks.
         """
         if self.world == 1:
-            return await play(tasks)
+            return _counted(tasks, await play(tasks))
         done: list[list[R]] = []
         try:
-            done.append(await play(tasks[self.rank :: self.world]))
+            mine = tasks[self.rank :: self.world]
+            done.append(_counted(mine, await play(mine)))
         finally:
             everyone = self._exchange(done)
         return [everyone[i % self.world][0][i // self.world] for i in range(len(tasks))]
@@ -82,6 +89,13 @@ class Ranks:
         if not failed and self.over:
             raise Interrupted
         return [result for result, _ in everyone]
+
+
+def _counted(tasks: Sequence[T], results: list[R]) -> list[R]:
+    """``results``, which are as many as ``tasks``.  Raises :class:`ResultCountError`."""
+    if len(results) != len(tasks):
+        raise ResultCountError(f"{len(tasks)} tasks were played, and {len(results)} results came of it, not one each")
+    return results
 
 
 def met() -> Ranks:

@@ -15,9 +15,11 @@ from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 from lightning.fabric.strategies.parallel import ParallelStrategy
 from lightning.fabric.strategies.single_device import SingleDeviceStrategy
 from lightning.fabric.strategies.strategy import Strategy
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
+from ..errors import AbsentError
 from .policy import PolicyModule
 from .ranks import Ranks
 
@@ -26,7 +28,11 @@ PRECISIONS = {"32-true": 4, "64-true": 8, "bf16-mixed": 4, "bf16-true": 2, "16-m
 
 
 class StrategyError(ValueError):
-    """A strategy that cannot run here; the message names the key."""
+    """A strategy that cannot run; the message names the key."""
+
+
+class DeviceError(StrategyError, AbsentError):
+    """Devices that this machine does not have."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class StrategySettings:
             raise StrategyError(f"strategy.num_nodes must be a whole number of at least 1, got {self.num_nodes!r}")
 
     def fabric(self) -> L.Fabric:
-        """Raises :class:`StrategyError` for hardware and packages that are not here."""
+        """Raises :class:`StrategyError` for packages, and :class:`DeviceError` for hardware, that are not here."""
         strategy = self.strategy.build() if isinstance(self.strategy, Sharded) else self.strategy
         try:
             return L.Fabric(
@@ -141,8 +147,8 @@ class StrategySettings:
                 num_nodes=self.num_nodes,
                 precision=self.precision,  # type: ignore[arg-type]  # one of PRECISIONS
             )
-        except (RuntimeError, ImportError) as error:
-            raise StrategyError(f"strategy: {error}") from error
+        except (RuntimeError, ImportError, MisconfigurationException) as error:
+            raise DeviceError(f"strategy: {error}") from error
 
     @property
     def processes(self) -> int | None:
@@ -174,10 +180,26 @@ def check_trainable(fabric: L.Fabric) -> None:
     if not isinstance(fabric.strategy, SingleDeviceStrategy | DDPStrategy) or isinstance(
         fabric.strategy, DeepSpeedStrategy
     ):
-        raise StrategyError(
-            f"strategy: {type(fabric.strategy).__name__} shards weights or optimizer states, and pools do not gather "
-            "them for engines and checkpoints; strategy=ddp and strategy=single_device train"
-        )
+        raise _untrainable(fabric.strategy)
+
+
+def trainable(settings: StrategySettings) -> L.Fabric:
+    """The Fabric of a strategy that pools can train with.
+
+    Raises :class:`StrategyError` for one that no pool can, whatever this machine has, before :class:`DeviceError`.
+    """
+    if isinstance(settings.strategy, Sharded):
+        raise _untrainable(settings.strategy)
+    fabric = settings.fabric()
+    check_trainable(fabric)
+    return fabric
+
+
+def _untrainable(strategy: Sharded | Strategy) -> StrategyError:
+    return StrategyError(
+        f"strategy: {type(strategy).__name__} shards weights or optimizer states, and pools do not gather them for "
+        "engines and checkpoints; strategy=ddp and strategy=single_device train"
+    )
 
 
 def _need_gpu(name: str) -> None:

@@ -1,1 +1,1 @@
-"""The HTML report, statistics and tables."""
+"""The HTML report of a run, and tables on the console."""

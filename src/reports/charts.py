@@ -1,13 +1,13 @@
-"""Line charts as geometry: data in, paths in a unit box and labels in per cent out; a template draws them.
+"""Line charts as geometry: data in, paths in a box and labels in per cent out; a template draws them.
 
-The box of a chart is 1000 wide and 1000 high and is stretched to whatever place there is, so that a page's text keeps
-its size at every width.
+The box of a chart is 1000 wide and 1000 high.  The page stretches the box, but not the labels, which keep their size at
+every width.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,9 +17,10 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Series:
-    """A line, (x, y) with x ascending; ``band`` is (x, low, high).  ``style``: ``line``, ``faint`` or ``dots``.
+    """A line of points (x, y), x ascending, with an interval (x, low, high) per point in ``band``, or none.
 
-    Values that are not finite are gaps.  ``colour`` is a number of the page's palette.
+    ``style`` is ``line``, ``faint`` or ``dots``; ``colour`` a number of the page's palette.  Values that are not finite
+    are gaps.
     """
 
     name: str
@@ -31,9 +32,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """What to draw.  ``share``: values are shares, told in per cent; ``whole``: the y axis goes from 0 to 1.
+    """Series with their axes.
 
-    ``note`` is a sentence below the chart; the x axis starts at 0 and reaches at least ``x_end``.
+    With ``share`` the values are shares, labelled in per cent; with ``whole`` the y axis goes from 0 to 1.  ``note`` is
+    a sentence below the chart.  The x axis starts at 0 and reaches at least ``x_end``.
     """
 
     title: str
@@ -47,7 +49,7 @@ class Chart:
 
 @dataclass
 class Mark:
-    """One series as drawn: SVG path data in the box, "" where there is nothing of the kind."""
+    """The shapes of one series as SVG path data, each "" where the series has none."""
 
     name: str
     colour: int
@@ -60,7 +62,8 @@ class Mark:
 
 @dataclass
 class Hit:
-    """A strip of the chart, in per cent of its width, and what a reader is told there."""
+    """A strip of the chart, in per cent of its width, with the text of its tooltip, which opens to the right where
+    ``rightwards`` is True."""
 
     left: float
     width: float
@@ -70,7 +73,7 @@ class Hit:
 
 @dataclass
 class Drawing:
-    """A chart's marks, the labels of its axes as (per cent from the left or from the top, text), and its strips."""
+    """A chart's shapes, the labels of its axes as (per cent from the left or from the top, text), and its strips."""
 
     title: str
     note: str
@@ -83,12 +86,11 @@ class Drawing:
 
 def draw(chart: Chart) -> Drawing | None:
     """None where no series has a finite value."""
-    series = [_finite(one) for one in chart.series]
-    series = [one for one in series if one.points]
-    if not series:
+    lines = [line for line in map(_finite, chart.series) if line.points]
+    if not lines:
         return None
-    xs = [x for one in series for x, _ in one.points]
-    ys = [y for one in series for _, y in one.points] + [y for one in series for _, *b in one.band for y in b]
+    xs = [x for line in lines for x, _ in line.points]
+    ys = [y for line in lines for _, y in line.points] + [y for line in lines for _, *b in line.band for y in b]
     x_ticks = [t for t in ticks(0, max([*xs, chart.x_end, 1]), 6) if t == int(t)]
     x_high = max([*xs, chart.x_end, 1])
     y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.whole else ticks(min([*ys, 0]), max([*ys, 0]), 4)
@@ -100,22 +102,26 @@ def draw(chart: Chart) -> Drawing | None:
     drawing = Drawing(chart.title, chart.note)
     drawing.x_labels = [(tick / x_high * 100, number(tick)) for tick in x_ticks if tick <= x_high]
     drawing.y_labels = [((high - t) / (high - low) * 100, _axis(t, chart.share)) for t in y_ticks]
-    for one in series:
-        mark = Mark(one.name, one.colour, one.style)
-        places = [at(x, y) for x, y in one.points]
-        if one.style != "dots":
-            mark.line = "M" + " L".join(places)
-        if one.style == "dots" or (one.style == "line" and len(places) <= 40):
-            mark.dots = " ".join(f"M{place} h0" for place in places)
-        if one.style == "dots":
-            mark.whiskers = " ".join(f"M{at(x, down)} L{at(x, up)}" for x, down, up in one.band)
-        elif one.band:
-            there, back = [at(x, up) for x, _, up in one.band], [at(x, down) for x, down, _ in reversed(one.band)]
-            mark.band = "M" + " L".join(there + back) + " Z"
-        drawing.marks.append(mark)
-    drawing.hits = _hits(chart, series, x_high)
-    drawing.description = "; ".join(_ends(one, chart.share) for one in series)
+    drawing.marks = [_mark(line, at) for line in lines]
+    drawing.hits = _hits(chart, lines, x_high)
+    drawing.description = "; ".join(_ends(line, chart.share) for line in lines)
     return drawing
+
+
+def _mark(line: Series, at: Callable[[float, float], str]) -> Mark:
+    """``at``: from data to "x y" in the box."""
+    mark = Mark(line.name, line.colour, line.style)
+    points = [at(x, y) for x, y in line.points]
+    if line.style != "dots":
+        mark.line = "M" + " L".join(points)
+    if line.style == "dots" or (line.style == "line" and len(points) <= 40):
+        mark.dots = " ".join(f"M{point} h0" for point in points)
+    if line.style == "dots":
+        mark.whiskers = " ".join(f"M{at(x, low)} L{at(x, high)}" for x, low, high in line.band)
+    elif line.band:
+        upper, lower = [at(x, high) for x, _, high in line.band], [at(x, low) for x, low, _ in reversed(line.band)]
+        mark.band = "M" + " L".join(upper + lower) + " Z"
+    return mark
 
 
 def _finite(series: Series) -> Series:
@@ -124,12 +130,12 @@ def _finite(series: Series) -> Series:
     return Series(series.name, points, series.colour, series.style, band)
 
 
-def _hits(chart: Chart, series: Sequence[Series], x_high: float, most: int = 150) -> list[Hit]:
-    """At most about ``most`` strips, each around an x where some series has a value."""
-    xs = sorted({x for one in series for x, _ in one.points})
-    xs = xs[:: max(1, -(-len(xs) // most))]
+def _hits(chart: Chart, series: Sequence[Series], x_high: float, max_strips: int = 150) -> list[Hit]:
+    """At most ``max_strips`` strips, each around an x where some series has a value."""
+    xs = sorted({x for line in series for x, _ in line.points})
+    xs = xs[:: max(1, -(-len(xs) // max_strips))]
     edges = [0.0, *((a + b) / 2 for a, b in pairwise(xs)), x_high]
-    values = [(one.name, dict(one.points), {x: span for x, *span in one.band}) for one in series]
+    values = [(line.name, dict(line.points), {x: span for x, *span in line.band}) for line in series]
     hits = []
     for x, (left, right) in zip(xs, pairwise(edges), strict=True):
         lines = [f"{chart.x_name} {number(x)}"]
@@ -141,8 +147,8 @@ def _hits(chart: Chart, series: Sequence[Series], x_high: float, most: int = 150
     return hits
 
 
-def _ends(one: Series, share: bool) -> str:
-    return f"{one.name} from {_value(one.points[0][1], share)} to {_value(one.points[-1][1], share)}"
+def _ends(line: Series, share: bool) -> str:
+    return f"{line.name} from {_value(line.points[0][1], share)} to {_value(line.points[-1][1], share)}"
 
 
 def _axis(value: float, share: bool) -> str:

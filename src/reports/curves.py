@@ -1,14 +1,15 @@
-"""Which curves of a run's metrics a report shows."""
+"""The curves of a run's metrics that a report shows."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
-from ..runs.files import RunFiles, interval, numeric
+from ..runs.run import Run
 from .charts import Chart, Drawing, Point, Series, draw
+from .values import interval, numeric
 
-PALETTE = 6  # colours that the page's style has for agents and policies, besides 0, success
+PALETTE = 6  # the page's colours for agents and policies; 0 is for success
 REWARD = re.compile(r"rollout/(.+)/reward")
 PER_POLICY = {
     "loss": "Loss",
@@ -22,30 +23,33 @@ PER_POLICY = {
 SHARES = {"clipped_share", "live_groups"}
 MISMATCH = {
     "k3_nats": "KL of the engine from the learner, nats",
-    "effective_share": "Effective share of what was sampled",
-    "corrected_share": "Truncated or masked for that",
+    "effective_share": "Effective sample size of the importance ratios, as a share",
+    "corrected_share": "Importance ratios truncated or masked",
 }
-MISMATCHED = re.compile(r"mismatch/(.+)/(turn\d+)/(.+)")
-BEST_OF_K = "Best of K (faint) is chosen among candidates at every turn in training: not the team's own success."
+MISMATCH_KEY = re.compile(r"mismatch/(.+)/(turn\d+)/(.+)")
+BEST_OF_K = (
+    "Best of K (faint): in training the best of K candidates is chosen at every turn. It is not the team's own success."
+)
 
 
-def colours(run: RunFiles, speaking: Iterable[str]) -> dict[str, int]:
-    """A colour from 1 to ``PALETTE`` for every agent and policy, in order of speaking; namesakes share one."""
-    names = dict.fromkeys(speaking) | dict.fromkeys(_agents(run)) | dict.fromkeys(_policies(run))
+def colours(run: Run, agents: Iterable[str]) -> dict[str, int]:
+    """A colour from 1 to ``PALETTE`` for every agent and policy, ``agents`` first; an agent and a policy of the same
+    name share one."""
+    names = dict.fromkeys(agents) | dict.fromkeys(_agents(run)) | dict.fromkeys(_policies(run))
     return {name: 1 + index % PALETTE for index, name in enumerate(names)}
 
 
-def learning_curve(run: RunFiles) -> Drawing | None:
+def learning_curve(run: Run) -> Drawing | None:
     """Success on validation tasks with its interval, on test tasks before and after, and success in training."""
     validation = _points(run, "eval/success")
-    bands = [(x, *span) for x, value in _values(run, "eval/success_ci95") if (span := interval(value))]
+    bands = [(x, *span) for x, value in run.values("eval/success_ci95") if (span := interval(value))]
     best = _points(run, "rollout/best_of_k_success")
     sampled = _points(run, "rollout/success")
     series = [Series("best of K, training", best, style="faint")] if best else []
     series += [Series("sampled, training", sampled, style="faint")] if sampled else []
     series.append(Series("validation", validation, band=bands))
-    done = run.summary.get("iterations")
-    end = done if numeric(done) else len(run.rows)
+    iterations = run.summary.get("iterations")
+    end = iterations if numeric(iterations) else len(run.metrics)
     for name, key, x in (("test, before", "eval_before", 0), ("test, after", "eval", end)):
         value, span = run.summary.get(f"{key}/success"), interval(run.summary.get(f"{key}/success_ci95"))
         if numeric(value) and span:
@@ -55,30 +59,30 @@ def learning_curve(run: RunFiles) -> Drawing | None:
     )
 
 
-def per_agent_and_policy(run: RunFiles, palette: Mapping[str, int]) -> list[Drawing]:
+def per_agent_and_policy(run: Run, palette: Mapping[str, int]) -> list[Drawing]:
     """Turns, rewards, speed and time, then the update's statistics of every policy."""
     agents = [name for name in palette if name in _agents(run)]
     series = [Series("training", _points(run, "rollout/turns"), style="faint")]
     series.append(Series("validation", _points(run, "eval/turns")))
-    charts = [Chart("Turns an episode", series)]
+    charts = [Chart("Turns per episode", series)]
     rewards = [Series(a, _points(run, f"rollout/{a}/reward"), palette[a]) for a in agents]
-    charts.append(Chart("Reward a message, in training", rewards))
-    played = [Series(a, _points(run, f"eval/{a}/reward"), palette[a]) for a in agents]
-    charts.append(Chart("Reward a message, on validation tasks", played))
-    charts.append(Chart("Tokens a second, generated", [Series("rollout", _points(run, "rollout/tokens_per_s"))]))
+    charts.append(Chart("Reward per message, in training", rewards))
+    validation = [Series(a, _points(run, f"eval/{a}/reward"), palette[a]) for a in agents]
+    charts.append(Chart("Reward per message, on validation tasks", validation))
+    charts.append(Chart("Generated tokens per second", [Series("rollout", _points(run, "rollout/tokens_per_s"))]))
     times = [Series(name, _points(run, key), time_colour(index)) for index, (key, name) in enumerate(time_keys(run))]
-    charts.append(Chart("Seconds an iteration", times))
+    charts.append(Chart("Seconds per iteration", times))
     for key, title in PER_POLICY.items():
-        found = [Series(policy, _points(run, f"train/{policy}/{key}"), palette[policy]) for policy in _policies(run)]
-        charts.append(Chart(title, found, share=key in SHARES))
+        lines = [Series(policy, _points(run, f"train/{policy}/{key}"), palette[policy]) for policy in _policies(run)]
+        charts.append(Chart(title, lines, share=key in SHARES))
     charts += [chart for agent in agents for chart in _mismatch(run, agent)]
     return [drawing for drawing in map(draw, charts) if drawing]
 
 
-def _mismatch(run: RunFiles, agent: str) -> Iterator[Chart]:
-    """How far engine and learner were apart, a line a turn."""
-    places = [place for key in _keys(run) if (place := MISMATCHED.fullmatch(key)) and place[1] == agent]
-    turns = sorted({place[2] for place in places}, key=lambda turn: int(turn.removeprefix("turn")))
+def _mismatch(run: Run, agent: str) -> Iterator[Chart]:
+    """How much the log-probabilities of engine and learner differed, one line per turn."""
+    matches = [match for key in _keys(run) if (match := MISMATCH_KEY.fullmatch(key)) and match[1] == agent]
+    turns = sorted({match[2] for match in matches}, key=lambda turn: int(turn.removeprefix("turn")))
     for name, title in MISMATCH.items():
         lines = [
             Series(turn, _points(run, f"mismatch/{agent}/{turn}/{name}"), 1 + index % PALETTE)
@@ -87,7 +91,7 @@ def _mismatch(run: RunFiles, agent: str) -> Iterator[Chart]:
         yield Chart(f"{agent}: {title}", lines, share=name != "k3_nats")
 
 
-def time_keys(run: RunFiles) -> list[tuple[str, str]]:
+def time_keys(run: Run) -> list[tuple[str, str]]:
     """(Key, name) of every time that rows hold: ``("time/rollout_s", "rollout")``."""
     keys = [key for key in _keys(run) if key.startswith("time/")]
     return [(key, key.removeprefix("time/").removesuffix("_s")) for key in keys]
@@ -98,9 +102,9 @@ def time_colour(index: int) -> int:
     return PALETTE - index % PALETTE
 
 
-def all_other(run: RunFiles) -> list[Drawing]:
-    """Every number that no other chart shows, one chart a key; of the mismatch ledger's the file has more."""
-    shown = {
+def all_other(run: Run) -> list[Drawing]:
+    """Every metric that no other chart shows, one chart per key; times and mismatch statistics are left out."""
+    charted = {
         "iteration",
         "rollout/turns",
         "rollout/best_of_k_success",
@@ -109,29 +113,25 @@ def all_other(run: RunFiles) -> list[Drawing]:
         "eval/success",
         "eval/turns",
     }
-    shown |= {f"{where}/{agent}/reward" for agent in _agents(run) for where in ("rollout", "eval")}
-    shown |= {f"train/{policy}/{key}" for policy in _policies(run) for key in PER_POLICY}
-    rest = [key for key in sorted(_keys(run)) if key not in shown and not key.startswith(("time/", "mismatch/"))]
+    charted |= {f"{prefix}/{agent}/reward" for agent in _agents(run) for prefix in ("rollout", "eval")}
+    charted |= {f"train/{policy}/{key}" for policy in _policies(run) for key in PER_POLICY}
+    rest = [key for key in sorted(_keys(run)) if key not in charted and not key.startswith(("time/", "mismatch/"))]
     return [drawing for key in rest if (drawing := draw(Chart(key, [Series(key, _points(run, key))])))]
 
 
-def _agents(run: RunFiles) -> list[str]:
-    return [found[1] for key in _keys(run) if (found := REWARD.fullmatch(key))]
+def _agents(run: Run) -> list[str]:
+    return [match[1] for key in _keys(run) if (match := REWARD.fullmatch(key))]
 
 
-def _policies(run: RunFiles) -> list[str]:
-    found = dict.fromkeys(key.split("/", 1)[1].rpartition("/")[0] for key in _keys(run) if key.startswith("train/"))
-    return [name for name in found if name]
+def _policies(run: Run) -> list[str]:
+    names = dict.fromkeys(key.split("/", 1)[1].rpartition("/")[0] for key in _keys(run) if key.startswith("train/"))
+    return [name for name in names if name]
 
 
-def _keys(run: RunFiles) -> list[str]:
+def _keys(run: Run) -> list[str]:
     """Keys of all rows, in the order in which they first appear."""
-    return list(dict.fromkeys(key for row in run.rows for key in row))
+    return list(dict.fromkeys(key for row in run.metrics for key in row))
 
 
-def _values(run: RunFiles, key: str) -> Sequence[tuple[int, object]]:
-    return [(row["iteration"], row[key]) for row in run.rows if key in row]
-
-
-def _points(run: RunFiles, key: str) -> list[Point]:
-    return [(x, value) for x, value in _values(run, key) if numeric(value)]
+def _points(run: Run, key: str) -> list[Point]:
+    return [(x, value) for x, value in run.values(key) if numeric(value)]

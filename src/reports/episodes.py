@@ -1,24 +1,25 @@
-"""Episodes for the viewer: which to show, and turn by turn what was seen, said and earned."""
+"""Episodes for the viewer: which to show, and turn by turn what agents saw, said and earned."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from ..runs.files import Evaluation, numeric
+from ..runs.episodes import EpisodeFile
+from .values import numeric
 
 SHOWN = 12
-KINDS = ("learnt", "lost", "kept", "never", "solved", "failed")
+KINDS = ("newly_solved", "newly_failed", "solved_twice", "failed_twice", "solved", "failed")
 LONGEST = 8000  # characters of one text on the page
 BASICS = {"turn", "agent", "saw", "said", "team", "local"}
 CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
 
 
 @dataclass
-class Line:
-    """One message: what ``agent`` saw and said, its rewards by name, and what else is true of it."""
+class MessageView:
+    """One message: what ``agent`` saw and said, its rewards by name, and the names of its flags."""
 
     agent: str
     saw: str
@@ -28,91 +29,103 @@ class Line:
 
 
 @dataclass
-class Turn:
-    """The world as it was (rows of characters, or nothing) and what was said."""
+class TurnView:
+    """The world at the start of a turn (rows of characters, or nothing), and the turn's messages."""
 
     number: int
     picture: list[str]
-    lines: list[Line] = field(default_factory=list)
+    messages: list[MessageView] = field(default_factory=list)
 
 
 @dataclass
-class Played:
-    """One episode; ``end`` is the world's last picture."""
+class EpisodeView:
+    """One episode; ``count`` turns were used, ``end`` is the world's last picture."""
 
     success: bool
-    turns: list[Turn]
+    turns: list[TurnView]
     count: int
     end: list[str]
 
 
 @dataclass
-class Pair:
-    """One task as it was played in the first and in the last evaluation; None where it was not."""
+class TaskView:
+    """One task with its episode in the first and in the last evaluation; None where the evaluation has none."""
 
     task_id: str
-    first: Played | None
-    last: Played | None
+    first: EpisodeView | None
+    last: EpisodeView | None
 
     @property
     def kind(self) -> str:
-        """``learnt``, ``kept``, ``lost`` or ``never``; ``solved`` or ``failed`` where the task was played once."""
-        known = [played.success for played in (self.first, self.last) if played is not None]
-        if len(known) == 1:
-            return "solved" if known[0] else "failed"
-        return {(False, True): "learnt", (True, True): "kept", (True, False): "lost"}.get((known[0], known[1]), "never")
+        """``newly_solved``, ``newly_failed``, ``solved_twice`` or ``failed_twice``; with one episode ``solved`` or
+        ``failed``."""
+        successes = [episode.success for episode in (self.first, self.last) if episode is not None]
+        if len(successes) == 1:
+            return "solved" if successes[0] else "failed"
+        changes = {(False, True): "newly_solved", (True, True): "solved_twice", (True, False): "newly_failed"}
+        return changes.get((successes[0], successes[1]), "failed_twice")
 
 
-def choose(first: Evaluation | None, last: Evaluation | None, count: int = SHOWN) -> list[Pair]:
-    """``count`` tasks, of each kind alike as far as there are any, by kind; of a kind the first of the file.
+def first_and_last(files: Iterable[EpisodeFile]) -> tuple[EpisodeFile | None, EpisodeFile | None]:
+    """The first and the last evaluation of a run, two different ones or None.
+
+    They are on the test split where it was played; an interrupted run has only validations after the first.
+    """
+    numbered = [file for file in files if file.iteration is not None]
+    numbered.sort(key=lambda file: (file.split != "test", file.iteration))
+    tests = [file for file in numbered if file.split == "test"]
+    first = numbered[0] if numbered else None
+    last = tests[-1] if len(tests) > 1 else numbered[-1] if numbered else None
+    return first, last if last is not first else None
+
+
+def choose(first: EpisodeFile | None, last: EpisodeFile | None, count: int = SHOWN) -> list[TaskView]:
+    """At most ``count`` tasks: one of each kind in turn, in the order of the file, then sorted by kind.
 
     Rare kinds are thus shown more often than they occurred.
     """
-    played: dict[str, list[Mapping[str, Any] | None]] = {}
-    for place, evaluation in enumerate((first, last)):
-        for episode in evaluation.episodes if evaluation else []:
-            played.setdefault(episode["task_id"], [None, None])[place] = episode
-    pairs = [
-        Pair(plain(task), *(None if episode is None else _played(episode) for episode in both))
-        for task, both in played.items()
-    ]
-    # A kind of pairs is also which of the two evaluations they are from, so that both are shown.
-    kinds: dict[tuple[str, bool], list[Pair]] = {}
-    for pair in pairs:
-        kinds.setdefault((pair.kind, pair.first is None), []).append(pair)
-    dealt = [pair for round_ in zip_longest(*kinds.values()) for pair in round_ if pair is not None]
-    return sorted(dealt[:count], key=lambda pair: KINDS.index(pair.kind))
+    episodes: dict[str, list[EpisodeView | None]] = {}
+    for place, file in enumerate((first, last)):
+        for episode in file.episodes if file else []:
+            episodes.setdefault(episode["task_id"], [None, None])[place] = _episode_view(episode)
+    tasks = [TaskView(plain(task_id), *pair) for task_id, pair in episodes.items()]
+    # The file counts, too: tasks of the first evaluation alone and of the last one alone are both to be shown.
+    kinds: dict[tuple[str, bool], list[TaskView]] = {}
+    for task in tasks:
+        kinds.setdefault((task.kind, task.first is None), []).append(task)
+    in_turn = [task for round_ in zip_longest(*kinds.values()) for task in round_ if task is not None]
+    return sorted(in_turn[:count], key=lambda task: KINDS.index(task.kind))
 
 
-def _played(episode: Mapping[str, Any]) -> Played:
+def _episode_view(episode: Mapping[str, Any]) -> EpisodeView:
     pictures = [_picture(rows) for rows in episode.get("pictures") or []]
-    turns: dict[int, Turn] = {}
+    turns: dict[int, TurnView] = {}
     for message in episode["messages"]:
         number = message["turn"]
         if number not in turns:
-            turns[number] = Turn(number + 1, pictures[number] if 0 <= number < len(pictures) else [])
-        turns[number].lines.append(_line(message))
-    return Played(episode["success"], list(turns.values()), episode["turns"], pictures[-1] if pictures else [])
+            turns[number] = TurnView(number + 1, pictures[number] if 0 <= number < len(pictures) else [])
+        turns[number].messages.append(_message_view(message))
+    return EpisodeView(episode["success"], list(turns.values()), episode["turns"], pictures[-1] if pictures else [])
 
 
 def _picture(rows: Any) -> list[str]:
     return [plain(row) for row in rows] if isinstance(rows, list) and all(isinstance(r, str) for r in rows) else []
 
 
-def _line(message: Mapping[str, Any]) -> Line:
+def _message_view(message: Mapping[str, Any]) -> MessageView:
     rewards = [(name, float(message[name])) for name in ("team", "local") if numeric(message.get(name))]
     flags = [str(key) for key, value in message.items() if key not in BASICS and value is True]
-    return Line(plain(message["agent"]), plain(message["saw"]), plain(message["said"]), rewards, flags)
+    return MessageView(plain(message["agent"]), plain(message["saw"]), plain(message["said"]), rewards, flags)
 
 
 def plain(text: str) -> str:
-    """``text`` with control characters made visible, and its length bounded, which it then says."""
-    more = len(text) - LONGEST
-    shown = text[:LONGEST].translate(CONTROLS)
-    return f"{shown}\n… {more:,} more characters are in the file" if more > 0 else shown
+    """``text`` with control characters made visible; one that is too long is cut, and says so."""
+    excess = len(text) - LONGEST
+    visible = text[:LONGEST].translate(CONTROLS)
+    return f"{visible}\n… {excess:,} more characters are in the file" if excess > 0 else visible
 
 
-def agents(pairs: Sequence[Pair]) -> list[str]:
-    """Who speaks, in the order of speaking."""
-    played = [one for pair in pairs for one in (pair.first, pair.last) if one is not None]
-    return list(dict.fromkeys(line.agent for one in played for turn in one.turns for line in turn.lines))
+def agents(tasks: Sequence[TaskView]) -> list[str]:
+    """The agents of the episodes, in the order of their first message."""
+    episodes = [episode for task in tasks for episode in (task.first, task.last) if episode is not None]
+    return list(dict.fromkeys(message.agent for e in episodes for turn in e.turns for message in turn.messages))

@@ -1,7 +1,8 @@
-"""``report.html``: one run as one page that needs nothing but itself.
+"""``report.html``: one run as one page without other files.
 
-It is made from the run directory's files alone.  The page loads nothing: its policy allows its own style and its own
-script (by hash) and no network, so that hostile text from a model stays text even if an escape were missed.
+It is made from the run directory's files alone.  The page loads nothing: its content security policy allows its own
+style and its own script (by hash) and no network, so that hostile text from a model stays text even if an escape were
+missed.
 """
 
 from __future__ import annotations
@@ -16,23 +17,26 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ..runs.directory import write_atomic
-from ..runs.files import Evaluation, RunFiles, interval, numeric, read_run
-from . import episodes
+from ..runs.episodes import EpisodeFile
+from ..runs.files import REPORT
+from ..runs.run import Run
 from .charts import number, percent
 from .curves import all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
+from .episodes import agents, choose, first_and_last
+from .values import interval, numeric
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATES = {
     "finished": "The run ended by itself.",
-    "interrupted": "The run was interrupted; what follows is what was reached.",
-    "failed": "The run ended with an error; what follows is what was reached.",
+    "interrupted": "The run was interrupted; this page shows how far it came.",
+    "failed": "The run ended with an error; this page shows how far it came.",
     "unknown": "summary.json does not say how the run ended: it is still going on, or it was killed.",
 }
 KINDS = {
-    "learnt": "failed, then solved",
-    "lost": "solved, then failed",
-    "kept": "solved twice",
-    "never": "failed twice",
+    "newly_solved": "failed, then solved",
+    "newly_failed": "solved, then failed",
+    "solved_twice": "solved twice",
+    "failed_twice": "failed twice",
     "solved": "solved",
     "failed": "failed",
 }
@@ -40,7 +44,7 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Score:
-    """Success of one evaluation on the test tasks: shares in [0, 1]; ``low`` and ``high`` are its 95 % interval."""
+    """Success of one evaluation on the test tasks, a share in [0, 1], with its 95 % interval ``low`` to ``high``."""
 
     name: str
     success: float
@@ -50,31 +54,31 @@ class Score:
 
 
 def write_report(path: Path) -> Path:
-    """Write ``report.html`` into the run directory ``path`` and return where it is.
+    """Write ``report.html`` into the run directory ``path`` and return the file's path.
 
-    Raises ``RunFilesError`` where ``path`` is not a run directory.
+    Raises :class:`~troupe.runs.files.RunDirectoryError` where ``path`` is not a run directory.
     """
-    file = path / "report.html"
-    write_atomic(file, render(read_run(path)))
+    file = path / REPORT
+    write_atomic(file, render(Run(path, tolerant=True)))
     return file
 
 
-def render(run: RunFiles) -> str:
-    """The page."""
+def render(run: Run) -> str:
+    """The page; ``run`` is tolerant, so that what is damaged is named there."""
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
     environment.filters |= {"number": number, "percent": percent, "duration": duration}
     environment.trim_blocks = environment.lstrip_blocks = True
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    pairs = episodes.choose(run.first, run.last)
-    palette = colours(run, episodes.agents(pairs))
-    status = run.summary.get("status")
+    first, last = first_and_last(run.episodes.values())
+    tasks = choose(first, last)
+    palette = colours(run, agents(tasks))
     page = environment.get_template("report.html.jinja").render(
         title=str(run.config.get("name", run.path.name)),
         facts=_facts(run),
-        status=status if status in STATES else "unknown",
+        status=run.status if run.status in STATES else "unknown",
         states=STATES,
         error=str(run.summary.get("error", "")),
-        problems=run.problems,
+        problems=[*run.problems, *(problem for file in (first, last) if file for problem in file.problems)],
         scores=[score for score in map(lambda key: _score(run.summary, key), SCORES) if score],
         tiles=_tiles(run),
         times=_times(run),
@@ -82,10 +86,10 @@ def render(run: RunFiles) -> str:
         charts=per_agent_and_policy(run, palette),
         more=all_other(run),
         palette=palette,
-        pairs=pairs,
-        kinds={kind: text for kind, text in KINDS.items() if any(pair.kind == kind for pair in pairs)},
-        first=_when(run.first),
-        last=_when(run.last),
+        tasks=tasks,
+        kinds={kind: text for kind, text in KINDS.items() if any(task.kind == kind for task in tasks)},
+        first=_moment(first),
+        last=_moment(last),
         config_text=run.config_text,
         versions=run.versions,
         style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
@@ -106,8 +110,8 @@ def _score(summary: Mapping[str, Any], key: str) -> Score | None:
     return Score(SCORES[key], success, *span, count if isinstance(count, int) else None)
 
 
-def _facts(run: RunFiles) -> list[str]:
-    """What the run is, in a few words each."""
+def _facts(run: Run) -> list[str]:
+    """Seed, credit rule, policies and commit, as far as the files have them."""
     facts = [f"seed {run.config['seed']}"] if "seed" in run.config else []
     credit = _at(run.config, "algorithm", "credit", "_target_")
     if isinstance(credit, str):
@@ -121,16 +125,16 @@ def _facts(run: RunFiles) -> list[str]:
 
 
 def _at(config: Any, *keys: str) -> Any:
-    """What stands at ``keys``, None where there is nothing."""
+    """The value at ``keys``, None where there is none."""
     for key in keys:
         config = config.get(key) if isinstance(config, dict) else None
     return config
 
 
-def _tiles(run: RunFiles) -> list[tuple[str, str]]:
+def _tiles(run: Run) -> list[tuple[str, str]]:
     """Totals as (name, text)."""
-    done, planned = run.summary.get("iterations", len(run.rows)), _at(run.config, "loop", "iterations")
-    tiles = [("iterations", f"{done} of {planned}" if isinstance(planned, int) and planned != done else f"{done}")]
+    count, planned = run.summary.get("iterations", len(run.metrics)), _at(run.config, "loop", "iterations")
+    tiles = [("iterations", f"{count} of {planned}" if isinstance(planned, int) and planned != count else f"{count}")]
     for key, name in (
         ("completions", "completions"),
         ("tokens", "tokens generated"),
@@ -143,27 +147,25 @@ def _tiles(run: RunFiles) -> list[tuple[str, str]]:
     return [*tiles, ("wall time", duration(wall))] if numeric(wall) else tiles
 
 
-def _times(run: RunFiles) -> list[tuple[str, float, float, int]]:
-    """Where the time went, as (name, seconds, share of the whole, colour)."""
-    spent: dict[str, float] = {}
-    for key, name in time_keys(run):
-        values = [row[key] for row in run.rows if numeric(row.get(key))]
-        spent[name] = sum(values)
-    whole = run.summary.get("time/wall_s", 0)
-    if spent and numeric(whole) and whole > sum(spent.values()):
-        spent["evaluation and the rest"] = whole - sum(spent.values())
-    total = sum(spent.values())
+def _times(run: Run) -> list[tuple[str, float, float, int]]:
+    """The parts of the wall time, as (name, seconds, share of the total, colour)."""
+    parts = {name: sum(value for _, value in run.values(key) if numeric(value)) for key, name in time_keys(run)}
+    wall = run.summary.get("time/wall_s", 0)
+    if parts and numeric(wall) and wall > sum(parts.values()):
+        parts["evaluation and the rest"] = wall - sum(parts.values())
+    total = sum(parts.values())
     if not total > 0:
         return []
-    return [(name, seconds, seconds / total, time_colour(i)) for i, (name, seconds) in enumerate(spent.items())]
+    return [(name, seconds, seconds / total, time_colour(i)) for i, (name, seconds) in enumerate(parts.items())]
 
 
-def _when(evaluation: Evaluation | None) -> str:
-    if evaluation is None:
+def _moment(file: EpisodeFile | None) -> str:
+    """When in training the episodes of ``file`` were played."""
+    if file is None:
         return ""
-    count = evaluation.iteration
-    after = "before training" if count == 0 else f"after {count} iteration{'s' if count > 1 else ''}"
-    return after if evaluation.split == "test" else f"{after} ({evaluation.split})"
+    count = file.iteration
+    after = "before training" if not count else f"after {count} iteration{'s' if count > 1 else ''}"
+    return after if file.split == "test" else f"{after} ({file.split})"
 
 
 def duration(seconds: float) -> str:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 
 def show(console: Console, table: Table) -> None:
-    """Framed on a terminal; elsewhere columns apart by blanks, as wide as they need."""
+    """With a frame on a terminal; elsewhere columns separated by blanks, never wrapped."""
     if console.is_terminal:
         console.print(table)
         return
@@ -25,13 +25,13 @@ def show(console: Console, table: Table) -> None:
 
 
 def progress_bar(console: Console) -> Progress:
-    """Episodes done, with the time that is left; nothing where there is no terminal."""
+    """Episodes done and the time that is left, on a terminal; elsewhere nothing."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("ETA"))
     return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
 
 
 def evaluation_table(conditions: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Metrics by condition: a row a metric, a column a condition."""
+    """One row per metric, one column per condition."""
     table = Table("")
     for name in conditions:
         table.add_column(name, justify="right")

@@ -54,10 +54,12 @@ class PolicyClient:
         unknown = self.tokenizer.unk_token_id
         if unknown is not None and unknown in ids:
             words = " ".join(message["content"] for message in said).split()
-            culprit = next((w for w in words if unknown in self.tokenizer.encode(w, add_special_tokens=False)), "?")
+            strange = (repr(w) for w in words if unknown in self.tokenizer.encode(w, add_special_tokens=False))
             raise PromptError(
-                f"agent '{agent}', task {task_id}: policy '{self.policy}' has no token for '{culprit}' (the laptop "
-                "base model reads grids of up to 10x10)"
+                f"agent '{agent}', task {task_id}: policy '{self.policy}' has no token for "
+                f"{next(strange, 'a word of its chat template')}: its vocabulary is closed "
+                f"({len(self.tokenizer) - len(self._special)} words). Give the world settings whose observations "
+                "keep to it, or the policy a base model that reads any text (policies.NAME.base)"
             )
         return tuple(ids)
 

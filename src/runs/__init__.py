@@ -1,1 +1,1 @@
-"""What a run writes, and how it is read back."""
+"""The run directory, its writer and its one reader; metrics, loggers and the display of a run."""

@@ -1,4 +1,4 @@
-"""The run directory: what a run leaves behind, each file written whole or not at all."""
+"""The run directory as it is written: each file whole or not at all.  :class:`.run.Run` reads it back."""
 
 from __future__ import annotations
 
@@ -12,6 +12,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
+from .files import (
+    CHECKPOINTS,
+    CONFIG,
+    EPISODES,
+    FORMAT,
+    FORMAT_KEY,
+    LOCK,
+    METRICS,
+    SUMMARY,
+    VERSIONS,
+    RunDirectoryError,
+)
 from .fingerprint import code_hash
 from .lock import Lock
 
@@ -20,29 +32,23 @@ log = logging.getLogger(__name__)
 PACKAGES = ("troupe", "torch", "transformers", "tokenizers", "lightning", "hydra-core", "numpy")
 
 
-class RunDirectoryError(ValueError):
-    """A run directory that cannot take this run."""
-
-
 class RunDirectory:
     """``config.yaml``, ``versions.json``, ``metrics.jsonl``, ``summary.json``, ``episodes/`` and ``checkpoints/``.
 
-    It is locked until :meth:`release`, so that no two processes train in it.  Raises :class:`RunDirectoryError` where
-    ``path`` already holds a run, or something else.
+    It is locked until :meth:`release`, so that no two processes train in it.  Raises
+    :class:`~troupe.runs.files.RunDirectoryError` where ``path`` already holds a run, or something else.
     """
 
     def __init__(self, path: Path, config_yaml: str) -> None:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            what = "already holds another run" if (path / "config.yaml").exists() else "is not an empty folder"
-            raise RunDirectoryError(f"run_dir={path} {what}; choose another, nothing was changed")
+        check_free(path)
         self.path = path
-        self.checkpoints = path / "checkpoints"
-        (path / "episodes").mkdir(parents=True)
+        self.checkpoints = path / CHECKPOINTS
+        _claim(path)
         self._lock: Lock | None = _locked(path)
         self.checkpoints.mkdir()
-        write_atomic(path / "config.yaml", config_yaml)
-        write_atomic(path / "versions.json", json.dumps(versions(), indent=2) + "\n")
-        (path / "metrics.jsonl").touch()
+        write_atomic(path / CONFIG, config_yaml)
+        write_atomic(path / VERSIONS, _versions())
+        (path / METRICS).touch()
 
     @classmethod
     def reopen(cls, path: Path) -> Self:
@@ -51,7 +57,7 @@ class RunDirectory:
         Raises :class:`.lock.HeldError` where a process trains in it.
         """
         directory = cls.__new__(cls)
-        directory.path, directory.checkpoints, directory._lock = path, path / "checkpoints", _locked(path)
+        directory.path, directory.checkpoints, directory._lock = path, path / CHECKPOINTS, _locked(path)
         return directory
 
     def release(self) -> None:
@@ -62,42 +68,40 @@ class RunDirectory:
     def rewind(self, iterations: int, config_yaml: str, summary: Mapping[str, Any]) -> None:
         """Go back to the end of iteration ``iterations``: later rows of metrics go, the configuration is replaced.
 
-        Where packages differ from those that the run began with, ``versions_NNNNN.json`` says what it goes on with.
-        Raises :class:`RunDirectoryError` where ``metrics.jsonl`` lacks an earlier row; nothing is changed then.
+        Where packages have other versions than at the run's start, ``versions_NNNNN.json`` holds the new ones.  Raises
+        :class:`~troupe.runs.files.RunDirectoryError` where ``metrics.jsonl`` lacks an earlier row; nothing is changed
+        then.
         """
-        rows = _rows(self.path / "metrics.jsonl", iterations)
-        write_atomic(self.path / "metrics.jsonl", "".join(line + "\n" for line in rows))
-        write_atomic(self.path / "config.yaml", config_yaml)
+        rows = _rows(self.path / METRICS, iterations)
+        write_atomic(self.path / METRICS, "".join(line + "\n" for line in rows))
+        write_atomic(self.path / CONFIG, config_yaml)
         self.summary(summary)
-        text = json.dumps(versions(), indent=2) + "\n"
-        began = self.path / "versions.json"
-        if not began.exists() or began.read_text() != text:
+        if (self.path / VERSIONS).read_text() != (text := _versions()):
             write_atomic(self.path / f"versions_{iterations:05d}.json", text)
             log.warning("versions differ from those that the run began with: see versions_%05d.json", iterations)
 
-    def finished(self) -> bool:
-        """Whether the run that lies here came to its end."""
-        path = self.path / "summary.json"
-        return path.exists() and json.loads(path.read_text()).get("status") == "finished"
+    def check_rows(self, iterations: int) -> None:
+        """Raise :class:`RunDirectoryError` where :meth:`rewind` would."""
+        _rows(self.path / METRICS, iterations)
 
     def metrics(self, row: Mapping[str, Any]) -> None:
         """Append one iteration's metrics."""
-        append_line(self.path / "metrics.jsonl", row)
+        append_line(self.path / METRICS, row)
 
     def summary(self, summary: Mapping[str, Any]) -> None:
         """Replace the run's summary."""
-        write_atomic(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+        write_atomic(self.path / SUMMARY, json.dumps(summary, indent=2) + "\n")
 
     def episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Write sample episodes under ``episodes/NAME.jsonl``."""
-        write_atomic(self.path / "episodes" / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        write_atomic(self.path / EPISODES / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
 
 class ReadOnlyRunDirectory(RunDirectory):
-    """The run directory as processes other than the first see it: nothing is written."""
+    """The run directory in processes other than the first: nothing is written."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.checkpoints, self._lock = path, path / "checkpoints", None
+        self.path, self.checkpoints, self._lock = path, path / CHECKPOINTS, None
 
     def metrics(self, row: Mapping[str, Any]) -> None:
         pass
@@ -109,8 +113,27 @@ class ReadOnlyRunDirectory(RunDirectory):
         pass
 
 
+def check_free(path: Path) -> None:
+    """Raise :class:`~troupe.runs.files.RunDirectoryError` where ``path`` holds a run, or something else."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        content = "already holds another run" if (path / CONFIG).exists() else "is not an empty folder"
+        raise RunDirectoryError(f"run_dir={path} {content}; choose another, nothing was changed")
+
+
+def _claim(path: Path) -> None:
+    """Make ``path`` the directory of this run.  Several processes may have seen it empty: only one of them can make the
+    folder ``episodes``, because mkdir fails where the folder exists."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        (path / EPISODES).mkdir()
+    except FileExistsError as error:
+        raise RunDirectoryError(f"run_dir={path} was just claimed by another run; choose another") from error
+    except OSError as error:
+        raise RunDirectoryError(f"run_dir={path} cannot be made: {error}") from error
+
+
 def _locked(path: Path) -> Lock:
-    return Lock(path / "lock", str(path))
+    return Lock(path / LOCK, str(path))
 
 
 def _rows(path: Path, count: int) -> list[str]:
@@ -150,16 +173,21 @@ def append_line(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """What produced a run: packages, Python, machine, the code's hash, and the commit where it is a git checkout."""
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+    """The versions of packages and Python, the machine, the code's hash, and the commit of a git checkout."""
+    result = {"python": platform.python_version(), "machine": platform.machine()}
     for package in PACKAGES:
         try:
-            found[package] = version(package)
+            result[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    found["code"] = code_hash()
-    found["commit"] = _commit(Path(__file__).resolve().parent)
-    return found
+            result[package] = "not installed"
+    result["code"] = code_hash()
+    result["commit"] = _commit(Path(__file__).resolve().parent)
+    return result
+
+
+def _versions() -> str:
+    """The content of ``versions.json``."""
+    return json.dumps({FORMAT_KEY: FORMAT, **versions()}, indent=2) + "\n"
 
 
 def _commit(folder: Path) -> str:

@@ -1,4 +1,4 @@
-"""What a user watches: a live panel on a terminal, plain lines elsewhere."""
+"""Progress on the console: a live panel on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Display:
         self._progress.update(self._bar, completed=done)
 
     def say(self, line: str) -> None:
-        """A line that stays."""
+        """Print a line that stays above the panel."""
         self.console.print(line, highlight=False, soft_wrap=True)
 
     def evaluation(self, name: str, result: Mapping[str, Any]) -> None:
@@ -90,13 +90,13 @@ class Display:
         self.say(describe(name, result))
 
     def iteration(self, done: int, row: Mapping[str, Any], agents: tuple[str, ...], expected: int) -> None:
-        """Show one iteration's metrics; ``done`` iterations are complete, of ``expected`` as far as can be said."""
+        """Show one iteration's metrics; ``done`` iterations are complete, ``expected`` is the estimated total."""
         self.iterations = expected
         self._chosen = "rollout/best_of_k_success" in row
         self._train.append(row["rollout/best_of_k_success" if self._chosen else "rollout/success"])
         rewards = "  ".join(f"{agent} {row[f'rollout/{agent}/reward']:.3f}" for agent in agents)
         self._rows = [
-            ("reward a message", rewards),
+            ("reward per message", rewards),
             ("turns", f"{row['rollout/turns']:.2f}"),
             ("tokens/s", f"{row['rollout/tokens_per_s']:,.0f}"),
         ]

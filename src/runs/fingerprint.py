@@ -1,4 +1,4 @@
-"""What makes two runs the same: hashes of the training configuration and of the code."""
+"""Hashes of the training configuration and of the code: runs with the same two are the same."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 EVALUATION = ("loop.eval_every", "loop.validation_tasks", "loop.test_tasks", "policies.*.sampling.eval")
-"""Keys that decide how a run is scored, not how it learns.  ``*`` stands for one name; keys below are meant too."""
+"""Keys that decide how a run is evaluated, not how it learns.  ``*`` stands for one name; keys below are included."""
 
 FETCHING = tuple(
     f"policies.*.remote.{key}"
     for key in "key_env concurrency requests_per_minute retries timeout_s prompt_price completion_price".split()
 )
-"""Keys that say how a remote policy's words are fetched, not what they are."""
+"""Keys that decide how a remote policy's messages are fetched, not their content."""
 
 EXCLUDED = (*EVALUATION, *FETCHING, "loop.checkpoint", "run_dir", "resume", "dry_run", "name", "logger", "display")
 """Every key that the training hash leaves out: evaluation, fetching, checkpoints, paths, loggers and display."""
@@ -38,19 +38,19 @@ def training_keys(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def evaluation_keys(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves of a resolved configuration that only scoring depends on."""
+    """The leaves of a resolved configuration that only evaluation depends on."""
     return {key: _plain(value) for key, value in flat(config) if matches(key, EVALUATION)}
 
 
 def training_hash(config: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits: equal where training is configured equally, seed included, in whatever order."""
+    """16 hexadecimal digits: equal where training is configured equally, seed included, in any order of keys."""
     text = json.dumps(training_keys(config), sort_keys=True)
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
 @cache
 def code_hash() -> str:
-    """:func:`hash_of_code` of the installed package, as it was when this process first asked."""
+    """:func:`hash_of_code` of the installed package at the first call in this process."""
     return hash_of_code(Path(__file__).resolve().parents[1])
 
 
@@ -65,8 +65,14 @@ def hash_of_code(package: Path) -> str:
 
 
 def matches(key: str, patterns: tuple[str, ...]) -> bool:
-    """Whether one of ``patterns`` names ``key``, or something that it lies below; ``*`` stands for one name."""
-    return any(re.match(re.escape(pattern).replace(r"\*", "[^.]+") + r"(\.|$)", key) for pattern in patterns)
+    """Whether one of ``patterns`` names ``key`` or a key above it; ``*`` stands for one name."""
+    return bool(_regex(patterns).match(key))
+
+
+@cache
+def _regex(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    names = (re.escape(pattern).replace(r"\*", "[^.]+") for pattern in patterns)
+    return re.compile(rf"(?:{'|'.join(names)})(?:\.|$)")
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A lock between processes that ends with its owner, however that ends."""
+"""A lock between processes, released at the latest when its owner's process ends."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Self
 log = logging.getLogger(__name__)
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What a file system without locks answers."""
+"""Errors of a file system without locks."""
 
 
 class HeldError(ValueError):
@@ -25,9 +25,9 @@ class HeldError(ValueError):
 class Lock:
     """The lock on ``thing``, by the file ``path``, which names the last owner; held until :meth:`release`.
 
-    It is the system's (``flock``), which takes it back when the owner's process ends: the file, which stays, locks
-    nobody out.  Programs that the owner starts do not inherit it.  Where the file system has no locks a warning says
-    so, and nothing is locked.  Raises :class:`HeldError`, naming the owner, where it is held, here or elsewhere.
+    The operating system (``flock``) releases it when the owner's process ends; the file stays, and locks nobody out.
+    Programs that the owner starts do not inherit it.  Where the file system has no locks a warning is logged, and
+    nothing is locked.  Raises :class:`HeldError`, naming the owner, where this process or another one holds it.
     """
 
     def __init__(self, path: Path, thing: str) -> None:
@@ -49,7 +49,7 @@ class Lock:
         os.pwrite(descriptor, f"process {os.getpid()} on {platform.node()}\n".encode(), 0)
 
     def release(self) -> None:
-        """Let others have it; a second call does nothing."""
+        """Release it; a second call does nothing."""
         self._close()
 
     def __enter__(self) -> Self:

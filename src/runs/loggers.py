@@ -1,4 +1,4 @@
-"""Loggers: where else a run's metrics go, besides ``metrics.jsonl``."""
+"""Loggers: destinations of a run's metrics besides ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from lightning.fabric.loggers.csv_logs import CSVLogger as FabricCsvLogger
 from lightning.fabric.loggers.tensorboard import TensorBoardLogger as FabricTensorBoardLogger
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
+from ..errors import AbsentError
+
 log = logging.getLogger(__name__)
 
 WandbMode = Literal["auto", "online", "offline"]
@@ -25,8 +27,12 @@ class LoggerError(ValueError):
     """A logger that cannot be used or opened; the message names its key."""
 
 
+class LoggerPackageError(LoggerError, AbsentError):
+    """A logger whose package is not installed."""
+
+
 class Logger(Protocol):
-    """A back end.  Its constructor takes options and refuses wrong ones; nothing is written before :meth:`config`."""
+    """A back end.  Its constructor checks its options; nothing is written before :meth:`config`."""
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
         """Open the back end for the run in ``folder`` and record its resolved configuration."""
@@ -35,7 +41,7 @@ class Logger(Protocol):
         """Record one flat row after ``step`` iterations."""
 
     def close(self) -> None:
-        """Write out what is left."""
+        """Write the rest and close."""
 
 
 class Loggers:
@@ -69,13 +75,13 @@ class Loggers:
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a row of metrics under its own keys; an interval becomes ``KEY_low`` and ``KEY_high``."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for key, value in row.items():
         if isinstance(value, int | float):
-            found[key] = value
+            numbers[key] = value
         elif isinstance(value, list | tuple) and len(value) == 2:
-            found |= scalars({f"{key}_low": value[0], f"{key}_high": value[1]})
-    return found
+            numbers |= scalars({f"{key}_low": value[0], f"{key}_high": value[1]})
+    return numbers
 
 
 class CsvLogger:
@@ -156,7 +162,7 @@ def _imported(package: str) -> ModuleType:
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
-        raise LoggerError(
+        raise LoggerPackageError(
             f"logger.{package} needs the extra [{package}], and {error.name} is not installed: "
             f".venv/bin/pip install -c constraints.txt -e '.[{package}]'"
         ) from error

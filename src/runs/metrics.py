@@ -1,4 +1,4 @@
-"""Episodes -> metrics: pure functions."""
+"""Episodes -> the metrics of a rollout.  Pure functions."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..experience import Episode
 def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, float]:
     """Flat ``rollout/...`` metrics.
 
-    ``success`` is that of sampled episodes (independent episodes, full joint trees).  Trees of which the best candidate
-    went on have ``best_of_k_success`` instead, the success of branches chosen among K at every turn: far above the
-    policies' own, and never to be reported as such.  Completions and tokens count whatever was generated; the other
-    averages are over candidates.  ``lost_episodes`` are those that a failing world took; nothing else counts them.
-    The tokens of remote policies are unknown here, and are in no sum: their engines count them.
+    ``success`` is that of sampled episodes (independent episodes, full joint trees).  Trees in which the best of K
+    candidates is continued have ``best_of_k_success`` instead: it is far above the policies' own success, and never to
+    be reported as such.  Completions and tokens count everything that was generated; the other averages are over
+    candidates.  ``lost_episodes`` ended because their world failed; no other metric counts them.  The tokens of remote
+    policies are unknown here, and are in no sum: their engines count them.
     """
     lost = sum(episode.failure is not None for episode in episodes)
     episodes = [episode for episode in episodes if episode.failure is None]
     leaves = [leaf for episode in episodes for leaf in episode.leaves]
-    spoken = [(node, candidate) for episode in episodes for node, candidate in episode.candidates()]
+    candidates = [(node, candidate) for episode in episodes for node, candidate in episode.candidates()]
     asides = [aside for episode in episodes for aside in episode.asides]
-    tokens = sum(len(candidate.completion.token_ids) for _, candidate in spoken)
+    tokens = sum(len(candidate.completion.token_ids) for _, candidate in candidates)
     tokens += sum(len(completion.token_ids) for _, completion in asides)
     prompt_tokens = sum(
         len(node.prompt_ids)
@@ -39,24 +39,22 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         "rollout/turns": sum(chance * outcome.turns for chance, outcome in leaves) / len(episodes),
         "rollout/tasks": len({episode.task.task_id for episode in episodes}),
         "rollout/lost_episodes": lost,
-        "rollout/completions": len(spoken) + len(asides),
+        "rollout/completions": len(candidates) + len(asides),
         "rollout/tokens": tokens,
         "rollout/prompt_tokens": prompt_tokens + sum(length for length, aside in asides if not aside.text_only),
         "rollout/env_steps": sum(episode.env_steps for episode in episodes),
         "rollout/tokens_per_s": tokens / seconds,
-        "rollout/truncated_ratio": fmean(candidate.completion.finish_reason == "length" for _, candidate in spoken),
+        "rollout/truncated_ratio": fmean(candidate.completion.finish_reason == "length" for _, candidate in candidates),
     }
     for world in sorted({episode.task.world for episode in episodes} - {""}):
         row[f"rollout/tasks_{world}"] = len({e.task.task_id for e in episodes if e.task.world == world})
-    for agent in sorted({node.agent for node, _ in spoken}):
-        mine = [candidate for node, candidate in spoken if node.agent == agent]
-        row[f"rollout/{agent}/reward"] = fmean(candidate.reward for candidate in mine)
-        row[f"rollout/{agent}/team_reward"] = fmean(candidate.team for candidate in mine)
-        row[f"rollout/{agent}/local_reward"] = fmean(candidate.local for candidate in mine)
-        if not mine[0].completion.text_only:
-            row[f"rollout/{agent}/tokens_per_message"] = fmean(
-                len(candidate.completion.token_ids) for candidate in mine
-            )
-        for name in dict.fromkeys(name for candidate in mine for name in candidate.info):  # worlds may differ in them
-            row[f"rollout/{agent}/{name}"] = fmean(c.info[name] for c in mine if name in c.info)
+    for agent in sorted({node.agent for node, _ in candidates}):
+        own = [candidate for node, candidate in candidates if node.agent == agent]
+        row[f"rollout/{agent}/reward"] = fmean(candidate.reward for candidate in own)
+        row[f"rollout/{agent}/team_reward"] = fmean(candidate.team for candidate in own)
+        row[f"rollout/{agent}/local_reward"] = fmean(candidate.local for candidate in own)
+        if not own[0].completion.text_only:
+            row[f"rollout/{agent}/tokens_per_message"] = fmean(len(candidate.completion.token_ids) for candidate in own)
+        for name in dict.fromkeys(name for candidate in own for name in candidate.info):  # worlds may differ in them
+            row[f"rollout/{agent}/{name}"] = fmean(c.info[name] for c in own if name in c.info)
     return row

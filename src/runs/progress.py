@@ -1,4 +1,4 @@
-"""How far a run has come: what a checkpoint must remember besides weights."""
+"""The counters of a run, which a checkpoint holds besides weights."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, Self
 
 @dataclass
 class Progress:
-    """What the loop counts.
+    """The counters of the training loop.
 
-    ``completions``, ``tokens`` and ``env_steps`` were spent on training; ``task_cost`` completions a task in the last
-    iteration.  ``best`` is the highest success on
-    validation, reached after ``best_iteration``.  ``row`` holds the metrics of an iteration whose validation is not
-    over; ``summary`` what the evaluations before have shown; ``wall_s`` seconds over all sessions.
+    ``completions``, ``tokens`` and ``env_steps`` were spent on training; ``task_cost`` is the number of completions per
+    task in the last iteration.  ``best`` is the highest success on validation, reached after ``best_iteration``.
+    ``row`` holds the metrics of an iteration whose validation is not over, ``summary`` those of the evaluations so far;
+    ``wall_s`` counts seconds over all sessions.
     """
 
     iteration: int = 0
@@ -34,7 +34,7 @@ class Progress:
         return cls(**{each.name: state[each.name] for each in fields(cls)})
 
     def state_dict(self) -> dict[str, Any]:
-        """Fit for JSON."""
+        """Plain data for JSON."""
         return asdict(self)
 
     def count(self, metrics: Mapping[str, Any]) -> dict[str, Any]:

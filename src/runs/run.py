@@ -1,105 +1,199 @@
-"""Runs as their directories tell them: the index of what was trained, read anew each time."""
+"""The one reader of a run directory, for reports, tables, sweeps, evaluations and notebooks."""
 
 from __future__ import annotations
 
-import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from .directory import RunDirectoryError
+from .episodes import EpisodeFile, episode_files
+from .files import (
+    CHECKPOINTS,
+    CONFIG,
+    EPISODES,
+    FORMAT,
+    FORMAT_KEY,
+    METRICS,
+    SUMMARY,
+    SWAPPED,
+    VERSIONS,
+    RunDirectoryError,
+    evaluation_folders,
+    read_lines,
+    read_object,
+    read_text,
+)
 from .fingerprint import code_hash, evaluation_keys, training_hash
+from .older import with_current_keys
 
 FINAL = ("eval_before/success", "eval/success", "eval_best/success")
 """The keys of ``summary.json`` that a run has at its end only, all of them."""
 
 
-@dataclass(frozen=True)
 class Run:
-    """One run directory.
+    """One run directory as plain data.  A file is read when it is first asked for, and once::
 
-    ``code`` is the hash of the code that trained it, "" where the run does not tell; the hashes joined by "+" where the
-    run was continued with other code (``versions_NNNNN.json``), which is nobody's code of today.
+        run = Run("runs/sokoban_specialized/2026-11-21_15-46-09-0")
+        run.config["algorithm"]["sampler"]["k"]            # 4
+        run.status, run.summary["eval/success"]            # "finished", 0.935
+        run.metrics[-1]["rollout/turns"]                   # a row of metrics.jsonl
+        run.values("eval/success")                         # [(10, 0.41), (20, 0.63), ...]
+        run.episodes["test_00100"].episodes[0]["messages"]
+        run.checkpoint("best") / "tool"                    # a folder for from_pretrained
+
+    A file that is not there is empty, a line that is cut off is left out, and ``problems`` names both.  A damaged
+    ``config.yaml``, ``versions.json`` or ``summary.json`` raises :class:`~troupe.runs.files.RunDirectoryError`; where
+    the run is ``tolerant`` it is empty, too, and a problem.
+
+    Raises :class:`~troupe.runs.files.RunDirectoryError` where ``path`` holds no ``config.yaml``.
     """
 
-    path: Path
-    config: Mapping[str, Any]
-    code: str
-    summary: Mapping[str, Any]
+    def __init__(self, path: str | Path, *, tolerant: bool = False) -> None:
+        path = Path(path)
+        if not (path / CONFIG).is_file():
+            reason = f"{CONFIG} is missing" if path.is_dir() else "there is no such folder"
+            raise RunDirectoryError(f"{path} is not a run directory: {reason}")
+        self.path, self.tolerant = path, tolerant
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    # ---- configuration and code -------------------------------------------------------------------------------------
 
     @cached_property
-    def training(self) -> str:
+    def config(self) -> dict[str, Any]:
+        """The resolved configuration, as it was written."""
+        return self._object(CONFIG)
+
+    @property
+    def config_text(self) -> str:
+        return read_text(self.path / CONFIG)
+
+    @cached_property
+    def versions(self) -> dict[str, Any]:
+        """Packages, Python, machine, commit and the code's hash, at the run's start."""
+        return self._object(VERSIONS)
+
+    @cached_property
+    def code(self) -> str:
+        """The hash of the code that trained the run, "" where the run does not say.  Of a run that was continued with
+        other code (``versions_NNNNN.json``) the hashes joined by "+", which no code of today has."""
+        later = [self._object(file.name) for file in sorted(self.path.glob("versions_*.json"))]
+        return "+".join(dict.fromkeys(versions.get("code", "") for versions in [self.versions, *later]))
+
+    @cached_property
+    def training_hash(self) -> str:
+        """Equal for runs that train alike, see :func:`~troupe.runs.fingerprint.training_hash`."""
         return training_hash(self.config)
+
+    def stale(self, evaluation: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+        """The reasons why its figures may not be those of a run of today: "code", and "evaluation" where its
+        :func:`~troupe.runs.fingerprint.evaluation_keys` are not ``evaluation``."""
+        differs = evaluation is not None and evaluation_keys(self.config) != evaluation
+        reasons = {"code": self.code != code_hash(), "evaluation": differs}
+        return tuple(reason for reason, holds in reasons.items() if holds)
+
+    def check_format(self) -> None:
+        """Raise :class:`~troupe.runs.files.RunDirectoryError` where another version of Troupe wrote the run: its
+        configuration names keys and classes that this version does not have."""
+        if not (self.path / VERSIONS).is_file():
+            raise RunDirectoryError(f"{self.path} has no {VERSIONS}, which names the version of its layout")
+        layout = self.versions.get(FORMAT_KEY, 1)
+        if layout != FORMAT:
+            newer = isinstance(layout, int) and layout > FORMAT
+            raise RunDirectoryError(
+                f"{self.path} was written by {'a newer' if newer else 'an older'} version of Troupe (layout {layout}, "
+                f"not {FORMAT}); report and compare read it, resume and evaluation do not"
+            )
+
+    # ---- results ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def summary(self) -> dict[str, Any]:
+        """How the run ended, success on the test tasks, totals; nothing before its end."""
+        return with_current_keys(self._object(SUMMARY))
+
+    @property
+    def status(self) -> str | None:
+        """``finished``, ``interrupted`` or ``failed``; None while the run goes on, and where it was killed."""
+        return self.summary.get("status")
 
     @property
     def finished(self) -> bool:
-        """It went as far as its configuration says, and was scored."""
+        """Whether the run went as far as its configuration says, and was evaluated."""
         loop = self.config["loop"]
         reached = self.summary.get("iterations", -1) >= loop["iterations"]
         spent = 0 < loop["completions"] <= self.summary.get("train/completions", 0)
-        scored = all(key in self.summary for key in FINAL)
-        return scored and (reached or spent) and self.summary.get("status") == "finished"
+        evaluated = all(key in self.summary for key in FINAL)
+        return evaluated and (reached or spent) and self.status == "finished"
 
-    def stale(self, evaluation: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """Why its figures may not be what a run of today would give: "code", and "evaluation" where the run was
-        scored otherwise than ``evaluation`` (see :func:`~troupe.runs.fingerprint.evaluation_keys`) asks.
-        """
-        otherwise = evaluation is not None and evaluation_keys(self.config) != evaluation
-        reasons = {"code": self.code != code_hash(), "evaluation": otherwise}
-        return tuple(reason for reason, holds in reasons.items() if holds)
+    @cached_property
+    def _rows(self) -> tuple[list[dict[str, Any]], list[str]]:
+        lines, problems = read_lines(self.path / METRICS, METRICS)
+        rows = []
+        for number, row in lines:
+            if isinstance(row.get("iteration"), int):
+                rows.append(with_current_keys(row))
+            else:
+                problems.append(f"{METRICS}, line {number}, has no iteration and is left out.")
+        return rows, problems
 
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One row per iteration, with flat keys and ``iteration``, from 1."""
+        return self._rows[0]
 
-def is_run(path: Path) -> bool:
-    return all((path / name).is_file() for name in ("config.yaml", "versions.json", "metrics.jsonl"))
+    def values(self, key: str) -> list[tuple[int, Any]]:
+        """(Iteration, value) of the rows that have the metric ``key``."""
+        return [(row["iteration"], row[key]) for row in self.metrics if key in row]
 
+    @cached_property
+    def episodes(self) -> dict[str, EpisodeFile]:
+        """The episodes of the run's own evaluations, by the name of their file: ``test_00000``, ``validation_00010``,
+        ..., ``test_best``."""
+        return episode_files(self.path)
 
-def read_config(text: str) -> dict[str, Any]:
-    """A resolved configuration from its yaml."""
-    config: dict[str, Any] = yaml.safe_load(text)
-    return config
+    # ---- weights and later evaluations ------------------------------------------------------------------------------
 
+    def checkpoint(self, name: str) -> Path:
+        """The folder of ``last``, ``best`` or ``iteration_NNNNN``, one folder per policy in it; it may not exist."""
+        return self.path / CHECKPOINTS / name
 
-def read_run(path: Path) -> Run:
-    """The run in ``path``.  Raises :class:`RunDirectoryError` naming the file that cannot be read."""
-    if not is_run(path):
-        raise RunDirectoryError(f"{path} is not a run directory: it lacks config.yaml, versions.json or metrics.jsonl")
-    config = _read(path / "config.yaml")
-    summary = _read(path / "summary.json") if (path / "summary.json").exists() else {}
-    codes = dict.fromkeys(_read(file).get("code", "") for file in sorted(path.glob("versions*.json")))
-    return Run(path, config, "+".join(codes), summary)
+    @property
+    def checkpoints(self) -> list[str]:
+        """The names of the checkpoints that exist."""
+        folder = self.path / CHECKPOINTS
+        return sorted(entry.name for entry in folder.glob("*") if entry.is_dir() and entry.suffix != ".tmp")
 
+    @property
+    def evaluations(self) -> list[Path]:
+        """The folders of the evaluations that were made later, see :mod:`troupe.evaluation.records`."""
+        return evaluation_folders(self.path)
 
-def _read(file: Path) -> dict[str, Any]:
-    text = file.read_text(encoding="utf-8")
-    try:
-        content = read_config(text) if file.suffix == ".yaml" else json.loads(text)
-    except (yaml.YAMLError, json.JSONDecodeError) as error:
-        raise RunDirectoryError(f"{file} cannot be read: {error}") from error
-    if not isinstance(content, dict):
-        raise RunDirectoryError(f"{file} must hold keys, got {type(content).__name__}")
-    return content
+    @cached_property
+    def swapped(self) -> dict[str, Any]:
+        """The evaluation of the run's two policies exchanged, where a sweep made it."""
+        return self._object(SWAPPED)
 
+    @cached_property
+    def problems(self) -> list[str]:
+        """Sentences about what is missing, damaged or left out; :class:`.episodes.EpisodeFile` has those of its own."""
+        problems = []
+        for name in (CONFIG, VERSIONS, SUMMARY):
+            if not (self.path / name).is_file():
+                problems.append(f"{name} is missing.")
+            elif damage := read_object(self.path / name)[1]:
+                problems.append(damage)
+        if not (self.path / METRICS).is_file():
+            problems.append(f"{METRICS} is missing.")
+        problems += self._rows[1]
+        if not self.episodes:
+            problems.append(f"{EPISODES}/ holds no episodes.")
+        return problems
 
-def find_runs(root: Path) -> Iterator[Run]:
-    """Every run below ``root``, in the order of their paths; none where there is no such folder."""
-    for folder, below, _ in os.walk(root):
-        below.sort()
-        if is_run(Path(folder)):
-            below.clear()
-            yield read_run(Path(folder))
-
-
-def best_match(runs: Iterable[Run], training: str, evaluation: Mapping[str, Any]) -> Run | None:
-    """Of the finished runs with this training hash, the one with the fewest reasons to be stale, then the newest."""
-    found = [run for run in runs if run.training == training and run.finished]
-    return max(found, key=lambda run: (*_freshness(run, evaluation), run.path.name), default=None)
-
-
-def _freshness(run: Run, evaluation: Mapping[str, Any]) -> tuple[bool, bool]:
-    reasons = run.stale(evaluation)
-    return "code" not in reasons, "evaluation" not in reasons
+    def _object(self, name: str) -> dict[str, Any]:
+        content, damage = read_object(self.path / name)
+        if damage and not self.tolerant:
+            raise RunDirectoryError(f"{self.path}: {damage}")
+        return content

@@ -6,13 +6,13 @@ import os
 import signal
 
 from .base import Limits, Verdict
-from .guest.wire import MEMORY_EXIT, Cause, Reply
+from .guest.wire import MEMORY_EXIT, Cause, RunReply
 
 _NEARLY_ALL = 0.9
 """A signal at this share of the memory limit is taken for a failed allocation."""
 
 
-def judge(reply: Reply, limits: Limits, flooded: str | None) -> tuple[Verdict, str]:
+def judge(reply: RunReply, limits: Limits, flooded: str | None) -> tuple[Verdict, str]:
     """The verdict and its reason; ``flooded`` names the stream that went beyond its limit, if one did."""
     if reply.cause is Cause.UNPREPARED:
         return Verdict.INFRA, "the worker could not restrict the process; the program was not started"
@@ -30,7 +30,7 @@ def judge(reply: Reply, limits: Limits, flooded: str | None) -> tuple[Verdict, s
     return _ending(reply, number, limits)
 
 
-def _ending(reply: Reply, number: int | None, limits: Limits) -> tuple[Verdict, str]:
+def _ending(reply: RunReply, number: int | None, limits: Limits) -> tuple[Verdict, str]:
     """The verdict of a run that nobody killed."""
     if number is None:
         code = os.waitstatus_to_exitcode(reply.status)

@@ -34,7 +34,7 @@ _ENVIRONMENT: Final = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class LaunchPlan:
     """How workers of one sandbox are started."""
 
     isolation: Isolation
@@ -80,23 +80,25 @@ def unsafe_reason() -> str | None:
     return unavailable()
 
 
-def plan(isolation: Isolation, imports: Sequence[str]) -> Plan:
+def plan(isolation: Isolation, imports: Sequence[str]) -> LaunchPlan:
     """The plan for ``isolation``; ``unsafe`` keeps the layers that there are.
 
     Raises :class:`SandboxUnavailable` where a layer of the others is missing.
     """
     abi, no_seccomp = landlock_abi(), unavailable()
     if isolation == "unsafe":
-        return Plan(isolation, tuple(imports), landlock=abi > 0, seccomp=b"" if no_seccomp else compiled(abi or 1))
+        return LaunchPlan(
+            isolation, tuple(imports), landlock=abi > 0, seccomp=b"" if no_seccomp else compiled(abi or 1)
+        )
     reason = unsafe_reason()
     if reason:
         raise SandboxUnavailable(reason)
     if isolation == "bubblewrap" and shutil.which("bwrap") is None:
         raise SandboxUnavailable("bubblewrap is not installed (no `bwrap` on the path)")
-    return Plan(isolation, tuple(imports), seccomp=compiled(abi))
+    return LaunchPlan(isolation, tuple(imports), seccomp=compiled(abi))
 
 
-def start(plan: Plan) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def start(plan: LaunchPlan) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a worker; its process and the trainer's end of its socket.  The worker is not yet ready."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
@@ -117,7 +119,7 @@ def start(plan: Plan) -> tuple[subprocess.Popen[bytes], socket.socket]:
     return process, ours
 
 
-def _bubblewrap(plan: Plan) -> list[str]:
+def _bubblewrap(plan: LaunchPlan) -> list[str]:
     """Own namespaces, no network, a read-only view of the interpreter and what it needs, nothing else."""
     arguments = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     arguments += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox", "--chdir", "/"]

@@ -13,7 +13,7 @@ from typing import Final, Literal, Self
 from . import selftest
 from .base import Job, Limits, Result, SandboxUnavailable, Verdict
 from .guest.kernel import landlock_abi
-from .launch import Isolation, Plan, plan
+from .launch import Isolation, LaunchPlan, plan
 from .worker import Worker, WorkerDied
 
 _log = logging.getLogger(__name__)
@@ -65,7 +65,7 @@ class LocalSandbox:
         self._imports = (*STANDARD_IMPORTS, *imports)
         self._isolations: tuple[Isolation, ...] = ("bubblewrap", "landlock") if isolation == "auto" else (isolation,)
         self._allow_unsafe = allow_unsafe_execution
-        self._plan: Plan | None = None
+        self._plan: LaunchPlan | None = None
         self._idle: list[Worker] = []
         self._busy: set[Worker] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -186,7 +186,7 @@ class LocalSandbox:
         return None
 
     @property
-    def _settled(self) -> Plan:
+    def _settled(self) -> LaunchPlan:
         assert self._plan is not None, "start() comes before the first worker"
         return self._plan
 
@@ -212,7 +212,7 @@ class LocalSandbox:
         self._plan = candidate
         return worker
 
-    async def _fresh(self, plan: Plan) -> Worker:
+    async def _fresh(self, plan: LaunchPlan) -> Worker:
         worker = Worker(plan)
         try:
             await worker.ready()

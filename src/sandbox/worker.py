@@ -13,9 +13,9 @@ from typing import Final
 
 from .base import NO_VALUE, Job, Limits, Result, SandboxUnavailable, Verdict
 from .drain import Drain
-from .guest.wire import MESSAGE_BYTES, Reply, Request, pack_stop
+from .guest.wire import MESSAGE_BYTES, RunReply, RunRequest, pack_stop
 from .judge import judge
-from .launch import Plan, start
+from .launch import LaunchPlan, start
 from .values import parse_value
 
 _START_S: Final = 60.0
@@ -32,7 +32,7 @@ class WorkerDied(RuntimeError):
 class Worker:
     """A fork server that runs one job at a time."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: LaunchPlan) -> None:
         self._plan = plan
         self._process, self._control = start(plan)
         self._run = 0
@@ -94,7 +94,7 @@ class Worker:
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         stack.callback(os.close, nowhere)
         ends = [drains[name].write_end if name in drains else nowhere for name in ("stdout", "stderr", "value")]
-        request = Request(self._run, limits.cpu_s, limits.idle_s, limits.backstop_s, limits.memory_mib << 20)
+        request = RunRequest(self._run, limits.cpu_s, limits.idle_s, limits.backstop_s, limits.memory_mib << 20)
         try:
             socket.send_fds(self._control, [request.pack()], [stdin, *ends, payload])
             for drain in drains.values():
@@ -126,13 +126,13 @@ class Worker:
 
         return stop
 
-    async def _reply(self, limits: Limits) -> Reply:
+    async def _reply(self, limits: Limits) -> RunReply:
         loop = asyncio.get_running_loop()
         received = loop.sock_recv(self._control, MESSAGE_BYTES)
         data = await asyncio.wait_for(received, limits.backstop_s + _GRACE_S)
         if not data:
             raise ConnectionError("its socket closed")
-        return Reply.unpack(data)
+        return RunReply.unpack(data)
 
     def _complaint(self) -> str:
         """What the worker itself wrote to stderr, if anything; programs cannot write there."""
@@ -165,7 +165,7 @@ def _sealed(data: bytes, stack: ExitStack) -> int:
     return fd
 
 
-def _result(reply: Reply, drains: dict[str, Drain], limits: Limits) -> Result:
+def _result(reply: RunReply, drains: dict[str, Drain], limits: Limits) -> Result:
     flooded = next((name for name, drain in drains.items() if drain.overflowed), None)
     verdict, detail = judge(reply, limits, flooded)
     signalled = os.WIFSIGNALED(reply.status)

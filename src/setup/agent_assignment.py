@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, get_args
 
 from ..errors import ConfigError, nearest
@@ -13,6 +14,8 @@ from ..evaluation.episodes import Echo, Silence
 from ..evaluation.request import Checkpoint, Questions
 from ..experience import Sampling
 from ..rollout.engines.remote.settings import RemoteSettings
+from ..runs.fingerprint import flat
+from ..runs.run import Run
 from .policies import read_chat, read_remote, read_sampling
 
 
@@ -48,18 +51,29 @@ Part = Weights | Remote | Silence | Echo
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run's resolved configuration, and its directory; None for a team that was never trained."""
+class TeamSource:
+    """Where the policies of a team come from: a run, or an experiment that was never trained (``run`` is None).
+
+    ``config`` is its resolved configuration.
+    """
 
     config: Mapping[str, Any]
-    path: Path | None
+    run: Run | None = None
+
+    def check_playable(self) -> None:
+        """Raise :class:`..runs.files.RunDirectoryError` where the run is of another version, in which its world or its
+        engine had classes that are not there any more."""
+        parts = {"env": self.config["env"], "engine": self.config["engine"]}
+        targets = [value for key, value in flat(parts) if key.endswith("._target_")]
+        if self.run is not None and not all(map(_importable, targets)):
+            self.run.check_format()
 
     def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> Weights | Remote:
         """The policy that speaks for ``agent`` in this run.  Raises :class:`ConfigError` naming ``key``."""
         team = self.config["team"]
         if agent not in team:
-            where = self.path or "the experiment"
-            raise ConfigError(f"{key}: {where} has no policy for agent '{agent}', only for {', '.join(team)}")
+            source = self.run.path if self.run else "the experiment"
+            raise ConfigError(f"{key}: {source} has no policy for agent '{agent}', only for {', '.join(team)}")
         name = team[agent]
         policy = self.config["policies"][name]
         sampling = read_sampling(f"policies.{name}.sampling.eval", policy["sampling"]["eval"])
@@ -76,19 +90,27 @@ class Run:
         return weights(name, str(folder), below=policy["base"] if tuning == "lora" else None)
 
     def _checkpoint(self, key: str, checkpoint: Checkpoint) -> Path:
-        if self.path is None:
+        if self.run is None:
             raise ConfigError(f"checkpoint={checkpoint}: exp has no run; its untrained team is checkpoint=base")
-        folder = self.path / "checkpoints" / checkpoint
-        if not folder.is_dir():
-            there = sorted(entry.parent.name for entry in folder.parent.glob("*/state.json"))
+        folder, names = self.run.checkpoint(checkpoint), self.run.checkpoints
+        if checkpoint not in names:
             raise ConfigError(
-                f"{key}={checkpoint if key == 'checkpoint' else self.path}: no checkpoint '{checkpoint}' in "
-                f"{folder.parent}; there {'is ' + ', '.join(there) if there else 'are none'}"
+                f"{key}={checkpoint if key == 'checkpoint' else self.run.path}: no checkpoint '{checkpoint}' in "
+                f"{folder.parent}; there {'is ' + ', '.join(names) if names else 'are none'}"
             )
         return folder
 
 
-def line_up(asked: Questions, run: Run, others: Mapping[str, Run], agents: Sequence[str]) -> dict[str, Part]:
+def _importable(target: str) -> bool:
+    try:
+        return bool(resolve_name(target))
+    except (ImportError, AttributeError, ValueError):
+        return False
+
+
+def line_up(
+    asked: Questions, run: TeamSource, others: Mapping[str, TeamSource], agents: Sequence[str]
+) -> dict[str, Part]:
     """What stands behind each of ``agents``; ``others`` are the runs that ``agents.NAME=DIR[@CHECKPOINT]`` names, by
     agent.  Without a checkpoint they give the one that is asked for, or their best beside an untrained team.
 

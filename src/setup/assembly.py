@@ -15,17 +15,20 @@ from rich.console import Console
 from ..algorithms.credit.base import CreditRule
 from ..envs.base import TeamEnv
 from ..errors import ConfigError
-from ..loop import LoopSettings, Team, TrainLoop
+from ..loop import LoopSettings, TrainLoop
 from ..models.checkpoint import restore
 from ..models.checkpoint_folder import CheckpointFolder
 from ..models.ranks import Ranks
-from ..models.strategies import StrategySettings, check_trainable, launch
+from ..models.strategies import StrategySettings, launch, trainable
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
-from ..runs.directory import ReadOnlyRunDirectory, RunDirectory
+from ..runs.directory import ReadOnlyRunDirectory, RunDirectory, check_free
 from ..runs.display import Display
+from ..runs.files import CHECKPOINTS
 from ..runs.loggers import Loggers
 from ..runs.progress import Progress
+from ..runs.run import Run
+from .checks import Machine, check_policies, check_tasks, clients_of
 from .configuration import SPEAKING, binding, call, check_equal, check_keys, instantiated
 from .policies import PolicySpec, cautions, read_policies
 from .team import build_team
@@ -77,24 +80,23 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     """
     parts = parts_of(config, unresolved)
     checkpoints = _checkpoints(config)
-    fabric = call("strategy", parts.strategy.fabric)
-    call("strategy", check_trainable, fabric)
-    ranks = launch(fabric)
+    ranks = launch(call("strategy", trainable, parts.strategy))
     path = Path(ranks.from_first(config["run_dir"]))
-    checkpoints.path = path / "checkpoints"
+    checkpoints.path = path / CHECKPOINTS
     with ExitStack() as refused:
         state = None
         if checkpoint:  # its state may be read once nobody else can change it
             directory = ranks.agreed(lambda: _directory(path, ranks, None))
             refused.callback(directory.release)
             state = ranks.agreed(lambda: checkpoints.state(checkpoint))
+            ranks.agreed(lambda: check_state(state, parts.settings, checkpoints))
+        ranks.agreed(lambda: check(config, parts, new=checkpoint is None))
         warn(parts)
         if config["threads"] is not None:
-            call("threads", set_threads, config["threads"])
-        call("seed", L.seed_everything, config["seed"], verbose=False)
+            set_threads(config["threads"])
+        L.seed_everything(config["seed"], verbose=False)
         given = parts.policies, parts.router.team, parts.strategy, config["engine"], config["seed"], ranks
         team = ranks.agreed(lambda: build_team(*given))
-        ranks.agreed(lambda: check_tasks(parts.world, parts.settings, team, parts.sampler.resample))
         loggers = ranks.agreed(lambda: _loggers(config))
         if not checkpoint:
             directory = ranks.agreed(lambda: _directory(path, ranks, resolved))
@@ -121,6 +123,51 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     return loop
 
 
+def check(config: dict[str, Any], parts: Parts, *, new: bool, starts: bool = True) -> list[str]:
+    """Refuse what training refuses before any model is loaded; ``new``: the run does not go on from a checkpoint.
+
+    Where the run does not start now (a dry run), perhaps never on this machine, nothing is fetched, and what this
+    machine lacks is no reason to refuse: it is returned, a sentence each, with what could not be checked for that.
+    Raises ``ValueError`` (or a subclass) naming the key; nothing is written and no weights are loaded.
+    """
+    machine = Machine(starts)
+    _checkpoints(config)
+    fabric = machine.ask(call, "strategy", trainable, parts.strategy)
+    if new:
+        check_free(Path(config["run_dir"]))
+    check_threads(config["threads"])
+    check_seed(config["seed"])
+    bases = check_policies(parts.policies, config["engine"], fabric, machine)
+    clients = clients_of(parts.router.team, parts.policies, bases)
+    check_tasks(parts.world, parts.settings, clients, parts.sampler.resample, machine)
+    for name, node in config["logger"].items():
+        machine.ask(instantiated, f"logger.{name}", node)
+    return machine.lacks
+
+
+def check_resumed(config: dict[str, Any], parts: Parts, checkpoint: str) -> None:
+    """Refuse what :func:`assemble` would of the ``checkpoint`` that a run goes on from; nothing is locked.
+
+    Raises :class:`..errors.ConfigError`, :class:`..models.checkpoint.CheckpointError`,
+    :class:`..runs.directory.RunDirectoryError`.
+    """
+    checkpoints = _checkpoints(config)
+    check_state(checkpoints.state(checkpoint), parts.settings, checkpoints)
+
+
+def check_state(state: dict[str, Any], settings: LoopSettings, checkpoints: CheckpointFolder) -> None:
+    """Refuse to go on from ``state`` with another configuration, past its end, or without the rows before it."""
+    directory, progress = ReadOnlyRunDirectory(checkpoints.path.parent), Progress.of(state)
+    written = f"{directory.path / 'config.yaml'} was changed since {checkpoints.at(progress.iteration)}"
+    check_equal(state["config"], dict(checkpoints.config), written)
+    if settings.over(progress) and Run(directory.path).status == "finished":
+        raise ConfigError(
+            f"resume={directory.path}: the run has finished, after {progress.iteration} iterations; to go on, give a "
+            "larger loop.iterations (it is the total), or loop.completions"
+        )
+    directory.check_rows(progress.iteration - bool(progress.row))
+
+
 def warn(parts: Parts) -> None:
     """Say what is legal and hardly meant."""
     for caution in cautions(parts.policies, parts.settings.iterations):
@@ -139,22 +186,15 @@ def _loggers(config: dict[str, Any]) -> Loggers:
 
 
 def _checkpoints(config: dict[str, Any]) -> CheckpointFolder:
-    path = Path(config["run_dir"]) / "checkpoints"
+    path = Path(config["run_dir"]) / CHECKPOINTS
     return call("loop.checkpoint", CheckpointFolder, path, binding(config), **config["loop"]["checkpoint"])
 
 
 def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:
     """Bring ``loop`` to where ``state`` was written; changes no file."""
-    path, checkpoints, progress = loop.directory.path, loop.checkpoints, Progress.of(state)
-    folder = checkpoints.at(progress.iteration)
-    check_equal(state["config"], dict(checkpoints.config), f"{path / 'config.yaml'} was changed since {folder}")
+    progress = Progress.of(state)
     loop.progress = progress
-    if loop.over() and loop.directory.finished():
-        raise ConfigError(
-            f"resume={path}: the run has finished, after {progress.iteration} iterations; to go on, give a larger "
-            "loop.iterations (it is the total), or loop.completions"
-        )
-    restore(folder, loop.team.pools)
+    restore(loop.checkpoints.at(progress.iteration), loop.team.pools)
     loop.credit.load_state_dict(state["credit"])
     loop.display.goes_on(progress.iteration)
 
@@ -175,26 +215,18 @@ def _strategy(node: dict[str, Any]) -> StrategySettings:
     return call("strategy", StrategySettings, **node | sharded)
 
 
-def check_tasks(world: TeamEnv, settings: LoopSettings, team: Team, resample: int) -> None:
-    """Draw the tasks of each split, and ask the agents that open an episode, before anything is written.
-
-    An iteration may need ``resample`` times more training tasks.  Raises :class:`ConfigError` where a split holds too
-    few tasks, ``PromptError`` where a policy cannot read a prompt.
-    """
-    counts = {"tasks_per_iteration": "train", "validation_tasks": "validation", "test_tasks": "test"}
-    for key, split in counts.items():
-        count = getattr(settings, key) * (1 + resample if key == "tasks_per_iteration" else 1)
-        drawn = call(f"loop.{key}", world.tasks, split, count, 0)
-        for task in {task.world: task for task in drawn}.values():
-            env = world.fork()
-            env.reset(task)
-            for agent in env.next_agents():
-                for client in (team.training[agent], team.evaluation[agent]):
-                    client.encode(agent, task.task_id, env.observe(agent))
-
-
 def set_threads(count: int) -> None:
     """How many threads torch uses.  Raises ``ValueError``."""
-    if not isinstance(count, int) or count < 1:
-        raise ValueError(f"threads must be a whole number of at least 1, or null, got {count!r}")
+    check_threads(count)
     torch.set_num_threads(count)
+
+
+def check_threads(count: int | None) -> None:
+    if count is not None and (not isinstance(count, int) or count < 1):
+        raise ConfigError(f"threads must be a whole number of at least 1, or null, got {count!r}")
+
+
+def check_seed(seed: int) -> None:
+    """numpy's range; a run's own seeds are derived from it."""
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 32:
+        raise ConfigError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}")

@@ -7,7 +7,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ..loop import TrainLoop
-from .assembly import assemble
+from .assembly import Parts, assemble, check, check_resumed, parts_of
 from .resume import continued, locate
 
 
@@ -19,9 +19,24 @@ def build(cfg: DictConfig) -> TrainLoop:
     """
     if cfg.resume is None:
         return assemble(plain(cfg), OmegaConf.to_yaml(cfg, resolve=True), OmegaConf.to_yaml(cfg, resolve=False))
-    run_dir, checkpoint = locate(cfg.resume)
-    cfg = continued(cfg, run_dir)
+    run, checkpoint = locate(cfg.resume)
+    cfg = continued(cfg, run)
     return assemble(plain(cfg), OmegaConf.to_yaml(cfg), None, checkpoint)
+
+
+def checked(cfg: DictConfig) -> tuple[dict[str, Any], Parts, list[str]]:
+    """What :func:`build` would read of ``cfg`` and put together before any model is loaded, and what this machine lacks
+    (see :func:`.assembly.check`).  Raises as :func:`build` does; nothing is written.
+    """
+    if cfg.resume is None:
+        config = plain(cfg)
+        parts = parts_of(config, OmegaConf.to_yaml(cfg, resolve=False))
+        return config, parts, check(config, parts, new=True, starts=False)
+    run_dir, checkpoint = locate(cfg.resume)
+    config = plain(continued(cfg, run_dir))
+    parts = parts_of(config, None)
+    check_resumed(config, parts, checkpoint)
+    return config, parts, check(config, parts, new=False, starts=False)
 
 
 def plain(cfg: DictConfig) -> dict[str, Any]:

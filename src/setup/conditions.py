@@ -15,7 +15,7 @@ from ..experience import Task
 from ..rollout.policy_client import PromptError
 from ..rollout.seeds import derive
 from .actors import ActorFactory, digest, identity
-from .agent_assignment import Part, Run, Weights, line_up
+from .agent_assignment import Part, TeamSource, Weights, line_up
 from .configuration import call, instantiated
 
 
@@ -48,11 +48,13 @@ class Outcome:
     summary: dict[str, Any]
 
 
-def conditions(asked: Questions, run: Run, others: Mapping[str, Run]) -> list[Condition]:
+def conditions(asked: Questions, run: TeamSource, others: Mapping[str, TeamSource]) -> list[Condition]:
     """Each world at each temperature.  A greedy team is played once a task: its samples would be equal.
 
-    Raises :class:`ConfigError` naming the key that is wrong.
+    Raises :class:`ConfigError` naming the key that is wrong, and :class:`..runs.files.RunDirectoryError` where another
+    version wrote the run and its world or engine cannot be built.
     """
+    run.check_playable()
     found = []
     for label, changes in worlds(asked.world, run.config["env"]):
         node = {**run.config["env"], **changes}
@@ -108,6 +110,7 @@ async def examine(
     where weights cannot be loaded or a policy cannot read a world, before anything is played.
     """
     try:
+        clients.prepare(part for condition in found for part in condition.parts.values())
         actors = [
             {agent: clients.actor(part, condition.temperature) for agent, part in condition.parts.items()}
             for condition in found

@@ -7,18 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-import torch
 from rich.table import Table
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
-from ..errors import ConfigError
-from ..models.hub import check_there
-from ..models.loading import resolve
-from ..models.published import published
 from ..models.strategies import Sharded, StrategySettings
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.settings import GIB, VllmSettings
 from .assembly import Parts
+from .checks import meta_model, shape_of
 from .configuration import call
 from .policies import PolicySpec
 from .team import backbones
@@ -111,9 +107,8 @@ def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
 
 def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) -> PoolPlan:
     first, names = specs[0], [spec.name for spec in specs]
-    shape = _shape(f"policies.{first.name}.base", first.base)
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(shape)
+    shape = shape_of(f"policies.{first.name}.base", first.base)
+    model = meta_model(shape)
     parameters = sum(p.numel() for p in model.parameters())
     adapters = sum(_adapter(spec, model) for spec in specs)
     trained = parameters if first.whole else adapters
@@ -152,16 +147,6 @@ def _engine(
 def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
     """Numbers of the policy's adapter; 0 without.  Raises :class:`ConfigError` naming a target that is not there."""
     return 0 if spec.lora is None else call(f"policies.{spec.name}.lora", spec.lora.parameters, model)
-
-
-def _shape(key: str, base: str) -> PretrainedConfig:
-    if (known := published(base)) is not None:
-        return known
-    try:
-        check_there(resolve(base))
-        return AutoConfig.from_pretrained(resolve(base))
-    except OSError as error:
-        raise ConfigError(f"{key}={base} cannot be found: {error}") from error
 
 
 def _cache(shape: PretrainedConfig) -> int:

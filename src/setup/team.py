@@ -18,20 +18,19 @@ from ..models.adapter_pool import AdapterModule, AdapterPool
 from ..models.adapters import attach, bare
 from ..models.adapters import weights as adapter_weights
 from ..models.hub import check_there
-from ..models.loading import is_adapter, load_adapted, load_model, load_tokenizer, resolve
+from ..models.loading import load_adapted, load_model, load_tokenizer, resolve
 from ..models.policy import PolicyModule
 from ..models.pool import LocalPool, PolicyHandle
 from ..models.ranks import Ranks
 from ..models.strategies import StrategySettings, launch
 from ..rollout.chat_codec import ChatCodec
-from ..rollout.chat_template import check_chat
 from ..rollout.engines.base import Engine
 from ..rollout.engines.lora import Adapted
 from ..rollout.engines.remote.engine import RemoteEngine
 from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
 from .configuration import partially
-from .policies import PolicySpec, check_room
+from .policies import PolicySpec
 
 
 @dataclass
@@ -52,7 +51,8 @@ def build_team(
     seed: int,
     ranks: Ranks,
 ) -> Team:
-    """Pools, engines and clients; ``agents`` is the team map, ``engine`` the configuration's.
+    """Pools, engines and clients of policies that have passed :func:`.checks.check_policies`; ``agents`` is the team
+    map, ``engine`` the configuration's.
 
     Raises ``ValueError`` (or a subclass) naming the key that is wrong.
     """
@@ -123,11 +123,6 @@ def _shared(
         speaking = build_engine(engine, {spec.name: model for spec in specs}, tokenizer)
         return Backing(speaking, tokenizer, context)
     settings = {spec.name: spec.lora for spec in specs if spec.lora is not None}
-    if is_adapter(Path(specs[0].base)):
-        raise ConfigError(
-            f"policies.{next(iter(settings))}.base={specs[0].base} is an adapter itself, and peft writes no adapter of "
-            "an adapter: train on with tuning=full, or merge it into a model of its own first"
-        )
     seeds = {name: derive(seed, "adapter", name) for name in settings}
     whole = attach(model, specs[0].base, settings, seeds)
     pool = AdapterPool(AdapterModule(whole, terms), fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
@@ -141,17 +136,9 @@ def _shared(
 
 
 def _loaded(specs: Sequence[PolicySpec]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, int]:
-    """Model, tokenizer and context of the base that ``specs`` have in common; checks that its chat template reads what
-    it is given, and that answers have room.
-    """
-    first = specs[0]
-    model, tokenizer = load_base(f"policies.{first.name}.base", first.base)
-    context: int = model.config.max_position_embeddings
-    for spec in specs:
-        check_chat(f"policies.{spec.name}", tokenizer, spec.chat)
-        for way, sampling in (("train", spec.train), ("eval", spec.eval)):
-            check_room(f"policies.{spec.name}.sampling.{way}", sampling, spec.base, context)
-    return model, tokenizer, context
+    """Model, tokenizer and context of the base that ``specs`` have in common."""
+    model, tokenizer = load_base(f"policies.{specs[0].name}.base", specs[0].base)
+    return model, tokenizer, model.config.max_position_embeddings
 
 
 def _recompute(model: PreTrainedModel, strategy: StrategySettings) -> None:
@@ -179,17 +166,22 @@ def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
 
 
 def load_speaker(
-    key: str, base: str, below: str | None
+    key: str, base: str, below: str | None, model: PreTrainedModel | None = None
 ) -> tuple[PreTrainedModel | Adapted, PreTrainedTokenizerBase, int]:
     """What an engine needs to speak with ``base``, an adapter where there is a model ``below`` it; and its context.
+    ``model`` is the model itself (``base`` or ``below``), where it is in memory already.
 
     Raises :class:`ConfigError` naming ``key`` where they cannot be loaded.
     """
-    if below is None:
+    if below is None and model is None:
         model, tokenizer = load_base(key, base)
         return model, tokenizer, model.config.max_position_embeddings
     try:
-        adapted, tokenizer = load_adapted(Path(base), below), load_tokenizer(base)
+        tokenizer = load_tokenizer(base)
+        if below is None:
+            assert model is not None
+            return model, tokenizer, model.config.max_position_embeddings
+        adapted = load_adapted(Path(base), model or below)
     except (OSError, ValueError, SafetensorError) as error:
         raise ConfigError(f"{key}={base} on {below} cannot be loaded: {error}") from error
     return adapted, tokenizer, adapted.model.config.max_position_embeddings

@@ -1,1 +1,1 @@
-"""Sweeps: many runs of one question, each run once, and one table."""
+"""Sweeps: many runs for one question, each trained once, and their tables."""

@@ -1,4 +1,4 @@
-"""One run of a sweep: trained, or trained to its end, unless it is there; then evaluated as the sweep asks."""
+"""One job of a sweep: a run is trained, or continued, unless there is one; then it is evaluated."""
 
 from __future__ import annotations
 
@@ -17,10 +17,12 @@ from ..errors import ConfigError
 from ..loop import TrainLoop
 from ..models.checkpoint import CheckpointError
 from ..models.ranks import OtherRankError, met
-from ..runs.directory import RunDirectoryError, write_atomic
+from ..runs.directory import write_atomic
+from ..runs.files import RunDirectoryError, parse_yaml
 from ..runs.fingerprint import evaluation_keys, training_hash
+from ..runs.index import best_match, find_runs
 from ..runs.lock import HeldError
-from ..runs.run import Run, best_match, find_runs, read_config, read_run
+from ..runs.run import Run
 from ..setup.build import build
 from .record import SweepRecord, error_file
 from .swap import EVALUATIONS
@@ -30,9 +32,9 @@ from .swap import EVALUATIONS
 class JobRunner:
     """The task function that a Hydra launcher calls with each run's configuration, possibly on another machine.
 
-    ``folder`` holds the sweep.  ``to_file``: what the run prints goes to ``logs/TRAINING_HASH.txt`` there, because
-    several runs would print at once.  ``train`` is the training command's function.  An error is written down, and
-    raised for Hydra, which keeps it and goes on.
+    ``folder`` holds the sweep.  With ``to_file`` the output of the run goes to ``logs/TRAINING_HASH.txt`` there,
+    because several runs would print at once.  ``train`` is the training command's function.  An error is written to a
+    file, and raised for Hydra, which returns it and continues with the next job.
     """
 
     folder: Path
@@ -41,41 +43,42 @@ class JobRunner:
     train: Callable[[TrainLoop], object]
 
     def __call__(self, cfg: DictConfig) -> str:
-        """The run's directory; "" where another process is at this run, which is left to it."""
-        config = read_config(OmegaConf.to_yaml(cfg, resolve=True))
+        """The run's directory; "" where another process has this run."""
+        config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
         training = training_hash(config)
         record = SweepRecord.read(self.folder)
         with FailureNote(error_file(self.folder, training)), self._output(training):
             try:
-                with _claimed(record, config, training):
-                    run = self._trained(cfg, record.runs, training, evaluation_keys(config))
-                    for name in record.owed(run):
+                with _job_lock(record, config, training):
+                    run = self._finished_run(cfg, record.runs, training, evaluation_keys(config))
+                    for name in record.missing_evaluations(run):
                         EVALUATIONS[name](run)
             except HeldError as error:
-                _say(f"{cfg.name}, seed {cfg.seed}: {error}; it is left to that")
+                _print(f"{cfg.name}, seed {cfg.seed}: {error}; it is left to that")
                 return ""
         return str(run.path)
 
-    def _trained(self, cfg: DictConfig, runs: Path, training: str, wanted: Mapping[str, Any]) -> Run:
-        """A finished run: one that is there, one that was begun and goes on, or a new one."""
-        there = [run for run in find_runs(runs) if run.training == training]
-        run = best_match(there, training, wanted)
-        if run is not None and not self._refused(run, wanted):
+    def _finished_run(self, cfg: DictConfig, runs: Path, training: str, evaluation: Mapping[str, Any]) -> Run:
+        """An earlier run, or an interrupted one that is trained to its end, or a new one."""
+        matching = [run for run in find_runs(runs) if run.training_hash == training]
+        run = best_match(matching, training, evaluation)
+        if run is not None and not self._too_stale(run, evaluation):
             return run
-        begun = sorted((run for run in there if not run.finished and not self._refused(run, wanted)), key=_reached)
+        interrupted = [run for run in matching if not run.finished and not self._too_stale(run, evaluation)]
+        interrupted.sort(key=_progress)
         loop = None
-        while begun and loop is None:
-            furthest = begun.pop()
-            loop = _continued(cfg, furthest, "the next one is tried" if begun else "the run begins anew")
+        while interrupted and loop is None:
+            furthest = interrupted.pop()
+            loop = _resume(cfg, furthest, "the next one is tried" if interrupted else "the run begins anew")
         if loop is None:
-            # The hash tells apart runs of one sweep that start in the same second with the same name and seed.
+            # Runs of one sweep may start in the same second with the same name and seed: they differ in the hash.
             cfg.run_dir = str(runs / cfg.name / f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{cfg.seed}-{training}")
             loop = build(cfg)
         self.train(loop)
-        return read_run(loop.directory.path)
+        return Run(loop.directory.path)
 
-    def _refused(self, run: Run, wanted: Mapping[str, Any]) -> bool:
-        return self.rerun_stale and bool(run.stale(wanted))
+    def _too_stale(self, run: Run, evaluation: Mapping[str, Any]) -> bool:
+        return self.rerun_stale and bool(run.stale(evaluation))
 
     @contextmanager
     def _output(self, training: str) -> Iterator[None]:
@@ -88,53 +91,53 @@ class JobRunner:
             yield
 
 
-def _continued(cfg: DictConfig, run: Run, otherwise: str) -> TrainLoop | None:
-    """``run`` at its last checkpoint, as ``resume=`` finds it; None where it cannot go on, having said why, and what
-    comes ``otherwise``.
+def _resume(cfg: DictConfig, run: Run, alternative: str) -> TrainLoop | None:
+    """``run`` at its last checkpoint, as ``resume=`` loads it; None where it cannot be continued, and the reason is
+    printed with the ``alternative``.
 
-    Of several processes all do what the first finds out.  Raises :class:`.reports.lock.HeldError` where another process
-    trains it.
+    Of several processes all follow the first.  Raises :class:`..runs.lock.HeldError` where another process trains it.
     """
     cfg.resume = str(run.path)
     try:
         return build(cfg)
     except (CheckpointError, ConfigError, RunDirectoryError, HeldError, OtherRankError) as error:
-        held, why = met().from_first((isinstance(error, HeldError), " ".join(str(error).split())))
+        held, reason = met().from_first((isinstance(error, HeldError), " ".join(str(error).split())))
     finally:
         cfg.resume = None
     if held:
-        raise HeldError(why)
-    _say(f"{run.path} cannot be continued, {otherwise}: {why}")
+        raise HeldError(reason)
+    _print(f"{run.path} cannot be continued, {alternative}: {reason}")
     return None
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
+    """Once, whatever the number of processes."""
     if met().first:
         print(text, flush=True)
 
 
-def _claimed(record: SweepRecord, config: Mapping[str, Any], training: str) -> AbstractContextManager[object]:
-    """The training, for this process alone.
+def _job_lock(record: SweepRecord, config: Mapping[str, Any], training: str) -> AbstractContextManager[object]:
+    """The lock of the job, which keeps other sweeps from it, where one process trains alone.
 
-    Several that train together have only the lock of the run directory, which the first takes once they have met: one
-    that went on to the next job by itself would meet them there.
+    Processes that train together have only the lock of the run directory, which the first of them takes once all have
+    met: with a lock per job, those that do not get it would continue with the next job, and wait there for the others.
     """
     strategy = config["strategy"]
     alone = strategy.get("devices") == 1 and strategy.get("num_nodes", 1) == 1
-    return record.claimed(training) if alone else nullcontext()
+    return record.lock(training) if alone else nullcontext()
 
 
-def _reached(run: Run) -> tuple[int, str]:
-    """The iterations up to its last checkpoint (0: there is none), and its name, by which the newest comes last."""
-    last = (run.path / "checkpoints" / "last").resolve().name
+def _progress(run: Run) -> tuple[int, str]:
+    """The iterations before its last checkpoint (0 without one), and its name, by which the newest comes last."""
+    last = run.checkpoint("last").resolve().name
     return int(last.removeprefix("iteration_")) if last.startswith("iteration_") else 0, run.path.name
 
 
 @dataclass(frozen=True)
 class FailureNote:
-    """A context that leaves the error which ended it in ``file``, the message first; without one, no file.
+    """A context that writes an error which leaves it to ``file``, the message first; without an error there is no file.
 
-    An interrupt is no failure and leaves none.
+    An interrupt is no error.
     """
 
     file: Path

@@ -1,4 +1,4 @@
-"""From a sweep's yaml and a command line to the runs that they ask for."""
+"""From a sweep's yaml and a command line to the jobs of a sweep."""
 
 from __future__ import annotations
 
@@ -20,24 +20,22 @@ from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, nearest
+from ..runs.files import parse_yaml
 from ..runs.fingerprint import evaluation_keys, training_hash
-from ..runs.run import read_config
 from ..setup.configuration import check_choices, check_keys, check_scale, choices
+from .launcher import LAUNCHERS
 from .record import SweepRecord
-from .rows import Job
+from .rows import SweepJob
 from .swap import EVALUATIONS
-from .verdicts import verdicts_of
-
-LAUNCHERS = {"basic": "basic", "joblib": "joblib", "submitit": "submitit_slurm", "submitit_local": "submitit_local"}
-"""Names of ``launcher=``, with Hydra's: here one after the other, here side by side, on Slurm, and submitit without."""
+from .verdicts import claims_of
 
 Overrides = dict[str, list[str]]
-"""Key, as it stands in an override, to the overrides to choose from: one, or several to sweep over."""
+"""The key of an override, with its prefix, to one override, or to several that the sweep varies."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The keys of the command that are no configuration of a run."""
+    """The keys of the command itself; all others configure the runs."""
 
     sweep: str
     launcher: str = "basic"
@@ -47,35 +45,35 @@ class Options:
 
     @classmethod
     def split(cls, arguments: Sequence[str]) -> tuple[Options, list[str]]:
-        """The options, and the arguments that are left for the runs.  Raises :class:`ConfigError`."""
-        names = {field.name: field.type for field in fields(cls)}
-        given: dict[str, Any] = {}
-        rest = []
+        """The options, and the other arguments, which are for the runs.  Raises :class:`ConfigError`."""
+        types = {field.name: field.type for field in fields(cls)}
+        values: dict[str, Any] = {}
+        others = []
         for argument in arguments:
             key, _, value = argument.partition("=")
-            if key not in names:
-                rest.append(argument)
-            elif names[key] == "bool" and value not in ("true", "false"):
+            if key not in types:
+                others.append(argument)
+            elif types[key] == "bool" and value not in ("true", "false"):
                 raise ConfigError(f"{key} must be true or false, got {value!r}")
             else:
-                given[key] = value == "true" if names[key] == "bool" else value
-        if not given.get("sweep"):
+                values[key] = value == "true" if types[key] == "bool" else value
+        if not values.get("sweep"):
             raise ConfigError(f"Which sweep?  sweep=NAME with NAME one of: {', '.join(choices('sweep'))}")
-        options = cls(**given)
+        options = cls(**values)
         if options.launcher not in LAUNCHERS:
             raise ConfigError(f"launcher={options.launcher} is unknown{nearest(options.launcher, list(LAUNCHERS))}")
         if options.launcher.startswith("submitit") and not find_spec("submitit"):
             raise ConfigError(f"launcher={options.launcher} needs submitit: pip install -c constraints.txt '.[slurm]'")
-        return options, rest
+        return options, others
 
 
 @dataclass(frozen=True)
 class SweepFile:
     """The content of `configs/sweep/NAME.yaml`.
 
-    ``settings``: name to overrides; each is run with every seed.  ``overrides`` hold for all of them, unless the
-    command line gives the key.  ``evaluations``: what is measured on each finished run, see :mod:`.swap`.
-    ``verdicts``: see :class:`~troupe.sweep.verdicts.Verdict`.
+    ``settings``: name to overrides; each is run with every seed.  ``overrides`` hold for all settings, unless the
+    command line gives the key.  ``evaluations`` are made of each finished run, see :mod:`.swap`.  ``verdicts`` are
+    claims, see :class:`~troupe.sweep.verdicts.Claim`.
     """
 
     question: str
@@ -87,7 +85,7 @@ class SweepFile:
 
     @classmethod
     def read(cls, name: str) -> SweepFile:
-        """By its name, or the path of a yaml.  Raises :class:`ConfigError` naming the key that is wrong."""
+        """The sweep ``name``, or the yaml at that path.  Raises :class:`ConfigError` naming the key that is wrong."""
         if name.endswith((".yaml", ".yml")):
             if not Path(name).is_file():
                 raise ConfigError(f"sweep={name}: there is no such file")
@@ -109,64 +107,63 @@ class SweepFile:
                 raise ConfigError(f"evaluations: {name} is unknown{nearest(name, list(EVALUATIONS))}")
 
 
-def plan(options: Options, arguments: Sequence[str]) -> SweepRecord:
-    """Every run, composed and checked as the training command does before it starts.
+def plan_sweep(options: Options, arguments: Sequence[str]) -> SweepRecord:
+    """The sweep with every job, composed and checked as the training command does before a run starts.
 
-    Raises :class:`ConfigError`, naming the setting, for a configuration that cannot be composed or holds a key that
-    nothing reads.
+    Raises :class:`ConfigError`, naming the setting, for a configuration that cannot be composed or has an unknown key.
     """
     file = SweepFile.read(options.sweep)
-    fixed, given = _parsed(file.overrides, "overrides"), _parsed(arguments, "")
-    for key in given:
+    common, command_line = _parse(file.overrides, "overrides"), _parse(arguments, "")
+    for key in command_line:
         if (name := key.lstrip("+~")) in ("run_dir", "resume"):
             raise ConfigError(f"{name} cannot be given: every run of a sweep has its own folder below runs=FOLDER")
     try:
-        verdicts = verdicts_of(file.verdicts, list(file.settings))
+        claims = claims_of(file.verdicts, list(file.settings))
     except ValueError as error:
         raise ConfigError(f"sweep={options.sweep}: {error}") from error
     jobs = []
     with initialize_config_module("troupe.configs", version_base="1.3"):
         for setting, overrides in file.settings.items():
-            own = _parsed(overrides, f"settings.{setting}")
-            for key in own.keys() & given.keys():
-                raise ConfigError(f"{key} is what sweep={options.sweep} varies; it cannot be given")
+            own = _parse(overrides, f"settings.{setting}")
+            for key in own.keys() & command_line.keys():
+                raise ConfigError(f"sweep={options.sweep} varies {key}; it cannot be given")
             seeds = {"seed": [f"seed={seed}" for seed in file.seeds]}
-            jobs += [_job(setting, *one) for one in _combinations(seeds | fixed | own | given)]
+            jobs += [_job(setting, *run) for run in _combinations(seeds | common | own | command_line)]
     sweep = Path(options.sweep).stem
-    experiments = (fixed | given).get("experiment", [])
-    folder = Path(options.runs, "sweeps", sweep, "+".join(one.partition("=")[2] for one in experiments))
-    return SweepRecord(folder, sweep, file.question, Path(options.runs), tuple(file.evaluations), verdicts, jobs)
+    experiments = (common | command_line).get("experiment", [])
+    folder = Path(options.runs, "sweeps", sweep, "+".join(text.partition("=")[2] for text in experiments))
+    return SweepRecord(folder, sweep, file.question, Path(options.runs), tuple(file.evaluations), claims, jobs)
 
 
-def _parsed(overrides: Sequence[str], where: str) -> Overrides:
-    """By Hydra's grammar: ``key=a,b`` and ``key=range(3)`` are several."""
+def _parse(overrides: Sequence[str], origin: str) -> Overrides:
+    """By Hydra's grammar: ``key=a,b`` and ``key=range(3)`` are several overrides.  Errors name the ``origin``."""
     parser = OverridesParser.create()
     result: Overrides = {}
     for text in overrides:
         try:
-            one = parser.parse_override(text)
+            override = parser.parse_override(text)
         except HydraException as error:
-            raise ConfigError(f"{where}{': ' if where else ''}{text} is no override: {_one_line(error)}") from error
-        key = one.get_key_element()
-        several = one.is_sweep_override()
-        result[key.lstrip("+") if key.startswith("++") else key] = (
-            [f"{key}={value}" for value in one.sweep_string_iterator()] if several else [text]
-        )
+            raise ConfigError(f"{origin}{': ' if origin else ''}{text} is no override: {_one_line(error)}") from error
+        key = override.get_key_element()
+        texts = [text]
+        if override.is_sweep_override():
+            texts = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        result[key.lstrip("+") if key.startswith("++") else key] = texts
     return result
 
 
 def _combinations(overrides: Overrides) -> list[tuple[str, list[str]]]:
-    """(Variant, overrides of one run) for every combination; seeds vary fastest and are no variant."""
-    names = [key for key in overrides if key != "seed"] + ["seed"]
-    swept = [key for key in names if len(overrides[key]) > 1 and key != "seed"]
+    """(Variant, overrides of one run) for every combination; seeds vary fastest and are not part of the variant."""
+    keys = [key for key in overrides if key != "seed"] + ["seed"]
+    varied = [key for key in keys if len(overrides[key]) > 1 and key != "seed"]
     combinations = []
-    for combination in product(*(overrides[key] for key in names)):
-        chosen = dict(zip(names, combination, strict=True))
-        combinations.append((" ".join(chosen[key] for key in swept), list(chosen.values())))
+    for texts in product(*(overrides[key] for key in keys)):
+        run = dict(zip(keys, texts, strict=True))
+        combinations.append((" ".join(run[key] for key in varied), list(run.values())))
     return combinations
 
 
-def _job(setting: str, variant: str, overrides: list[str]) -> Job:
+def _job(setting: str, variant: str, overrides: list[str]) -> SweepJob:
     try:
         check_choices(overrides)
         check_scale(overrides)
@@ -174,13 +171,13 @@ def _job(setting: str, variant: str, overrides: list[str]) -> Job:
         HydraConfig.instance().set_config(cfg)
         with open_dict(cfg):
             del cfg["hydra"]
-        config = read_config(OmegaConf.to_yaml(cfg, resolve=True))
+        config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
         check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         cause = f": {error.__cause__}" if error.__cause__ and str(error.__cause__) not in str(error) else ""
         raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {_one_line(error)}{cause}") from error
-    shown = tuple(one for one in overrides if not one.startswith("hydra"))
-    return Job(setting, variant, config["seed"], shown, training_hash(config), evaluation_keys(config))
+    own = tuple(text for text in overrides if not text.startswith("hydra"))
+    return SweepJob(setting, variant, config["seed"], own, training_hash(config), evaluation_keys(config))
 
 
 def _one_line(error: Exception) -> str:

@@ -1,31 +1,30 @@
-"""What a sweep asked for, and what of it is there: ``sweep.json`` beside the run directories' own word."""
+"""The plan of a sweep in ``sweep.json``, and the runs that answer it."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..runs.directory import RunDirectoryError, write_atomic
+from ..runs.directory import write_atomic
+from ..runs.files import RunDirectoryError
+from ..runs.index import best_match, find_runs
 from ..runs.lock import Lock
-from ..runs.run import Run, best_match, find_runs
-from .rows import Job, Row, row_of
-from .verdicts import Verdict
-
-SWAPPED = "swapped.json"
-"""In a run directory: the evaluation of its policies exchanged."""
+from ..runs.run import Run
+from .rows import SweepJob, TableRow, row_of, swapped_figures
+from .verdicts import Claim
 
 
 @dataclass(frozen=True)
 class SweepRecord:
-    """The plan of a sweep.  ``runs`` is the folder below which its runs are looked for; ``evaluations`` are what each
-    run owes beside training ("swapped").
+    """The plan of a sweep.  Its runs are below the folder ``runs``; ``evaluations`` are to be made of each finished run
+    ("swapped").
 
-    Nothing here says what is finished: that is read from the run directories, and the errors of failed jobs from
-    ``errors/TRAINING_HASH.txt``, each time.
+    Nothing here says what is finished: each time, that is read from the run directories, and the errors of failed jobs
+    from ``errors/TRAINING_HASH.txt``.
     """
 
     folder: Path
@@ -33,79 +32,76 @@ class SweepRecord:
     question: str
     runs: Path
     evaluations: tuple[str, ...]
-    verdicts: Sequence[Verdict]
-    jobs: Sequence[Job]
+    claims: Sequence[Claim]
+    jobs: Sequence[SweepJob]
 
     def write(self) -> None:
         content = asdict(self)
         del content["folder"]
+        content["verdicts"] = content.pop("claims")
         content["runs"] = os.path.relpath(self.runs, self.folder)  # the tree of runs can be moved as a whole
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(self.folder / "sweep.json", json.dumps(content, indent=1) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> SweepRecord:
-        """Raises :class:`RunDirectoryError` where ``folder`` holds no sweep, or one that cannot be read."""
+        """Raises :class:`~troupe.runs.files.RunDirectoryError` where ``folder`` holds no sweep, or one that cannot be
+        read."""
         file = folder / "sweep.json"
         if not file.is_file():
             raise RunDirectoryError(f"{folder} is neither a run directory nor a sweep: it has no {file.name}")
         try:
             content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-            jobs = [Job(**job | {"overrides": tuple(job["overrides"])}) for job in content.pop("jobs")]
-            verdicts = [Verdict(**verdict) for verdict in content.pop("verdicts")]
+            jobs = [SweepJob(**job | {"overrides": tuple(job["overrides"])}) for job in content.pop("jobs")]
+            claims = [Claim(**claim) for claim in content.pop("verdicts")]
             runs, evaluations = folder / content.pop("runs"), tuple(content.pop("evaluations"))
             runs = Path(os.path.relpath(runs)) if not folder.is_absolute() else Path(os.path.abspath(runs))
-            return cls(folder, runs=runs, evaluations=evaluations, verdicts=verdicts, jobs=jobs, **content)
+            return cls(folder, runs=runs, evaluations=evaluations, claims=claims, jobs=jobs, **content)
         except (ValueError, KeyError, TypeError) as error:
             raise RunDirectoryError(f"{file} cannot be read: {error!r}") from error
 
-    def found(self) -> list[Run | None]:
+    def best_runs(self) -> list[Run | None]:
         """For each job the finished run that answers it best."""
-        there = list(find_runs(self.runs))
-        return [best_match(there, job.training, job.evaluation) for job in self.jobs]
+        runs = list(find_runs(self.runs))
+        return [best_match(runs, job.training, job.evaluation) for job in self.jobs]
 
-    def owed(self, run: Run) -> list[str]:
-        """The evaluations that ``run`` does not have."""
-        return [name for name in self.evaluations if f"{name}/success" not in extra_figures(run)]
+    def missing_evaluations(self, run: Run) -> list[str]:
+        """The evaluations that are still to be made of ``run``."""
+        return [name for name in self.evaluations if f"{name}/success" not in swapped_figures(run)]
 
-    def claimed(self, training: str) -> Lock:
-        """For the one process that trains and evaluates the job with this hash, whichever sweep of ``runs`` asks.
+    def jobs_to_run(self, rerun_stale: bool) -> list[SweepJob]:
+        """The jobs that are to be trained or evaluated, one per training hash."""
+        jobs: dict[str, SweepJob] = {}
+        for job, run in zip(self.jobs, self.best_runs(), strict=True):
+            if run is None or self.missing_evaluations(run) or (rerun_stale and run.stale(job.evaluation)):
+                jobs.setdefault(job.training, job)
+        return list(jobs.values())
 
-        Raises :class:`..runs.lock.HeldError` where another does.
+    def lock(self, training: str) -> Lock:
+        """The lock of the job with this training hash, for all sweeps that share the folder ``runs``.
+
+        Raises :class:`..runs.lock.HeldError` where another process has it.
         """
         folder = self.runs / "sweeps" / "locks"
         folder.mkdir(parents=True, exist_ok=True)
         return Lock(folder / training, f"training {training}")
 
-    def rows(self) -> list[Row]:
-        """One row a job: finished, failed (with the error) or missing."""
-        return [self._row(job, run) for job, run in zip(self.jobs, self.found(), strict=True)]
+    def rows(self) -> list[TableRow]:
+        """One row per job: finished, failed (with the error) or missing."""
+        return [self._row(job, run) for job, run in zip(self.jobs, self.best_runs(), strict=True)]
 
-    def _row(self, job: Job, run: Run | None) -> Row:
-        extra = extra_figures(run) if run else {}
-        lacks = self.owed(run) if run else []
+    def _row(self, job: SweepJob, run: Run | None) -> TableRow:
+        missing = self.missing_evaluations(run) if run else []
         error = error_file(self.folder, job.training)
-        # An error is history once the run is there, and as asked.
-        if error.exists() and (run is None or lacks or run.stale(job.evaluation)):
-            return row_of(job, run, extra, "failed", error.read_text(encoding="utf-8").partition("\n")[0])
+        # The error of a job that has a run by now, as the plan wants it, is out of date.
+        if error.exists() and (run is None or missing or run.stale(job.evaluation)):
+            return row_of(job, run, "failed", error.read_text(encoding="utf-8").partition("\n")[0])
         if run is None:
-            return row_of(job, None, {}, "missing")
-        note = f"not evaluated: {', '.join(lacks)}" if lacks else ""
-        return row_of(job, run, extra, "missing" if lacks else "finished", note)
+            return row_of(job, None, "missing")
+        note = f"not evaluated: {', '.join(missing)}" if missing else ""
+        return row_of(job, run, "missing" if missing else "finished", note)
 
 
 def error_file(folder: Path, training: str) -> Path:
-    """Where the last error of a job stands; the first line is the message."""
+    """The file of a job's last error; its first line is the message."""
     return folder / "errors" / f"{training}.txt"
-
-
-def extra_figures(run: Run) -> Mapping[str, Any]:
-    """Figures that were added to a run after training, with flat keys."""
-    file = run.path / SWAPPED
-    if not file.is_file():
-        return {}
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise RunDirectoryError(f"{file} cannot be read: {error}") from error
-    return {f"swapped/{key}": value for key, value in content.items()}

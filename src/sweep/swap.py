@@ -1,4 +1,4 @@
-"""The two policies of a finished run, exchanged: how much of what they learned belongs to their role."""
+"""The evaluation of a finished run with its two policies exchanged: how much of their skill belongs to their role."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from ..evaluation.request import Questions
 from ..runs.directory import write_atomic
+from ..runs.files import SWAPPED
 from ..runs.fingerprint import code_hash
 from ..runs.run import Run
-from ..setup import agent_assignment as lineup
 from ..setup.actors import ActorFactory
+from ..setup.agent_assignment import TeamSource
 from ..setup.conditions import conditions, examine
-from .record import SWAPPED
 
 
 def evaluate_swapped(run: Run) -> None:
@@ -22,7 +22,7 @@ def evaluate_swapped(run: Run) -> None:
     Tasks, seeds and sampling are those of the run's own ``eval/success``, so the two differ in nothing else.  Raises
     :class:`~troupe.errors.ConfigError` where the team is not two agents with a policy each.
     """
-    asked = Questions(
+    request = Questions(
         checkpoint="last",
         split="test",
         tasks=run.config["loop"]["test_tasks"],
@@ -31,11 +31,11 @@ def evaluate_swapped(run: Run) -> None:
         seed=run.config["seed"],
         swap=True,
     )
-    found = conditions(asked, lineup.Run(run.config, run.path), {})
-    [outcome] = asyncio.run(examine(asked, found, ActorFactory(run.config["engine"]), lambda result: None))
+    columns = conditions(request, TeamSource(run.config, run), {})
+    [outcome] = asyncio.run(examine(request, columns, ActorFactory(run.config["engine"]), lambda result: None))
     summary = outcome.summary | {"checkpoint": "last", "code": code_hash()}
     write_atomic(run.path / SWAPPED, json.dumps(summary, indent=2) + "\n")
 
 
 EVALUATIONS: dict[str, Callable[[Run], None]] = {"swapped": evaluate_swapped}
-"""What a sweep can measure on each finished run, by its name in ``evaluations`` of the sweep's yaml."""
+"""The evaluations that a sweep can make of each finished run, by their names in ``evaluations`` of its yaml."""

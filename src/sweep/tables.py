@@ -1,7 +1,7 @@
 """Tables of runs as CSV and Markdown: `python -m troupe.sweep.tables PATH [PATH ...]`.
 
 A PATH is the folder of a sweep (`runs/sweeps/NAME/EXPERIMENT`), whose tables are made anew from the run directories,
-or a run directory; several run directories make one table, grouped by what differs in their training.
+or a run directory; several run directories make one table, grouped by the training keys in which they differ.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..runs.directory import RunDirectoryError, write_atomic
-from ..runs.run import is_run, read_run
-from .record import SweepRecord, extra_figures
-from .rows import METRICS, Row, aggregate, jobs_of, row_of
+from ..runs.directory import write_atomic
+from ..runs.files import RunDirectoryError
+from ..runs.index import is_run
+from ..runs.run import Run
+from .record import SweepRecord
+from .rows import METRICS, TableRow, aggregate, jobs_of, row_of
 from .verdicts import judge
 
-WHAT = ("setting", "variant")
+GROUP = ("setting", "variant")
 LEGEND = """Success on held-out tasks. One run: with its 95 % Wilson interval. A setting: the mean over seeds with its
 95 % t-interval, and pooled the 95 % Wilson interval over all episodes of all seeds. `stale`: the run was trained by
 other code than this, or evaluated otherwise than asked.
 """
 
 
-def csv_text(rows: Sequence[Row]) -> str:
-    """Rows as CSV, every column, numbers in full; what is not known is empty."""
+def csv_text(rows: Sequence[TableRow]) -> str:
+    """Rows as CSV, every column, numbers in full; an unknown value is empty."""
     out = io.StringIO()
     writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
     writer.writeheader()
@@ -50,14 +52,14 @@ def number(value: float | None, digits: int = 0) -> str:
 
 def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table, without the columns that are empty throughout."""
-    kept = [place for place in range(len(heads)) if any(line[place] for line in lines)]
-    table = [[heads[place] for place in kept], ["---"] * len(kept), *([line[p] for p in kept] for line in lines)]
+    columns = [index for index in range(len(heads)) if any(line[index] for line in lines)]
+    table = [[heads[i] for i in columns], ["---"] * len(columns), *([line[i] for i in columns] for line in lines)]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in table)
 
 
-def runs_table(rows: Sequence[Row]) -> str:
-    """One line a run."""
-    heads = [*WHAT, "seed", "status", "stale", *METRICS, "turns", "completions", "tokens", "env steps", "wall s"]
+def runs_table(rows: Sequence[TableRow]) -> str:
+    """One line per run."""
+    heads = [*GROUP, "seed", "status", "stale", *METRICS, "turns", "completions", "tokens", "env steps", "wall s"]
     lines = [
         [row["setting"], row["variant"], str(row["seed"]), row["status"], row["stale"]]
         + [share(row, name) for name in METRICS]
@@ -68,9 +70,9 @@ def runs_table(rows: Sequence[Row]) -> str:
     return markdown([*heads, "code", "run", "note"], lines)
 
 
-def settings_table(rows: Sequence[Row]) -> str:
-    """One line a setting: means over seeds with their t-intervals, and pooled Wilson intervals."""
-    heads = [*WHAT, "seeds", "stale", *METRICS, "after, pooled", "best, pooled"]
+def settings_table(rows: Sequence[TableRow]) -> str:
+    """One line per setting: means over seeds with their t-intervals, and pooled Wilson intervals."""
+    heads = [*GROUP, "seeds", "stale", *METRICS, "after, pooled", "best, pooled"]
     lines = [
         [row["setting"], row["variant"], _of(row["n"], row["runs"]), str(row["stale"] or "")]
         + [share(row, f"{name}_mean", name) for name in METRICS]
@@ -86,13 +88,13 @@ def _of(part: int, whole: int) -> str:
     return str(whole) if part == whole else f"{part} of {whole}"
 
 
-def _pooled(row: Row, name: str) -> str:
+def _pooled(row: TableRow, name: str) -> str:
     low, high = row[f"{name}_pooled_low"], row[f"{name}_pooled_high"]
     return "" if low is None else f"{low:.3f} to {high:.3f}"
 
 
-def verdicts_table(rows: Sequence[Row]) -> str:
-    """One line a claim."""
+def verdicts_table(rows: Sequence[TableRow]) -> str:
+    """One line per claim."""
     lines = [
         [row["claim"], row["variant"], row["threshold"], share(row, "difference"), str(row["n"])]
         + [row[key] for key in ("verdict", "why")]
@@ -101,26 +103,22 @@ def verdicts_table(rows: Sequence[Row]) -> str:
     return markdown(["claim", "variant", "threshold", "difference", "seeds", "verdict", "why"], lines)
 
 
-def text_of(rows: Sequence[Row], verdicts: Sequence[Row], title: str, question: str = "") -> str:
+def text_of(rows: Sequence[TableRow], verdicts: Sequence[TableRow], title: str, question: str = "") -> str:
     """The whole page."""
     parts = [f"# {title}\n", f"{question}\n" if question else "", "## Settings\n", settings_table(aggregate(rows))]
     parts += ["## Verdicts\n", verdicts_table(verdicts)] if verdicts else []
-    parts += [
-        "## Runs\n",
-        runs_table(rows),
-        LEGEND,
-    ]
+    parts += ["## Runs\n", runs_table(rows), LEGEND]
     return "\n".join(part for part in parts if part)
 
 
-def write_tables(folder: Path) -> tuple[str, list[Row]]:
+def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
     """Make ``table.md``, ``runs.csv``, ``settings.csv`` and ``verdicts.csv`` of the sweep in ``folder`` anew.
 
     Returns the page and the rows of its runs.  Raises :class:`RunDirectoryError` naming a file that cannot be read.
     """
     record = SweepRecord.read(folder)
     rows = record.rows()
-    verdicts = judge(record.verdicts, rows)
+    verdicts = judge(record.claims, rows)
     page = text_of(rows, verdicts, f"Sweep {record.name}", record.question)
     write_atomic(folder / "table.md", page)
     write_atomic(folder / "runs.csv", csv_text(rows))
@@ -132,12 +130,11 @@ def write_tables(folder: Path) -> tuple[str, list[Row]]:
 
 def page_of_runs(paths: Sequence[Path]) -> str:
     """The page of a list of run directories; those that are not finished are named as such."""
-    runs = [read_run(path) for path in paths]
-    rows = [
-        row_of(job, run if run.finished else None, extra_figures(run), "finished" if run.finished else "unfinished")
-        | {"run": str(run.path)}
-        for job, run in zip(jobs_of(runs), runs, strict=True)
-    ]
+    runs = [Run(path) for path in paths]
+    rows = []
+    for job, run in zip(jobs_of(runs), runs, strict=True):
+        row = row_of(job, run, "finished") if run.finished else row_of(job, None, "unfinished")
+        rows.append(row | {"run": str(run.path)})
     return text_of(rows, [], f"{len(rows)} runs")
 
 

@@ -1,4 +1,4 @@
-"""Claims with thresholds that were fixed before the runs, judged by the runs."""
+"""Claims with thresholds that were fixed before the runs, and the verdicts of the runs on them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from ..evaluation.over_seeds import t_interval
-from .rows import METRICS, Row
+from ..evaluation.statistics import t_interval
+from .rows import METRICS, TableRow
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Claim:
     """The success ``metric`` of ``setting`` exceeds ``over_metric`` of ``over``, seed by seed.
 
     Without ``over`` the two metrics are those of the same runs; without ``over_metric`` the metric is the same.  The
@@ -48,68 +48,68 @@ class Verdict:
         return tuple(side[0] for side in self._sides)
 
 
-def verdicts_of(entries: Iterable[Mapping[str, Any]], settings: Sequence[str]) -> list[Verdict]:
-    """The verdicts of a sweep's yaml.  Raises ``ValueError`` naming the entry and the key that is wrong."""
-    verdicts = []
+def claims_of(entries: Iterable[Mapping[str, Any]], settings: Sequence[str]) -> list[Claim]:
+    """The claims that a sweep's yaml lists under ``verdicts``.  Raises ``ValueError`` naming the entry and the key that
+    is wrong."""
+    claims = []
     for number, entry in enumerate(entries):
         key = f"verdicts[{number}]"
         try:
-            verdict = Verdict(**entry)
+            claim = Claim(**entry)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{key}: {error}") from error
-        for setting in verdict.settings():
+        for setting in claim.settings():
             if setting not in settings:
                 raise ValueError(f"{key}: setting '{setting}' is unknown. Known: {', '.join(settings)}")
-        verdicts.append(verdict)
-    return verdicts
+        claims.append(claim)
+    return claims
 
 
-def judge(verdicts: Iterable[Verdict], rows: Sequence[Row]) -> list[Row]:
-    """One row a verdict and variant.
+def judge(claims: Iterable[Claim], rows: Sequence[TableRow]) -> list[TableRow]:
+    """The verdicts, one row per claim and variant.
 
-    *met*: both thresholds hold.  *not met*: the mean difference is too small and, where an interval is asked for, all
-    of that lies below ``at_least``.  *undecided*: anything between, too few seeds for an interval, or missing runs.
+    *met*: both thresholds hold.  *not met*: the mean difference is too small and, where ``low_above`` is given, the
+    whole interval lies below ``at_least``.  *undecided*: anything between, too few seeds for an interval, missing runs.
     """
     variants = dict.fromkeys(row["variant"] for row in rows)
-    return [_judged(verdict, variant, rows) for verdict in verdicts for variant in variants]
+    return [_judge(claim, variant, rows) for claim in claims for variant in variants]
 
 
-def _judged(verdict: Verdict, variant: str, rows: Sequence[Row]) -> Row:
-    one, other = (_by_seed(rows, variant, *side) for side in verdict._sides)
-    seeds = [seed for seed in one if seed in other]
-    pairs = [(one[seed], other[seed]) for seed in seeds]
+def _judge(claim: Claim, variant: str, rows: Sequence[TableRow]) -> TableRow:
+    one, other = (_by_seed(rows, variant, *side) for side in claim._sides)
+    pairs = [(one[seed], other[seed]) for seed in one if seed in other]
     finished = [(a[0], b[0]) for a, b in pairs if a[0] is not None and b[0] is not None]
     differences = [a - b for a, b in finished]
     interval = t_interval(differences)
-    result: Row = {"claim": verdict.claim, "variant": variant, "threshold": verdict.threshold, "n": len(differences)}
+    result: TableRow = {"claim": claim.claim, "variant": variant, "threshold": claim.threshold, "n": len(differences)}
     result["difference"] = fmean(differences) if differences else None
     result["difference_low"], result["difference_high"] = interval or (None, None)
-    result["verdict"], result["why"] = _decide(verdict, differences, interval, max(len(one), len(other)))
+    result["verdict"], result["why"] = _decide(claim, differences, interval, max(len(one), len(other)))
     stale = sum(a[1] or b[1] for a, b in pairs)
     result["why"] += f"{'; ' if result['why'] else ''}{stale} of {len(pairs)} pairs hold a stale run" if stale else ""
     return result
 
 
 def _decide(
-    verdict: Verdict, differences: Sequence[float], interval: tuple[float, float] | None, pairs: int
+    claim: Claim, differences: Sequence[float], interval: tuple[float, float] | None, pairs: int
 ) -> tuple[str, str]:
-    """The verdict and why it is not *met*."""
+    """The verdict, and the reason where it is not *met*."""
     if not differences or len(differences) < pairs:
         return "undecided", f"{len(differences)} of {pairs} pairs finished"
-    # Rounded: 0.95 - 0.9 is a hair below 0.05 in floating point, which no threshold means.
-    large = round(fmean(differences) - verdict.at_least, 9) >= 0
-    if verdict.low_above is None:
+    # Rounded: 0.95 - 0.9 is slightly below 0.05 in floating point, which no threshold means.
+    large = round(fmean(differences) - claim.at_least, 9) >= 0
+    if claim.low_above is None:
         return ("met", "") if large else ("not met", "the mean difference is too small")
     if interval is None:
         return "undecided", "one seed gives no interval"
-    if interval[1] < verdict.at_least:
+    if interval[1] < claim.at_least:
         return "not met", "the whole interval is too small"
-    if large and interval[0] > verdict.low_above:
+    if large and interval[0] > claim.low_above:
         return "met", ""
     return "undecided", "the interval reaches too low" if large else "the mean is too small, the interval is not"
 
 
-def _by_seed(rows: Sequence[Row], variant: str, setting: str, metric: str) -> dict[int, tuple[float | None, bool]]:
+def _by_seed(rows: Sequence[TableRow], variant: str, setting: str, metric: str) -> dict[int, tuple[float | None, bool]]:
     """Seed -> (value or None, stale) of one side."""
-    mine = [row for row in rows if row["setting"] == setting and row["variant"] == variant]
-    return {row["seed"]: (row[metric], bool(row["stale"])) for row in mine}
+    matching = [row for row in rows if row["setting"] == setting and row["variant"] == variant]
+    return {row["seed"]: (row[metric], bool(row["stale"])) for row in matching}

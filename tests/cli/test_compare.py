@@ -8,7 +8,7 @@ import pytest
 
 from troupe.cli.compare import Comparison, compare, comparisons, locate, main
 from troupe.evaluation import records as evaluations
-from troupe.evaluation.records import Evaluation, EvaluationError
+from troupe.evaluation.records import EvaluationError, EvaluationRecord
 
 NAMES = ("A", "B")
 
@@ -88,14 +88,21 @@ def test_a_run_directory_stands_for_its_only_evaluation(tmp_path: Path) -> None:
         locate(str(tmp_path))
 
 
+def test_the_evaluation_of_an_older_run_can_be_compared(old_run: Path, tmp_path: Path) -> None:
+    stored(old_run / "evaluations" / "one", sampled={"s": [False], "t": [True]})
+    new = stored(tmp_path / "new", sampled={"s": [True], "t": [True]})
+    ((name, row),) = comparisons(str(old_run), str(new))
+    assert (name, row.first, row.second, row.only_second) == ("sampled", 0.5, 1.0, 1)
+
+
 def test_damaged_files_are_named(tmp_path: Path) -> None:
     folder = stored(tmp_path / "a", x={"t": [True]})
     (folder / "results.jsonl").write_text('{"condition": "x"')
     with pytest.raises(EvaluationError, match=r"results\.jsonl cannot be read"):
-        Evaluation.read(folder).successes("x")
+        EvaluationRecord.read(folder).successes("x")
     (folder / "summary.json").write_text(json.dumps({"conditions": {}}))
     with pytest.raises(EvaluationError, match=r"summary\.json is not the summary of an evaluation"):
-        Evaluation.read(folder)
+        EvaluationRecord.read(folder)
 
 
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,7 +18,8 @@ from rich.console import Console
 from troupe.cli import evaluate, train
 from troupe.cli.compare import comparisons
 from troupe.errors import ConfigError
-from troupe.evaluation.records import Evaluation
+from troupe.evaluation.records import EvaluationRecord
+from troupe.runs.files import FORMAT
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -30,7 +31,7 @@ SMALL = [
     "loop.test_tasks=12",
     "env.horizon=2",
 ]
-Ask = Callable[..., Evaluation]
+Ask = Callable[..., EvaluationRecord]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def run_dir(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPa
 def ask(run_dir: Path) -> Ask:
     """``ask("key=value", ...)``: an evaluation of the run."""
 
-    def asked(*words: str, console: Console | None = None) -> Evaluation:
+    def asked(*words: str, console: Console | None = None) -> EvaluationRecord:
         with initialize_config_module("troupe.configs", version_base="1.3"):
             cfg = compose("evaluate", overrides=evaluate.opened([f"run={run_dir}", *words]))
         return evaluate.run(cfg, console or Console(file=io.StringIO()))
@@ -57,7 +58,7 @@ def summary(run_dir: Path) -> dict[str, Any]:
     return found
 
 
-def told(evaluation: Evaluation, condition: str = "sampled") -> dict[str, Any]:
+def told(evaluation: EvaluationRecord, condition: str = "sampled") -> dict[str, Any]:
     return dict(evaluation.conditions[condition])
 
 
@@ -133,7 +134,7 @@ def test_stand_ins_swap_and_cross_play(run_dir: Path, ask: Ask) -> None:
     assert messages(ask(*words, "agents.tool=base")) != messages(plain)
 
 
-def messages(evaluation: Evaluation) -> list[dict[str, Any]]:
+def messages(evaluation: EvaluationRecord) -> list[dict[str, Any]]:
     lines = (evaluation.path / "episodes" / "sampled.jsonl").read_text().splitlines()
     return [message for line in lines for message in json.loads(line)["messages"]]
 
@@ -188,7 +189,7 @@ def test_an_untrained_team_by_the_name_of_its_experiment(command: Callable[..., 
     folder, header, first, *_ = out.splitlines()
     assert folder.startswith("runs/sokoban_shared/base/evaluations/base-test-")
     assert header.split() == ["greedy"] and first.split()[0] == "success"
-    assert told(Evaluation.read(tmp_path / folder), "greedy")["turns"] == 1
+    assert told(EvaluationRecord.read(tmp_path / folder), "greedy")["turns"] == 1
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_an_untrained_team_by_the_name_of_its_experiment(command: Callable[..., 
     [
         ([], "give run=DIR, a run directory, or exp=NAME"),
         (["run=x", "exp=y"], "give run=DIR, a run directory, or exp=NAME"),
-        (["run=nowhere"], "run=nowhere is no run directory: no config.yaml in it"),
+        (["run=nowhere"], "run: nowhere is not a run directory: there is no such folder"),
         (["exp=sokoban_sharde"], "experiment=sokoban_sharde is unknown; did you mean sokoban_shared?"),
         (["run=x", "splt=train"], "splt is an unknown key; did you mean split?"),
         (["run=x", 'overrides=["seed=1"]'], "overrides belong to exp=NAME"),
@@ -217,6 +218,15 @@ def test_a_mistake_is_answered_in_one_line(
     said = command(*words)
     assert said.startswith(f"error: {expected}") and "\n" not in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_an_older_version_that_cannot_be_built(command: Callable[..., str], old_run: Path) -> None:
+    said = command(f"run={old_run}")
+    assert said == (
+        f"error: {old_run} was written by an older version of Troupe (layout 1, not {FORMAT}); "
+        "report and compare read it, resume and evaluation do not"
+    )
+    assert not (old_run / "evaluations").exists()
 
 
 def test_a_run_whose_configuration_lacks_something(command: Callable[..., str], tmp_path: Path) -> None:

@@ -24,7 +24,8 @@ from troupe.cli.serve import Serving, check_addresses, command, serve, servings
 from troupe.errors import ConfigError
 from troupe.models.loading import load_model, load_tokenizer, resolve
 from troupe.rollout.engines.vllm.launch import VllmSettings
-from troupe.setup.agent_assignment import Run
+from troupe.runs.run import Run
+from troupe.setup.agent_assignment import TeamSource
 
 from ..processes import alive, below
 
@@ -37,12 +38,13 @@ PROMPT = list(range(10, 40))
 def run(tmp_path: Path, composed: Composed) -> Any:
     """``run(experiment, ...)``: of a run that has checkpoints, as far as their folders go."""
 
-    def build(experiment: str, *words: str) -> Run:
+    def build(experiment: str, *words: str) -> TeamSource:
         config: Any = OmegaConf.to_container(
             composed(f"experiment={experiment}", f"run_dir={tmp_path}", *words), resolve=True
         )
         (tmp_path / "checkpoints" / "best").mkdir(parents=True, exist_ok=True)
-        return Run(config, tmp_path)
+        (tmp_path / "config.yaml").touch()
+        return TeamSource(config, Run(tmp_path))
 
     return build
 
@@ -106,7 +108,7 @@ def test_mistakes_are_answered_by_key(run: Any, tmp_path: Path) -> None:
     keys |= {"eager": True}
     with pytest.raises(ConfigError, match="run is missing"):
         serve(keys)
-    with pytest.raises(ConfigError, match=r"run=nowhere is no run directory"):
+    with pytest.raises(ConfigError, match=r"run: nowhere is not a run directory"):
         serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": 8000})
     with pytest.raises(ConfigError, match=r"port must be a whole number, got '8O00'"):
         serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": "8O00"})

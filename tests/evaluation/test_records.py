@@ -5,19 +5,19 @@ from pathlib import Path
 import pytest
 
 from troupe.evaluation import records as evaluations
-from troupe.evaluation.records import EvaluationError, check_name, find, fingerprint
+from troupe.evaluation.records import EvaluationError, check_name, find, fingerprint_of
 
 
-def stored(folder: Path, wanted: str, success: float = 0.5) -> evaluations.Evaluation:
+def stored(folder: Path, fingerprint: str, success: float = 0.5) -> evaluations.EvaluationRecord:
     summary = {"conditions": {"sampled": {"success": success}}}
     rows = [{"condition": "sampled", "task_id": "t", "success": True}]
-    return evaluations.write(folder, wanted, "a: 1\n", summary, rows, {"sampled": [{"task_id": "t"}]})
+    return evaluations.write(folder, fingerprint, "a: 1\n", summary, rows, {"sampled": [{"task_id": "t"}]})
 
 
 def test_a_fingerprint_depends_on_content_not_on_order() -> None:
-    one = fingerprint({"a": 1, "b": {"c": [1, 2], "d": 0.5}})
-    assert one == fingerprint({"b": {"d": 0.5, "c": [1, 2]}, "a": 1})
-    assert one != fingerprint({"a": 1, "b": {"c": [2, 1], "d": 0.5}})
+    one = fingerprint_of({"a": 1, "b": {"c": [1, 2], "d": 0.5}})
+    assert one == fingerprint_of({"b": {"d": 0.5, "c": [1, 2]}, "a": 1})
+    assert one != fingerprint_of({"a": 1, "b": {"c": [2, 1], "d": 0.5}})
 
 
 def test_what_was_asked_is_found_again(tmp_path: Path) -> None:

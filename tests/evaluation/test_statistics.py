@@ -6,7 +6,14 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from troupe.evaluation.statistics import bootstrap_interval, mcnemar, pass_at_k
+from troupe.evaluation.statistics import bootstrap_interval, mcnemar, pass_at_k, t_interval
+
+
+def test_t_interval_by_hand() -> None:
+    # Mean 2, standard deviation 1, t(0.975, 2) = 4.302653: half a width of 4.302653 / sqrt(3).
+    assert t_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - 2.484138, 2 + 2.484138), abs=1e-6)
+    assert t_interval([0.5]) is None
+    assert t_interval([]) is None
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from .conftest import TEMPERATURE, Plain, Tiny, pool
     [
         *(("mini_batches", 0), ("epochs", 0), ("max_tokens", 0), ("clip_norm", 0.0)),
         *(("alarm_kl_nats", -0.1), ("alarm_effective_share", 1.1)),
+        *(("mismatch_share", -0.1), ("mismatch_share", 1.5)),
     ],
 )
 def test_settings_out_of_range_are_named(tiny: Tiny, setting: str, value: float) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from troupe.models.ranks import Ranks
+from troupe.models.ranks import Ranks, ResultCountError
 
 
 async def test_one_process_does_everything() -> None:
@@ -14,6 +14,15 @@ async def test_one_process_does_everything() -> None:
     assert await ranks.share([1, 2, 3], doubled) == [2, 4, 6]
     assert ranks.from_first("here") == "here"
     assert ranks.agreed(lambda: 5) == 5
+
+
+@pytest.mark.parametrize("results", [[1, 2], [1, 2, 3, 4]])
+async def test_every_task_has_one_result(results: list[int]) -> None:
+    async def play(tasks: list[int]) -> list[int]:
+        return results
+
+    with pytest.raises(ResultCountError, match=rf"3 tasks were played, and {len(results)} results came of it"):
+        await Ranks().share([1, 2, 3], play)
 
 
 def test_an_error_is_raised_as_it_is() -> None:

@@ -50,7 +50,7 @@ class Page(HTMLParser):
 
     def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
         wanted = {name.rstrip("_"): value for name, value in attributes.items()}
-        return [found for name, found in self.elements if name == tag and wanted.items() <= found.items()]
+        return [has for name, has in self.elements if name == tag and wanted.items() <= has.items()]
 
 
 def page(run_dir: Path) -> Page:
@@ -63,30 +63,35 @@ def change(run_dir: Path, **values: Any) -> None:
 
 
 def test_a_whole_report(run_dir: Path) -> None:
-    found = page(run_dir)
-    assert found.texts["h1"] == ["sokoban_shared"]
-    body = found.texts["body"][0]
+    parsed = page(run_dir)
+    assert parsed.texts["h1"] == ["sokoban_shared"]
+    body = parsed.texts["body"][0]
     for text in ("seed 7", "finished", "25.0 %", "75.0 %", "50.0 % to 87.5 %", "59.2k", "commit abc1234", "20 s"):
         assert text in body
-    titles = found.texts["h2"]
-    for title in ("Success on held-out tasks", "Turns an episode", "Reward a message, in training", "Loss"):
+    titles = parsed.texts["h2"]
+    for title in ("Success on held-out tasks", "Turns per episode", "Reward per message, in training", "Loss"):
         assert title in titles
     assert "train/both/special" in titles and "Learning rate" not in titles  # what a run has, and only that
-    assert [link["data-kind"] for link in found.all("a")] == ["learnt", "learnt", "kept", "never"]
-    assert len(found.all("article")) == 4 and not found.all("aside")
+    assert [link["data-kind"] for link in parsed.all("a")] == [
+        "newly_solved",
+        "newly_solved",
+        "solved_twice",
+        "failed_twice",
+    ]
+    assert len(parsed.all("article")) == 4 and not parsed.all("aside")
     assert "name: sokoban_shared" in body and "2.13.0" in body
 
 
 def test_the_page_needs_nothing_else(run_dir: Path) -> None:
-    found = page(run_dir)
-    (policy,) = (meta for meta in found.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
+    parsed = page(run_dir)
+    (policy,) = (meta for meta in parsed.all("meta") if meta.get("http-equiv") == "Content-Security-Policy")
     assert str(policy["content"]).startswith("default-src 'none'")
-    digest = base64.b64encode(hashlib.sha256(found.texts["script"][0].encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(parsed.texts["script"][0].encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in str(policy["content"])
-    assert not [tag for tag, _ in found.elements if tag in ("link", "img", "iframe", "object", "base", "form")]
-    assert all(str(link["href"]).startswith("#task-") for link in found.all("a"))
-    assert not [attributes for _, attributes in found.elements if {"src", "srcset", "action"} & attributes.keys()]
-    assert "url(" not in found.texts["style"][0] and "@import" not in found.texts["style"][0]
+    assert not [tag for tag, _ in parsed.elements if tag in ("link", "img", "iframe", "object", "base", "form")]
+    assert all(str(link["href"]).startswith("#task-") for link in parsed.all("a"))
+    assert not [attributes for _, attributes in parsed.elements if {"src", "srcset", "action"} & attributes.keys()]
+    assert "url(" not in parsed.texts["style"][0] and "@import" not in parsed.texts["style"][0]
 
 
 def test_hostile_text_stays_text(run_dir: Path, episode: Build, lines: Build, rows: Rows) -> None:
@@ -99,12 +104,12 @@ def test_hostile_text_stays_text(run_dir: Path, episode: Build, lines: Build, ro
     (run_dir / "versions.json").write_text(json.dumps({HOSTILE: HOSTILE}))
     (run_dir / "config.yaml").write_text("name: " + json.dumps(HOSTILE))
     change(run_dir, status="failed", error=HOSTILE)
-    found = page(run_dir)
-    assert found.texts["script"] == plain.texts["script"]
-    assert {tag for tag, _ in found.elements} <= {tag for tag, _ in plain.elements} | {"aside", "rect", "text"}
-    assert not [name for _, attributes in found.elements for name in attributes if name.startswith("on")]
-    assert HOSTILE in found.texts["h1"][0]
-    assert found.texts["pre"].count(HOSTILE) == 5  # the error; said and seen by two agents
+    parsed = page(run_dir)
+    assert parsed.texts["script"] == plain.texts["script"]
+    assert {tag for tag, _ in parsed.elements} <= {tag for tag, _ in plain.elements} | {"aside", "rect", "text"}
+    assert not [name for _, attributes in parsed.elements for name in attributes if name.startswith("on")]
+    assert HOSTILE in parsed.texts["h1"][0]
+    assert parsed.texts["pre"].count(HOSTILE) == 5  # the error; said and seen by two agents
 
 
 def test_half_characters_are_written(run_dir: Path, episode: Build, lines: Build) -> None:
@@ -118,12 +123,12 @@ def test_a_run_that_did_not_finish_says_so(run_dir: Path, status: str, summary: 
     summary = {key: value for key, value in summary.items() if not key.startswith("eval/")}
     more = {"error": "NonFiniteError: policy 'both'"} if status == "failed" else {}
     (run_dir / "summary.json").write_text(json.dumps(summary | {"status": status, "iterations": 2} | more))
-    found = page(run_dir)
-    (notice,) = found.texts["aside"]
+    parsed = page(run_dir)
+    (notice,) = parsed.texts["aside"]
     assert ("was interrupted" if status == "interrupted" else "NonFiniteError: policy 'both'") in notice
-    assert found.all("span", class_=f"status {status}")
-    assert "2 of 3" in found.texts["body"][0]
-    assert "after 2 iterations (validation)" in found.texts["body"][0]
+    assert parsed.all("span", class_=f"status {status}")
+    assert "2 of 3" in parsed.texts["body"][0]
+    assert "after 2 iterations (validation)" in parsed.texts["body"][0]
 
 
 def test_a_killed_run_says_what_is_missing(run_dir: Path, lines: Build) -> None:
@@ -131,12 +136,12 @@ def test_a_killed_run_says_what_is_missing(run_dir: Path, lines: Build) -> None:
     lines(run_dir / "metrics.jsonl", [])
     for file in (run_dir / "episodes").iterdir():
         file.unlink()
-    found = page(run_dir)
-    state, problems = found.texts["aside"]
+    parsed = page(run_dir)
+    state, problems = parsed.texts["aside"]
     assert "it is still going on, or it was killed" in state
     assert "summary.json is missing." in problems and "episodes/ holds no episodes." in problems
-    assert "No evaluation was finished." in found.texts["body"][0]
-    assert not found.all("figure") and not found.all("article")
+    assert "No evaluation was finished." in parsed.texts["body"][0]
+    assert not parsed.all("figure") and not parsed.all("article")
 
 
 def test_values_of_strange_kinds_do_no_harm(run_dir: Path, lines: Build, rows: Rows) -> None:
@@ -149,7 +154,7 @@ def test_values_of_strange_kinds_do_no_harm(run_dir: Path, lines: Build, rows: R
         run_dir, **{"eval/success_ci95": ["a", 1], "time/wall_s": float("nan"), "iterations": [], "train/tokens": None}
     )
     titles = page(run_dir).texts["h2"]
-    assert "Loss" in titles and "Turns an episode" not in titles
+    assert "Loss" in titles and "Turns per episode" not in titles
 
 
 def test_the_command(run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,9 +163,23 @@ def test_the_command(run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     assert capsys.readouterr().out == f"{run_dir / 'report.html'}\n"
     assert (run_dir / "report.html").read_text().startswith("<!doctype html>")
     monkeypatch.setattr(sys, "argv", ["reports", str(run_dir / "episodes")])
-    with pytest.raises(SystemExit, match=r"error: .*episodes has no config\.yaml: it is not a run directory"):
+    with pytest.raises(SystemExit, match=r"error: .*episodes is not a run directory: config\.yaml is missing"):
         main()
     assert not (run_dir / "episodes" / "report.html").exists()
+
+
+def test_a_run_of_an_older_version(old_run: Path) -> None:
+    parsed = page(old_run)
+    assert parsed.texts["h1"] == ["sokoban_specialized"] and not parsed.all("aside")
+    assert {"rollout/truncated_ratio", "rollout/tool/tokens_per_message"} <= set(parsed.texts["h2"])
+    assert not any("cut_off" in title or "tokens_a_message" in title for title in parsed.texts["h2"])
+    assert [link["data-kind"] for link in parsed.all("a")] == [
+        "newly_solved",
+        "solved_twice",
+        "failed_twice",
+        "failed_twice",
+    ]
+    assert "troupe.envs.sokoban.Sokoban" in parsed.texts["body"][0]
 
 
 @pytest.mark.parametrize(

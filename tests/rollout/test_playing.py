@@ -54,7 +54,8 @@ def test_an_episode_whose_world_fails_is_lost_alone(
     world = Failing(horizon=2)
     tasks = world.tasks("train", 3, 0)
     world.broken = tasks[1].task_id
-    episodes = asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": client, "plan": client}, 0))
+    found = asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": client, "plan": client}, 0))
+    episodes = [episode for episodes in found for episode in episodes]
     lost = [episode for episode in episodes if episode.failure]
     assert {episode.task.task_id for episode in lost} == {world.broken}
     assert all(episode.failure == "the judge is gone" and not episode.nodes for episode in lost)

@@ -7,7 +7,9 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from troupe.envs.grid.two_roles import vocabulary
 from troupe.experience import Request, Sampling
+from troupe.models.loading import load_tokenizer
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient, PromptError
 
@@ -39,8 +41,30 @@ def test_a_word_without_a_token_is_named(client: PolicyClient) -> None:
     messages = [MESSAGES[0], {"role": "user", "content": "at 1,1 goal 11,10"}]
     with pytest.raises(PromptError) as error:
         client.encode("plan", "board-2", messages)
-    for part in ("agent 'plan'", "task board-2", "policy 'scout'", "'11,10'"):
+    closed = f"its vocabulary is closed ({len(set(vocabulary(10)) | {'plan_path', 'sokoban'})} words)"
+    for part in ("agent 'plan'", "task board-2", "policy 'scout'", "'11,10'", closed, "policies.NAME.base"):
         assert part in str(error.value)
+
+
+def test_nor_is_a_grid_spoken_of_where_there_is_none() -> None:
+    """A question that the shipped base model of couplets cannot read."""
+    tokenizer = load_tokenizer("laptop_couplet")
+    client = PolicyClient(
+        "poet", ScriptedEngine({}, tokenizer), tokenizer, context=99, sampling=Sampling(max_tokens=13)
+    )
+    with pytest.raises(PromptError) as error:
+        client.encode("first", "q-1", [{"role": "user", "content": "What is 12 * 12 ?"}])
+    words = len(tokenizer.get_vocab()) - len(tokenizer.all_special_tokens)
+    assert f"policy 'poet' has no token for 'What': its vocabulary is closed ({words} words)" in str(error.value)
+    assert "grid" not in str(error.value)
+
+
+def test_a_chat_template_may_write_the_unknown_word(words: PreTrainedTokenizerFast) -> None:
+    strange = deepcopy(words)
+    strange.chat_template = "assistant: " + str(words.chat_template)
+    client = PolicyClient("scout", ScriptedEngine({}, strange), strange, context=99, sampling=Sampling(max_tokens=13))
+    with pytest.raises(PromptError, match="has no token for a word of its chat template"):
+        client.encode("tool", "board-1", MESSAGES)
 
 
 async def test_speaking_asks_the_engine_once_for_all(words: PreTrainedTokenizerFast) -> None:

@@ -1,12 +1,15 @@
 """A run directory takes one run, loses nothing, and never shows half a file."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from troupe.runs import directory as run_directory
-from troupe.runs.directory import RunDirectory, RunDirectoryError, write_atomic
+from troupe.runs.directory import RunDirectory, write_atomic
+from troupe.runs.files import FORMAT, RunDirectoryError
 from troupe.runs.lock import HeldError
 
 
@@ -19,7 +22,7 @@ def test_a_new_run_directory(tmp_path: Path) -> None:
     assert (directory.path / "config.yaml").read_text(encoding="utf-8") == "seed: 0\nname: café\n"
     assert directory.checkpoints.is_dir()
     versions = json.loads((directory.path / "versions.json").read_text())
-    assert versions["torch"].startswith("2.")
+    assert versions["run_format"] == FORMAT and versions["torch"].startswith("2.")
     assert {"python", "troupe", "transformers", "lightning", "commit"} <= versions.keys()
 
 
@@ -56,6 +59,39 @@ def test_what_is_not_a_run_is_refused_and_kept(tmp_path: Path) -> None:
         with pytest.raises(RunDirectoryError, match="is not an empty folder"):
             RunDirectory(path, "")
     assert contents(tmp_path) == {"thesis.tex": b"ten years of work"}
+
+
+@pytest.mark.parametrize("there", [False, True], ids=["absent", "empty"])
+def test_of_two_that_find_a_folder_free_at_once_one_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    path, make = tmp_path / "runs" / "run", run_directory.os.mkdir
+    if there:
+        path.mkdir(parents=True)
+    both, met = threading.Barrier(2), threading.local()
+
+    def mkdir(folder: Path, *arguments: int) -> None:
+        if Path(folder).name == "episodes" and not hasattr(met, "once"):
+            met.once = both.wait(timeout=10)  # both have looked, and found nothing there
+        make(folder, *arguments)
+
+    def claimed(_: int) -> RunDirectory | RunDirectoryError:
+        try:
+            return RunDirectory(path, "")
+        except RunDirectoryError as error:
+            return error
+
+    monkeypatch.setattr(run_directory.os, "mkdir", mkdir)
+    with ThreadPoolExecutor(2) as threads:
+        one, other = sorted(threads.map(claimed, range(2)), key=lambda found: isinstance(found, RunDirectoryError))
+    assert isinstance(one, RunDirectory) and (path / "config.yaml").exists()
+    assert isinstance(other, RunDirectoryError) and f"run_dir={path} was just claimed by another run" in str(other)
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(RunDirectoryError, match=r"run_dir=.*/thesis\.tex/run cannot be made: .*Not a directory"):
+        RunDirectory(tmp_path / "thesis.tex" / "run", "")
 
 
 def test_metrics_are_appended_line_by_line(tmp_path: Path) -> None:

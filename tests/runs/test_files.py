@@ -1,4 +1,4 @@
-"""What is missing or half-written is named; what is whole is kept."""
+"""One file is read whole, or its damage is named."""
 
 import json
 from pathlib import Path
@@ -6,71 +6,60 @@ from typing import Any
 
 import pytest
 
-from troupe.runs.files import RunFilesError, read_run
-
-
-def test_a_whole_run(run_dir: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> None:
-    run = read_run(run_dir)
-    assert run.problems == []
-    assert (run.rows, run.summary) == (rows, summary)
-    assert run.config["seed"] == 7 and run.versions["torch"] == "2.13.0"
-    assert run.first is not None and run.last is not None
-    assert (run.first.name, run.last.name, run.last.iteration) == ("test_00000", "test_00003", 3)
-    assert [episode["success"] for episode in run.last.episodes] == [True, True, True, False]
-
-
-def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunFilesError, match=r"has no config\.yaml: it is not a run directory"):
-        read_run(tmp_path)
-    with pytest.raises(RunFilesError, match="nowhere is not a folder"):
-        read_run(tmp_path / "nowhere")
-
-
-@pytest.mark.parametrize("name", ["versions.json", "summary.json", "metrics.jsonl"])
-def test_a_missing_file_is_named(run_dir: Path, name: str) -> None:
-    (run_dir / name).unlink()
-    assert read_run(run_dir).problems == [f"{name} is missing."]
-
-
-def test_half_a_line_costs_that_line_only(run_dir: Path, rows: list[dict[str, Any]]) -> None:
-    for name, count in (("metrics.jsonl", 3), ("episodes/test_00003.jsonl", 4)):
-        file = run_dir / name
-        file.write_text(file.read_text()[:-20])
-        problems = read_run(run_dir).problems
-        assert problems[-1] == f"{name}, line {count}, is not a whole JSON object and is left out."
-    run = read_run(run_dir)
-    assert run.rows == rows[:2]
-    assert run.last is not None and len(run.last.episodes) == 3
+from troupe.runs.files import evaluation_folders, parse_yaml, read_lines, read_object
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "problem"),
+    ("name", "content", "damage"),
     [
-        ("summary.json", '{"status": ', "summary.json is not whole JSON"),
-        ("summary.json", "[1]", "summary.json holds no JSON object."),
-        ("config.yaml", "a: [1", "config.yaml cannot be read (not YAML"),
-        ("config.yaml", "", "config.yaml cannot be read (it is empty)"),
-        ("metrics.jsonl", '{"train/p/loss": 1}\n', "metrics.jsonl, line 1, has no iteration"),
-        ("episodes/test_00000.jsonl", '{"task_id": 3}\n', "episodes/test_00000.jsonl, line 1, is not an episode"),
-        ("metrics.jsonl", b"\xff\xfe\n", "metrics.jsonl, line 1, is not a whole JSON object"),
+        ("summary.json", '{"status": ', "summary.json is not whole JSON (Expecting value"),
+        ("summary.json", "[1]", "summary.json holds no keys."),
+        ("config.yaml", "a: [1", "config.yaml cannot be read (not YAML: "),
+        ("config.yaml", "", "config.yaml holds no keys."),
+        ("config.yaml", "text", "config.yaml holds no keys."),
     ],
 )
-def test_what_cannot_be_read_is_named(run_dir: Path, name: str, content: str | bytes, problem: str) -> None:
-    (run_dir / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    (found,) = read_run(run_dir).problems
-    assert found.startswith(problem)
+def test_a_damaged_object_has_no_keys_and_a_sentence(tmp_path: Path, name: str, content: str, damage: str) -> None:
+    (tmp_path / name).write_text(content)
+    keys, sentence = read_object(tmp_path / name)
+    assert keys == {} and sentence.startswith(damage) and sentence.endswith(".") and "\n" not in sentence
 
 
-def test_an_interrupted_run_ends_with_its_last_validation(run_dir: Path) -> None:
-    (run_dir / "episodes" / "test_00003.jsonl").unlink()
-    run = read_run(run_dir)
-    assert run.first is not None and run.last is not None
-    assert (run.first.name, run.last.name) == ("test_00000", "validation_00002")
+def test_whole_objects_and_missing_ones(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("a: {b: 1.0e-05}\n")
+    (tmp_path / "summary.json").write_text('{"c": "\u2028"}', encoding="utf-8")
+    assert read_object(tmp_path / "config.yaml") == ({"a": {"b": 1e-05}}, "")
+    assert read_object(tmp_path / "summary.json") == ({"c": "\u2028"}, "")
+    assert read_object(tmp_path / "versions.json") == ({}, "")
 
 
-def test_a_text_with_other_line_ends_is_one_line(run_dir: Path) -> None:
-    row = {"task_id": "a\u2028b", "success": True, "turns": 0, "messages": []}
-    (run_dir / "episodes" / "test_00003.jsonl").write_text(json.dumps(row, ensure_ascii=False) + "\n")
-    run = read_run(run_dir)
-    assert run.problems == []
-    assert run.last is not None and run.last.episodes == [row]
+def test_half_a_line_costs_that_line_only(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"a": 1}, {"b": "x\u2028y"}, {"c": 3}]
+    text = "\n\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
+    (tmp_path / "metrics.jsonl").write_text(text[:-3], encoding="utf-8")
+    lines, problems = read_lines(tmp_path / "metrics.jsonl", "the file")
+    assert lines == [(1, {"a": 1}), (3, {"b": "x\u2028y"})]
+    assert problems == ["the file, line 5, is not a whole JSON object and is left out."]
+
+
+def test_lines_that_are_no_objects(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(b'\xff\xfe\n[1]\n{"a": 1}\n')
+    lines, problems = read_lines(tmp_path / "metrics.jsonl", "m")
+    assert lines == [(3, {"a": 1})] and [problem[:9] for problem in problems] == ["m, line 1", "m, line 2"]
+    assert read_lines(tmp_path / "nowhere.jsonl", "n") == ([], [])
+
+
+def test_yaml_without_libyaml_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "a: 1\nb: [true, null, 'x', 2.5]\nc: {d: 1.0e-05}\n"
+    fast = parse_yaml(text)
+    monkeypatch.delattr("yaml.CSafeLoader", raising=False)
+    assert parse_yaml(text) == fast == {"a": 1, "b": [True, None, "x", 2.5], "c": {"d": 1e-05}}
+
+
+def test_only_finished_evaluations_are_listed(tmp_path: Path) -> None:
+    for name in ("two", "one", "half"):
+        (tmp_path / "evaluations" / name).mkdir(parents=True)
+    for name in ("two", "one"):
+        (tmp_path / "evaluations" / name / "summary.json").touch()
+    assert [folder.name for folder in evaluation_folders(tmp_path)] == ["one", "two"]
+    assert evaluation_folders(tmp_path / "nowhere") == []

@@ -1,13 +1,98 @@
-"""The index of runs is what their directories say."""
+"""The one reader of a run directory."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from troupe.runs.directory import RunDirectoryError
+from troupe.runs.directory import RunDirectory
+from troupe.runs.files import RunDirectoryError
 from troupe.runs.fingerprint import evaluation_keys, training_hash
-from troupe.runs.run import best_match, find_runs, read_run
+from troupe.runs.run import Run
+
+
+def test_a_whole_run(run_dir: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> None:
+    run = Run(run_dir)
+    assert run.problems == []
+    assert (run.metrics, run.summary, run.status) == (rows, summary, "finished")
+    assert run.config["seed"] == 7 and run.config_text.startswith("name: sokoban_shared\n")
+    assert run.versions["torch"] == "2.13.0"
+    assert run.values("eval/success") == [(2, 0.5)]
+    assert [turns for _, turns in run.values("rollout/turns")] == [3, 2, 1]
+    assert list(run.episodes) == ["test_00000", "validation_00002", "test_00003"]
+    assert len(run.episodes["test_00003"].episodes) == 4
+    assert (run.checkpoints, run.evaluations, run.swapped) == ([], [], {})
+
+
+def test_the_writer_and_the_reader_agree(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "run", "seed: 3\nname: café\n")
+    directory.metrics({"iteration": 1, "rollout/turns": 2.0})
+    directory.episodes("test_00000", [{"task_id": "a", "success": True, "turns": 0, "messages": []}])
+    run = Run(directory.path)
+    assert run.problems == ["summary.json is missing."] and run.status is None
+    directory.summary({"status": "interrupted"})
+    run = Run(directory.path)
+    run.check_format()
+    assert run.problems == [] and run.status == "interrupted" and run.stale() == ()
+    assert (run.config, run.values("rollout/turns")) == ({"seed": 3, "name": "café"}, [(1, 2.0)])
+    assert run.episodes["test_00000"].episodes[0]["task_id"] == "a"
+    directory.release()
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"is not a run directory: config\.yaml is missing"):
+        Run(tmp_path)
+    with pytest.raises(RunDirectoryError, match="nowhere is not a run directory: there is no such folder"):
+        Run(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["versions.json", "summary.json", "metrics.jsonl"])
+def test_a_missing_file_is_named(run_dir: Path, name: str) -> None:
+    (run_dir / name).unlink()
+    assert Run(run_dir).problems == [f"{name} is missing."]
+
+
+@pytest.mark.parametrize("name", ["versions.json", "summary.json", "config.yaml"])
+def test_a_damaged_file_is_an_error_or_empty(run_dir: Path, name: str) -> None:
+    (run_dir / name).write_text('{"a": ')
+    part = name.partition(".")[0]
+    with pytest.raises(RunDirectoryError, match=rf"{run_dir}: {name} "):
+        getattr(Run(run_dir), part)
+    tolerant = Run(run_dir, tolerant=True)
+    assert getattr(tolerant, part) == {}
+    (problem,) = tolerant.problems
+    assert problem.startswith(f"{name} ")
+    assert Run(run_dir).problems == tolerant.problems
+
+
+def test_half_a_row_and_rows_without_an_iteration_are_left_out(run_dir: Path, rows: list[dict[str, Any]]) -> None:
+    file = run_dir / "metrics.jsonl"
+    file.write_text('{"train/p/loss": 1}\n' + file.read_text()[:-20])
+    run = Run(run_dir)
+    assert run.metrics == rows[:2]
+    assert run.problems == [
+        "metrics.jsonl, line 4, is not a whole JSON object and is left out.",
+        "metrics.jsonl, line 1, has no iteration and is left out.",
+    ]
+
+
+def test_a_run_without_episodes_says_so(run_dir: Path) -> None:
+    for file in (run_dir / "episodes").iterdir():
+        file.unlink()
+    assert Run(run_dir).problems == ["episodes/ holds no episodes."]
+
+
+def test_checkpoints_by_name(run_dir: Path) -> None:
+    for name in ("iteration_00010", "iteration_00020", "iteration_00030.tmp"):
+        (run_dir / "checkpoints" / name / "tool").mkdir(parents=True)
+    (run_dir / "checkpoints" / "last").symlink_to("iteration_00020")
+    run = Run(run_dir)
+    assert run.checkpoints == ["iteration_00010", "iteration_00020", "last"]
+    assert (run.checkpoint("last") / "tool").is_dir() and not run.checkpoint("best").exists()
+
+
+# ---- finished, stale, old --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -21,69 +106,63 @@ from troupe.runs.run import best_match, find_runs, read_run
     ],
     ids=str,
 )
-def test_finished_is_at_the_end_and_scored(disk: Any, tmp_path: Path, changes: dict[str, Any], finished: bool) -> None:
+def test_finished_is_at_the_end_and_evaluated(
+    disk: Any, tmp_path: Path, changes: dict[str, Any], finished: bool
+) -> None:
     summary = {key: value for key, value in (disk.scores(1, 5, 6) | changes).items() if value is not None}
-    assert read_run(disk.run(tmp_path / "run", disk.config(), summary)).finished is finished
+    assert Run(disk.run(tmp_path / "run", disk.config(), summary)).finished is finished
 
 
 def test_a_run_without_a_summary_is_not_finished(disk: Any, tmp_path: Path) -> None:
-    assert not read_run(disk.run(tmp_path / "run", disk.config(), None)).finished
+    assert not Run(disk.run(tmp_path / "run", disk.config(), None)).finished
 
 
 def test_a_run_may_end_by_completions(disk: Any, tmp_path: Path) -> None:
     early = disk.scores(1, 5, 6) | {"iterations": 2}
-    assert read_run(disk.run(tmp_path / "spent", disk.config(completions=100), early)).finished
-    assert not read_run(disk.run(tmp_path / "not", disk.config(completions=101), early)).finished
-
-
-def test_runs_are_found_below_a_folder_and_not_within_a_run(disk: Any, tmp_path: Path) -> None:
-    for place in ("game/b", "game/a", "deep/er/c"):
-        disk.run(tmp_path / place, disk.config(), disk.scores(1, 5, 6))
-    disk.run(tmp_path / "game" / "a" / "evaluations" / "x", disk.config(), disk.scores(1, 5, 6))
-    assert [run.path.name for run in find_runs(tmp_path)] == ["c", "a", "b"]
-    assert list(find_runs(tmp_path / "nowhere")) == []
-
-
-@pytest.mark.parametrize(("name", "text"), [("config.yaml", "a: [1"), ("summary.json", '{"a"'), ("versions.json", "1")])
-def test_a_file_that_cannot_be_read_is_named(disk: Any, tmp_path: Path, name: str, text: str) -> None:
-    run = disk.run(tmp_path / "run", disk.config(), disk.scores(1, 5, 6))
-    (run / name).write_text(text)
-    with pytest.raises(RunDirectoryError, match=rf"run/{name}"):
-        list(find_runs(tmp_path))
-
-
-def test_the_best_match_is_of_this_code_then_evaluated_as_asked_then_the_newest(disk: Any, tmp_path: Path) -> None:
-    asked, done = disk.config(), disk.scores(1, 5, 6)
-    wanted, evaluation = training_hash(asked), evaluation_keys(asked)
-
-    def best() -> str | None:
-        run = best_match(find_runs(tmp_path), wanted, evaluation)
-        return run and run.path.name
-
-    disk.run(tmp_path / "9_other_seed", disk.config(seed=1), done)
-    disk.run(tmp_path / "8_unfinished", asked, None)
-    assert best() is None
-    disk.run(tmp_path / "7_older_code", asked, done, code="0")
-    assert best() == "7_older_code"
-    disk.run(tmp_path / "2_few_tasks", disk.config(test_tasks=2), done)
-    assert best() == "2_few_tasks"
-    disk.run(tmp_path / "0_as_asked", asked, done)
-    assert best() == "0_as_asked"
-    disk.run(tmp_path / "1_newer", asked, done)
-    assert best() == "1_newer"
+    assert Run(disk.run(tmp_path / "spent", disk.config(completions=100), early)).finished
+    assert not Run(disk.run(tmp_path / "not", disk.config(completions=101), early)).finished
 
 
 def test_a_run_that_was_continued_with_other_code_is_stale(disk: Any, tmp_path: Path) -> None:
     path = disk.run(tmp_path / "run", disk.config(), disk.scores(1, 5, 6))
     (path / "versions_00002.json").write_text((path / "versions.json").read_text())
-    assert read_run(path).stale() == ()
+    assert Run(path).stale() == ()
     (path / "versions_00003.json").write_text('{"code": "other"}')
-    assert read_run(path).stale() == ("code",)
+    assert Run(path).stale() == ("code",)
 
 
 def test_reasons_to_be_stale(disk: Any, tmp_path: Path) -> None:
-    asked = evaluation_keys(disk.config())
-    run = read_run(disk.run(tmp_path / "old", disk.config(test_tasks=2), disk.scores(1, 5, 6), code="0"))
-    assert run.stale(asked) == ("code", "evaluation")
+    evaluation = evaluation_keys(disk.config())
+    run = Run(disk.run(tmp_path / "old", disk.config(test_tasks=2), disk.scores(1, 5, 6), code="0"))
+    assert run.stale(evaluation) == ("code", "evaluation")
     assert run.stale() == ("code",)
-    assert read_run(disk.run(tmp_path / "new", disk.config(), disk.scores(1, 5, 6))).stale(asked) == ()
+    assert Run(disk.run(tmp_path / "new", disk.config(), disk.scores(1, 5, 6))).stale(evaluation) == ()
+
+
+def test_an_older_run_is_read_under_the_keys_of_today(old_run: Path) -> None:
+    run = Run(old_run)
+    assert run.problems == [] and run.finished and run.stale() == ("code",)
+    assert run.values("rollout/truncated_ratio") == [(1, 0.25), (2, 0.5)]
+    assert run.values("rollout/tool/tokens_per_message") == [(1, 5.0), (2, 6.0)]
+    assert run.training_hash == training_hash(run.config) and run.config["loop"]["boards"] == 8  # as it was written
+    assert run.checkpoints == ["best", "iteration_00002", "last"]
+    assert [episode["success"] for episode in run.episodes["test_best"].episodes] == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("versions", "reason"),
+    [
+        ({"code": "x"}, "was written by an older version of Troupe (layout 1, not 2); report and compare read it"),
+        ({"run_format": 3}, "was written by a newer version of Troupe (layout 3, not 2); report and compare read it"),
+        ({"run_format": "?"}, "was written by an older version of Troupe (layout ?, not 2); report and compare"),
+        (None, "has no versions.json, which names the version of its layout"),
+    ],
+)
+def test_another_layout_is_refused_with_the_reason(run_dir: Path, versions: dict[str, Any] | None, reason: str) -> None:
+    if versions is None:
+        (run_dir / "versions.json").unlink()
+    else:
+        (run_dir / "versions.json").write_text(json.dumps(versions))
+    with pytest.raises(RunDirectoryError) as caught:
+        Run(run_dir).check_format()
+    assert str(caught.value).startswith(f"{run_dir} {reason}") and "\n" not in str(caught.value)

@@ -50,21 +50,41 @@ async def test_waiting_for_a_core_is_not_idleness_in_any_thread(crowd: int) -> N
 
 
 def test_who_sleeps_is_idle_and_who_computes_is_not() -> None:
-    sleeper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(9)"])
-    worker = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    sleeping, working = Activity(sleeper.pid), Activity(worker.pid)
-    time.sleep(0.2)
-    for one in (sleeping, working):
-        one.look(0.0)
-    before = sleeping.seconds, working.seconds
-    time.sleep(0.4)
-    for one in (sleeping, working):
-        one.look(0.0)
-    for process in (sleeper, worker):
-        process.kill()
-        process.wait()
-    assert sleeping.seconds - before[0] < 0.2 and not sleeping.waits
-    assert 0.2 < working.seconds - before[1] < 0.6 and working.waits
+    """The worker is watched until it has computed for 0.2 s, however long that takes on a busy machine."""
+    ready = "import time; print('ready', flush=True); "
+    sleeper, worker = (
+        subprocess.Popen([sys.executable, "-c", ready + code], stdout=subprocess.PIPE)
+        for code in ("time.sleep(1000)", "\nwhile True: pass")
+    )
+    try:
+        for process in (sleeper, worker):
+            assert process.stdout is not None and process.stdout.readline()
+        sleeping, working = Activity(sleeper.pid), Activity(worker.pid)
+        while _grown(sleeping):  # it has not gone to sleep yet
+            pass
+        _grown(working)
+        before, began = (sleeping.seconds, working.seconds), time.monotonic()
+        while working.seconds - before[1] < 0.2:
+            assert time.monotonic() - began < 60
+            _grown(working)
+        elapsed = time.monotonic() - began
+        _grown(sleeping)
+        assert sleeping.seconds - before[0] < 0.02 and not sleeping.waits
+        assert working.seconds - before[1] < elapsed + 0.05 and working.waits, (
+            "nobody is busy for longer than the clock"
+        )
+    finally:
+        for process in (sleeper, worker):
+            process.kill()
+            process.communicate()
     counted = working.seconds
     working.look(3.0)
     assert (working.seconds, working.waits) == (counted + 3.0, False), "of who has ended, the CPU time alone counts"
+
+
+def _grown(activity: Activity) -> bool:
+    """Look again; whether the process was active since the last look, 20 ms ago."""
+    seconds = activity.seconds
+    time.sleep(0.02)
+    activity.look(0.0)
+    return activity.seconds > seconds

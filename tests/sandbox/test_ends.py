@@ -7,13 +7,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 
 import pytest
 
 from troupe.sandbox import Job, Limits, LocalSandbox, SandboxUnavailable, run_all
 
-from ..processes import alive, below, command
+from ..processes import alive, below, command, until
 
 SLEEP = Job("import time\ntime.sleep(1000)")
 FINE = Job("print(1)")
@@ -24,25 +23,17 @@ import asyncio
 from troupe.sandbox import Job, Limits, LocalSandbox
 async def main():
     async with LocalSandbox(1, isolation={isolation!r}) as sandbox:
+        print("the self-test is over", flush=True)
         await sandbox.run(Job("import time\\ntime.sleep(1000)"), Limits(idle_s=500))
 asyncio.run(main())
 """
 
 
 def assert_they_end(pids: set[int]) -> None:
-    for _ in range(100):
-        if not any(map(alive, pids)):
-            return
-        time.sleep(0.05)
-    raise AssertionError(f"still there: {[command(pid) for pid in pids if alive(pid)]}")
-
-
-async def until(condition: Callable[[], object]) -> None:
-    for _ in range(200):
-        if condition():
-            return
-        await asyncio.sleep(0.05)
-    raise AssertionError("it never came to be")
+    deadline = time.monotonic() + 60
+    while any(map(alive, pids)):
+        assert time.monotonic() < deadline, f"still there: {[command(pid) for pid in pids if alive(pid)]}"
+        time.sleep(0.02)
 
 
 def server_below(root: int) -> int:
@@ -81,18 +72,19 @@ async def test_a_program_ends_with_its_worker(sandbox: LocalSandbox) -> None:
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 async def test_programs_end_with_the_trainer(sandbox: LocalSandbox, how: signal.Signals) -> None:
     code = TRAINER.format(isolation=sandbox.describe()["isolation"])
-    trainer = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.DEVNULL)
+    trainer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert trainer.stdout is not None
     try:
+        await asyncio.to_thread(trainer.stdout.readline)
         await until(lambda: server_below(trainer.pid))
-        await asyncio.sleep(0.5)
-        await until(lambda: server_below(trainer.pid))  # its worker's self-test is over
         family = below(trainer.pid)
         trainer.send_signal(how)
-        assert trainer.wait(10) != 0
+        assert trainer.wait(60) != 0
         assert_they_end(family)
     finally:
         trainer.kill()
         trainer.wait()
+        trainer.stdout.close()
 
 
 async def test_workers_that_died_idle_are_no_failure_of_a_run(sandbox: LocalSandbox) -> None:
@@ -100,9 +92,10 @@ async def test_workers_that_died_idle_are_no_failure_of_a_run(sandbox: LocalSand
     async with LocalSandbox(4, isolation=sandbox.describe()["isolation"]) as pool:
         await run_all(pool, [Job("import time\ntime.sleep(0.1)")] * 4)
         assert len(pool._idle) == 4
-        for worker in pool._idle:
-            os.kill(worker.pid, signal.SIGKILL)
-        await asyncio.sleep(0.1)
+        pids = [worker.pid for worker in pool._idle]
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda: not any(map(alive, pids)))
         assert (await pool.run(FINE)).verdict == "ok"
         assert pool.restarts == 4
 
@@ -112,12 +105,11 @@ async def test_closing_ends_what_is_running_and_what_waits(sandbox: LocalSandbox
     runs = [asyncio.create_task(pool.run(SLEEP, PATIENT)) for _ in range(2)]
     await until(lambda: server_of(pool))
     family = {server_of(pool)} | below(server_of(pool))
-    began = time.monotonic()
-    await pool.close()
+    async with asyncio.timeout(60):  # the programs would sleep for 1,000 s
+        await pool.close()
     for run in runs:
         with pytest.raises(RuntimeError, match="the sandbox is closed"):
             await run
-    assert time.monotonic() - began < 2
     assert_they_end(family)
 
 

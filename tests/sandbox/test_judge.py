@@ -3,7 +3,7 @@ import signal
 import pytest
 
 from troupe.sandbox import Limits, Verdict
-from troupe.sandbox.guest.wire import MEMORY_EXIT, Cause, Reply
+from troupe.sandbox.guest.wire import MEMORY_EXIT, Cause, RunReply
 from troupe.sandbox.judge import judge
 
 LIMITS = Limits(cpu_s=1.0, memory_mib=100)
@@ -34,6 +34,6 @@ FULL = 95 << 20
 def test_the_facts_decide(
     cause: Cause, status: int, cpu_s: float, peak: int, flooded: str | None, verdict: str
 ) -> None:
-    found, detail = judge(Reply(1, cause, status, cpu_s, cpu_s, peak), LIMITS, flooded)
+    found, detail = judge(RunReply(1, cause, status, cpu_s, cpu_s, peak), LIMITS, flooded)
     assert found is Verdict(verdict)
     assert bool(detail) == (verdict != "ok")

@@ -25,7 +25,7 @@ from troupe.sandbox import (
     run_all,
 )
 
-from ..processes import below
+from ..processes import below, until
 
 BUSY = Job("while True: pass")
 FINE = Job("print(1)")
@@ -76,8 +76,8 @@ async def test_many_runs_at_a_time_leave_nothing(nothing_left: None) -> None:
 async def test_a_dead_worker_is_replaced_and_the_run_repeated(nothing_left: None) -> None:
     async with LocalSandbox(1) as sandbox:
         [worker] = sandbox._idle
-        run = asyncio.create_task(sandbox.run(Job("import time\ntime.sleep(0.5)\nprint(1)")))
-        await asyncio.sleep(0.2)
+        run = asyncio.create_task(sandbox.run(Job("import time\ntime.sleep(1)\nprint(1)")))
+        await until(lambda: worker in sandbox._busy)
         os.kill(worker.pid, signal.SIGKILL)
         assert (await run).text == "1\n"
         assert sandbox.restarts == 1
@@ -94,7 +94,7 @@ async def test_a_worker_that_always_dies_is_infra(nothing_left: None) -> None:
                 await asyncio.sleep(0.05)
 
         killer = asyncio.create_task(kill())
-        result = await sandbox.run(Job("import time\ntime.sleep(1.5)"))
+        result = await sandbox.run(Job("import time\ntime.sleep(1000)"), Limits(idle_s=500))
         killer.cancel()
         assert (result.verdict, sandbox.restarts) == ("infra", 3)
         assert "worker" in result.detail

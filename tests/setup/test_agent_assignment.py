@@ -1,15 +1,18 @@
 """What may be asked, and who then stands behind each agent."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from troupe.errors import ConfigError
 from troupe.evaluation.episodes import Echo, Silence
 from troupe.evaluation.request import Questions
+from troupe.runs.run import Run
 from troupe.setup.actors import digest, identity
-from troupe.setup.agent_assignment import Part, Run, Weights, line_up
+from troupe.setup.agent_assignment import Part, TeamSource, Weights, line_up
 from troupe.setup.conditions import worlds
 
 PAIR = ("tool", "plan")
@@ -24,17 +27,19 @@ GOOD: dict[str, Any] = {
 }
 
 
-def run_at(path: Path, team: dict[str, str]) -> Run:
+def run_at(path: Path, team: dict[str, str]) -> TeamSource:
     """A run directory with a best and a last checkpoint, as far as a line-up looks."""
     for name in ("best", "last"):
         (path / "checkpoints" / name).mkdir(parents=True)
         (path / "checkpoints" / name / "state.json").touch()
     policies = {policy: {"base": f"base of {policy}", "sampling": SAMPLING} for policy in team.values()}
-    return Run({"team": team, "policies": policies}, path)
+    (path / "config.yaml").write_text(yaml.safe_dump({"team": team, "policies": policies}, sort_keys=False))
+    run = Run(path)
+    return TeamSource(run.config, run)
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Run:
+def pair(tmp_path: Path) -> TeamSource:
     return run_at(tmp_path / "run", {"tool": "t", "plan": "p"})
 
 
@@ -78,12 +83,12 @@ def test_questions_that_cannot_be_asked(wrong: dict[str, Any], said: str) -> Non
     ],
     ids=str,
 )
-def test_who_speaks_with_what(pair: Run, keys: dict[str, Any], expected: tuple[str, str]) -> None:
+def test_who_speaks_with_what(pair: TeamSource, keys: dict[str, Any], expected: tuple[str, str]) -> None:
     parts = line_up(Questions(**GOOD | keys), pair, {}, PAIR)
     assert (behind(parts["tool"]), behind(parts["plan"])) == expected
 
 
-def test_what_a_policy_s_chat_template_is_given_goes_with_its_weights(pair: Run) -> None:
+def test_what_a_policy_s_chat_template_is_given_goes_with_its_weights(pair: TeamSource) -> None:
     pair.config["policies"]["t"]["chat"] = {"enable_thinking": False}
     for keys in ({}, {"checkpoint": "base"}, {"swap": True}):
         parts = line_up(Questions(**GOOD | keys), pair, {}, PAIR)
@@ -95,7 +100,7 @@ def test_what_a_policy_s_chat_template_is_given_goes_with_its_weights(pair: Run)
         assert told[0] == told[1] | {"chat": {"enable_thinking": False}}
 
 
-def test_stand_ins(pair: Run) -> None:
+def test_stand_ins(pair: TeamSource) -> None:
     parts = line_up(Questions(**GOOD, silence=("tool",), echo={"plan": "tool"}), pair, {}, PAIR)
     assert isinstance(parts["tool"], Silence)
     assert parts["plan"] == Echo("tool")
@@ -110,7 +115,7 @@ def test_stand_ins(pair: Run) -> None:
         ("best", "other@base", "base of s"),
     ],
 )
-def test_a_policy_of_another_run(pair: Run, tmp_path: Path, checkpoint: str, place: str, expected: str) -> None:
+def test_a_policy_of_another_run(pair: TeamSource, tmp_path: Path, checkpoint: str, place: str, expected: str) -> None:
     other = run_at(tmp_path / "other", {"tool": "s", "plan": "s"})
     asked = Questions(**GOOD | {"checkpoint": checkpoint, "agents": {"tool": place}})
     part = line_up(asked, pair, {"tool": other}, PAIR)["tool"]
@@ -136,7 +141,7 @@ def test_a_policy_of_another_run(pair: Run, tmp_path: Path, checkpoint: str, pla
     ],
     ids=str,
 )
-def test_line_ups_that_cannot_be(pair: Run, keys: dict[str, Any], said: str) -> None:
+def test_line_ups_that_cannot_be(pair: TeamSource, keys: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         line_up(Questions(**GOOD | keys), pair, {"plan": pair}, PAIR)
 
@@ -153,15 +158,14 @@ def test_three_agents_need_a_named_permutation(tmp_path: Path) -> None:
 def test_checkpoints_that_are_not_there(tmp_path: Path) -> None:
     team = {"tool": "t", "plan": "p"}
     run = run_at(tmp_path / "run", team)
-    (run.path / "checkpoints" / "best" / "state.json").unlink()
-    (run.path / "checkpoints" / "best").rmdir()
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "best")
     with pytest.raises(ConfigError, match=r"checkpoint=best: no checkpoint 'best' in .*; there is last"):
         line_up(Questions(**GOOD), run, {}, PAIR)
-    (tmp_path / "empty").mkdir()
+    shutil.rmtree(tmp_path / "run" / "checkpoints")
     with pytest.raises(ConfigError, match=r"no checkpoint 'best' in .*; there are none"):
-        line_up(Questions(**GOOD), Run(run.config, tmp_path / "empty"), {}, PAIR)
+        line_up(Questions(**GOOD), run, {}, PAIR)
     with pytest.raises(ConfigError, match="checkpoint=last: exp has no run"):
-        line_up(Questions(**GOOD | {"checkpoint": "last"}), Run(run.config, None), {}, PAIR)
+        line_up(Questions(**GOOD | {"checkpoint": "last"}), TeamSource(run.config), {}, PAIR)
     with pytest.raises(ConfigError, match="run has no policy for agent 'solo', only for tool, plan"):
         line_up(Questions(**GOOD | {"checkpoint": "last"}), run, {}, ("solo",))
 

@@ -70,10 +70,6 @@ def test_vllms_memory_is_its_copy_of_the_weights_and_the_cache_that_it_is_given(
         assert pool.memory.engine == 2 * pool.parameters + 2**28
     with pytest.raises(ConfigError, match=r"engine\.kv_cache_gib must be above 0, got 0"):
         planned("engine=vllm", "engine.kv_cache_gib=0")
-    with pytest.raises(ConfigError, match=r"engine\.lora must be adapter or merged, got 'mergd'"):
-        planned("engine=vllm", "engine.lora=mergd")
-    with pytest.raises(ConfigError, match=r"engine\.probe_nats must be above 0, got 'low'"):
-        planned("engine=vllm", "engine.probe_nats=low")
 
 
 def test_a_shared_policy_has_one_pool_and_both_agents() -> None:

@@ -144,7 +144,10 @@ MISTAKES = {
         ["+policies.tool.algorithm.update.epochs=0"],
         "policies.tool.algorithm.update: .*epochs must be at least 1",
     ),
-    "a strange key of a schedule": (["+policies.tool.schedule.turns=2"], "policies.tool.schedule.turns is an unknown key"),
+    "a strange key of a schedule": (
+        ["+policies.tool.schedule.turns=2"],
+        "policies.tool.schedule.turns is an unknown key",
+    ),
     "a strange key of a turn": (
         ["policies.tool.schedule.alternate={every: 1, turn: 0, of: 2}"],
         "policies.tool.schedule.alternate.of is an unknown key",

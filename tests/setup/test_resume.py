@@ -20,8 +20,9 @@ from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.checkpoint import CheckpointError
 from troupe.models.loading import checkpoint_weights
-from troupe.runs.directory import RunDirectoryError
+from troupe.runs.files import RunDirectoryError
 from troupe.runs.lock import HeldError
+from troupe.setup.build import checked
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -198,7 +199,7 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
     "a new key": ([MORE, "+loop.board=4"], None, r"loop\.board \('nothing' in the run, 4 here\)"),
     "another experiment": ([MORE, "experiment=sokoban_shared"], None, r"cannot change .*team\.plan"),
     "another directory": ([MORE, "run_dir=elsewhere"], None, r"not in run_dir=elsewhere; leave run_dir out"),
-    "no run": ([MORE], no_run, r"is no run directory: .*config\.yaml is missing"),
+    "no run": ([MORE], no_run, r"is not a run directory: config\.yaml is missing"),
     "no checkpoint": ([MORE], no_checkpoint, r"checkpoints/last does not exist"),
     "config changed": (
         [MORE],
@@ -215,7 +216,9 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_continued_is_refused(resume: Resumed, straight: Path, tmp_path: Path, case: str) -> None:
+def test_what_cannot_be_continued_is_refused(
+    resume: Resumed, composed: Callable[..., DictConfig], straight: Path, tmp_path: Path, case: str
+) -> None:
     overrides, harm, message = REFUSED[case]
     path = tmp_path / "copy"
     shutil.copytree(straight, path, symlinks=True)
@@ -224,7 +227,28 @@ def test_what_cannot_be_continued_is_refused(resume: Resumed, straight: Path, tm
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
     with pytest.raises((ConfigError, CheckpointError, RunDirectoryError), match=message):
         resume(path, *overrides)
+    with pytest.raises((ConfigError, CheckpointError, RunDirectoryError), match=message):
+        checked(composed(f"resume={path}", "dry_run=true", *overrides))
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+
+
+def test_a_run_of_an_older_version_is_refused_with_the_reason(resume: Resumed, old_run: Path) -> None:
+    before = {file: file.read_bytes() for file in old_run.rglob("*") if file.is_file()}
+    for place in (old_run, old_run / "checkpoints" / "iteration_00002"):
+        with pytest.raises(ConfigError, match=r"resume: .*/old was written by an older version of Troupe"):
+            resume(place, MORE)
+    assert {file: file.read_bytes() for file in old_run.rglob("*") if file.is_file()} == before
+
+
+def test_a_dry_run_of_a_run_that_goes_on(composed: Callable[..., DictConfig], straight: Path) -> None:
+    before = {file: file.read_bytes() for file in straight.rglob("*") if file.is_file()}
+    config, _, lacks = checked(composed(f"resume={straight}", "dry_run=true", MORE))
+    assert (config["algorithm"]["credit"]["_target_"], config["loop"]["iterations"], lacks) == (
+        "troupe.algorithms.credit.shuffled.ShuffledAtGrpo",
+        6,
+        [],
+    )
+    assert {file: file.read_bytes() for file in straight.rglob("*") if file.is_file()} == before
 
 
 def test_a_run_that_is_under_way_is_refused(resume: Resumed, begin: Callable[..., TrainLoop]) -> None:

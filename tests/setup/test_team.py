@@ -267,8 +267,8 @@ async def test_a_team_of_two_bases_and_two_tokenizers(build: Build, other_base: 
     collect = loop.sampler.collect
 
     async def collected(*arguments: Any) -> Any:
-        episodes = await collect(*arguments)
-        for episode in episodes:
+        found = await collect(*arguments)
+        for (episode,) in found:
             for node in episode.nodes:
                 own = loop.team.tokenizers[node.agent]
                 asked[node.agent].add(own.decode(node.prompt_ids))
@@ -276,7 +276,7 @@ async def test_a_team_of_two_bases_and_two_tokenizers(build: Build, other_base: 
                     own.decode(c.completion.token_ids, skip_special_tokens=True) == c.completion.text
                     for c in node.candidates
                 )
-        return episodes
+        return found
 
     loop.sampler.collect = collected  # type: ignore[method-assign]
     row = await loop.advance()

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from troupe.errors import ConfigError
-from troupe.sweep.plan import Options, SweepFile, plan
+from troupe.sweep.plan import Options, SweepFile, plan_sweep
 from troupe.sweep.record import SweepRecord
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,7 @@ def own(tmp_path: Path) -> Path:
 
 
 def planned(*arguments: str) -> SweepRecord:
-    return plan(*Options.split(arguments))
+    return plan_sweep(*Options.split(arguments))
 
 
 def mistake(*arguments: str) -> str:
@@ -85,7 +85,7 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["algorithm.sampler.k=3"], "algorithm.sampler.k is what sweep="),
+        (["algorithm.sampler.k=3"], "varies algorithm.sampler.k; it cannot be given"),
         (["run_dir=here"], "run_dir cannot be given"),
         (["resume=there"], "resume cannot be given"),
         (["++run_dir=here"], "run_dir cannot be given"),

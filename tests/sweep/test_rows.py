@@ -5,27 +5,19 @@ from typing import Any
 
 import pytest
 
-from troupe.evaluation.over_seeds import t_interval
-from troupe.evaluation.statistics import wilson
+from troupe.evaluation.statistics import t_interval, wilson
 from troupe.runs.fingerprint import evaluation_keys, training_hash
-from troupe.runs.run import read_run
-from troupe.sweep.rows import Job, Row, aggregate, jobs_of, row_of
+from troupe.runs.run import Run
+from troupe.sweep.rows import SweepJob, TableRow, aggregate, jobs_of, row_of
 
 
-def rows(disk: Any, tmp_path: Path, wins: list[int], setting: str = "a") -> list[Row]:
-    found = []
+def rows(disk: Any, tmp_path: Path, wins: list[int], setting: str = "a") -> list[TableRow]:
+    result = []
     for seed, after in enumerate(wins):
-        run = read_run(disk.run(tmp_path / f"{setting}{seed}", disk.config(seed), disk.scores(1, after, after)))
-        job = Job(setting, "", seed, ("x=1", f"seed={seed}"), run.training, evaluation_keys(run.config))
-        found.append(row_of(job, run, {}, "finished"))
-    return found
-
-
-def test_students_interval() -> None:
-    # Mean 2, standard deviation 1, t(0.975, 2) = 4.302653: half a width of 4.302653 / sqrt(3).
-    assert t_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - 2.484138, 2 + 2.484138), abs=1e-6)
-    assert t_interval([0.5]) is None
-    assert t_interval([]) is None
+        run = Run(disk.run(tmp_path / f"{setting}{seed}", disk.config(seed), disk.scores(1, after, after)))
+        job = SweepJob(setting, "", seed, ("x=1", f"seed={seed}"), run.training_hash, evaluation_keys(run.config))
+        result.append(row_of(job, run, "finished"))
+    return result
 
 
 def test_a_row_holds_what_the_run_says(disk: Any, tmp_path: Path) -> None:
@@ -39,14 +31,14 @@ def test_a_row_holds_what_the_run_says(disk: Any, tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_scored_otherwise_says_how(disk: Any, tmp_path: Path) -> None:
-    run = read_run(disk.run(tmp_path / "run", disk.config(test_tasks=2), disk.scores(1, 5, 6), code="0"))
-    row = row_of(Job("a", "", 0, (), run.training, evaluation_keys(disk.config())), run, {}, "finished")
+    run = Run(disk.run(tmp_path / "run", disk.config(test_tasks=2), disk.scores(1, 5, 6), code="0"))
+    row = row_of(SweepJob("a", "", 0, (), run.training_hash, evaluation_keys(disk.config())), run, "finished")
     assert row["stale"] == "code and evaluation"
     assert row["note"] == "evaluated with loop.test_tasks=2, asked 10"
 
 
 def test_a_setting_is_the_mean_over_seeds(disk: Any, tmp_path: Path) -> None:
-    missing = row_of(Job("a", "", 3, (), "hash"), None, {}, "failed", "ValueError: no")
+    missing = row_of(SweepJob("a", "", 3, (), "hash"), None, "failed", "ValueError: no")
     one, other = aggregate([*rows(disk, tmp_path, [4, 5, 6]), *rows(disk, tmp_path, [9], "b"), missing])
     assert (one["setting"], one["runs"], one["n"], one["stale"]) == ("a", 4, 3, 0)
     assert one["after_mean"] == pytest.approx(0.5)
@@ -59,7 +51,7 @@ def test_a_setting_is_the_mean_over_seeds(disk: Any, tmp_path: Path) -> None:
 
 def test_a_list_of_runs_is_grouped_by_what_trains_differently(disk: Any, tmp_path: Path) -> None:
     configs = [disk.config(0, k=2), disk.config(1, k=2), disk.config(0, k=4, test_tasks=3)]
-    runs = [read_run(disk.run(tmp_path / str(i), c, disk.scores(1, 5, 6))) for i, c in enumerate(configs)]
+    runs = [Run(disk.run(tmp_path / str(i), c, disk.scores(1, 5, 6))) for i, c in enumerate(configs)]
     jobs = jobs_of(runs)
     assert [(job.setting, job.variant, job.seed) for job in jobs] == [
         ("game", "algorithm.sampler.k=2", 0),

@@ -4,21 +4,21 @@ from typing import Any
 
 import pytest
 
-from troupe.sweep.rows import METRICS, Row
-from troupe.sweep.verdicts import Verdict, judge, verdicts_of
+from troupe.sweep.rows import METRICS, TableRow
+from troupe.sweep.verdicts import Claim, claims_of, judge
 
 CLAIM: dict[str, Any] = {"claim": "a beats b", "setting": "a", "over": "b", "at_least": 0.05, "low_above": 0.0}
 
 
-def row(setting: str, seed: int, after: float | None, stale: str = "", **metrics: float) -> Row:
+def row(setting: str, seed: int, after: float | None, stale: str = "", **metrics: float) -> TableRow:
     known = dict.fromkeys(METRICS) | {"after": after} | metrics
     return {"setting": setting, "variant": "", "seed": seed, "stale": stale, **known}
 
 
-def rows(differences: list[float | None]) -> list[Row]:
-    found = [row("b", seed, 0.5) for seed in range(len(differences))]
+def rows(differences: list[float | None]) -> list[TableRow]:
+    result = [row("b", seed, 0.5) for seed in range(len(differences))]
     # In another order of seeds: pairs are made by seed, not by place.
-    return found + [row("a", s, None if d is None else 0.5 + d) for s, d in reversed(list(enumerate(differences)))]
+    return result + [row("a", s, None if d is None else 0.5 + d) for s, d in reversed(list(enumerate(differences)))]
 
 
 @pytest.mark.parametrize(
@@ -38,12 +38,12 @@ def rows(differences: list[float | None]) -> list[Row]:
     ],
 )
 def test_verdicts(differences: list[float | None], low_above: float | None, verdict: str, why: str) -> None:
-    (judged,) = judge([Verdict(**CLAIM | {"low_above": low_above})], rows(differences))
+    (judged,) = judge([Claim(**CLAIM | {"low_above": low_above})], rows(differences))
     assert (judged["verdict"], judged["why"]) == (verdict, why)
 
 
 def test_the_figures_behind_a_verdict() -> None:
-    (judged,) = judge([Verdict(**CLAIM)], rows([0.10, 0.11, 0.12]))
+    (judged,) = judge([Claim(**CLAIM)], rows([0.10, 0.11, 0.12]))
     assert (judged["n"], judged["difference"]) == (3, pytest.approx(0.11))
     # Standard deviation 0.01, t(0.975, 2) = 4.302653.
     assert judged["difference_high"] == pytest.approx(0.11 + 0.02484138)
@@ -51,19 +51,19 @@ def test_the_figures_behind_a_verdict() -> None:
 
 
 def test_two_metrics_of_the_same_runs() -> None:
-    verdict = Verdict("swapping hurts", "a", 0.05, over_metric="swapped", low_above=0.0)
-    (judged,) = judge([verdict], [row("a", 0, 0.9, swapped=0.7), row("a", 1, 0.8, swapped=0.62)])
+    claim = Claim("swapping hurts", "a", 0.05, over_metric="swapped", low_above=0.0)
+    (judged,) = judge([claim], [row("a", 0, 0.9, swapped=0.7), row("a", 1, 0.8, swapped=0.62)])
     assert judged["difference"] == pytest.approx(0.19)
 
 
 def test_a_setting_without_a_seed_of_the_other_is_undecided() -> None:
-    (judged,) = judge([Verdict(**CLAIM)], [row("a", 0, 0.9), row("a", 1, 0.9), row("b", 0, 0.5), row("b", 2, 0.5)])
+    (judged,) = judge([Claim(**CLAIM)], [row("a", 0, 0.9), row("a", 1, 0.9), row("b", 0, 0.5), row("b", 2, 0.5)])
     assert judged["why"] == "1 of 2 pairs finished"
 
 
 def test_stale_runs_are_said() -> None:
     (judged,) = judge(
-        [Verdict(**CLAIM)], [row("a", 0, 0.9), row("a", 1, 0.9, "code"), row("b", 0, 0.5), row("b", 1, 0.5)]
+        [Claim(**CLAIM)], [row("a", 0, 0.9), row("a", 1, 0.9, "code"), row("b", 0, 0.5), row("b", 1, 0.5)]
     )
     assert (judged["verdict"], judged["why"]) == ("met", "1 of 2 pairs hold a stale run")
 
@@ -71,7 +71,7 @@ def test_stale_runs_are_said() -> None:
 def test_variants_are_judged_apart() -> None:
     small = [r | {"variant": "env=small"} for r in rows([0.2, 0.2])]
     large = [r | {"variant": "env=large"} for r in rows([0.0, 0.0])]
-    assert [judged["verdict"] for judged in judge([Verdict(**CLAIM)], small + large)] == ["met", "not met"]
+    assert [judged["verdict"] for judged in judge([Claim(**CLAIM)], small + large)] == ["met", "not met"]
 
 
 @pytest.mark.parametrize(
@@ -85,4 +85,4 @@ def test_variants_are_judged_apart() -> None:
 )
 def test_a_mistake_is_named(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=rf"verdicts\[0\]: .*{named}"):
-        verdicts_of([CLAIM | changes], ["a", "b"])
+        claims_of([CLAIM | changes], ["a", "b"])

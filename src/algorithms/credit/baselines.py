@@ -64,20 +64,28 @@ def compared(values: Sequence[float], baseline: Baseline, normalise: bool, std_f
     return [(value - reference) / scale for value in values]
 
 
-def whiten(candidates: Sequence[Candidate], lengths: Sequence[int], floor: float) -> None:
-    """Shift and scale the advantages of ``candidates`` to mean 0 and standard deviation 1 over their tokens.
+def whiten(candidates: Sequence[Candidate], lengths: Sequence[int], floor: float, *, shift: bool = True) -> None:
+    """Scale the advantages of ``candidates`` over their tokens, each policy's by themselves.
 
-    A <- (A - mean A) / (std A + ``floor``), each candidate counted ``lengths`` times; the biased std; all 0 where all
-    are equal.
+    A <- (A - mean A) / (std A + ``floor``), each candidate counted ``lengths`` times; the biased std.  Without
+    ``shift``, A <- A / (root of mean A^2 + ``floor``): for advantages that a group baseline has centred, 0 stays 0.
+
+    Where a policy's advantages are all equal, they are exactly 0.
     """
-    advantages = [candidate.advantage or 0.0 for candidate in candidates]
-    total = sum(lengths)
-    if len(set(advantages)) <= 1 or not total:
-        found = [0.0] * len(advantages)
-    else:
-        mean = sum(n * a for n, a in zip(lengths, advantages, strict=True)) / total
-        square = sum(n * (a - mean) ** 2 for n, a in zip(lengths, advantages, strict=True)) / total
-        scale = sqrt(square) + floor
-        found = [(a - mean) / scale if scale else 0.0 for a in advantages]
-    for candidate, advantage in zip(candidates, found, strict=True):
-        candidate.advantage = advantage
+    of: dict[str, list[tuple[Candidate, int]]] = {}
+    for candidate, length in zip(candidates, lengths, strict=True):
+        of.setdefault(candidate.completion.policy, []).append((candidate, length))
+    for counted in of.values():
+        found = _whitened([(c.advantage or 0.0, length) for c, length in counted], floor, shift)
+        for (candidate, _), advantage in zip(counted, found, strict=True):
+            candidate.advantage = advantage
+
+
+def _whitened(counted: Sequence[tuple[float, int]], floor: float, shift: bool) -> list[float]:
+    """The advantages of one policy, given with their lengths, scaled as :func:`whiten` says."""
+    total = sum(n for _, n in counted)
+    if len({a for a, _ in counted}) <= 1 or not total:
+        return [0.0] * len(counted)
+    mean = sum(n * a for a, n in counted) / total if shift else 0.0
+    scale = sqrt(sum(n * (a - mean) ** 2 for a, n in counted) / total) + floor
+    return [(a - mean) / scale if scale else 0.0 for a, _ in counted]

@@ -3,38 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from math import isclose
 
-from ...experience import Episode
+from ...experience import Candidate, Episode
 from .at_grpo import AtGrpo
-from .base import Share
+from .base import CreditError, Share
 from .baselines import whiten
 
-COMPONENTS = ("team", "local")
+COMPONENTS = ("team", "local", "overlong")
 
 
 class Gdpo(AtGrpo):
     """A = sum over components c of w_c (r_c - mean r_c) / (std r_c + ``std_floor``), in AT-GRPO's groups; then, with
-    ``batch=true``, A <- (A - mean A) / (std A + ``std_floor``) over the iteration's candidates (equations 4 to 6).
+    ``batch=true``, A <- (A - mean A) / (std A + ``std_floor``) over the policy's candidates in the iteration (equations
+    4 to 6; the mean, which is 0, is not computed: see :func:`.baselines.whiten`).
 
-    The components are the ``team`` and the ``local`` reward; ``weights`` are their w.  Mixed before normalisation, the
-    one with the larger spread drowns the other, and different mixes may collapse into one advantage.
+    The components are the terms of the sampler's mix: the ``team`` reward, the ``local`` reward and the ``overlong``
+    penalty.  A factor on a component is lost when it is normalised, so the mix counts in the weights: w_team is
+    ``weights.team`` times ``alpha``; without ``local``, w_local is 0; w_overlong (1, where ``weights`` do not name it)
+    is without effect where nothing is penalised.  ``alpha`` and ``local`` are the sampler's.
+
+    Mixed before normalisation, the component with the largest spread drowns the others, and different mixes may
+    collapse into one advantage.
     """
 
-    def __init__(self, *, weights: Mapping[str, float], batch: bool = True, std_floor: float = 1e-6) -> None:
+    def __init__(
+        self,
+        *,
+        weights: Mapping[str, float],
+        alpha: float = 1.0,
+        local: bool = True,
+        batch: bool = True,
+        std_floor: float = 1e-6,
+    ) -> None:
         super().__init__(std_floor=std_floor)
-        if set(weights) != set(COMPONENTS):
+        if not {"team", "local"} <= set(weights) <= set(COMPONENTS):
             raise ValueError(
-                f"algorithm.credit.weights must weigh {' and '.join(COMPONENTS)}, got {', '.join(weights) or 'nothing'}"
+                f"algorithm.credit.weights must weigh team and local, got {', '.join(weights) or 'nothing'} (it may "
+                "weigh overlong, too)"
             )
-        self.weights, self.batch = dict(weights), batch
+        self.alpha, self.local, self.batch = alpha, local, batch
+        mix = {"team": alpha, "local": float(local), "overlong": 1.0}
+        self.weights = {name: weights.get(name, 1.0) * mix[name] for name in COMPONENTS}
 
     def shares(self, episode: Episode) -> Iterator[tuple[Hashable, Share]]:
+        """Raises :class:`CreditError` for a reward that was mixed otherwise."""
         for node, candidate in episode.candidates():
+            self._check_mix(episode, candidate)
             for name, weight in self.weights.items():
-                yield (self.key(node), name), Share(getattr(candidate, name), (candidate,), weight)
+                if weight:
+                    yield (self.key(node), name), Share(getattr(candidate, name), (candidate,), weight)
 
     def __call__(self, episodes: Sequence[Episode]) -> None:
         super().__call__(episodes)
+        candidates = [candidate for episode in episodes for _, candidate in episode.candidates()]
+        for candidate in candidates:  # None where no component has a weight
+            candidate.advantage = candidate.advantage or 0.0
         if self.batch:
-            candidates = [candidate for episode in episodes for _, candidate in episode.candidates()]
-            whiten(candidates, [1] * len(candidates), self.std_floor)
+            whiten(candidates, [1] * len(candidates), self.std_floor, shift=False)
+
+    def _check_mix(self, episode: Episode, candidate: Candidate) -> None:
+        mixed = self.alpha * candidate.team + self.local * candidate.local + candidate.overlong
+        if not isclose(mixed, candidate.reward, rel_tol=1e-9, abs_tol=1e-9):
+            raise CreditError(
+                f"episode {episode.name}: a reward is {candidate.reward}, but with algorithm.credit.alpha={self.alpha} "
+                f"and algorithm.credit.local={self.local} its components make {mixed}: alpha and local must be those "
+                "of algorithm.sampler"
+            )

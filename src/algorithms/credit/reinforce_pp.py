@@ -10,14 +10,22 @@ from .grpo import Grpo
 
 
 class ReinforcePP(Grpo):
-    """Advantages normalised over the whole iteration, not within a prompt's few samples.
+    """Advantages normalised over the whole iteration, not within a prompt's few samples; each policy's by themselves,
+    since the normalisation of one policy must not depend on what another one earns.
 
     REINFORCE++ (``baseline=none``): A = R, the episode's return on each of its messages; then
-    A <- (A - mean A) / (std A + ``std_floor``) over all tokens of the iteration's batch (section 3, advantage
+    A <- (A - mean A) / (std A + ``std_floor``) over all tokens of the policy in the iteration (section 3, advantage
     normalisation).  One episode a task is enough.
 
-    REINFORCE++-baseline (``baseline=mean``): A = R - mean over the task's K episodes first, then the same
-    normalisation.  (The authors' KL penalty is the objective's: ``kl_in=reward`` with k1, and k2 in the loss.)
+    REINFORCE++-baseline (``baseline=mean``): A = R - mean over the task's K episodes; then
+    A <- A / (std A + ``std_floor``), with the mean of A^2 over those tokens as variance.  The paper's formula subtracts
+    the iteration's mean here too, which over samples is 0, since every group is centred: only rounding, and the
+    weighting by length, make it differ from 0.  It is left out (as in ms-swift), so that what has no advantage, such as
+    a group of equal returns, keeps exactly 0, and no common amount is added to every message because long answers
+    failed.
+
+    Where all values that are normalised are equal, every advantage is exactly 0.  (The authors' KL penalty is the
+    objective's: ``kl_in=reward`` with k1, and k2 in the loss.)
     """
 
     def __init__(self, *, baseline: Baseline = "none", std_floor: float = 1e-6) -> None:
@@ -26,4 +34,5 @@ class ReinforcePP(Grpo):
     def __call__(self, episodes: Sequence[Episode]) -> None:
         super().__call__(episodes)
         candidates = [candidate for episode in episodes for _, candidate in episode.candidates()]
-        whiten(candidates, [len(candidate.completion.token_ids) for candidate in candidates], self.std_floor)
+        lengths = [len(candidate.completion.token_ids) for candidate in candidates]
+        whiten(candidates, lengths, self.std_floor, shift=self.baseline == "none")

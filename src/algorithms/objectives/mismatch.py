@@ -10,7 +10,7 @@ from torch import Tensor
 Place = tuple[str, int]
 """Agent and turn of a message."""
 
-SUMS = ("tokens", "abs", "k1", "k3", "units", "weight", "weight2", "corrected")
+SUMS = ("tokens", "abs", "k1", "k3", "units", "weight", "weight2", "corrected", "samples")
 
 
 class Ledger:
@@ -26,9 +26,19 @@ class Ledger:
         self._sums = torch.zeros(len(self.places), len(SUMS), dtype=torch.float64, device=device)
         self._largest = torch.zeros(len(self.places), dtype=torch.float64, device=device)
 
-    def add(self, places: Sequence[Place], drift: Tensor, mask: Tensor, ratio: Tensor, corrected: Tensor) -> None:
+    def add(
+        self,
+        places: Sequence[Place],
+        drift: Tensor,
+        mask: Tensor,
+        ratio: Tensor,
+        corrected: Tensor,
+        stands_for: Tensor | None = None,
+    ) -> None:
         """A micro-batch: ``places`` of its B candidates, ``drift`` (B, C), 0 where ``mask`` (B, C) is False, and the
         importance ``ratio`` of each token (B, C) or completion (B, 1) with whether it was truncated or masked.
+
+        ``stands_for`` (B,): how many candidates each stands for, where they were drawn from more; 1 by default.
         """
         drift, ratio = drift.double(), ratio.double()
         units = mask if ratio.shape == mask.shape else mask.any(dim=1, keepdim=True)
@@ -36,6 +46,9 @@ class Ledger:
         k3 = drift.exp() - 1 - drift
         columns = (mask, drift.abs(), -drift, k3, units, weight, weight.square(), corrected & units)
         rows = torch.stack([column.sum(dim=1).double() for column in columns], dim=1)
+        if stands_for is not None:
+            rows *= stands_for[:, None]
+        rows = torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
         index = torch.tensor([self._index[place] for place in places], device=rows.device)
         self._sums.index_add_(0, index, rows)
         self._largest.scatter_reduce_(0, index, drift.abs().amax(dim=1), "amax")
@@ -51,7 +64,8 @@ class Ledger:
         ``mean_abs_nats`` and ``max_abs_nats`` of d; ``k1_nats`` and ``k3_nats``, two estimates of KL(behaviour ||
         learner) (http://joschu.net/blog/kl-approx.html); ``effective_share``, the effective sample size of the
         importance ratios, (sum w)^2 / sum w^2, as a share of their number; ``corrected_share`` of them that truncated
-        importance sampling truncated or masked.
+        importance sampling truncated or masked; ``samples``, the number of candidates that all this rests on.  Where
+        they were drawn from more, ``max_abs_nats`` is that of those drawn, the others are estimates for all.
         """
         found: dict[str, float] = {}
         for (agent, turn), row, most in zip(self.places, self._sums.tolist(), self._largest.tolist(), strict=True):
@@ -65,6 +79,7 @@ class Ledger:
                 "k3_nats": sums["k3"] / sums["tokens"],
                 "effective_share": sums["weight"] ** 2 / sums["weight2"] / sums["units"] if sums["weight2"] else 0.0,
                 "corrected_share": sums["corrected"] / sums["units"],
+                "samples": sums["samples"],
             }
             found |= {f"mismatch/{agent}/turn{turn}/{name}": value for name, value in values.items()}
         return found

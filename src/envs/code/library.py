@@ -62,17 +62,19 @@ class Library:
     """Where problems come from: ``train`` gives the train and validation splits, ``test`` the test split.
 
     Without ``test`` the one table is split in three.  Within a table a problem's split is decided by its statement.  A
-    statement occurs once, in the test split where it is in both tables.  ``max_hidden`` tests of a problem, the first,
-    are used (the paper: 4; 0: all).
+    statement occurs once, in the test split where it is in both tables.
+
+    ``max_hidden_train`` hidden tests of a training problem, the first, are used (the paper: 4; 0: all).  Validation and
+    test problems always have all of theirs: fewer would let wrong programs pass.
     """
 
     train: Source
     test: Source | None = None
-    max_hidden: int = 0
+    max_hidden_train: int = 0
 
     def __post_init__(self) -> None:
-        if self.max_hidden < 0:
-            raise ValueError(f"env.data.max_hidden must be at least 0, got {self.max_hidden}")
+        if self.max_hidden_train < 0:
+            raise ValueError(f"env.data.max_hidden_train must be at least 0, got {self.max_hidden_train}")
 
     def read(self) -> Shelves:
         """All problems.  Raises :class:`..rows.DataError` for a cell that is not as the data set's card says."""
@@ -80,12 +82,12 @@ class Library:
         if self.test is not None:
             with named("env.data.test"):
                 for problem in self.test.problems(shelves.counts):
-                    shelves.put(_shortened(problem, self.max_hidden), "test")
+                    shelves.put(problem, "test")
         with named("env.data.train"):
             for problem in self.train.problems(shelves.counts):
                 split = split_of(digest_of(problem.statement))
                 split = "train" if self.test is not None and split == "test" else split
-                shelves.put(_shortened(problem, self.max_hidden), split)
+                shelves.put(_shortened(problem, self.max_hidden_train) if split == "train" else problem, split)
         _log.info("%s: %s", self.train.path, ", ".join(f"{n} {what}" for what, n in sorted(shelves.counts.items())))
         return shelves
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Protocol, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...experience import Completion, Request
 
@@ -56,4 +57,24 @@ class Counting(Protocol):
 
     def drain(self) -> Mapping[str, float]:
         """What was counted since the last call, by metric."""
+        ...
+
+
+class Checking(Protocol):
+    """An engine's class that can refuse what it will not run before there are any weights."""
+
+    @staticmethod
+    def check(
+        policies: Sequence[str],
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None,
+        ranks: Mapping[str, int],
+        **settings: Any,
+    ) -> None:
+        """Raise ``ValueError``, naming the key, where ``settings``, all that the constructor would be given, are wrong
+        for ``policies`` on ``model``.
+
+        The model lies on torch's meta device; the tokenizer is None where it is not on this machine; ``ranks`` has the
+        policies with adapters.
+        """
         ...

@@ -99,7 +99,7 @@ class Adapter:
 
     @torch.no_grad()
     def merged(self, name: str, weight: Tensor) -> Tensor:
-        """W + (alpha / r) B A in place of ``weight`` W, the model's ``name``; W itself where no adapter belongs to it."""
+        """W + (alpha / r) B A in place of ``weight`` W, the model's ``name``; W itself where it has no adapter."""
         path, _, leaf = name.rpartition(".")
         if leaf != "weight" or (low := self.of(path)) is None:
             return weight

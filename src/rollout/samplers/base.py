@@ -33,8 +33,10 @@ class Sampler(Protocol):
 
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
-    ) -> list[Episode]:
-        """Play ``tasks``; ``seed`` fixes every draw.  Where the world failed the episode says so, and has no nodes."""
+    ) -> list[list[Episode]]:
+        """The episodes of each of ``tasks``, in their order; ``seed`` fixes every draw.  Where the world failed the
+        episode says so, and has no nodes.
+        """
         ...
 
 
@@ -43,9 +45,10 @@ class EpisodeSampler(ABC):
 
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
-    ) -> list[Episode]:
+    ) -> list[list[Episode]]:
         """See :class:`Sampler`."""
-        return await together(*(lasting(task, self._play(world, task, clients, seed)) for task in tasks))
+        found = await together(*(lasting(task, self._play(world, task, clients, seed)) for task in tasks))
+        return [[episode] for episode in found]
 
     @abstractmethod
     async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> Episode: ...

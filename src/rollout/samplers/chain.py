@@ -45,10 +45,9 @@ class ChainSampler:
 
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
-    ) -> list[Episode]:
-        """K episodes a task, those of a task side by side in the list.  ``seed`` fixes every draw."""
-        found = await together(*(self._play(world, task, clients, seed) for task in tasks))
-        return [episode for episodes in found for episode in episodes]
+    ) -> list[list[Episode]]:
+        """See :class:`.base.Sampler`: K episodes of each task."""
+        return await together(*(self._play(world, task, clients, seed) for task in tasks))
 
     async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> list[Episode]:
         env = world.fork()
@@ -94,9 +93,10 @@ class ChainSampler:
         result = await act(env, {agent: completion.text for agent, (_, completion) in spoken.items()})
         episode.env_steps += 1
         for agent, (prompt, completion) in spoken.items():
-            local = result.local[agent]
-            reward = self.mix(result.team, local, completion, clients[agent].sampling)
+            local, sampling = result.local[agent], clients[agent].sampling
+            reward = self.mix(result.team, local, completion, sampling)
             candidate = Candidate(completion, local, result.team, reward, continued=True, info=result.info)
+            candidate.overlong = self.mix.overlong_of(completion, sampling)
             parent = first - 1 if first else None
             episode.nodes.append(Node(episode.task.task_id, agent, turn, prompt, [candidate], parent, state))
         members = {agent: (first + index, 0) for index, agent in enumerate(spoken)}

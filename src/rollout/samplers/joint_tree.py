@@ -150,9 +150,11 @@ class Grower:
         for index, completion in enumerate(said):
             mine = [result for pick, result in zip(picked, results, strict=True) if pick == index]
             team, local = fmean(result.team for result in mine), fmean(result.local[agent] for result in mine)
-            reward = self.rules.mix(team, local, completion, self.clients[agent].sampling)
+            sampling = self.clients[agent].sampling
+            reward = self.rules.mix(team, local, completion, sampling)
             info = {name: fmean(result.info[name] for result in mine) for name in mine[0].info}
-            candidates.append(Candidate(completion, local, team, reward, info=info))
+            overlong = self.rules.mix.overlong_of(completion, sampling)
+            candidates.append(Candidate(completion, local, team, reward, info=info, overlong=overlong))
         return Node(self.task.task_id, agent, env.turn, prompt, candidates, state=env.state_key(), path=path)
 
     def _going(self, nodes: Sequence[Node], twigs: Sequence[Twig], path: tuple[int, ...]) -> list[int]:

@@ -117,8 +117,10 @@ class ReplaySampler(EpisodeSampler):
         for c, completion in enumerate(rows):
             team = fmean(ends[c, again][1] for again in range(self.continuations))
             result = ends[c, 0][0]
-            reward = self.mix(team, result.local[agent], completion, player.clients[agent].sampling)
+            sampling = player.clients[agent].sampling
+            reward = self.mix(team, result.local[agent], completion, sampling)
             candidates.append(Candidate(completion, result.local[agent], team, reward, c == 0, info=result.info))
+            candidates[-1].overlong = self.mix.overlong_of(completion, sampling)
         env = moment.env
         node = Node(player.task.task_id, agent, env.turn, prompt, candidates, state=env.state_key())
         asides = [aside for future in futures for aside in future.asides]

@@ -28,10 +28,14 @@ class RewardMix:
 
     def own(self, local: float, completion: Completion, sampling: Sampling) -> float:
         """What a message earns by itself: its local reward and its length."""
-        return local * self.local + self.penalty(len(completion.token_ids), sampling.max_tokens)
+        return local * self.local + self.overlong_of(completion, sampling)
 
     def __call__(self, team: float, local: float, completion: Completion, sampling: Sampling) -> float:
         return self.alpha * team + self.own(local, completion, sampling)
+
+    def overlong_of(self, completion: Completion, sampling: Sampling) -> float:
+        """The penalty of a completion's length, in [-1, 0]."""
+        return self.penalty(len(completion.token_ids), sampling.max_tokens)
 
     def penalty(self, tokens: int, max_tokens: int) -> float:
         """In [-1, 0]."""

@@ -152,8 +152,9 @@ class TreeSampler(EpisodeSampler):
     def _candidate(
         self, completion: Completion, result: StepResult, team: float, agent: str, client: PolicyClient
     ) -> Candidate:
-        local = result.local[agent]
-        return Candidate(completion, local, team, self.mix(team, local, completion, client.sampling), info=result.info)
+        local, sampling = result.local[agent], client.sampling
+        reward, overlong = self.mix(team, local, completion, sampling), self.mix.overlong_of(completion, sampling)
+        return Candidate(completion, local, team, reward, info=result.info, overlong=overlong)
 
     def _wide(self, acting: Sequence[str]) -> int:
         """K of the agents that act at once."""

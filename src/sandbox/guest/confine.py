@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from .kernel import Landlock, Seccomp, landlock_restrict
-from .wire import Request
+from .wire import RunRequest
 
 STDIN, STDOUT, STDERR, VALUE, PAYLOAD, READY, RULES = range(7)
 _STACK: Final = 8 << 20
@@ -22,7 +22,7 @@ class Confinement:
     def __init__(self, landlock: Landlock | None, seccomp: Seccomp | None) -> None:
         self._landlock, self._seccomp = landlock, seccomp
 
-    def apply(self, request: Request, files: Sequence[int], ready: int, mapped: int) -> None:
+    def apply(self, request: RunRequest, files: Sequence[int], ready: int, mapped: int) -> None:
         """Take the five ``files`` of a request as 0 to 4, close all others, and restrict this process.
 
         ``mapped`` is the address space of the worker, in bytes, which the program's memory comes on top of.  Writes one
@@ -47,7 +47,7 @@ class Confinement:
         os.closerange(len(high), 1 << 16)
 
 
-def _limit(request: Request, mapped: int) -> None:
+def _limit(request: RunRequest, mapped: int) -> None:
     cpu = int(request.cpu_s) + _CPU_BACKSTOP_S
     limits = {
         resource.RLIMIT_AS: mapped + request.memory,

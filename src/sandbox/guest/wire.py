@@ -26,7 +26,7 @@ class Cause(IntEnum):
     UNPREPARED = 5  # a restriction could not be applied: the program was never started
 
 
-class Request(NamedTuple):
+class RunRequest(NamedTuple):
     """Times in seconds, memory in bytes above what the worker itself has mapped."""
 
     run: int
@@ -43,7 +43,7 @@ class Request(NamedTuple):
         return cls(*_REQUEST.unpack(data))
 
 
-class Reply(NamedTuple):
+class RunReply(NamedTuple):
     """``status`` as ``waitpid`` gives it; times in seconds; ``peak`` in bytes above the worker's own memory."""
 
     run: int

@@ -25,7 +25,7 @@ from .confine import Confinement
 from .kernel import Landlock, Seccomp, die_with_parent, lock_down
 from .paths import package_folders, standard_library
 from .program import run_payload
-from .wire import Cause, Reply, Request
+from .wire import Cause, RunReply, RunRequest
 
 _PAGE = resource.getpagesize()
 _LOOK_AGAIN_S = 0.01
@@ -44,7 +44,7 @@ def main() -> None:
     worker.serve(control)
 
 
-def _prepare(config: dict[str, Any]) -> Worker:
+def _prepare(config: dict[str, Any]) -> ForkServer:
     die_with_parent()
     sys.path += config["site"]
     for name in config["imports"]:
@@ -68,7 +68,7 @@ def _prepare(config: dict[str, Any]) -> Worker:
         os.set_inheritable(fd, False)
     gc.collect()
     gc.freeze()
-    return Worker(Confinement(landlock, seccomp), landlock.abi if landlock is not None else 0)
+    return ForkServer(Confinement(landlock, seccomp), landlock.abi if landlock is not None else 0)
 
 
 def _add_exit() -> None:
@@ -80,7 +80,7 @@ def _add_exit() -> None:
         setattr(builtins, name, _sitebuiltins.Quitter(name, "Ctrl-D (i.e. EOF)"))
 
 
-class Worker:
+class ForkServer:
     """One run at a time, each in a process of its own."""
 
     def __init__(self, confinement: Confinement, landlock_abi: int) -> None:
@@ -96,9 +96,9 @@ class Worker:
             if not data:
                 return
             if wire.is_request(data):
-                control.send(self._run(Request.unpack(data), files, control).pack())
+                control.send(self._run(RunRequest.unpack(data), files, control).pack())
 
-    def _run(self, request: Request, files: list[int], control: socket.socket) -> Reply:
+    def _run(self, request: RunRequest, files: list[int], control: socket.socket) -> RunReply:
         begin, worker = time.monotonic(), os.getpid()
         ready, ready_end = os.pipe()
         pid = os.fork()
@@ -112,9 +112,9 @@ class Worker:
         os.close(ready)
         cpu_s, wall_s = usage.ru_utime + usage.ru_stime, time.monotonic() - begin
         peak = max(usage.ru_maxrss * 1024 - self._resident, 0)
-        return Reply(request.run, cause if prepared else Cause.UNPREPARED, status, cpu_s, wall_s, peak)
+        return RunReply(request.run, cause if prepared else Cause.UNPREPARED, status, cpu_s, wall_s, peak)
 
-    def _become(self, request: Request, files: list[int], ready: int, worker: int) -> NoReturn:
+    def _become(self, request: RunRequest, files: list[int], ready: int, worker: int) -> NoReturn:
         """In the forked process: give up all rights, then run the program.  It ends with the worker at the latest."""
         try:
             die_with_parent()
@@ -127,7 +127,7 @@ class Worker:
         run_payload()
 
 
-def _supervise(pid: int, request: Request, control: socket.socket, begin: float) -> Cause:
+def _supervise(pid: int, request: RunRequest, control: socket.socket, begin: float) -> Cause:
     """Wait for ``pid`` to end and kill it when a limit is reached; what ended it."""
     clock = (~pid << 3) | 2  # the CPU clock of a process, as clock_getcpuclockid(3) makes it
     active = Activity(pid)

@@ -25,10 +25,8 @@ def ledger(drifts: list[list[float]], places: list[tuple[str, int]], **objective
 def test_by_hand() -> None:
     # Ratios 4, 1/2 and 1; the cap of 2 truncates the first.
     found = ledger([[math.log(4), math.log(0.5)], [0.0]], [("plan", 3), ("plan", 3)], importance_cap=2.0)
-    assert set(found) == {
-        f"mismatch/plan/turn3/{name}"
-        for name in ("mean_abs_nats", "max_abs_nats", "k1_nats", "k3_nats", "effective_share", "corrected_share")
-    }
+    names = "mean_abs_nats max_abs_nats k1_nats k3_nats effective_share corrected_share samples".split()
+    assert set(found) == {f"mismatch/plan/turn3/{name}" for name in names}
     said = {key.rpartition("/")[2]: value for key, value in found.items()}
     assert said["mean_abs_nats"] == pytest.approx((math.log(4) + math.log(2)) / 3)
     assert said["max_abs_nats"] == pytest.approx(math.log(4))
@@ -36,6 +34,19 @@ def test_by_hand() -> None:
     assert said["k3_nats"] == pytest.approx((4 - 1 - math.log(4) + 0.5 - 1 + math.log(2)) / 3)
     assert said["effective_share"] == pytest.approx(5.5**2 / (16 + 0.25 + 1) / 3)
     assert said["corrected_share"] == pytest.approx(1 / 3)
+    assert said["samples"] == 2
+
+
+def test_what_stands_for_several_counts_for_them() -> None:
+    """One of three completions was drawn, and stands for all: as if each had been seen."""
+    drift, mask = torch.tensor([[math.log(4), 0.0], [0.2, -0.3]]), torch.ones(2, 2, dtype=torch.bool)
+    places = [("plan", 0), ("plan", 0)]
+    once, thrice = Ledger(places, CPU), Ledger(places, CPU)
+    ratio = ClippedObjective(importance_cap=2.0).importance
+    once.add(places, drift, mask, *ratio(drift), torch.tensor([1.0, 3.0]))
+    for rows in ([0, 1], [1], [1]):
+        thrice.add(places[: len(rows)], drift[rows], mask[rows], *ratio(drift[rows]))
+    assert once.metrics() == pytest.approx(thrice.metrics() | {"mismatch/plan/turn0/samples": 2})
 
 
 def test_a_sequences_ratio_is_one_weight() -> None:

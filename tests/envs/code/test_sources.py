@@ -17,7 +17,9 @@ from troupe.envs.code.library import digest_of
 from troupe.envs.code.problem import Check
 from troupe.envs.code.sources import IMPORTS, SOURCES, Unusable
 from troupe.envs.rows import DataError, Table, rows
+from troupe.errors import ConfigError
 from troupe.experience import Split
+from troupe.setup.configuration import check_overridden
 
 from .conftest import apps_row, contest_row, eval_row, live_row
 
@@ -225,11 +227,24 @@ def test_what_is_left_out_is_counted(written: Written) -> None:
     assert Library(Source("apps", table.path)).read().counts["rows left out: no hidden tests"] == 1
 
 
-def test_hidden_tests_can_be_fewer(written: Written) -> None:
-    shelves = Library(Source("apps", written([apps_row(1)]).path), max_hidden=1).read()
-    (task,) = [task for tasks in shelves.tasks.values() for task in tasks]
-    whole = problem_of("apps", apps_row(1))
-    assert task.data["problem"] == dataclasses.replace(whole, name="apps/1", hidden=whole.hidden[:1])
+@pytest.mark.parametrize("separate", [True, False])
+def test_hidden_tests_of_training_alone_can_be_fewer(written: Written, separate: bool) -> None:
+    train = written([apps_row(number) for number in range(60)], "train.jsonl")
+    test = written([apps_row(number) for number in range(60, 63)], "test.jsonl") if separate else None
+    library = Library(Source("apps", train.path), test and Source("apps", test.path), max_hidden_train=1)
+    shelves = library.read()
+    for split, tasks in shelves.tasks.items():
+        assert tasks
+        for problem in (task.data["problem"] for task in tasks):
+            whole = problem_of("apps", apps_row(int(problem.name.removeprefix("apps/"))))
+            hidden = whole.hidden[:1] if split == "train" else whole.hidden
+            assert problem == dataclasses.replace(whole, name=problem.name, hidden=hidden)
+
+
+@pytest.mark.parametrize("world", ["code_problems", "code_humaneval"])
+def test_the_key_names_the_split_that_it_shortens(world: str) -> None:
+    with pytest.raises(ConfigError, match=r"env\.data\.max_hidden .*did you mean env\.data\.max_hidden_train\?"):
+        check_overridden("train", ["experiment=code_specialized", f"env={world}", "env.data.max_hidden=0"])
 
 
 def test_a_kind_that_is_unknown() -> None:

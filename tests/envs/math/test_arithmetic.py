@@ -218,9 +218,9 @@ def played(sandbox: LocalSandbox) -> list[Episode]:
         engine = TorchEngine({"p": model}, tokenizer, max_batch_rows=64, lockstep=True)
         client = PolicyClient("p", engine, tokenizer, 512, Sampling(max_tokens=6))
         clients = dict.fromkeys(world.agents, client)
-        episodes = await TreeSampler(k=3).collect(world, world.tasks("train", 8, 0), clients, 0)
+        found = await TreeSampler(k=3).collect(world, world.tasks("train", 8, 0), clients, 0)
         await engine.close()
-        return episodes
+        return [episode for (episode,) in found]
 
     episodes = asyncio.run(collect())
     AtGrpo(baseline="mean", normalise=True, std_floor=0.2)(episodes)

@@ -32,7 +32,9 @@ def play(words: PreTrainedTokenizerFast, board: Task) -> Callable[..., object]:
         world = world or Sokoban()
         client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         sampler = sampler or ChainSampler(k=3)
-        return await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed), engine
+        found = await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed)
+        assert [{episode.task.task_id for episode in each} for each in found] == [{task.task_id} for task in tasks]
+        return [episode for episodes in found for episode in episodes], engine
 
     return collect
 

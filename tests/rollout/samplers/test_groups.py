@@ -46,7 +46,8 @@ async def test_one_prompt_a_group(
     played = WORLDS[world] or duet
     client = PolicyClient("p", ScriptedEngine(babble, words), words, 512, Sampling(max_tokens=40))
     tasks = played.tasks("train", 4, 0)
-    episodes = await sampler.collect(played, tasks, dict.fromkeys(played.agents, client), 3)
+    found = await sampler.collect(played, tasks, dict.fromkeys(played.agents, client), 3)
+    episodes = [episode for (episode,) in found]
     prompts: dict[Hashable, set[tuple[int, ...]]] = {}
     for episode in episodes:
         for node in episode.nodes:

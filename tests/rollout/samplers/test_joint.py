@@ -25,7 +25,7 @@ def play(words: PreTrainedTokenizerFast) -> Play:
         engine = ScriptedEngine(script, words)
         client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         tasks = tasks or world.tasks("train", 1, 0)
-        (episode,) = await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed)
+        ((episode,),) = await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed)
         return episode, engine
 
     return collect
@@ -137,8 +137,8 @@ async def test_a_task_plays_alike_alone_and_in_company(play: Play) -> None:
     clients = dict.fromkeys(world.agents, PolicyClient("p", engine, engine.tokenizer, 512, Sampling(max_tokens=40)))
     tasks = world.tasks("train", 3, 0)
     together = await JointSampler(k=2).collect(world, tasks, clients, 5)
-    for task, episode in zip(tasks, together, strict=True):
-        assert await JointSampler(k=2).collect(world, [task], clients, 5) == [episode]
+    for task, episodes in zip(tasks, together, strict=True):
+        assert await JointSampler(k=2).collect(world, [task], clients, 5) == [episodes]
     assert await JointSampler(k=2).collect(world, tasks[:1], clients, 6) != together[:1]
 
 

@@ -26,7 +26,8 @@ def play(words: PreTrainedTokenizerFast) -> Play:
         engine = ScriptedEngine(script, words)
         client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         tasks = tasks or world.tasks("train", 1, 0)
-        return await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed), engine
+        found = await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed)
+        return [episode for (episode,) in found], engine
 
     return collect
 

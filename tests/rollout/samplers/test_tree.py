@@ -35,8 +35,8 @@ def play(words: PreTrainedTokenizerFast, board: Task) -> Callable[..., object]:
         engine = ScriptedEngine(script, words)
         client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         sampler = sampler or TreeSampler(k=4)
-        episodes = await sampler.collect(world or Sokoban(), tasks, {"tool": client, "plan": client}, seed)
-        return episodes, engine
+        found = await sampler.collect(world or Sokoban(), tasks, {"tool": client, "plan": client}, seed)
+        return [episode for (episode,) in found], engine
 
     return collect
 
@@ -128,7 +128,7 @@ async def test_each_agent_speaks_with_its_own_voice(words: PreTrainedTokenizerFa
     engines = {agent: ScriptedEngine(SCRIPT, words) for agent in ("tool", "plan")}
     samplings = {"tool": Sampling(max_tokens=40), "plan": Sampling(max_tokens=30, temperature=0.5)}
     clients = {a: PolicyClient(f"policy of {a}", engines[a], words, 512, samplings[a]) for a in engines}
-    (episode,) = await TreeSampler(k=4).collect(Sokoban(), [board], clients, 0)
+    ((episode,),) = await TreeSampler(k=4).collect(Sokoban(), [board], clients, 0)
     for agent, engine in engines.items():
         assert len(engine.requests) == 2
         assert {r.policy for r in engine.requests} == {f"policy of {agent}"}

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from ....errors import AbsentError
 from ....experience import Completion, Request
 from ...chat_codec import ChatCodec
 from ..base import EngineClosedError, EngineError
@@ -41,7 +42,7 @@ class RemoteEngine:
 
     Lockstep engines begin no round while an answer is awaited, so that their batches do not depend on who was quicker.
 
-    Raises ``ValueError`` where the client or the key is missing.
+    Raises :class:`....errors.AbsentError` where the client or the key is missing.
     """
 
     def __init__(self, policy: str, settings: RemoteSettings) -> None:
@@ -125,7 +126,7 @@ class RemoteEngine:
                     raise EngineError(self._told(str(error), self.settings.retries)) from error
                 self._counts["retries"] += 1
                 await asyncio.sleep(min(0.5 * 2 ** (useless - 1), 8))
-        return found * request.n if greedy else found[:wanted]
+        return found[:wanted] * (request.n if greedy else 1)  # whatever a server added
 
     async def _post(self, request: Request, n: int, first: int) -> str:
         """The server's answer about candidates ``first`` and on, unread.  Raises :class:`EngineError`."""
@@ -180,13 +181,10 @@ class RemoteEngine:
     # ---- the client -------------------------------------------------------------------------------------------------
 
     def _connected(self) -> AsyncOpenAI:
-        """The client.  Raises ``ValueError`` where it is not installed."""
-        try:
-            from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-        except ModuleNotFoundError as error:
-            raise ValueError(
-                f"policies.{self.policy}.tuning=remote needs the openai client: pip install 'troupe[remote]'"
-            ) from error
+        """The client.  Raises :class:`....errors.AbsentError` where it is not installed."""
+        check_client(self.policy, self.settings)
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
         for name in ("openai", "httpx", "httpx2"):  # a line a request would drown all others
             if logging.getLogger(name).level == logging.NOTSET:
                 logging.getLogger(name).setLevel(logging.WARNING)
@@ -213,6 +211,17 @@ class RemoteEngine:
         shown = what.replace(self._key, "KEY") if self._key else what
         after = f" (after {repeated} retries)" if repeated else ""
         return f"policy '{self.policy}' at {self.settings.url}: {shown[:LONGEST]}{after}"
+
+
+def check_client(policy: str, settings: RemoteSettings) -> None:
+    """Raise :class:`....errors.AbsentError` where the client or the key is missing."""
+    settings.key(policy)
+    try:
+        import openai  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise AbsentError(
+            f"policies.{policy}.tuning=remote needs the openai client: pip install 'troupe[remote]'"
+        ) from error
 
 
 def _reason(error: OpenAIError) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from ....errors import AbsentError
+
 OWN = ("model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "stop")
 """What ``extra`` may not say, since the engine does; the first three it may not even leave out."""
 
@@ -64,9 +66,11 @@ class RemoteSettings:
         return {"url": self.url, "model": self.model, "extra": dict(self.extra)}
 
     def key(self, policy: str) -> str | None:
-        """The key, where one is named.  Raises ``ValueError`` where the environment does not hold it."""
+        """The key, where one is named.  Raises :class:`AbsentError` where the environment does not hold it."""
         if self.key_env is None:
             return None
         if not (key := os.environ.get(self.key_env)):
-            raise ValueError(f"policies.{policy}.remote.key_env={self.key_env}: the environment holds no such variable")
+            raise AbsentError(
+                f"policies.{policy}.remote.key_env={self.key_env}: the environment holds no such variable"
+            )
         return key

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -19,7 +19,7 @@ from ..lora import Adapted, Adapter
 from ..requests import check_prompt, in_time, label, order
 from .decoding import Decoder, Job
 from .forward import Forward
-from .support import prepare
+from .support import check_architecture, prepare
 
 
 class TorchEngine:
@@ -48,8 +48,7 @@ class TorchEngine:
     ) -> None:
         if not models:
             raise ValueError("a torch engine needs at least one policy")
-        if max_batch_rows < 1:
-            raise ValueError(f"engine.max_batch_rows must be at least 1, got {max_batch_rows}")
+        _check_rows(max_batch_rows)
         self.max_batch_rows, self.lockstep = max_batch_rows, lockstep
         # Its own, because tokenizers must not be used by two threads at once.
         tokenizer = copy.deepcopy(tokenizer)
@@ -62,6 +61,20 @@ class TorchEngine:
         self._gates = 0
         self._pump: asyncio.Task[None] | None = None
         self._asleep = self._closed = False
+
+    @staticmethod
+    def check(
+        policies: Sequence[str],
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None,
+        ranks: Mapping[str, int],
+        *,
+        max_batch_rows: int,
+        lockstep: bool,
+    ) -> None:
+        """See :class:`..base.Checking`.  Raises as the constructor does."""
+        _check_rows(max_batch_rows)
+        check_architecture(policies[0], model, tokenizer)
 
     # ---- the interface ----------------------------------------------------------------------------------------------
 
@@ -233,6 +246,11 @@ class TorchEngine:
                 f"{label(request)}: n must be between 1 and engine.max_batch_rows = {self.max_batch_rows}, "
                 f"got {request.n}"
             )
+
+
+def _check_rows(max_batch_rows: int) -> None:
+    if max_batch_rows < 1:
+        raise ValueError(f"engine.max_batch_rows must be at least 1, got {max_batch_rows}")
 
 
 def _decoders(

@@ -26,11 +26,7 @@ def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
     vocabulary; models whose code does not go through ``transformers``' attention interface; and whatever else makes a
     short decoding differ from a plain forward pass.
     """
-    reasons = [reason for reason, holds in _conditions(model, tokenizer).items() if holds]
-    if reasons:
-        raise UnsupportedModelError(
-            f"policy '{policy}': the torch engine does not run {type(model).__name__}: {'; '.join(reasons)}"
-        )
+    check_architecture(policy, model, tokenizer)
     model.eval().requires_grad_(False)
     try:
         return _compared(model)
@@ -40,13 +36,23 @@ def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
         ) from error
 
 
-def _conditions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> dict[str, bool]:
+def check_architecture(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
+    """Raise :class:`UnsupportedModelError` for what shows without computing, and so on torch's meta device too."""
+    reasons = [reason for reason, holds in _conditions(model, tokenizer).items() if holds]
+    if reasons:
+        raise UnsupportedModelError(
+            f"policy '{policy}': the torch engine does not run {type(model).__name__}: {'; '.join(reasons)}"
+        )
+
+
+def _conditions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> dict[str, bool]:
     """What speaks against a model -> whether it holds."""
     config = model.config
     layers = sorted(set(getattr(config, "layer_types", None) or ["full_attention"]))
     window = None if getattr(config, "layer_types", None) else getattr(config, "sliding_window", None)
     devices = sorted({str(parameter.device) for parameter in model.parameters()})
     softcap = getattr(config, "attn_logit_softcapping", None)
+    words = 0 if tokenizer is None else len(tokenizer)
     rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
     return {
         "it is an encoder-decoder": bool(config.is_encoder_decoder),
@@ -60,8 +66,7 @@ def _conditions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> d
         f"its weights lie on several devices ({', '.join(devices)})": len(devices) > 1,
         "its code does not use the attention interface of transformers": not model._can_set_attn_implementation(),
         "its forward pass has no logits_to_keep": "logits_to_keep" not in inspect.signature(model.forward).parameters,
-        f"its vocabulary ({config.vocab_size}) is smaller than the tokenizer's ({len(tokenizer)})": len(tokenizer)
-        > config.vocab_size,
+        f"its vocabulary ({config.vocab_size}) is smaller than the tokenizer's ({words})": words > config.vocab_size,
     }
 
 

@@ -18,7 +18,7 @@ from ..requests import check_prompt, in_time, order
 from .expected import ExpectedWeights
 from .replies import Replies
 from .server import Pending, Server
-from .settings import VllmSettings, check_cache
+from .settings import VllmSettings
 from .supervisor import EngineSupervisor
 from .verifier import Verifier
 from .versions import check_version
@@ -53,7 +53,7 @@ class VllmEngine:
         check_version()
         self.settings, self.lockstep = VllmSettings(**settings), lockstep
         self.expected = ExpectedWeights(models, self.settings)
-        check_cache(self.expected.label, self.expected.architecture.config, self.settings)
+        self.settings.check(list(models), self.expected.architecture.config, self.expected.rank)
         self.replies = Replies(self.expected.architecture, tokenizer)
         self.verifier = Verifier(self.expected, self.settings.probe_nats)
         start = partial(Server, self.expected, tokenizer, self.replies)
@@ -65,6 +65,20 @@ class VllmEngine:
         self._gate = asyncio.Lock()
         self._drained_restarts = 0
         self._asleep = self._closed = False
+
+    @staticmethod
+    def check(
+        policies: Sequence[str],
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None,
+        ranks: Mapping[str, int],
+        *,
+        lockstep: bool,
+        **settings: Any,
+    ) -> None:
+        """See :class:`..base.Checking`.  Raises as the constructor does, for a version that is not here last."""
+        VllmSettings(**settings).check(policies, model.config, max(ranks.values(), default=0))
+        check_version()
 
     @property
     def server(self) -> Server:

@@ -58,7 +58,7 @@ class ExpectedPolicy:
 
 
 class ExpectedWeights:
-    """Takes ``models`` apart: they are one model, alone or with an adapter per policy.
+    """Takes ``models`` apart: they are one model, alone or with an adapter per policy, of at most ``rank``.
 
     With ``lora=merged`` the one policy's adapter is merged into its base, so that vLLM knows of no adapters.  Raises
     ``ValueError`` naming the policies.
@@ -71,11 +71,7 @@ class ExpectedWeights:
         adapted = {name: model for name, model in models.items() if isinstance(model, Adapted)}
         self._adapters = {name: Adapter(name, model) for name, model in adapted.items()}
         self._merged = next(iter(self._adapters.values()), None) if settings.lora == "merged" else None
-        if self._merged and len(models) > 1:
-            raise ValueError(
-                f"engine.lora=merged: {', '.join(models)} speak with one model, which cannot hold the merged weights "
-                "of each; give engine.lora=adapter"
-            )
+        self.rank = max((_rank(model.weights) for model in adapted.values()), default=0)
         self.architecture, self.settings, self.label = bases[0], settings, ", ".join(models)
         self.context, self.vocabulary = bases[0].config.max_position_embeddings, bases[0].config.vocab_size
         self._base: Mapping[str, Tensor] = bases[0].state_dict()
@@ -120,8 +116,7 @@ class ExpectedWeights:
         targets = {path.rpartition(".")[2] for adapter in self._adapters.values() for path in adapter.modules}
         # On a CPU, vLLM 0.32 gives requests without an adapter that of the last slot: one is kept empty for them.
         slots = len(self._adapters) + any(adapter.slot == 0 for adapter in self.adapters)
-        rank = buffer_width(self.label, max(adapter.rank for adapter in self.adapters))
-        sizes = {"max_loras": slots, "max_cpu_loras": slots, "max_lora_rank": rank}
+        sizes = {"max_loras": slots, "max_cpu_loras": slots, "max_lora_rank": buffer_width(self.label, self.rank)}
         return {"enable_lora": True, "lora_target_modules": sorted(targets)} | sizes
 
     def update(self, policy: str, weights: Mapping[str, Tensor], version: int) -> None:
@@ -163,7 +158,7 @@ class ExpectedWeights:
         for name, tensor in weights.items():
             scaled = tensor.detach() * self._adapters[adapter.label].scale if name.endswith(B) else tensor.detach()
             adapter.tensors[name] = scaled.to("cpu", self.settings.torch_dtype, copy=True).contiguous()
-        adapter.rank = max(len(tensor) for name, tensor in weights.items() if name.endswith(A))
+        adapter.rank = _rank(weights)
         adapter.digests = digests(adapter.tensors.items(), self.settings.torch_dtype)
         adapter.sent = adapter.verified = False
 
@@ -212,6 +207,10 @@ class Skeleton:
         options = {"use_cache": False, "logits_to_keep": 1}
         output = functional_call(self._model.to(device), dict(weights), inputs, options, tie_weights=False)
         return torch.log_softmax(output.logits[0, -1].float(), dim=-1)
+
+
+def _rank(weights: Mapping[str, Tensor]) -> int:
+    return max(len(tensor) for name, tensor in weights.items() if name.endswith(A))
 
 
 def sequences(vocabulary: int, length: int) -> list[tuple[int, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -52,6 +53,18 @@ class VllmSettings:
             raise ValueError(f"engine.eager must be true or false, got {self.eager!r}")
         if self.device != "auto" and not re.fullmatch(r"cuda:\d+", self.device):
             raise ValueError(f"engine.device must be auto or a GPU such as cuda:1, got {self.device!r}")
+
+    def check(self, policies: Sequence[str], config: PretrainedConfig, rank: int) -> None:
+        """Raise ``ValueError``, naming key or policies, for policies whose adapters have at most ``rank``; 0: none."""
+        label = ", ".join(policies)
+        if rank and self.lora == "adapter":
+            buffer_width(label, rank)
+        elif rank and len(policies) > 1:
+            raise ValueError(
+                f"engine.lora=merged: {label} speak with one model, which cannot hold the merged weights of each; give "
+                "engine.lora=adapter"
+            )
+        check_cache(label, config, self)
 
     @property
     def torch_dtype(self) -> torch.dtype:

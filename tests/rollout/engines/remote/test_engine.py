@@ -115,6 +115,18 @@ def test_greedy_candidates_are_asked_for_once(chat_server: Any) -> None:
     assert [answer.text for answer in answers] == ["hi 7"] * 4
 
 
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_server_that_adds_choices_gives_no_more_than_were_asked_for(
+    chat_server: Any, fault: Callable[..., Any], temperature: float
+) -> None:
+    choices = [{"message": {"content": f"answer {i}"}, "finish_reason": "stop"} for i in range(5)]
+    chat_server.faults.append(fault(text=json.dumps({"choices": choices})))
+    (answers,), counts = ask(chat_server.url, request(n=3, sampling=Sampling(temperature=temperature)))
+    kept = [0, 0, 0] if temperature == 0 else [0, 1, 2]
+    assert [answer.text for answer in answers] == [f"answer {i}" for i in kept]
+    assert counts["requests"] == 1
+
+
 @pytest.mark.parametrize(
     ("choice", "text", "reason", "empty"),
     [

@@ -31,7 +31,7 @@ from transformers import (
 )
 
 from troupe.experience import Completion, Request, Sampling
-from troupe.rollout.engines.base import Engine, EngineClosedError
+from troupe.rollout.engines.base import Engine, EngineClosedError, UnsupportedModelError
 from troupe.rollout.engines.lockstep import hold
 from troupe.rollout.engines.torch import decoding
 from troupe.rollout.engines.torch.decoding import _chunks, _group_width
@@ -39,7 +39,6 @@ from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward
 from troupe.rollout.engines.torch.sampling import Knobs, distribution, draw, uniforms
 from troupe.rollout.engines.torch.shared_prompt import moves
-from troupe.rollout.engines.base import UnsupportedModelError
 
 VOCABULARY, EOS = 40, 1
 SIZE = dict(vocab_size=VOCABULARY, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from troupe.rollout.engines.vllm.digest import WeightsMismatchError, compare, digests
 from troupe.rollout.engines.vllm.checkpoint_names import by_checkpoint_name
+from troupe.rollout.engines.vllm.digest import WeightsMismatchError, compare, digests
 
 
 class Packed(nn.Module):

@@ -18,10 +18,10 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.rollout.engines.base import EngineError
 from troupe.rollout.engines.lora import PREFIX, A, Adapted, Adapter, B
-from troupe.rollout.engines.vllm import probe, launch, versions
+from troupe.rollout.engines.vllm import launch, probe, versions
 from troupe.rollout.engines.vllm.adapters import add_by_adapter
-from troupe.rollout.engines.vllm.expected import Believed
 from troupe.rollout.engines.vllm.engine import VllmEngine
+from troupe.rollout.engines.vllm.expected import Believed
 from troupe.rollout.engines.vllm.launch import GIB, LoraRoom, VllmSettings, check_cache, check_room, environment
 from troupe.rollout.engines.vllm.merged import Merged
 from troupe.rollout.engines.vllm.placement import Placement
@@ -184,7 +184,7 @@ def test_several_models_several_merged_adapters_and_a_probe_that_allows_nothing_
     base = build()
     with pytest.raises(ValueError, match=r"engine\.lora=merged: a, b speak with one model"):
         VllmEngine({"a": adapted(base), "b": adapted(base)}, digits, lora="merged")
-    with pytest.raises(ValueError, match=r"engine\.lora must be adapter or merged, got 'fused'"):
+    with pytest.raises(ValueError, match=r"engine\.lora must be one of adapter, merged, got 'fused'"):
         VllmEngine({"a": build()}, digits, lora="fused")
     with pytest.raises(ValueError, match=r"engine\.probe_nats must be above 0, got 0"):
         VllmEngine({"a": build()}, digits, probe_nats=0)

@@ -7,7 +7,6 @@ import asyncio
 import multiprocessing
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest

@@ -22,9 +22,9 @@ from troupe.models import adapters
 from troupe.models.adapters import LoraSettings
 from troupe.rollout.engines.base import EngineError
 from troupe.rollout.engines.lora import Adapted
-from troupe.rollout.engines.vllm.expected import WeightSet
 from troupe.rollout.engines.vllm.digest import WeightsMismatchError
 from troupe.rollout.engines.vllm.engine import VllmEngine
+from troupe.rollout.engines.vllm.expected import WeightSet
 from troupe.rollout.engines.vllm.versions import is_0_22
 
 from .conftest import SHARES_ENGINES, Build, Logprobs

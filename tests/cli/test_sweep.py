@@ -19,8 +19,9 @@ from hydra.core.hydra_config import HydraConfig
 
 from troupe.cli.sweep import run
 from troupe.loop import TrainLoop
+from troupe.runs.files import FORMAT, FORMAT_KEY
+from troupe.runs.index import find_runs
 from troupe.runs.lock import Lock
-from troupe.runs.run import find_runs
 
 SMALL = [
     "loop.iterations=1",
@@ -186,7 +187,7 @@ def test_a_run_that_another_process_is_at_is_left_to_it(of: str, capsys: pytest.
 def test_a_run_of_other_code_goes_on_unless_stale_ones_run_again(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = write("one", {"a": ["loop.iterations=4"]}, [0])
     begun = interrupt(sweep)
-    (begun / "versions.json").write_text(json.dumps({"code": "older"}))
+    (begun / "versions.json").write_text(json.dumps({FORMAT_KEY: FORMAT, "code": "older"}))
     assert run([sweep, "rerun_stale=true"]) == 0
     assert len(finished()) == 1 and begun not in finished()
     shutil.rmtree(finished().pop())
@@ -229,7 +230,7 @@ def test_a_stale_run_is_marked_and_run_again_only_if_asked(capsys: pytest.Captur
     sweep = write("one", {"a": []}, [0])
     assert run([sweep]) == 0
     (old,) = directories()
-    (old / "versions.json").write_text(json.dumps({"code": "older"}))
+    (old / "versions.json").write_text(json.dumps({FORMAT_KEY: FORMAT, "code": "older"}))
     capsys.readouterr()
     assert run([sweep]) == 0
     said = capsys.readouterr().out

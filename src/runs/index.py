@@ -1,0 +1,36 @@
+"""The runs below a folder, found by a walk each time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .files import CONFIG, METRICS, VERSIONS
+from .run import Run
+
+
+def is_run(path: Path) -> bool:
+    """Whether ``path`` is a run directory; an evaluation's folder has no ``metrics.jsonl``."""
+    return all((path / name).is_file() for name in (CONFIG, VERSIONS, METRICS))
+
+
+def find_runs(root: Path) -> Iterator[Run]:
+    """Every run below ``root``, in the order of their paths; none where there is no such folder.  Reads no file."""
+    for folder, below, _ in os.walk(root):
+        below.sort()
+        if is_run(Path(folder)):
+            below.clear()
+            yield Run(Path(folder))
+
+
+def best_match(runs: Iterable[Run], training: str, evaluation: Mapping[str, Any]) -> Run | None:
+    """Of the finished runs with this training hash, the one with the fewest reasons to be stale, then the newest."""
+    matching = [run for run in runs if run.training_hash == training and run.finished]
+    return max(matching, key=lambda run: (*_freshness(run, evaluation), run.path.name), default=None)
+
+
+def _freshness(run: Run, evaluation: Mapping[str, Any]) -> tuple[bool, bool]:
+    reasons = run.stale(evaluation)
+    return "code" not in reasons, "evaluation" not in reasons

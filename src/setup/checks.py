@@ -1,0 +1,231 @@
+"""What training refuses before any model is loaded; a dry run asks the same."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import lightning as L
+import torch
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from ..envs.base import TeamEnv
+from ..envs.rows import nothing_fetched
+from ..errors import AbsentError, ConfigError
+from ..loop import LoopSettings
+from ..models.adapter_pool import check_precision
+from ..models.adapters import named_layers
+from ..models.group_view import joined
+from ..models.hub import check_there, is_here
+from ..models.loading import is_adapter, resolve, whole_base
+from ..models.published import published
+from ..rollout.chat_codec import ChatCodec
+from ..rollout.chat_template import check_chat
+from ..rollout.engines.base import Engine
+from ..rollout.engines.remote.engine import check_client
+from ..rollout.policy_client import PolicyClient
+from .configuration import call, instantiated
+from .policies import PolicySpec, check_room
+from .team import backbones
+
+T = TypeVar("T")
+
+
+@dataclass
+class Machine:
+    """This machine, on which the run ``starts`` now or not.  Where it does not, it may lack what the run needs, and
+    nothing is fetched: what it ``lacks``, and what could not be checked for that, are collected here.
+    """
+
+    starts: bool
+    lacks: list[str] = field(default_factory=list)
+
+    def ask(self, work: Callable[..., T], *arguments: Any) -> T | None:
+        """``work(*arguments)``; None where this machine lacks what that takes, and the run does not start on it."""
+        try:
+            return work(*arguments)
+        except ValueError as error:
+            if self.starts or not any(isinstance(cause, AbsentError) for cause in _causes(error)):
+                raise
+            if str(error) not in self.lacks:  # pools lack the same
+                self.lacks.append(str(error))
+            return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+# ---- base models, adapters, optimizers, engines ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Base:
+    """What is known of a base model without its weights; no ``tokenizer``: it would have to be fetched."""
+
+    shape: PretrainedConfig
+    tokenizer: PreTrainedTokenizerBase | None
+
+
+def check_policies(
+    policies: Mapping[str, PolicySpec], engine: dict[str, Any], fabric: L.Fabric | None, machine: Machine
+) -> dict[str, Base]:
+    """Refuse what pools and engines would; returns the base of each policy that is not remote.
+
+    ``fabric`` is None where this machine cannot set it up.  Raises ``ValueError`` (or a subclass) naming the key.
+    """
+    bases: dict[str, Base] = {}
+    for spec in policies.values():
+        if spec.remote is not None:
+            machine.ask(check_client, spec.name, spec.remote)
+    for specs in backbones(policies):
+        key = f"policies.{specs[0].name}.base"
+        _check_adapter_base(specs)
+        base = _base(key, specs[0].base, machine)
+        bases |= {spec.name: base for spec in specs}
+        for spec in specs:
+            if base.tokenizer is not None:
+                check_chat(f"policies.{spec.name}", base.tokenizer, spec.chat)
+            for way, sampling in (("train", spec.train), ("eval", spec.eval)):
+                context = base.shape.max_position_embeddings
+                check_room(f"policies.{spec.name}.sampling.{way}", sampling, spec.base, context)
+        model = call(key, meta_model, base.shape)
+        adapters = {spec.name: spec.lora for spec in specs if spec.lora is not None}
+        for name, lora in adapters.items():
+            named_layers(name, lora, model)
+        if adapters and fabric is not None:
+            check_precision(fabric)
+        _check_optimizers(specs)
+        ranks = {name: lora.r for name, lora in adapters.items()}
+        machine.ask(_check_engine, engine, [spec.name for spec in specs], model, base.tokenizer, ranks)
+    return bases
+
+
+def _check_adapter_base(specs: Sequence[PolicySpec]) -> None:
+    for spec in specs:
+        if spec.lora is not None and is_adapter(Path(spec.base)):
+            raise ConfigError(
+                f"policies.{spec.name}.base={spec.base} is an adapter itself, and peft writes no adapter of an "
+                "adapter: train on with tuning=full, or merge it into a model of its own first"
+            )
+
+
+def _base(key: str, base: str, machine: Machine) -> Base:
+    """Raises :class:`ConfigError` naming ``key`` where what can be looked at cannot be loaded."""
+    path, whole, here = resolve(base), resolve(whole_base(base)), not machine.starts
+    if here and not (is_here(path) and is_here(whole)):
+        machine.lacks.append(
+            f"{key}={base} would be fetched from the hub: its chat template and its agents' prompts were not checked"
+        )
+        return Base(shape_of(key, base), None)
+    try:
+        check_there(path)
+        shape = AutoConfig.from_pretrained(whole, local_files_only=here)
+        return Base(shape, AutoTokenizer.from_pretrained(path, local_files_only=here))
+    except (OSError, ValueError) as error:  # missing, or damaged in some file
+        raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
+
+
+def shape_of(key: str, base: str) -> PretrainedConfig:
+    """The configuration of ``base``, from its card where it is one of the papers'.  Raises :class:`ConfigError`."""
+    whole = whole_base(base)
+    if (known := published(whole)) is not None:
+        return known
+    try:
+        check_there(resolve(whole))
+        return AutoConfig.from_pretrained(resolve(whole))
+    except OSError as error:
+        raise ConfigError(f"{key}={base} cannot be found: {error}") from error
+
+
+def meta_model(shape: PretrainedConfig) -> PreTrainedModel:
+    """A model without weights, on torch's meta device."""
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(shape)
+
+
+def _check_optimizers(specs: Sequence[PolicySpec]) -> None:
+    """Try optimizers and schedulers on a few numbers: a matrix, and a vector where a whole model learns."""
+    learning = {spec.name: spec.terms for spec in specs if spec.terms is not None}
+    shapes = [(2, 2), (2,)] if specs[0].whole else [(2, 2)]
+    numbers = {name: [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes] for name in learning}
+    for name, terms in learning.items():
+        terms.scheduler(terms.optimizer(numbers[name]))
+    if learning and not specs[0].whole:
+        joined({name: (terms.optimizer, numbers[name]) for name, terms in learning.items()})
+
+
+def _check_engine(
+    node: dict[str, Any],
+    policies: Sequence[str],
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    ranks: Mapping[str, int],
+) -> None:
+    """Refuse keys that the engine does not have, and what its class can ``check`` of a model on the meta device."""
+    engine = instantiated("engine", {**node, "_partial_": True})
+    signature = inspect.signature(engine.func)
+    call("engine", signature.bind, models={}, tokenizer=None, **engine.keywords)
+    defaults = {name: value.default for name, value in signature.parameters.items() if value.default is not value.empty}
+    if (check := getattr(engine.func, "check", None)) is not None:
+        call("engine", check, policies, model, tokenizer, ranks, **defaults | engine.keywords)
+
+
+# ---- tasks ----------------------------------------------------------------------------------------------------------
+
+
+def clients_of(
+    agents: Mapping[str, str], policies: Mapping[str, PolicySpec], bases: Mapping[str, Base]
+) -> dict[str, list[PolicyClient]]:
+    """By agent, who writes its prompts in training and in evaluation; nobody where its tokenizer is not here."""
+    found: dict[str, list[PolicyClient]] = {}
+    for agent, name in agents.items():
+        spec, base = policies[name], bases.get(name)
+        tokenizer = ChatCodec() if base is None else base.tokenizer
+        context = sys.maxsize if base is None else base.shape.max_position_embeddings
+        nobody = cast(Engine, None)  # nothing is generated
+        found[agent] = [
+            PolicyClient(name, nobody, tokenizer, context, sampling, spec.chat)
+            for sampling in (spec.train, spec.eval)
+            if tokenizer is not None
+        ]
+    return found
+
+
+def check_tasks(
+    world: TeamEnv,
+    settings: LoopSettings,
+    clients: Mapping[str, Sequence[PolicyClient]],
+    resample: int,
+    machine: Machine,
+) -> None:
+    """Draw the tasks of each split, and write the prompts of the agents that open an episode.
+
+    An iteration may need ``resample`` times more training tasks.  Raises :class:`ConfigError` where a split holds too
+    few tasks, ``PromptError`` where a policy cannot read a prompt.
+    """
+    counts = {"tasks_per_iteration": "train", "validation_tasks": "validation", "test_tasks": "test"}
+    for key, split in counts.items():
+        count = getattr(settings, key) * (1 + resample if key == "tasks_per_iteration" else 1)
+        with nullcontext() if machine.starts else nothing_fetched():
+            drawn = machine.ask(call, f"loop.{key}", world.tasks, split, count, 0) or []
+        for task in {task.world: task for task in drawn}.values():
+            env = world.fork()
+            env.reset(task)
+            for agent in env.next_agents():
+                for client in clients[agent]:
+                    client.encode(agent, task.task_id, env.observe(agent))

@@ -1,0 +1,47 @@
+"""Which curves a run has, and what is in them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from troupe.reports.curves import PALETTE, all_other, colours, learning_curve, per_agent_and_policy, time_keys
+from troupe.runs.run import Run
+
+
+def test_the_learning_curve_ends_with_the_tests(run_dir: Path) -> None:
+    drawing = learning_curve(Run(run_dir))
+    assert drawing is not None
+    assert [mark.name for mark in drawing.marks] == ["best of K, training", "validation", "test, before", "test, after"]
+    assert drawing.hits[0].tip == "iteration 0\ntest, before: 25.0 % (12.5 % to 50.0 %)"
+    assert drawing.hits[-1].tip.splitlines()[-1] == "test, after: 75.0 % (50.0 % to 87.5 %)"
+    assert drawing.note.startswith("Best of K (faint)")
+
+
+def test_agents_come_first_and_colours_repeat(run_dir: Path) -> None:
+    assert colours(Run(run_dir), ["plan"]) == {"plan": 1, "tool": 2, "both": 3}
+    many = colours(Run(run_dir), [str(index) for index in range(PALETTE)])
+    assert many["tool"] == many["0"] == 1
+
+
+def test_one_chart_per_kind_of_metric_that_the_run_has(run_dir: Path) -> None:
+    run = Run(run_dir)
+    titles = [drawing.title for drawing in per_agent_and_policy(run, colours(run, []))]
+    assert titles == [
+        "Turns per episode",
+        "Reward per message, in training",
+        "Generated tokens per second",
+        "Seconds per iteration",
+        "Loss",
+        "Gradient norm, before clipping",
+    ]
+    assert time_keys(run) == [("time/rollout_s", "rollout"), ("time/update_s", "update")]
+    assert [drawing.title for drawing in all_other(run)] == ["train/both/special"]
+
+
+def test_mismatch_has_one_line_per_turn(run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]) -> None:
+    metrics = {f"mismatch/tool/turn{turn}/k3_nats": 0.1 * turn for turn in (10, 2)}
+    lines(run_dir / "metrics.jsonl", [row | metrics for row in rows])
+    run = Run(run_dir)
+    *_, drawing = per_agent_and_policy(run, colours(run, []))
+    assert drawing.title == "tool: KL of the engine from the learner, nats"
+    assert [mark.name for mark in drawing.marks] == ["turn2", "turn10"]

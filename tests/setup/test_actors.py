@@ -1,0 +1,121 @@
+"""Engines of an evaluation: adapters on one base share it, and say what each would say in an engine of its own."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from troupe.envs.couplet.world import Couplet
+from troupe.evaluation.episodes import PolicyActor
+from troupe.evaluation.request import Questions
+from troupe.experience import Completion, Sampling
+from troupe.models import loading
+from troupe.models.adapters import LoraSettings, attach, export, parameters
+from troupe.models.loading import load_model, load_tokenizer
+from troupe.rollout.playing import together
+from troupe.setup.actors import ActorFactory
+from troupe.setup.agent_assignment import Weights
+from troupe.setup.conditions import Condition, examine
+
+BASE = "laptop_couplet"
+ENGINE = {"_target_": "troupe.rollout.engines.torch.engine.TorchEngine", "_partial_": True, "lockstep": True}
+SAMPLING = Sampling(max_tokens=8)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The adapters of two runs' policies ``first``, each with its tokenizer, as checkpoints have them."""
+    path = tmp_path_factory.mktemp("adapters")
+    settings = {name: LoraSettings(r=2, alpha=4) for name in ("one", "other")}
+    whole = attach(load_model(BASE), BASE, settings, {"one": 1, "other": 2})
+    for name in settings:
+        generator = torch.Generator().manual_seed(len(name))
+        with torch.no_grad():
+            for parameter in parameters(whole, name):
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+        export(whole, name, path / name)
+        load_tokenizer(BASE).save_pretrained(path / name)
+    return [path / name for name in settings]
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The models that were loaded."""
+    found: list[str] = []
+    really = loading.AutoModelForCausalLM.from_pretrained
+
+    def counted(place: str, *args: Any, **kwargs: Any) -> Any:
+        found.append(Path(place).name)
+        return really(place, *args, **kwargs)
+
+    monkeypatch.setattr(loading.AutoModelForCausalLM, "from_pretrained", counted)
+    return found
+
+
+def weights(base: Path | str, policy: str = "first", below: str | None = BASE) -> Weights:
+    return Weights("checkpoint", policy, str(base), SAMPLING, below, named=policy)
+
+
+async def answers(clients: ActorFactory, parts: Sequence[Weights]) -> list[list[Completion]]:
+    """Four answers of each part to one prompt, all asked at once."""
+    world = Couplet()
+    world.reset(world.tasks("test", 1, 0)[0])
+    actors = [clients.actor(part, "own") for part in parts]
+    asked = []
+    for place, actor in enumerate(actors):
+        assert isinstance(actor, PolicyActor)
+        client = actor.client
+        prompt = client.encode("first", "task", world.observe("first"))
+        asked.append(client.speak(prompt, 4, 7, ("task", place)))
+    return await together(*asked)
+
+
+async def test_an_examination_loads_the_base_of_two_adapters_once(folders: list[Path], loads: list[str]) -> None:
+    world = Couplet(horizon=1)
+    parts = dict(zip(world.agents, map(weights, folders), strict=True))
+    tasks = world.tasks("test", 2, 0)
+    found = [Condition("sampled", {}, world, tasks, parts, temperature, 1) for temperature in ("own", 0)]
+    asked = Questions(checkpoint="last", split="test", tasks=2, samples=1, temperature=("own", 0), seed=0)
+    outcomes = await examine(asked, found, ActorFactory(ENGINE), lambda result: None)
+    assert [len(outcome.samples[0]) for outcome in outcomes] == [2, 2]
+    assert loads == ["laptop_couplet"]
+
+
+async def test_one_engine_answers_as_engines_apart(folders: list[Path], loads: list[str]) -> None:
+    parts = [*map(weights, folders), weights(BASE, "base", None)]
+    alone = []
+    for part in parts:
+        clients = ActorFactory(ENGINE)
+        alone += await answers(clients, [part])
+        await clients.close()
+    assert loads == ["laptop_couplet"] * 3
+    loads.clear()
+    clients = ActorFactory(ENGINE)
+    clients.prepare(parts)
+    assert loads == ["laptop_couplet"]
+    beside = await answers(clients, parts)
+    await clients.close()
+    assert loads == ["laptop_couplet"]
+    for one, other in zip(beside, alone, strict=True):
+        spoken = [[(c.token_ids, c.logprobs, c.text, c.finish_reason) for c in said] for said in (one, other)]
+        assert spoken[0] == spoken[1]
+    assert len({tuple(c.logprobs for c in said) for said in beside}) == 3  # the policies differ
+
+
+async def test_policies_of_one_name_are_told_apart(folders: list[Path]) -> None:
+    clients = ActorFactory(ENGINE)
+    clients.prepare(map(weights, folders))
+    actors = [clients.actor(weights(folder), "own") for folder in folders]
+    names = [actor.client.policy for actor in actors if isinstance(actor, PolicyActor)]
+    assert names == ["first", "first-2"]
+    await clients.close()
+
+
+async def test_an_engine_that_merges_has_one_adapter(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[list[str]] = []
+    monkeypatch.setattr("troupe.setup.actors.build_engine", lambda node, models, tokenizer: built.append([*models]))
+    ActorFactory({"lora": "merged"}).prepare(map(weights, folders))
+    ActorFactory({"lora": "adapter"}).prepare(map(weights, folders))
+    assert built == [["first"], ["first"], ["first", "first-2"]]

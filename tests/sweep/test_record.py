@@ -1,0 +1,52 @@
+"""The plan of a sweep, and the state of its jobs by the run directories."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from troupe.runs.lock import HeldError
+from troupe.sweep.record import SweepRecord, error_file
+
+
+def test_a_record_is_read_as_it_was_written(disk: Any, tmp_path: Path) -> None:
+    record = disk.sweep(tmp_path, ("swapped",))
+    assert SweepRecord.read(record.folder) == record
+
+
+def test_an_error_is_out_of_date_once_there_is_a_run(disk: Any, tmp_path: Path) -> None:
+    record = disk.sweep(tmp_path)
+    error = error_file(record.folder, record.jobs[0].training)
+    error.parent.mkdir()
+    error.write_text("ValueError: no\n")
+    assert (record.rows()[0]["status"], record.rows()[0]["note"]) == ("failed", "ValueError: no")
+    disk.run(tmp_path / "game" / "x", disk.config(0, 2), disk.scores(1, 5, 6))
+    assert record.rows()[0]["status"] == "finished"
+
+
+def test_a_run_without_an_evaluation_of_the_plan_is_not_finished(disk: Any, tmp_path: Path) -> None:
+    record = disk.sweep(tmp_path, ("swapped",))
+    run = disk.run(tmp_path / "game" / "x", disk.config(0, 2), disk.scores(1, 5, 6))
+    row = record.rows()[0]
+    assert (row["status"], row["note"], row["after"]) == ("missing", "not evaluated: swapped", 0.5)
+    assert record.jobs_to_run(False) == record.jobs
+    (run / "swapped.json").write_text(json.dumps({"success": 0.3, "success_ci95": [0.1, 0.6], "episodes": 10}))
+    row = record.rows()[0]
+    assert (row["status"], row["swapped"], row["swapped_low"]) == ("finished", 0.3, 0.1)
+    assert record.jobs_to_run(False) == record.jobs[1:]
+
+
+def test_stale_runs_are_run_again_where_that_is_asked(disk: Any, tmp_path: Path) -> None:
+    record = disk.sweep(tmp_path)
+    disk.run(tmp_path / "game" / "x", disk.config(0, 2), disk.scores(1, 5, 6), code="older")
+    assert record.jobs_to_run(rerun_stale=False) == record.jobs[1:]
+    assert record.jobs_to_run(rerun_stale=True) == record.jobs
+
+
+def test_sweeps_that_share_the_runs_share_the_locks(disk: Any, tmp_path: Path) -> None:
+    record = disk.sweep(tmp_path)
+    with record.lock("hash"):
+        record.lock("other").release()
+        with pytest.raises(HeldError, match="training hash is in use by process"):
+            SweepRecord.read(record.folder).lock("hash")

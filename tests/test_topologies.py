@@ -1,0 +1,86 @@
+"""Every topology with every regime: two processes (gloo) sample and learn what one does."""
+
+import json
+import os
+import runpy
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import torch
+
+from troupe.experience import Topology
+from troupe.setup.configuration import choices
+
+ROOT = Path(__file__).parent
+MATRIX = runpy.run_path(str(ROOT.parent / "docs" / "make_strategies.py"))  # which says on its page what is tested here
+CASES = {
+    f"{way}-{regime}": MATRIX["overrides"](way, regime) for way in MATRIX["TOPOLOGIES"] for regime in MATRIX["TURNS"]
+}
+CASES["chain-resampled"] = [*MATRIX["SMALL"], "algorithm=dapo", "algorithm.sampler.resample=2", "env.horizon=1"]
+EXACT = ["strategy.precision=64-true"]
+PROCESSES = {"single_device": 1, "ddp": 2}
+
+
+def start(folder: Path, strategy: str) -> list[subprocess.Popen[str]]:
+    """All cases, in the processes of ``strategy``, which share each."""
+    world = PROCESSES[strategy]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    processes = []
+    for rank in range(world):
+        cases = {
+            name: [*words, *MATRIX["TESTED"][strategy], *EXACT, f"run_dir={folder / f'{world}-{name}'}"]
+            for name, words in CASES.items()
+        }
+        command = [sys.executable, str(ROOT / "topologies_worker.py"), str(folder / f"{world}_{rank}.pt")]
+        mine = meeting | {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "WORLD_SIZE": str(world)} if world > 1 else {}
+        environment = os.environ | {"OMP_NUM_THREADS": "1"} | mine
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        processes.append(subprocess.Popen([*command, json.dumps(cases)], cwd=folder, env=environment, **pipes))
+    return processes
+
+
+def test_every_topology_and_regime_is_a_case() -> None:
+    assert set(MATRIX["TOPOLOGIES"]) == set(get_args(Topology))
+    assert set(MATRIX["TURNS"]) == {name for name in choices("regime") if "_" not in name}
+    assert set(MATRIX["TESTED"]) == set(PROCESSES)
+
+
+def test_two_processes_sample_and_learn_what_one_does(tmp_path: Path) -> None:
+    """All cases in one test, since starting processes takes longer than the cases."""
+    processes = [process for strategy in PROCESSES for process in start(tmp_path, strategy)]
+    try:
+        for process, (out, error) in [(process, process.communicate(timeout=400)) for process in processes]:
+            assert process.returncode == 0, out + error
+    finally:
+        for process in processes:
+            process.kill()
+    one, first, second = (torch.load(tmp_path / file, weights_only=False) for file in ("1_0.pt", "2_0.pt", "2_1.pt"))
+    for case in CASES:
+        check_alike(case, one[case], first[case], second[case])
+    # In one more, the sampler of the last process loses a task's episodes.
+    assert one["broken"].startswith("ResultCountError: 3 tasks were played, and 2 results came of it")
+    assert first["broken"] == "OtherRankError: rank 1 has failed"
+    assert second["broken"].startswith("ResultCountError: 1 tasks were played, and 0 results came of it")
+
+
+def check_alike(case: str, one: dict[str, Any], *others: dict[str, Any]) -> None:
+    """``others`` sampled what ``one`` did, the whole of it, and have its weights, which are no longer the base's."""
+    assert len({episode["task"]["task_id"] for episode in one["episodes"]}) >= 2 * 3, case  # iterations, boards
+    assert any(c["advantage"] for e in one["episodes"] for n in e["nodes"] for c in n["candidates"]), case
+    for policy, weights in one["after"].items():
+        assert apart(weights, one["before"][policy]) > 1e-4, (case, policy)
+    for other in others:
+        assert other["episodes"] == one["episodes"], case
+        assert other["after"].keys() == one["after"].keys(), case
+        for policy, weights in one["after"].items():
+            assert apart(weights, other["after"][policy]) < 1e-9, (case, policy)
+
+
+def apart(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> float:
+    assert weights.keys() == others.keys()
+    return max(float((weights[key] - others[key]).abs().max()) for key in weights)
