@@ -9,6 +9,8 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from troupe.models.tiny import build_tokenizer
+from troupe.rollout.engines.lora import PREFIX, A, Adapted, B
+from troupe.rollout.engines.vllm import versions
 from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.rollout.engines.vllm.transfer import WeightSource
 
@@ -18,6 +20,28 @@ Logprobs = Callable[..., Tensor]
 NEEDS_VLLM = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]  # vLLM warns of its own affairs
 SHARES_ENGINES = [*NEEDS_VLLM, pytest.mark.asyncio(loop_scope="module")]
 """Marks of a file whose tests share engines, which take long to start."""
+
+
+def adapted(model: Qwen3ForCausalLM, rank: int = 4, seed: int = 0) -> Adapted:
+    """With random adapters on two layers."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for path in ("model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"):
+        layer = model.get_submodule(path)
+        weights[f"{PREFIX}{path}{A}"] = torch.randn(rank, layer.in_features, generator=generator)
+        weights[f"{PREFIX}{path}{B}"] = torch.randn(layer.out_features, rank, generator=generator)
+    return Adapted(model, weights, 0.5)
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **packages: str) -> None:
+    """Of all ``packages`` these are installed, in these versions."""
+
+    def version(package: str) -> str:
+        if package not in packages:
+            raise versions.PackageNotFoundError(package)
+        return packages[package]
+
+    monkeypatch.setattr(versions, "version", version)
 
 
 @pytest.fixture(scope="session")

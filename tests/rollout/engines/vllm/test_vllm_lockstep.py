@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from random import Random
@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.rollout.engines.lockstep import hold, rounds
+from troupe.rollout.engines.vllm import transfer
 from troupe.rollout.engines.vllm.engine import VllmEngine
+from troupe.rollout.engines.vllm.transfer import WeightSource
 
 from .conftest import SHARES_ENGINES, Build
 
@@ -64,6 +65,30 @@ async def test_the_order_of_arrival_does_not_matter(team: Team, afresh: Callable
         return dict(zip([each.key for each in order], found, strict=True))
 
     assert await play(requests) == await play(Random(shuffle).sample(requests, 12))
+
+
+async def test_a_round_is_submitted_at_once_in_the_order_of_keys(
+    team: Team, afresh: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await afresh()
+    engine, calls = team["tool"], []
+    llm, core = engine.server._llm, engine.server._llm.engine_core
+
+    def note(owner: Any, name: str) -> None:
+        method = getattr(owner, name)
+
+        async def call(*arguments: Any, **keywords: Any) -> Any:
+            calls.append(arguments[1]["prompt_token_ids"][-1] if name == "add_request" else name)
+            return await method(*arguments, **keywords)
+
+        monkeypatch.setattr(owner, name, call)
+
+    for owner, name in ((core, "pause_scheduler_async"), (llm, "add_request"), (llm, "resume_generation")):
+        note(owner, name)
+    order = [(2, "a"), (10, "a"), (10, "b"), ("x",)]
+    requests = [request("tool", key, (*PROMPT, token)) for token, key in enumerate(order, 4)]
+    await asyncio.gather(*map(engine.generate, Random(0).sample(requests, 4)))
+    assert calls == ["pause_scheduler_async", 4, 5, 6, 7, "resume_generation"]
 
 
 async def test_two_pools_and_worlds_of_any_speed_repeat_themselves_bit_for_bit(
@@ -160,15 +185,13 @@ async def test_z_a_process_that_fails_in_an_update_is_replaced_with_the_current_
     team: Team, afresh: Callable[[], object], build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that has no memory left for them."""
-    from troupe.rollout.engines.vllm import transfer
-
     await afresh()
     engine, asked = team["tool"], request("tool", (1,))
-    expected, before, whole = await engine.generate(asked), engine.supervisor.restarts, transfer.parts
+    expected, before, parts = await engine.generate(asked), engine.supervisor.restarts, transfer.parts
 
-    def torn(weights: Iterable[tuple[str, Tensor]], *rest: Any) -> Iterator[Path]:
+    def torn(source: WeightSource, folder: Path) -> Iterator[Path]:
         monkeypatch.undo()
-        for path in whole(weights, *rest):
+        for path in parts(source, folder):
             path.write_bytes(path.read_bytes()[:100])
             yield path
 
@@ -179,4 +202,4 @@ async def test_z_a_process_that_fails_in_an_update_is_replaced_with_the_current_
 
 
 def kill(engine: VllmEngine) -> None:
-    os.kill(engine.server.pid, signal.SIGKILL)
+    os.kill(engine.server.process.pid, signal.SIGKILL)

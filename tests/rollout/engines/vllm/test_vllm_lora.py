@@ -161,7 +161,7 @@ async def test_an_adapter_that_was_not_loaded_stops_the_run(
     engine: VllmEngine, peft: PeftModel, stopped: Stopped
 ) -> None:
     await stopped("send", nothing, "tool", 5, r"policy 'tool'.*lora_A.weight.* and 24 more differ$")
-    await engine.server._alive(engine.server._llm.remove_lora(engine.expected.policies["tool"].slot))
+    await engine.server._alive(engine.server._llm.remove_lora(engine.expected.policies["tool"].adapter.slot))
     with pytest.raises(WeightsMismatchError, match=r"policy 'tool'.*are missing in the engine$"):
         await engine.generate(request("tool"))
     await engine.load("tool", move(peft, "tool", 5), 6)
@@ -184,7 +184,7 @@ async def test_z_a_process_that_hangs_is_succeeded_once_and_then_no_more(
     monkeypatch.setattr("troupe.rollout.engines.vllm.server.POLL_S", 0.2)
 
     def process() -> int:
-        return engine.server.pid
+        return engine.server.process.pid
 
     first = engine.server
     asked = [asyncio.create_task(engine.generate(request(p, 8, max_tokens=200))) for p in ("tool", "plan")]

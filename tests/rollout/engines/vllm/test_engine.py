@@ -6,19 +6,22 @@ One engine serves all tests, since it takes long to start; each test that change
 import asyncio
 import multiprocessing
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 import torch
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.rollout.engines.base import EngineClosedError
+from troupe.rollout.engines.vllm import transfer
 from troupe.rollout.engines.vllm.digest import WeightsMismatchError, compare
 from troupe.rollout.engines.vllm.engine import VllmEngine
+from troupe.rollout.engines.vllm.transfer import WeightSource
 from troupe.rollout.engines.vllm.versions import is_0_22
 
 from .conftest import SHARES_ENGINES, Build, Logprobs
@@ -44,14 +47,6 @@ async def base(engine: VllmEngine, build: Build) -> Qwen3ForCausalLM:
     model = build()
     await engine.load(POLICY, model.state_dict(), 0)
     return model
-
-
-@pytest.fixture
-def transfer() -> Any:
-    """Imports vLLM, which warns."""
-    from troupe.rollout.engines.vllm import transfer
-
-    return transfer
 
 
 def request(n: int = 1, seed: int = 1, prompt: tuple[int, ...] = PROMPT, key: int = 0, **sampling: Any) -> Request:
@@ -300,7 +295,7 @@ async def test_weights_that_are_not_sent_after_sleep_stop_the_run(
         patch.setattr(engine.server, "send", nothing)
         with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*model\.embed_tokens\.weight"):
             await engine.wake()
-    engine.expected.mark_unverified(lost=engine.expected.sets)
+    engine.expected.mark_unverified(lost=[engine.expected.model])
     await engine.wake()
 
 
@@ -308,14 +303,17 @@ async def test_weights_that_are_not_sent_after_sleep_stop_the_run(
 
 
 async def test_a_tensor_that_was_not_sent_stops_the_run(
-    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner, skipped = grown(base, 1), "model.layers.1.post_attention_layernorm.weight"
-    whole = transfer.parts
+    parts = transfer.parts
+
+    def all_but_one(source: WeightSource, folder: Path) -> Iterator[Path]:
+        rest = [(name, tensor) for name, tensor in source.weights() if name != skipped]
+        return parts(replace(source, weights=lambda: rest), folder)
+
     with monkeypatch.context() as patch:
-        patch.setattr(
-            transfer, "parts", lambda weights, *rest: whole([(k, v) for k, v in weights if k != skipped], *rest)
-        )
+        patch.setattr(transfer, "parts", all_but_one)
         with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*: {skipped} differ$"):
             await engine.load(POLICY, learner.state_dict(), 1)
     with pytest.raises(WeightsMismatchError, match=skipped):
@@ -324,15 +322,15 @@ async def test_a_tensor_that_was_not_sent_stops_the_run(
 
 @pytest.mark.parametrize("name", ["model.layers.0.self_attn.k_proj.weight", "model.embed_tokens.weight"])
 async def test_a_tensor_that_arrives_otherwise_stops_the_run(
-    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch, name: str
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    learner, whole = grown(base, 1), transfer.parts
+    learner, parts = grown(base, 1), transfer.parts
 
-    def altered(weights: Iterable[tuple[str, Tensor]], *rest: Any) -> Any:
-        given = dict(weights)
-        other = given[name].clone()
-        other[-1, -1] *= 1.001
-        return whole((given | {name: other}).items(), *rest)
+    def altered(source: WeightSource, folder: Path) -> Iterator[Path]:
+        weights = dict(source.weights())
+        weights[name] = weights[name].clone()
+        weights[name][-1, -1] *= 1.001
+        return parts(replace(source, weights=weights.items), folder)
 
     monkeypatch.setattr(transfer, "parts", altered)
     with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*{name}.*differ$"):
@@ -350,7 +348,7 @@ async def test_a_tied_head_that_keeps_its_packed_copy_stops_the_run(
 
 
 async def test_a_cache_of_prefixes_that_is_kept_stops_the_run(
-    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def forget() -> None:
         pass
@@ -361,7 +359,7 @@ async def test_a_cache_of_prefixes_that_is_kept_stops_the_run(
 
 
 async def test_a_probe_that_is_heard_otherwise_stops_the_run(
-    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights that agree are not all: were the digests blind, the log-probs would tell."""
     monkeypatch.setattr("troupe.rollout.engines.vllm.verifier.compare", lambda *_: None)
