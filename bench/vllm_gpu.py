@@ -4,7 +4,7 @@
 
 ``agreement``  log-probabilities against ``transformers`` at the start and after three updates, for whole models and for
                adapters, by each way of transfer that the machine has
-``sleep``      levels 1 and 2, for both: memory that is lent, and log-probabilities after an update while asleep
+``sleep``      levels 1 and 2, for both: memory that is offloaded, and log-probabilities after an update while asleep
 ``run``        a few iterations of ``sokoban_specialized engine=vllm`` with learners and engines on one GPU
 ``update``     Qwen3-1.7B's shape with random weights in bfloat16: seconds of an update, tokens/s, peak memory
 
@@ -183,9 +183,9 @@ def small(nats: float) -> dict[str, Any]:
 
 
 async def followed(machine: Machine, team: Whole | Adapters, version: int) -> tuple[float, float]:
-    """Move every policy, have it loaded, asleep where the engine lends memory, and compare.
+    """Move every policy, have it loaded, asleep where the engine offloads memory, and compare.
 
-    The largest difference (nats) and the least memory lent (GiB).
+    The largest difference (nats) and the least memory offloaded (GiB).
     """
     worst, least, gauge = 0.0, float("inf"), Gauge(machine.device)
     for policy in team.policies:
@@ -238,7 +238,7 @@ async def run(machine: Machine) -> None:
     iterations = 2 if machine.small else 4
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        command = [sys.executable, "-m", "troupe.cli.train", "experiment=sokoban_specialized", "engine=vllm", *words]
+        command = [sys.executable, "-m", "troupe", "train", "experiment=sokoban_specialized", "engine=vllm", *words]
         command += [f"loop.iterations={iterations}", f"run_dir={path}", f"engine.probe_nats={machine.nats}"]
         with Gauge(machine.device).watching() as gauge:
             started = time.perf_counter()
@@ -291,7 +291,7 @@ async def _updates(machine: Machine, engine: VllmEngine, weights: dict[str, Tens
             await engine.load("plan", weights, version)
             await engine.wake()
             whole = time.perf_counter() - started
-        sent.append(seconds["replace"])
+        sent.append(seconds["send"])
         told = ", ".join(f"{name} {value:.3f}" for name, value in seconds.items())
         row("update", f"{version}: {size:.2f} GB, load and wake{_how(eager)}", f"{whole:.2f} s: {told}")
     best = min(sent[1:])

@@ -1,9 +1,10 @@
-"""Episodes -> the metrics of a rollout.  Pure functions."""
+"""The metrics of rollouts and updates.  Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from ..experience import Episode
 
@@ -58,3 +59,17 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         for name in dict.fromkeys(name for candidate in own for name in candidate.info):  # worlds may differ in them
             row[f"rollout/{agent}/{name}"] = fmean(c.info[name] for c in own if name in c.info)
     return row
+
+
+def update_metrics(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Flat ``train/POLICY/...`` metrics of the updates in ``metrics``, by policy; ``mismatch/...`` stay as they are."""
+    return {
+        key if key.startswith("mismatch/") else f"train/{policy}/{key}": value
+        for policy, values in metrics.items()
+        for key, value in values.items()
+    }
+
+
+def prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` under ``prefix/KEY``."""
+    return {f"{prefix}/{key}": value for key, value in values.items()}

@@ -1,11 +1,11 @@
-"""A rollout's metrics, by hand."""
+"""Metrics of rollouts and updates, by hand."""
 
 from dataclasses import replace
 
 import pytest
 
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from troupe.runs.metrics import rollout_metrics
+from troupe.runs.metrics import prefixed, rollout_metrics, update_metrics
 
 
 def spoken(tokens: int, cut: bool = False) -> Completion:
@@ -104,3 +104,13 @@ def test_the_tokens_of_remote_policies_are_unknown_here() -> None:
     row = rollout_metrics([tree], 1.0)
     assert (row["rollout/completions"], row["rollout/tokens"], row["rollout/prompt_tokens"]) == (5, 5, 5)
     assert row["rollout/tool/reward"] == 1.0 and "rollout/tool/tokens_per_message" not in row
+
+
+def test_metrics_of_updates_are_named_after_their_policies() -> None:
+    updates = {"tool": {"loss": 0.5, "mismatch/tool/turn0/k3_nats": 0.1}, "plan": {"loss": 0.25}}
+    assert update_metrics(updates) == {
+        "train/tool/loss": 0.5,
+        "mismatch/tool/turn0/k3_nats": 0.1,
+        "train/plan/loss": 0.25,
+    }
+    assert prefixed("eval", {"success": 1, "turns": 2.0}) == {"eval/success": 1, "eval/turns": 2.0}
