@@ -227,9 +227,15 @@ async def sleep(machine: Machine) -> None:
                 found = [await followed(machine, team, version) for version in range(4)]
             finally:
                 await team.engine.close()
-            worst, lent = max(nats for nats, _ in found), min(gib for _, gib in found)
-            assert machine.device == "cpu" or lent >= 0.1, f"level {level} lends {lent:.3f} GiB, its cache has 0.1"
-            row("sleep", f"{kind.__name__.lower()}, level {level}", f"{worst:.2g} nats at most, {lent:.3f} GiB lent")
+            worst, offloaded = max(nats for nats, _ in found), min(gib for _, gib in found)
+            assert machine.device == "cpu" or offloaded >= 0.1, (
+                f"level {level} offloads {offloaded:.3f} GiB, its cache has 0.1"
+            )
+            row(
+                "sleep",
+                f"{kind.__name__.lower()}, level {level}",
+                f"{worst:.2g} nats at most, {offloaded:.3f} GiB offloaded",
+            )
 
 
 async def run(machine: Machine) -> None:
@@ -247,12 +253,12 @@ async def run(machine: Machine) -> None:
         rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
         assert json.loads((path / "summary.json").read_text())["status"] == "finished"
     assert len(rows) == iterations
-    heard = max(each["rollout/probe_nats"] for each in rows)
+    nats = max(each["rollout/probe_nats"] for each in rows)
     kl = max(abs(each[f"train/{policy}/behaviour_kl_nats"]) for each in rows for policy in ("tool", "plan"))
-    assert heard <= machine.nats and kl <= machine.nats, f"probe {heard:.3g}, behaviour KL {kl:.3g} nats"
+    assert nats <= machine.nats and kl <= machine.nats, f"probe {nats:.3g}, behaviour KL {kl:.3g} nats"
     seconds = {name: max(each[f"time/{name}_s"] for each in rows[1:]) for name in ("rollout", "update", "load")}
     told = ", ".join(f"{name} {value:.2f} s" for name, value in seconds.items())
-    row("run", f"{iterations} iterations, {time.perf_counter() - started:.0f} s in all", f"probe {heard:.1g}; {told}")
+    row("run", f"{iterations} iterations, {time.perf_counter() - started:.0f} s in all", f"probe {nats:.1g}; {told}")
     row("run", "peak memory of the GPU, all processes", f"{gauge.peak:.2f} GiB")
 
 

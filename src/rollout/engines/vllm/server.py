@@ -81,7 +81,7 @@ class Server:
     async def submit(self, pending: Sequence[Pending], *, together: bool = False) -> None:
         """Hand requests over in this order; ``together``, none of them is decoded before all are there."""
         if together:  # not by pause_generation(), which sleeps for 20 ms afterwards
-            await self._alive(self._llm.engine_core.pause_scheduler_async("keep", clear_cache=False))
+            await self._alive(self.llm.engine_core.pause_scheduler_async("keep", clear_cache=False))
         try:
             for each in pending:
                 parameters = self.replies.parameters(each.request)
@@ -89,7 +89,7 @@ class Server:
                 each.server = self
         finally:
             if together:
-                await self._alive(self._llm.resume_generation())
+                await self._alive(self.llm.resume_generation())
 
     async def answer(self, pending: Pending) -> list[Completion]:
         """The completions of what was submitted.  A caller that goes away takes the request with it."""
@@ -101,7 +101,7 @@ class Server:
         adapter = self.expected.policies[policy].adapter
         prompt = {"type": "token", "prompt_token_ids": list(ids)}
         lora = _lora_request(adapter) if adapter is not None and adapter.slot else None
-        return await self._alive(self._llm.add_request(str(next(self._ids)), prompt, parameters, lora_request=lora))
+        return await self._alive(self.llm.add_request(str(next(self._ids)), prompt, parameters, lora_request=lora))
 
     async def _output(self, queue: Any) -> Any:
         try:
@@ -120,7 +120,7 @@ class Server:
                 await self.transfer.send(self.expected.source)
             elif weights.slot:
                 with saved_adapter(self.folder, weights.rank, weights.tensors) as path:
-                    await self._alive(self._llm.add_lora(_lora_request(weights, str(path))))
+                    await self._alive(self.llm.add_lora(_lora_request(weights, str(path))))
         except (OSError, SafetensorError) as error:
             raise EngineError(f"policy '{weights.label}': {error}") from error
 
@@ -130,7 +130,7 @@ class Server:
 
     async def forget(self) -> None:
         """Empty the cache of prefixes.  Raises :class:`.digest.WeightsMismatchError` where vLLM does not."""
-        if not await self._alive(self._llm.reset_prefix_cache()):
+        if not await self._alive(self.llm.reset_prefix_cache()):
             why = "vLLM did not empty its cache of prefixes, which were read with other weights"
             raise WeightsMismatchError(f"policy '{self.expected.label}': {why}")
 
@@ -150,7 +150,7 @@ class Server:
 
     async def call(self, method: str, *arguments: Any) -> Any:
         """The result of a method of vLLM's worker."""
-        [result] = await self._alive(self._llm.collective_rpc(method, args=arguments))
+        [result] = await self._alive(self.llm.collective_rpc(method, args=arguments))
         return result
 
     # ---- memory -----------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ class Server:
     async def sleep(self) -> None:
         """Offload the GPU's memory.  Nothing may be under way, and nothing can be asked meanwhile."""
         try:
-            await self._alive(self._llm.sleep(self.level))
+            await self._alive(self.llm.sleep(self.level))
         except BaseException:  # nobody knows what is offloaded by then
             self.kill()
             raise
@@ -167,7 +167,7 @@ class Server:
     async def wake(self, memory: Memory) -> None:
         """Take back what was offloaded; after level 2 its content is anything."""
         if memory in self.offloaded:
-            await self._alive(self._llm.wake_up([memory]))
+            await self._alive(self.llm.wake_up([memory]))
             self.offloaded.discard(memory)
             if memory == "weights" and self.level == 2 and self.expected.adapters:
                 await self.call("troupe_clear_adapters")
@@ -203,11 +203,11 @@ class Server:
             pass
         finally:
             task.cancel()
-        raise EngineDiedError(f"policy '{self.expected.label}': vLLM's process {died}")
+        raise self._died(died)
 
     def _note_progress(self) -> None:
         """Keep in ``_heard`` when the process last sent something."""
-        core = self._llm.engine_core
+        core = self.llm.engine_core
         get, self._heard = core.get_output_async, time.monotonic()
 
         async def noted() -> Any:
@@ -218,8 +218,18 @@ class Server:
         core.get_output_async = noted
 
     @property
+    def llm(self) -> Any:
+        """Raises :class:`EngineDiedError` after :meth:`shutdown`."""
+        if self._llm is None:
+            raise self._died("has ended; it says why on stderr")
+        return self._llm
+
+    def _died(self, why: str) -> EngineDiedError:
+        return EngineDiedError(f"policy '{self.expected.label}': vLLM's process {why}")
+
+    @property
     def process(self) -> Any:
-        [process] = self._llm.engine_core.resources.engine_manager.processes
+        [process] = self.llm.engine_core.resources.engine_manager.processes
         return process
 
     def kill(self) -> None:

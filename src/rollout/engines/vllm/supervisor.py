@@ -90,5 +90,5 @@ class EngineSupervisor:
 
 
 def _shut_down(starting: Future[Server]) -> None:
-    if starting.exception() is None:
+    if not starting.cancelled() and starting.exception() is None:
         starting.result().shutdown()

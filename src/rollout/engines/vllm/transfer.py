@@ -1,8 +1,7 @@
 """All weights of a model from the learner's process into vLLM's: through shared memory, or from GPU to GPU.
 
 ``shared_memory`` writes part after part as a safetensors file, which :mod:`.worker` loads as it loads a checkpoint.
-``ipc`` (a GPU that learner and engine share) and ``nccl`` (two GPUs) are vLLM's own: 0.32.0 has senders that make all
-calls; with 0.22.1 Troupe makes them.  Each sends from a thread, in which vLLM may block.
+``ipc`` (a GPU that learner and engine share) and ``nccl`` (two GPUs) are vLLM's own.
 """
 
 from __future__ import annotations
@@ -14,9 +13,8 @@ import math
 import pickle
 import shutil
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partialmethod
 from itertools import chain
 from pathlib import Path
@@ -30,6 +28,7 @@ from torch import Tensor
 
 from .placement import Placement
 from .settings import GIB
+from .transfer_0_22 import IpcSender, NcclSender
 from .versions import is_0_22
 
 Call = Callable[..., Coroutine[Any, Any, Any]]
@@ -100,31 +99,47 @@ class Transfer:
 
     def __init__(self, call: Call, placement: Placement, learner: torch.device, folder: Path) -> None:
         self._call, self._way, self._gpu, self._folder = call, placement.transfer, learner.index or 0, folder
-        self._nccl: NcclGroup | None = None
+        self._sender: Any = None
 
     async def send(self, source: WeightSource) -> None:
         """On return the process has all of ``source``.  Raises as :func:`check_disk_space`."""
         client = Client(self._call, asyncio.get_running_loop())
-        await asyncio.to_thread(self._send, client, source)
+        send = self._share if self._way == "shared_memory" else self._send
+        await asyncio.to_thread(send, client, source)
+
+    def _share(self, client: Client, source: WeightSource) -> None:
+        client.call("troupe_start_update")
+        for path in parts(source, self._folder):
+            client.call("troupe_load_part", str(path), dict(source.tied))
+        client.call("troupe_finish_update")
 
     def _send(self, client: Client, source: WeightSource) -> None:
-        if self._way == "shared_memory":
-            return send_by_shared_memory(client, source, self._folder)
+        """By vLLM's sender of one of its back ends, which lives as long as the process."""
         torch.cuda.set_device(self._gpu)
         torch.cuda.synchronize()  # the last update is over, since packing has its own stream
         source = replace(source, device=torch.device("cuda", self._gpu))
-        if self._way == "ipc":
-            return send_by_ipc(client, source)
-        self._nccl = self._nccl or NcclGroup(client, source)
-        self._nccl.send(client, source)
+        self._sender = self._sender or gpu_sender(self._way, client, source)
+        self._sender.client, self._sender.source, client.lost = client, source, self._sender.shutdown
+        self._sender.send_weights()
 
 
-def send_by_shared_memory(client: Client, source: WeightSource, folder: Path) -> None:
-    """Part by part through a file in ``folder``, which both processes map."""
-    client.call("troupe_start_update")
-    for path in parts(source, folder):
-        client.call("troupe_load_part", str(path), dict(source.tied))
-    client.call("troupe_finish_update")
+def gpu_sender(way: str, client: Client, source: WeightSource) -> Any:
+    """vLLM's ``TrainerWeightTransferEngine`` for this thread's GPU."""
+    from vllm.utils.network_utils import get_open_port
+
+    packing = {"packed": True, "packed_buffer_size_bytes": source.buffer_bytes}
+    meeting = {"master_address": "127.0.0.1", "master_port": get_open_port(), "world_size": 2}
+    if is_0_22():
+        return IpcSender(client, source) if way == "ipc" else NcclSender(client, source, meeting, packing)
+    from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+    from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+    from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+    info = IPCTrainerInitInfo(rank=0, **packing) if way == "ipc" else NCCLTrainerInitInfo(rank=0, **meeting, **packing)
+    return WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
+
+
+# ---- files in shared memory -----------------------------------------------------------------------------------------
 
 
 def parts(source: WeightSource, folder: Path) -> Iterator[Path]:
@@ -145,15 +160,6 @@ def parts(source: WeightSource, folder: Path) -> Iterator[Path]:
         part, size = {}, 0
 
 
-def check_disk_space(needed: int, folder: Path) -> None:
-    """Raise ``OSError``, saying how much is needed, where ``folder`` has no space for ``needed`` bytes of weights."""
-    if needed > (free := shutil.disk_usage(folder).free):
-        raise OSError(
-            f"weights go to vLLM's process by way of {folder.parent}, which has {free / GIB:.3g} GiB left and would "
-            f"need {needed / GIB:.3g}; a container is given more with --shm-size"
-        )
-
-
 @contextmanager
 def saved_adapter(folder: Path, rank: int, tensors: Mapping[str, Tensor]) -> Iterator[Path]:
     """An adapter with its scale in B as a peft checkpoint in ``folder``, gone afterwards."""
@@ -164,60 +170,10 @@ def saved_adapter(folder: Path, rank: int, tensors: Mapping[str, Tensor]) -> Ite
         yield Path(path)
 
 
-def send_by_ipc(client: Client, source: WeightSource) -> None:
-    """From this thread's GPU to the process on the same GPU, through memory that both map."""
-    from vllm.distributed.weight_transfer import ipc_engine  # 0.22.1 imports ray for it, which may be missing
-
-    if not is_0_22():
-        info = ipc_engine.IPCTrainerInitInfo(rank=0, packed=True, packed_buffer_size_bytes=source.buffer_bytes)
-        sender = ipc_engine.IPCTrainerWeightTransferEngine.trainer_init(info, client=client, source=source)
-        return sender.send_weights()
-    # Not packed: 0.22.1 would never free a buffer that it has used for several parts.
-    tensors = list(source)  # kept until the last layer is loaded, which may be after the last part
-    arguments = ipc_engine.IPCTrainerSendWeightsArgs(lambda info: client.update_weights(asdict(info)))
-    client.start_weight_update()
-    ipc_engine.IPCWeightTransferEngine.trainer_send_weights(iter(tensors), arguments)
-    client.finish_weight_update()
-
-
-class NcclGroup:
-    """This thread's GPU and that of the process, for as long as the process lives; weights travel by broadcast."""
-
-    def __init__(self, client: Client, source: WeightSource) -> None:
-        from vllm.distributed.weight_transfer import nccl_engine
-        from vllm.utils.network_utils import get_open_port
-
-        self._packing = {"packed": True, "packed_buffer_size_bytes": source.buffer_bytes}
-        meeting = {"master_address": "127.0.0.1", "master_port": get_open_port(), "world_size": 2}
-        if not is_0_22():
-            info = nccl_engine.NCCLTrainerInitInfo(**meeting, **self._packing, rank=0)
-            trainer = nccl_engine.NCCLTrainerWeightTransferEngine
-            self._sender = trainer.trainer_init(info, client=client, source=source)
-            return
-        with ThreadPoolExecutor(1) as pool:  # both sides wait for each other
-            other = pool.submit(client.init_weight_transfer_engine, meeting | {"rank_offset": 1})
-            self._group = nccl_engine.NCCLWeightTransferEngine.trainer_init(meeting)
-            other.result()
-
-    def send(self, client: Client, source: WeightSource) -> None:
-        """All of ``source``."""
-        if not is_0_22():
-            client.lost = self._sender.shutdown  # ends what waits for the other side
-            self._sender.client, self._sender.source = client, source
-            return self._sender.send_weights()
-        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerSendWeightsArgs, NCCLWeightTransferEngine
-
-        metadata, dtype = source.metadata(), str(source.dtype).rpartition(".")[2]
-        info: dict[str, Any] = {"names": [each.name for each in metadata], "dtype_names": [dtype] * len(metadata)}
-        info["shapes"] = [list(each.shape) for each in metadata]
-        client.start_weight_update()
-        pool = ThreadPoolExecutor(1)  # not awaited where the broadcast fails: it would wait for ever
-        try:
-            other = pool.submit(client.update_weights, info | self._packing)
-            arguments = NCCLTrainerSendWeightsArgs(group=self._group, **self._packing)
-            NCCLWeightTransferEngine.trainer_send_weights(iter(source), arguments)
-            other.result()
-        finally:
-            pool.shutdown(wait=False)
-        client.finish_weight_update()
-        torch.cuda.synchronize()
+def check_disk_space(needed: int, folder: Path) -> None:
+    """Raise ``OSError``, saying how much is needed, where ``folder`` has no space for ``needed`` bytes of weights."""
+    if needed > (free := shutil.disk_usage(folder).free):
+        raise OSError(
+            f"weights go to vLLM's process by way of {folder.parent}, which has {free / GIB:.3g} GiB left and would "
+            f"need {needed / GIB:.3g}; a container is given more with --shm-size"
+        )

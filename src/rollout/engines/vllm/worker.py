@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -46,7 +46,7 @@ class WorkerExtension:
             for index in range(manager.lora_slots):
                 module.reset_lora(index)
 
-    # ---- the other side of transfer.send_by_shared_memory -----------------------------------------------------------
+    # ---- the other side of transfer.Transfer, through shared memory ------------------------------------------------------
 
     def troupe_start_update(self) -> None:
         """Parts of all weights are to follow."""
@@ -71,7 +71,8 @@ class WorkerExtension:
     @contextmanager
     def _loading(self) -> Iterator[Any]:
         """The model.  While it loads, vLLM 0.32.0 asks for its configuration, and 0.22.1 for the default device."""
-        with set_current_vllm_config(self.vllm_config), torch.device(self.model_runner.device):
+        device = torch.device(self.model_runner.device) if is_0_22() else nullcontext()
+        with set_current_vllm_config(self.vllm_config), device:
             yield self.model_runner.get_model()
 
 

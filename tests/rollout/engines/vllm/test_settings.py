@@ -1,5 +1,8 @@
 """Settings that are refused before anything starts."""
 
+import subprocess
+import sys
+
 import pytest
 from transformers import PreTrainedTokenizerFast
 
@@ -69,3 +72,9 @@ def test_an_engine_refuses_several_models_and_several_merged_adapters(
         VllmEngine({"a": build()}, digits, lora="fused")
     with pytest.raises(ValueError, match=r"engine\.probe_nats must be above 0, got 0"):
         VllmEngine({"a": build()}, digits, probe_nats=0)
+
+
+def test_training_imports_of_the_engine_only_its_settings() -> None:
+    program = "import sys, troupe.cli.train; print(*sorted(name for name in sys.modules if 'vllm' in name))"
+    imported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert imported.split() == ["troupe.rollout.engines.vllm", "troupe.rollout.engines.vllm.settings"]
