@@ -46,7 +46,7 @@ class WorkerExtension:
             for index in range(manager.lora_slots):
                 module.reset_lora(index)
 
-    # ---- the other side of transfer.Transfer, through shared memory ------------------------------------------------------
+    # ---- the other side of transfer.Transfer, through shared memory -------------------------------------------------
 
     def troupe_start_update(self) -> None:
         """Parts of all weights are to follow."""
