@@ -23,7 +23,8 @@ from troupe.envs.math import Arithmetic
 from troupe.evaluation.episodes import PolicyActor, evaluate
 from troupe.evaluation.summary import summarise
 from troupe.experience import Sampling
-from troupe.models.loading import SHIPPED, load_model, load_tokenizer
+from troupe.models.base_models import SHIPPED
+from troupe.models.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.sandbox import LocalSandbox
@@ -34,15 +35,15 @@ TASKS = 400
 CARD = """# {title}
 
 A Qwen3-architecture causal language model of {parameters:,} parameters (hidden {hidden}, {layers} layers, {heads}
-heads, {vocabulary} words), pretrained from nothing by `{command}` on {taught}
+heads, {vocabulary} words), pretrained from scratch by `{command}` on {demonstrations}
 
-- Recipe: `recipe.json` (seed {seed}); {steps} steps of {rows} messages in {minutes:.0f} minutes on one busy core.
-{lessons}
-- Made again on another machine, or with another number of threads, sums are rounded differently and the figures below
-  come out alike, not equal.
+- Recipe: `recipe.json` (seed {seed}); {steps} steps of {batch_size} messages in {minutes:.0f} minutes on one busy core.
+{phases}
+- On another machine, or with another number of threads, sums are rounded differently: the figures below then are
+  similar, not equal.
 - Files are checked against `checksums.json` whenever they are loaded. Licence: Apache-2.0.
 
-{asked}
+{measure}
 
 {table}
 
@@ -52,13 +53,13 @@ Figures: `{figures}`.
 
 @dataclass(frozen=True)
 class About:
-    """What the card of one base model says; ``worlds`` are the conditions that it is measured in, each at all
+    """The texts of one base model's card; ``worlds`` are the conditions of the measurement, each at all
     ``temperatures``."""
 
     title: str
-    taught: str
-    lessons: str
-    asked: str
+    demonstrations: str
+    phases: str
+    measure: str
     worlds: Mapping[str, Callable[[], TeamEnv]]
     temperatures: tuple[float, ...] = (0.0, 1.0)
 
@@ -66,14 +67,14 @@ class About:
 ABOUT = {
     "laptop": About(
         title="The base model of the laptop scale",
-        taught="""demonstrations of both grid worlds in every role:
-what a downloaded Qwen3 is to the papers, this is to a laptop. It can, but mostly does not: of the messages it saw last,
-{experts_last:.0%} were an expert's.""",
-        lessons="""  Train boards only; validation and test boards are disjoint from them under the 8 symmetries.
-- Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
-  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.warm_start.curriculum` and
-  `demonstration` in `troupe.envs.grid.two_roles`).""",
-        asked="Team success on {tasks} validation boards (95 % interval), at most 4 turns:",
+        demonstrations="""demonstrations of both grid
+worlds in every role. It is to the laptop scale what a downloaded Qwen3 is to the papers' scale. It has the skill, but
+mostly does not use it: in the last phase of training {last_expert_share:.0%} of the messages were an expert's.""",
+        phases="""  Train boards only; validation and test boards are disjoint from them under the 8 symmetries.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
+  among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
+  `troupe.warm_start.curriculum` and `demonstration` in `troupe.envs.grid.two_roles`).""",
+        measure="Team success on {tasks} validation boards (95 % interval), at most 4 turns:",
         worlds={
             "sokoban": Sokoban,
             "sokoban, both see everything": lambda: Sokoban(tool_view="full", planner_view="full"),
@@ -85,13 +86,13 @@ what a downloaded Qwen3 is to the papers, this is to a laptop. It can, but mostl
     ),
     "laptop_couplet": About(
         title="The base model of Couplet at laptop scale",
-        taught="""demonstrations of novices
-in both roles. It can write a line, rhyme and follow another's line, but nobody has taught it an agreement: no expert
-was among its teachers.""",
-        lessons="""  Train tasks only; no pair of subjects of a validation or test task is among them.
-- Phases: {stable} steps at full learning rate and {decay} at a falling one (see `troupe.warm_start.curriculum`, and
-  `demonstration` in `troupe.envs.couplet.world`).""",
-        asked="Team success on {tasks} validation tasks (95 % interval):",
+        demonstrations="""demonstrations of
+novices in both roles. It can write a line, rhyme and follow the other's line, but it has no convention: none of the
+demonstrators was an expert.""",
+        phases="""  Train tasks only; no pair of subjects of a validation or test task is among them.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one (see
+  `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.couplet.world`).""",
+        measure="Team success on {tasks} validation tasks (95 % interval):",
         worlds={
             "one turn": lambda: Couplet(horizon=1),
             "two turns": Couplet,
@@ -100,14 +101,14 @@ was among its teachers.""",
     ),
     "laptop_code": About(
         title="The base model of Code at laptop scale",
-        taught="""demonstrations of micro-programs
-in every role. It can compute what a program gives and find the operators that give it, but mostly does not: of the
-messages it saw last, {experts_last:.0%} were an expert's.""",
-        lessons="""  Train tasks only; no program of a validation or test task computes what one of them does.
-- Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
-  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.warm_start.curriculum` and
-  `troupe.envs.code.micro_demonstrations`).""",
-        asked="Team success on {tasks} validation tasks (95 % interval):",
+        demonstrations="""demonstrations of
+micro-programs in every role. It can compute the outputs of a program and find the operators that give them, but mostly
+does not: in the last phase of training {last_expert_share:.0%} of the messages were an expert's.""",
+        phases="""  Train tasks only; no program of a validation or test task computes the function of one of them.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
+  among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
+  `troupe.warm_start.curriculum` and `troupe.envs.code.micro_demonstrations`).""",
+        measure="Team success on {tasks} validation tasks (95 % interval):",
         worlds={
             "one after the other": lambda: MicroCode(LocalSandbox()),
             "at once, three turns": lambda: MicroCode(LocalSandbox(), order="simultaneous", horizon=3),
@@ -116,15 +117,16 @@ messages it saw last, {experts_last:.0%} were an expert's.""",
     ),
     "laptop_math": About(
         title="The base model of mathematics at laptop scale",
-        taught="""demonstrations of the
-tool agent, the reasoner and one agent alone. It can write the expression that a story asks for and say a result, but
-mostly does not: of the messages it saw last, {experts_last:.0%} were an expert's, and more were one and the same
-mistake. So its likeliest message is wrong, and to ask it greedily does not help. Nobody has taught it to calculate.""",
-        lessons="""  Train stories only; validation and test ask for other arithmetic.
-- Phases: {stable} steps at full learning rate and {decay} at a falling one with {experts:.0%} experts among novices,
-  then {bunglers} with {experts_last:.0%} experts among bunglers (see `troupe.warm_start.curriculum`, `demonstration` in
-  `troupe.envs.math.arithmetic` and `troupe.envs.math.misconceptions`).""",
-        asked="Success on {tasks} validation stories (95 % interval), at most 2 turns:",
+        demonstrations="""demonstrations of the
+tool agent, the reasoner and one agent alone. It can write the expression of a story and say a result, but mostly does
+not: in the last phase of training {last_expert_share:.0%} of the messages were an expert's, and more were one and the
+same mistake. So its likeliest message is wrong, and greedy sampling does not help. It has not learnt to calculate.""",
+        phases="""  Train stories only; the arithmetic of validation and test is different.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
+  among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
+  `troupe.warm_start.curriculum`, `demonstration` in `troupe.envs.math.arithmetic` and
+  `troupe.envs.math.misconceptions`).""",
+        measure="Success on {tasks} validation stories (95 % interval), at most 2 turns:",
         worlds={
             "a pair": lambda: Arithmetic(sandbox=LocalSandbox()),
             "one agent": lambda: Arithmetic(sandbox=LocalSandbox(), team="solo"),
@@ -157,7 +159,7 @@ async def measure(folder: Path, about: About) -> list[tuple[str, dict[str, Any]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--base", choices=sorted(SHIPPED), default="laptop")
-    parser.add_argument("folder", type=Path, nargs="?", help="where it lies (default: where it is shipped)")
+    parser.add_argument("folder", type=Path, nargs="?", help="its folder (default: the shipped one)")
     options = parser.parse_args()
     about, folder = ABOUT[options.base], options.folder or MODELS / "shipped" / options.base
     torch.set_num_threads(2)
@@ -173,14 +175,14 @@ def main() -> None:
     card = CARD.format(
         **recipe,
         title=about.title,
-        taught=about.taught.format(**facts),
-        lessons=about.lessons.format(**facts),
-        asked=about.asked.format(**facts),
+        demonstrations=about.demonstrations.format(**facts),
+        phases=about.phases.format(**facts),
+        measure=about.measure.format(**facts),
         command=f"make base_model{which}",
         figures=f"python bench/base_model.py{which.replace(' base=', ' --base ')}",
         parameters=model.num_parameters(),
         vocabulary=model.config.vocab_size,
-        steps=recipe["stable"] + recipe["decay"] + recipe["bunglers"],
+        steps=recipe["stable_steps"] + recipe["decay_steps"] + recipe["flawed_steps"],
         minutes=recipe["seconds"] / 60,
         table="\n".join(lines),
     )

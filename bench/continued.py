@@ -26,23 +26,23 @@ from troupe.experience import Sampling
 from troupe.models.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
-from troupe.warm_start.curriculum import COURSES
+from troupe.warm_start.curriculum import CURRICULA
 from troupe.warm_start.finetune import Demonstrations, WarmStart
 
 
-async def measured(start: WarmStart, tasks: int) -> dict[str, str]:
+async def measure(start: WarmStart, tasks: int) -> dict[str, str]:
     """Sampled success on test boards, with its 95 % interval, by world."""
     tokenizer = load_tokenizer("laptop")
     engine = TorchEngine({"base": copy.deepcopy(start.model).eval()}, tokenizer, max_batch_rows=1024)
     client = PolicyClient("base", engine, tokenizer, 512, Sampling(max_tokens=40))
-    found = {}
+    success = {}
     for world in (Sokoban(), PlanPath()):
         actors = {agent: PolicyActor(client) for agent in world.agents}
         row = summarise(await evaluate(world, world.tasks("test", tasks, 0), actors, 0))
         low, high = row["success_ci95"]
-        found[world.name] = f"{row['success']:.3f} ({low:.3f}-{high:.3f})"
+        success[world.name] = f"{row['success']:.3f} ({low:.3f}-{high:.3f})"
     await engine.close()
-    return found
+    return success
 
 
 def main() -> None:
@@ -52,19 +52,19 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=200)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    course = COURSES["laptop"]
-    recipe = replace(course.recipe, seed=options.seed)
-    start = WarmStart(replace(course, recipe=recipe), Path("unused"))
+    curriculum = CURRICULA["laptop"]
+    recipe = replace(curriculum.recipe, seed=options.seed)
+    start = WarmStart(replace(curriculum, recipe=recipe), Path("unused"))
     start.model.load_state_dict(load_model("laptop").state_dict())
-    print(json.dumps({"seed": options.seed, "steps": 0, **asyncio.run(measured(start, options.tasks))}), flush=True)
-    start.step = recipe.stable + recipe.decay  # the last phase
-    demonstrations, began, steps = Demonstrations(start.course, start.tokenizer), time.process_time(), 0
-    while time.process_time() - began < options.seconds:
-        start.fit(demonstrations[start.step + steps % recipe.bunglers])
+    print(json.dumps({"seed": options.seed, "steps": 0, **asyncio.run(measure(start, options.tasks))}), flush=True)
+    start.step = recipe.stable_steps + recipe.decay_steps  # the last phase
+    demonstrations, beginning, steps = Demonstrations(start.curriculum, start.tokenizer), time.process_time(), 0
+    while time.process_time() - beginning < options.seconds:
+        start.fit(demonstrations[start.step + steps % recipe.flawed_steps])
         steps += 1
-        if steps % recipe.bunglers == 0:  # other demonstrations, the same phase
+        if steps % recipe.flawed_steps == 0:  # other demonstrations, the same phase
             demonstrations.recipe = replace(demonstrations.recipe, seed=demonstrations.recipe.seed + 1_000)
-    print(json.dumps({"seed": options.seed, "steps": steps, **asyncio.run(measured(start, options.tasks))}), flush=True)
+    print(json.dumps({"seed": options.seed, "steps": steps, **asyncio.run(measure(start, options.tasks))}), flush=True)
 
 
 if __name__ == "__main__":

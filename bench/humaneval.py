@@ -21,9 +21,9 @@ from pathlib import Path
 
 from troupe.envs.code.problem import Problem
 from troupe.envs.code.running import Runner
-from troupe.envs.code.sources import SOURCES
+from troupe.envs.code.sources import SCHEMAS
+from troupe.envs.datasets import Table
 from troupe.envs.execution import Execution
-from troupe.envs.rows import Table, rows
 from troupe.sandbox import Job, Limits, LocalSandbox, Result, Verdict, run_all
 
 LIMITS = Limits(cpu_s=5.0)
@@ -63,25 +63,25 @@ class Item:
 
 
 def items(path: Path) -> list[Item]:
-    """All of the file.  Raises ``troupe.envs.rows.DataError``."""
-    kind = SOURCES["human_eval"]
-    return [Item(kind.problem(row["task_id"], row), row["test"]) for row in rows(Table(str(path)), kind.columns)]
+    """All of the file.  Raises ``troupe.envs.datasets.DataError``."""
+    schema = SCHEMAS["human_eval"]
+    return [Item(schema.problem(row["task_id"], row), row["test"]) for row in Table(str(path)).rows(schema.columns)]
 
 
 def mutants(program: str, function: str) -> Iterator[str]:
     """``program`` with one place of ``function`` changed, place by place."""
     tree = ast.parse(program)
     for index in range(sum(1 for _ in ast.walk(_function(tree, function)))):
-        twin = copy.deepcopy(tree)
-        if _changed(next(islice(ast.walk(_function(twin, function)), index, None))):
-            yield ast.unparse(ast.fix_missing_locations(twin))
+        mutant = copy.deepcopy(tree)
+        if _change(next(islice(ast.walk(_function(mutant, function)), index, None))):
+            yield ast.unparse(ast.fix_missing_locations(mutant))
 
 
 def _function(tree: ast.Module, name: str) -> ast.AST:
     return next(node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name)
 
 
-def _changed(place: ast.AST) -> bool:
+def _change(place: ast.AST) -> bool:
     """Change ``place``; False where there is nothing to change."""
     if isinstance(place, ast.BinOp | ast.BoolOp) and type(place.op) in OTHER:
         place.op = OTHER[type(place.op)]()  # type: ignore[assignment]
@@ -104,43 +104,43 @@ async def broken(item: Item, sandbox: LocalSandbox) -> str:
     raise ValueError(f"{item.problem.name}: no mutant is wrong")
 
 
-async def judged(found: list[Item], sandbox: LocalSandbox) -> dict[str, list[str]]:
+async def judge(problems: list[Item], sandbox: LocalSandbox) -> dict[str, list[str]]:
     """The problems whose canonical solution was judged wrong, and those whose broken one was judged right."""
     runner = Runner(Execution(sandbox, LIMITS))
     wrong: dict[str, list[str]] = {"canonical solutions judged wrong": [], "broken solutions judged right": []}
-    for item in found:
-        canonical = await runner.hidden(item.problem, item.problem.reference or "")
-        if not all(ran.passed for ran in canonical):
+    for item in problems:
+        canonical = await runner.run_hidden(item.problem, item.problem.reference or "")
+        if not all(result.passed for result in canonical):
             wrong["canonical solutions judged wrong"].append(item.problem.name)
-        if all(ran.passed for ran in await runner.hidden(item.problem, await broken(item, sandbox))):
+        if all(result.passed for result in await runner.run_hidden(item.problem, await broken(item, sandbox))):
             wrong["broken solutions judged right"].append(item.problem.name)
     return wrong
 
 
-async def differing(found: list[Item], count: int, sandbox: LocalSandbox) -> tuple[Counter[str], int]:
+async def rerun(problems: list[Item], count: int, sandbox: LocalSandbox) -> tuple[Counter[str], int]:
     """The verdicts on ``count`` different programs, and how many differ when they are run again."""
-    texts = dict.fromkeys(item.whole(mutant) for item in found for mutant in item.mutants())
+    texts = dict.fromkeys(item.whole(mutant) for item in problems for mutant in item.mutants())
     programs = [Job(text) for text in [*texts][:: max(1, len(texts) // count)][:count]]
     first, second = [await run_all(sandbox, programs, SHORT) for _ in range(2)]
-    differ = sum(_said(one) != _said(other) for one, other in zip(first, second, strict=True))
+    differ = sum(_outcome(one) != _outcome(other) for one, other in zip(first, second, strict=True))
     return Counter(str(result.verdict) for result in first), differ
 
 
-def _said(result: Result) -> tuple[object, ...]:
+def _outcome(result: Result) -> tuple[object, ...]:
     return result.verdict, result.exit_code, result.signal, result.stdout, result.stderr
 
 
 async def measure(path: Path, programs: int, workers: int) -> None:
-    found = items(path)
+    problems = items(path)
     async with LocalSandbox(workers) as sandbox:
-        began = time.perf_counter()
-        wrong = await judged(found, sandbox)
-        print(f"{len(found)} problems, {time.perf_counter() - began:.0f} s")
-        for what, names in wrong.items():
-            print(f"{what}: {len(names)} {' '.join(names)}")
-        print(f"assertions that were not taken apart: {sum(item.problem.refused for item in found)}")
-        print(f"problems asked by their script: {sum(item.problem.script is not None for item in found)}")
-        verdicts, differ = await differing(found, programs, sandbox)
+        start = time.perf_counter()
+        wrong = await judge(problems, sandbox)
+        print(f"{len(problems)} problems, {time.perf_counter() - start:.0f} s")
+        for kind, names in wrong.items():
+            print(f"{kind}: {len(names)} {' '.join(names)}")
+        print(f"assertions that are not supported: {sum(item.problem.unusable_tests for item in problems)}")
+        print(f"problems with a test script: {sum(item.problem.script is not None for item in problems)}")
+        verdicts, differ = await rerun(problems, programs, sandbox)
         print(f"{verdicts.total()} programs twice: {differ} differ; {dict(verdicts)}")
 
 

@@ -100,14 +100,15 @@ class TrainLoop:
     async def _learn(self, episodes: Sequence[Episode], rollout_s: float, counters: dict[str, float]) -> dict[str, Any]:
         start = time.perf_counter()
         complete = complete_episodes(episodes)
-        self.credit(complete)
+        self.credit(complete)  # before routing, which takes the joint episode apart
         batches = self.router.route(complete, self.credit.key)
         await self.team.sleep()
         self.update_in_progress = True
         updates = await self.team.update(batches, self.progress.iteration, in_order=self.ranks.world > 1)
-        updated = time.perf_counter()
+        after_update = time.perf_counter()
         loads = await self.team.load_weights()
-        times = {"rollout_s": rollout_s, "update_s": updated - start, "load_s": time.perf_counter() - updated}
+        end = time.perf_counter()
+        times = {"rollout_s": rollout_s, "update_s": after_update - start, "load_s": end - after_update}
         row = self.progress.count(rollout_metrics(episodes, rollout_s))
         row |= prefixed("rollout", loads) | counters | update_metrics(updates) | prefixed("time", times)
         self.progress.row = row
@@ -119,13 +120,13 @@ class TrainLoop:
         seed, count = derive(self.seed, "train", self.progress.iteration), self.budget.next_tasks(self.progress)
         episodes = await self._sample(self.world.tasks("train", count, seed), seed)
         for _ in range(self.resample):
-            played = {episode.task.task_id for episode in episodes}
-            missing = count - len(self.credit.live(complete_episodes(episodes)))
-            missing = min(missing, self.budget.tasks_within_budget(self.progress) - len(played))
-            if missing < 1:
+            task_ids = {episode.task.task_id for episode in episodes}
+            more = count - len(self.credit.live(complete_episodes(episodes)))
+            more = min(more, self.budget.tasks_within_budget(self.progress) - len(task_ids))
+            if more < 1:
                 break
-            tasks = self.world.tasks("train", len(played) + missing, derive(seed, "more", len(played)))
-            episodes += await self._sample([task for task in tasks if task.task_id not in played][:missing], seed)
+            tasks = self.world.tasks("train", len(task_ids) + more, derive(seed, "more", len(task_ids)))
+            episodes += await self._sample([task for task in tasks if task.task_id not in task_ids][:more], seed)
         return episodes
 
     async def _sample(self, tasks: Sequence[Task], seed: int) -> list[Episode]:
@@ -243,7 +244,7 @@ class TrainLoop:
         if not self.ranks.first:
             return
         state = {**self.progress.state_dict(), "credit": self.credit.state_dict()}
-        self.checkpoints.write(self.team.pools, self.team.tokenizers, state)
+        self.checkpoints.write(self.team.policies, self.team.tokenizers, state)
 
     def _write(self, row: Mapping[str, Any]) -> None:
         self.directory.metrics(row)

@@ -16,8 +16,8 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, open_dict
 from transformers import PreTrainedTokenizerFast
 
+from troupe.envs.grid.notation import vocabulary
 from troupe.envs.grid.sokoban import Sokoban
-from troupe.envs.grid.two_roles import vocabulary
 from troupe.experience import Task
 from troupe.models.tiny import build_tokenizer
 

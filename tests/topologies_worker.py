@@ -37,14 +37,14 @@ def plain(episode: Episode) -> dict[str, Any]:
     """All of it but the log-probabilities: their last bits depend on what else is in a batch."""
     found = asdict(episode)
     said = [candidate["completion"] for node in found["nodes"] for candidate in node["candidates"]]
-    for completion in [*said, *(completion for _, completion in found["asides"])]:
+    for completion in [*said, *(completion for _, completion in found["auxiliary"])]:
         del completion["logprobs"]
     return found
 
 
 async def played(loop: TrainLoop) -> dict[str, Any]:
     """What one iteration samples and learns, and what the engines then say with the new weights."""
-    before = {name: _copied(await pool.weights()) for name, pool in loop.team.pools.items()}
+    before = {name: _copied(await policy.weights()) for name, policy in loop.team.policies.items()}
     sampled: list[Episode] = []
     collect = loop.collect
 
@@ -57,7 +57,7 @@ async def played(loop: TrainLoop) -> dict[str, Any]:
     try:
         await loop.advance()
         await loop.collect()
-        after = {name: _copied(await pool.weights()) for name, pool in loop.team.pools.items()}
+        after = {name: _copied(await policy.weights()) for name, policy in loop.team.policies.items()}
     finally:
         await closed(loop)
     return {"episodes": list(map(plain, sampled)), "before": before, "after": after}

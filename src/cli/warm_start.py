@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from ..warm_start.curriculum import COURSES, Recipe
+from ..warm_start.curriculum import CURRICULA, Recipe
 from ..warm_start.finetune import WarmStart, export
 
 log = logging.getLogger(__name__)
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 def main(arguments: Sequence[str]) -> None:
     """``troupe warm-start --base NAME``."""
     parser = argparse.ArgumentParser("troupe warm-start", description=__doc__)
-    parser.add_argument("--base", choices=sorted(COURSES), default="laptop", help="the base model")
+    parser.add_argument("--base", choices=sorted(CURRICULA), default="laptop", help="the base model")
     parser.add_argument("--out", type=Path, default=None, help="working folder, resumable (runs/base_model/BASE)")
     parser.add_argument("--export", type=Path, default=None, help="the folder of the finished model")
     parser.add_argument("--threads", type=int, default=2)
@@ -31,10 +31,10 @@ def main(arguments: Sequence[str]) -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     torch.set_num_threads(options["threads"])
     changes = {field.name: options[field.name] for field in fields(Recipe) if options[field.name] is not None}
-    course = COURSES[options["base"]]
-    recipe = replace(course.recipe, **changes)
+    curriculum = CURRICULA[options["base"]]
+    recipe = replace(curriculum.recipe, **changes)
     out = options["out"] or Path("runs", "base_model", options["base"])
-    start = WarmStart(replace(course, recipe=recipe), out, compiled=options["compile"])
+    start = WarmStart(replace(curriculum, recipe=recipe), out, compiled=options["compile"])
     if (out / "state.pt").exists():
         start.load()
         log.info("continues from step %d", start.step)

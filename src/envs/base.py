@@ -12,19 +12,19 @@ from ..experience import Message, Split, Task
 
 
 class WorldFailure(RuntimeError):
-    """The world failed, not the message: nothing is known about what was said, and it earns no reward, not even 0."""
+    """The world failed, not the message: its effect is unknown, and it earns no reward, not even 0."""
 
 
-Skill = Literal["expert", "novice", "bungler"]
-"""How good a demonstrator is, from best to worst."""
+Skill = Literal["expert", "novice", "flawed"]
+"""The skill of a demonstrator, from best to worst."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What one step of the acting agents earned and caused.
+    """The rewards and effects of one step of the acting agents.
 
-    ``local`` maps each acting agent to its role-specific reward; ``team`` is the reward that the team's aim gives to
-    this step.  ``info`` holds numbers for the metrics; each key is averaged over candidates.
+    ``local`` maps each acting agent to its role-specific reward; ``team`` is the reward for the team's aim.  ``info``
+    holds numbers for the metrics; each key is averaged over candidates.
     """
 
     local: Mapping[str, float]
@@ -58,18 +58,18 @@ class TeamEnv(ABC):
 
     @abstractmethod
     def next_agents(self) -> tuple[str, ...]:
-        """Who acts now: one agent (a sequential micro-transition) or several (simultaneous); none when done."""
+        """The agents that act now: one (a sequential micro-transition) or several (simultaneous); none when done."""
 
     @abstractmethod
     def observe(self, agent: str) -> Sequence[Message]:
-        """What ``agent`` is told now, as chat messages.  Observing changes nothing."""
+        """The prompt of ``agent`` now, as chat messages.  Observing changes nothing."""
 
     @abstractmethod
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         """Take the texts of exactly :meth:`next_agents`; any text is legal input.
 
         Raises ``ValueError`` where other agents speak, or fewer, or the episode is over, and :class:`WorldFailure`
-        where the world cannot tell what the texts do; the episode is lost then.
+        where the world cannot tell the effect of the texts; the episode is lost then.
         """
 
     @abstractmethod
@@ -81,9 +81,9 @@ class TeamEnv(ABC):
         """Equal for two episodes that cannot be told apart from here on."""
 
     async def open(self) -> Mapping[str, bool | int | str]:
-        """Make ready what the world needs outside of itself, shared by all forks; what it is, for the run's summary.
+        """Start the services that the world needs, such as a sandbox, shared by all forks; facts for the run's summary.
 
-        May be called again.  Raises where what is needed cannot be had.
+        May be called again.  Raises where a service cannot be started.
         """
         return {}
 
@@ -91,20 +91,20 @@ class TeamEnv(ABC):
         """Undo :meth:`open`."""
 
     def opening(self) -> tuple[str, ...]:
-        """Who acts first in an episode: of a training task, unless a world knows without one, as where tasks are data
-        that a plan of a run does not need.
+        """The agents that act first in an episode: of a training task, unless a world knows without one, so that a
+        plan of a run needs no data set.
         """
         env = self.fork()
         env.reset(self.tasks("train", 1, 0)[0])
         return env.next_agents()
 
     def picture(self) -> tuple[str, ...]:
-        """The world as it is, drawn for people as rows of characters; nothing where there is no board.
+        """The world now, drawn for people as rows of characters; empty where there is no board.
 
-        ``#`` wall, ``@`` who walks, ``$`` box, ``.`` goal, ``*`` box on a goal, ``+`` who walks on a goal.
+        ``#`` wall, ``@`` worker or walker, ``$`` box, ``.`` goal, ``*`` box on a goal, ``+`` worker on a goal.
         """
         return ()
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        """What a demonstrator of this skill in ``agent``'s place, seeing what it sees, would say."""
+        """A message of a demonstrator of this skill in ``agent``'s place, from what ``agent`` sees."""
         raise TypeError(f"{type(self).__name__} has no demonstrations")

@@ -1,36 +1,45 @@
-"""What worlds refuse in the same words, with ``ValueError``: settings, strangers, and whoever speaks out of turn."""
+"""Checks of settings, splits and actions that worlds share; each raises ``ValueError``."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import get_args
+
+from ..experience import Split
 
 
-def check_choice(world: str, key: str, value: str, known: Sequence[str]) -> None:
-    """A setting that is one of a few words."""
-    if value not in known:
-        raise ValueError(f"env.{key}={value} is unknown; {world} knows {', '.join(known)}")
+def check_choice(world: str, key: str, value: str, choices: Sequence[str]) -> None:
+    """The setting ``env.KEY`` is one of ``choices``."""
+    if value not in choices:
+        raise ValueError(f"env.{key}={value} is unknown; {world} knows {', '.join(choices)}")
 
 
-def check_least(key: str, value: int, least: int) -> None:
-    """A setting with a lower bound."""
-    if value < least:
-        raise ValueError(f"env.{key} must be at least {least}, got {value}")
+def check_at_least(key: str, value: int, minimum: int) -> None:
+    """The setting ``env.KEY`` is at least ``minimum``."""
+    if value < minimum:
+        raise ValueError(f"env.{key} must be at least {minimum}, got {value}")
 
 
-def check_share(key: str, value: float) -> None:
-    """A setting that is a part of something."""
+def check_fraction(key: str, value: float) -> None:
+    """The setting ``env.KEY`` is in [0, 1]."""
     if not 0 <= value <= 1:
         raise ValueError(f"env.{key} must be in [0, 1], got {value}")
 
 
+def check_split(world: str, split: str) -> None:
+    """``split`` is one of the three."""
+    if split not in get_args(Split):
+        raise ValueError(f"{world} has the splits {', '.join(get_args(Split))}, not {split}")
+
+
 def check_agent(world: str, agents: Sequence[str], agent: str) -> None:
-    """Who is to be told something is one of the team."""
+    """``agent`` is one of the team."""
     if agent not in agents:
         raise ValueError(f"{world} has the agents {', '.join(agents)}, not {agent}")
 
 
-def check_speakers(world: str, acting: Sequence[str], speakers: Collection[str]) -> None:
-    """Exactly those speak who are to act now."""
-    if not acting or set(speakers) != set(acting):
+def check_actions(world: str, acting: Sequence[str], actions: Collection[str]) -> None:
+    """There is a text of each agent that acts now, and of no other."""
+    if not acting or set(actions) != set(acting):
         expected = f"a message of {' and '.join(acting)}" if acting else "no message: the episode is over or not begun"
-        raise ValueError(f"{world} expects {expected}, got one of {', '.join(speakers) or 'nobody'}")
+        raise ValueError(f"{world} expects {expected}, got one of {', '.join(actions) or 'nobody'}")

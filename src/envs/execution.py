@@ -1,4 +1,4 @@
-"""How worlds run what agents write: in the sandbox, each program once."""
+"""How worlds run the programs of agents: in the sandbox, each program once."""
 
 from __future__ import annotations
 
@@ -11,57 +11,56 @@ from typing import Any, Self
 from ..sandbox import Job, Limits, Result, Sandbox, Verdict
 from .base import WorldFailure
 
-REMEMBERED = 4096
-"""Results kept; those asked for least recently are forgotten first."""
-REMEMBERED_BYTES = 1 << 27
-"""Memory that the results kept may take, whatever programs give."""
+CACHED_RESULTS = 4096
+"""Results in the cache, at most; the least recently used are dropped first."""
+CACHE_BYTES = 1 << 27
+"""Memory that the cache may take, whatever programs return."""
 
 
 class Execution:
-    """A sandbox with its limits, and what came of the programs that ran lately.
+    """A sandbox with its limits, and a cache of the results of programs.
 
-    The sandbox is deterministic, so that the same job has the same result; only programs that ask the clock, or the
-    like, could tell a remembered result from a fresh one.  A copy is the object itself: forks of a world share it.
+    The sandbox is deterministic, so that the same job has the same result; only a program that reads the clock, or the
+    like, could tell a cached result from a new one.  A copy is the object itself: forks of a world share it.
     """
 
     def __init__(
         self,
         sandbox: Sandbox,
         limits: Limits,
-        remembered: int = REMEMBERED,
-        remembered_bytes: int = REMEMBERED_BYTES,
+        cached_results: int = CACHED_RESULTS,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self.sandbox, self.limits = sandbox, limits
-        self.remembered, self.remembered_bytes = remembered, remembered_bytes
+        self.cached_results, self.cache_bytes = cached_results, cache_bytes
         self.runs = 0
-        """How many programs were really run."""
-        self.held_bytes = 0
-        """Memory of the results kept."""
-        self._kept: OrderedDict[bytes, tuple[Result, int]] = OrderedDict()
-        self._going: dict[bytes, asyncio.Task[Result]] = {}
+        """How many programs really ran."""
+        self.used_bytes = 0
+        """Memory of the results in the cache."""
+        self._cache: OrderedDict[bytes, tuple[Result, int]] = OrderedDict()
+        self._pending: dict[bytes, asyncio.Task[Result]] = {}
 
     async def result(self, job: Job) -> Result:
-        """What came of ``job``, never ``INFRA``.
+        """The result of ``job``, never ``INFRA``.
 
         Raises :class:`~.base.WorldFailure` where the sandbox failed: nothing is known of the program then.
         """
         key = blake2b(repr(job).encode("utf-8", "backslashreplace")).digest()  # the job itself may hold megabytes
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key][0]
-        if key not in self._going:
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            return self._cache[key][0]
+        if key not in self._pending:
             # Candidates of one prompt step at the same time, and often say the same: they wait for one run.
-            self._going[key] = asyncio.create_task(self._run(key, job))
-        return await asyncio.shield(self._going[key])
+            self._pending[key] = asyncio.create_task(self._run(key, job))
+        return await asyncio.shield(self._pending[key])
 
     async def open(self) -> dict[str, bool | int | str]:
-        """Start the sandbox; what protects the trainer.
+        """Start the sandbox; returns the facts of its isolation.
 
         Raises :class:`..sandbox.SandboxUnavailable`, and :class:`~.base.WorldFailure` where the sandbox fails.
         """
         await self.result(Job())
-        described = self.sandbox.describe()
-        return {name: value for name, value in described.items() if isinstance(value, bool | int | str)}
+        return {name: value for name, value in self.sandbox.describe().items() if isinstance(value, bool | int | str)}
 
     async def close(self) -> None:
         """End the sandbox's workers."""
@@ -69,22 +68,22 @@ class Execution:
 
     async def _run(self, key: bytes, job: Job) -> Result:
         try:
-            found = await self.sandbox.run(job, self.limits)
+            result = await self.sandbox.run(job, self.limits)
         finally:
-            del self._going[key]
+            del self._pending[key]
         self.runs += 1
-        if found.verdict is Verdict.INFRA:
-            raise WorldFailure(f"the sandbox failed: {found.detail}")
-        self._keep(key, found)
-        return found
+        if result.verdict is Verdict.INFRA:
+            raise WorldFailure(f"the sandbox failed: {result.detail}")
+        self._add(key, result)
+        return result
 
-    def _keep(self, key: bytes, found: Result) -> None:
-        size = _size((key, found.stdout, found.stderr, found.value, found.detail))
-        self._kept[key] = found, size
-        self.held_bytes += size
-        while len(self._kept) > self.remembered or self.held_bytes > self.remembered_bytes:
-            _, (_, forgotten) = self._kept.popitem(last=False)
-            self.held_bytes -= forgotten
+    def _add(self, key: bytes, result: Result) -> None:
+        size = _size((key, result.stdout, result.stderr, result.value, result.detail))
+        self._cache[key] = result, size
+        self.used_bytes += size
+        while len(self._cache) > self.cached_results or self.used_bytes > self.cache_bytes:
+            _, (_, dropped) = self._cache.popitem(last=False)
+            self.used_bytes -= dropped
 
     def __copy__(self) -> Self:
         return self

@@ -16,11 +16,11 @@ from .base import Skill, StepResult, TeamEnv
 
 
 class Mixed(TeamEnv):
-    """``worlds`` by name, each with its part of the tasks: ``shares`` in any unit, equal where none are given.
+    """``worlds`` by name, each with its part of the tasks: ``shares`` in any unit, equal by default.
 
-    ``agents`` are those of all worlds; agents of one name are one agent, with one policy.  An iteration's tasks are
-    shared out within one task, and shuffled; which worlds get what does not divide is drawn with the seed, so that
-    the shares hold in the mean.  Tasks say which world they are of, and so do metrics.
+    ``agents`` are those of all worlds; agents of one name are one agent, with one policy.  The parts of an iteration's
+    tasks are exact within one task; the seed decides how they are rounded, so that the shares hold in the mean.  Tasks
+    name their world, and metrics are given by world too.
     """
 
     name = "mixed"
@@ -44,24 +44,24 @@ class Mixed(TeamEnv):
         return self._world.turn
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
-        found: list[Task] = []
+        mixture: list[Task] = []
         for name, (part, most) in self._parts(count, f"{split}/{seed}").items():
-            # Each world is asked for the most that any seed may want, so that a lack shows at once.
-            drawn = self.worlds[name].tasks(split, most, seed)[:part] if most else []
-            found += [replace(t, task_id=f"{name}:{t.task_id}", world=name, data={"task": t}) for t in drawn]
-        Random(f"mixed/{split}/{seed}").shuffle(found)
-        return found
+            # Each world must have as many tasks as any seed may want, so that a lack shows at once.
+            tasks = self.worlds[name].tasks(split, most, seed)[:part] if most else []
+            mixture += [replace(t, task_id=f"{name}:{t.task_id}", world=name, data={"task": t}) for t in tasks]
+        Random(f"mixed/{split}/{seed}").shuffle(mixture)
+        return mixture
 
     def _parts(self, count: int, seed: str) -> dict[str, tuple[int, int]]:
-        """How many of ``count`` tasks are of each world, and how many there may be with another seed.
+        """By world: its number of the ``count`` tasks, and the largest number that another seed may give.
 
         Systematic sampling (Madow 1949): shares laid end to end on a line of length ``count``, of which every whole
-        number and the same random fraction is picked.  A world has the tasks that are due to it rounded down or up, up
-        as often as makes the mean exact.
+        number plus the same random fraction is picked.  A world's number is its exact share rounded down or up, up as
+        often as makes the mean exact.
         """
-        whole = sum(map(Fraction, self.shares.values()))  # exact, lest a share that divides is rounded
+        total = sum(map(Fraction, self.shares.values()))  # exact: a share that divides must not be rounded
         start = Fraction(Random(f"mixed/parts/{seed}").random())
-        ends = accumulate((count * Fraction(share) / whole for share in self.shares.values()), initial=Fraction(0))
+        ends = accumulate((count * Fraction(share) / total for share in self.shares.values()), initial=Fraction(0))
         return {
             name: (floor(end + start) - floor(begin + start), ceil(end - begin))
             for name, (begin, end) in zip(self.shares, pairwise(ends), strict=True)
@@ -83,9 +83,9 @@ class Mixed(TeamEnv):
         return await self._world.step(actions)
 
     def fork(self) -> Self:
-        twin = copy.copy(self)
-        twin._world = self._world.fork()
-        return twin
+        fork = copy.copy(self)
+        fork._world = self._world.fork()
+        return fork
 
     def state_key(self) -> Hashable:
         return self._name, self._world.state_key()

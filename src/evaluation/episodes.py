@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ..envs.base import TeamEnv
 from ..experience import Task
-from ..rollout.playing import act, together
+from ..rollout.playing import gather, step_env
 from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
 
@@ -45,7 +45,7 @@ class PolicyActor:
     async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
         prompt = self.client.encode(agent, task.task_id, env.observe(agent))
         place = (task.task_id, env.turn, agent)
-        (completion,) = await self.client.speak(prompt, 1, derive(seed, *place), place)
+        (completion,) = await self.client.generate(prompt, 1, derive(seed, *place), place)
         prompt_tokens = 0 if completion.text_only else len(prompt)
         return AgentMessage(completion.text, len(completion.token_ids), prompt_tokens)
 
@@ -96,10 +96,10 @@ async def play(env: TeamEnv, task: Task, actors: Mapping[str, Actor], seed: int)
     while agents := world.next_agents():
         turn = world.turn
         calls = (actors[agent].act(world, agent, task, last_texts, seed) for agent in agents)
-        messages = dict(zip(agents, await together(*calls), strict=True))
+        messages = dict(zip(agents, await gather(*calls), strict=True))
         texts = {agent: message.text for agent, message in messages.items()}
         observations = {agent: world.observe(agent)[-1]["content"] for agent in agents}
-        step = await act(world, texts)
+        step = await step_env(world, texts)
         last_texts.update(texts)
         for agent, message in messages.items():
             result.messages.append(
@@ -134,4 +134,4 @@ async def evaluate(
         on_episode(result)
         return result
 
-    return await together(*(one(task) for task in tasks))
+    return await gather(*(one(task) for task in tasks))

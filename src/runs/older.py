@@ -11,6 +11,7 @@ RENAMED = {
     r"rollout/cut_off": "rollout/truncated_ratio",
     r"rollout/canary_nats": "rollout/probe_nats",
     r"rollout/(.+)/tokens_a_message": r"rollout/\1/tokens_per_message",
+    r"mismatch/(.+)/effective_share": r"mismatch/\1/ess_ratio",
 }
 """Old key, a regular expression, to today's key."""
 

@@ -90,7 +90,7 @@ def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
         agent: config["policies"][parts.router.team[agent]]["sampling"]["train"]["max_tokens"] for agent in agents
     }
     tasks = parts.settings.tasks_per_iteration * (1 + parts.sampler.resample)
-    most = {agent: tasks * count for agent, count in parts.sampler.most(parts.world).items()}
+    most = {agent: tasks * count for agent, count in parts.sampler.max_completions(parts.world).items()}
     update = config["algorithm"]["update"]
     return Plan(
         pools=tuple(_pool(specs, config, parts) for specs in backbones(parts.policies)),
@@ -112,7 +112,7 @@ def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) 
     parameters = sum(p.numel() for p in model.parameters())
     adapters = sum(_adapter(spec, model) for spec in specs)
     trained = parameters if first.whole else adapters
-    tokens = max((spec.terms.update.max_tokens for spec in specs if spec.terms is not None), default=0)
+    tokens = max((spec.train_config.update.max_tokens for spec in specs if spec.train_config is not None), default=0)
     strategy, number = parts.strategy, parts.strategy.number_bytes
     memory = Memory(
         weights=number * (parameters + adapters) * _share(strategy, "weights"),

@@ -1,7 +1,7 @@
-"""Supervised pretraining of the laptop scale's base models on demonstrations: ``troupe warm-start``.
+"""Supervised fine-tuning of base models on demonstrations: ``troupe warm-start``.
 
-Each step plays train tasks of one world with demonstrators in every role, expert or flawed message by message, and
-fits the messages given what their authors saw.  What is taught to which model, and how, is in :mod:`.curriculum`.
+Each step plays train tasks of one world with demonstrators in every role, whose skill is drawn message by message, and
+fits the messages on their authors' prompts.  The worlds and the recipe of each model are in :mod:`.curriculum`.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from ..experience import Message
 from ..models.tiny import build_model, build_tokenizer
-from .curriculum import Course, Recipe, messages
+from .curriculum import Curriculum, Recipe, messages
 
 log = logging.getLogger(__name__)
 
 
 class Demonstrations(Dataset):
-    """Step -> ``parts`` pairs (input_ids, labels); see :func:`collate`."""
+    """Step -> ``micro_batches`` pairs (input_ids, labels); see :func:`collate`."""
 
-    def __init__(self, course: Course, tokenizer: PreTrainedTokenizerFast, first: int = 0) -> None:
-        self.course, self.recipe, self.tokenizer, self.first = course, course.recipe, tokenizer, first
+    def __init__(self, curriculum: Curriculum, tokenizer: PreTrainedTokenizerFast, first: int = 0) -> None:
+        self.curriculum, self.recipe, self.tokenizer, self.first = curriculum, curriculum.recipe, tokenizer, first
 
     def __len__(self) -> int:
         return self.recipe.steps - self.first
@@ -44,26 +44,26 @@ class Demonstrations(Dataset):
             raise IndexError(index)
         recipe, step = self.recipe, self.first + index
         rng = Random(f"warm start/{recipe.seed}/{step}")
-        world = self.course.world(step, rng)
-        examples = asyncio.run(messages(world, recipe.rows, partial(recipe.skill, step), rng))
-        return collate(self.tokenizer, examples[: recipe.rows], recipe.parts)
+        world = self.curriculum.world(step, rng)
+        examples = asyncio.run(messages(world, recipe.batch_size, partial(recipe.skill, step), rng))
+        return collate(self.tokenizer, examples[: recipe.batch_size], recipe.micro_batches)
 
 
 def collate(
-    tokenizer: PreTrainedTokenizerFast, examples: list[tuple[list[Message], str]], parts: int
+    tokenizer: PreTrainedTokenizerFast, examples: list[tuple[list[Message], str]], micro_batches: int
 ) -> list[tuple[Tensor, Tensor]]:
-    """``parts`` batches (input_ids, labels), both (B, T) int64, short examples first.
+    """``micro_batches`` pairs (input_ids, labels), both (B, T) int64, short examples first.
 
     Right-padded to multiples of 16 (few shapes suit compilation); labels are -100 on prompts and padding.
     """
     vocab = tokenizer.get_vocab()
     rows = []
-    for seen, text in examples:
-        prompt = tokenizer.apply_chat_template(seen, tokenize=False, add_generation_prompt=True).split()
+    for chat, text in examples:
+        prompt = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True).split()
         rows.append(([vocab[w] for w in prompt], [vocab[w] for w in [*text.split(), tokenizer.eos_token]]))
     rows.sort(key=lambda row: len(row[0]) + len(row[1]))
     batches = []
-    size = -(-len(rows) // parts)
+    size = -(-len(rows) // micro_batches)
     for part in (rows[i : i + size] for i in range(0, len(rows), size)):
         width = -(-(len(part[-1][0]) + len(part[-1][1])) // 16) * 16
         input_ids = torch.full((len(part), width), tokenizer.pad_token_id)
@@ -88,8 +88,8 @@ def loss_of(model: Qwen3ForCausalLM, input_ids: Tensor, labels: Tensor) -> Tenso
 def optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
     """Muon on the layers' matrices, AdamW on the rest."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    chosen = {id(p) for p in matrices}
-    rest = [p for p in model.parameters() if id(p) not in chosen]
+    matrix_ids = {id(p) for p in matrices}
+    rest = [p for p in model.parameters() if id(p) not in matrix_ids]
     return [
         torch.optim.Muon(matrices, lr=recipe.muon_learning_rate, weight_decay=recipe.weight_decay),
         torch.optim.AdamW(rest, lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
@@ -99,10 +99,10 @@ def optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Opti
 class WarmStart:
     """The pretraining loop; resumable from ``out/state.pt``, which is written every ``save_every`` steps."""
 
-    def __init__(self, course: Course, out: Path, *, compiled: bool = False, save_every: int = 250) -> None:
-        recipe = course.recipe
-        self.course, self.recipe, self.out, self.save_every = course, recipe, out, save_every
-        self.tokenizer = build_tokenizer(course.words)
+    def __init__(self, curriculum: Curriculum, out: Path, *, compiled: bool = False, save_every: int = 250) -> None:
+        recipe = curriculum.recipe
+        self.curriculum, self.recipe, self.out, self.save_every = curriculum, recipe, out, save_every
+        self.tokenizer = build_tokenizer(curriculum.words)
         self.model = build_model(
             self.tokenizer, hidden=recipe.hidden, layers=recipe.layers, heads=recipe.heads, seed=recipe.seed
         )
@@ -114,15 +114,14 @@ class WarmStart:
     def run(self, until: int | None = None) -> None:
         """Train to step ``until`` (default: the recipe's end)."""
         until = self.recipe.steps if until is None else until
-        data = DataLoader(
-            Demonstrations(self.course, self.tokenizer, self.step), batch_size=None, num_workers=1, prefetch_factor=8
-        )
+        demonstrations = Demonstrations(self.curriculum, self.tokenizer, self.step)
+        data = DataLoader(demonstrations, batch_size=None, num_workers=1, prefetch_factor=8)
         started, before, first = time.perf_counter(), self.seconds, self.step
         recent: dict[str, list[float]] = {}
         for batches in data:
             if self.step >= until:
                 break
-            recent.setdefault(self.course.name(self.step), []).append(self.fit(batches))
+            recent.setdefault(self.curriculum.name(self.step), []).append(self.fit(batches))
             self.step += 1
             self.seconds = before + time.perf_counter() - started
             if self.step % 50 == 0:
@@ -135,7 +134,7 @@ class WarmStart:
         self.save()
 
     def fit(self, batches: list[tuple[Tensor, Tensor]]) -> float:
-        """One optimisation step; returns the mean loss a labelled token, nats."""
+        """One optimisation step; returns the mean loss per labelled token, nats."""
         rate = self.recipe.rate(self.step)
         for optimizer, peaks in zip(self.optimizers, self.peaks, strict=True):
             for group, peak in zip(optimizer.param_groups, peaks, strict=True):

@@ -13,7 +13,7 @@ from troupe.envs.math.answers import IMPORTS
 from troupe.experience import Task
 from troupe.sandbox import LocalSandbox
 
-settings.register_profile("envs", deadline=None, derandomize=True)  # the machine may be busy; a suite must not be moody
+settings.register_profile("envs", deadline=None, derandomize=True)  # the result must not depend on the machine's load
 settings.load_profile("envs")
 
 
@@ -77,12 +77,12 @@ def reading() -> Iterator[LocalSandbox]:
 @pytest.fixture
 async def sandbox() -> AsyncIterator[LocalSandbox]:
     """A worker of the real sandbox."""
-    async with LocalSandbox(workers=1) as found:
-        yield found
+    async with LocalSandbox(workers=1) as shared:
+        yield shared
 
 
 @pytest.fixture
 def in_full(sandbox: LocalSandbox) -> Callable[..., Any]:
     """``in_full(make, picture, **settings)``: a world told in full, whose tool agent writes programs."""
-    given = {"wording": "full", "tool_message": "program", "program_seconds": 0.3, "sandbox": sandbox}
-    return lambda make, picture, **settings: make(picture, **given | settings)
+    defaults = {"wording": "full", "tool_message": "program", "program_seconds": 0.3, "sandbox": sandbox}
+    return lambda make, picture, **settings: make(picture, **defaults | settings)

@@ -14,10 +14,10 @@ class Slow:
     """A sandbox that takes its time, and fails on demand."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.sources: list[str] = []
 
     async def run(self, job: Job, limits: Limits | None = None) -> Result:
-        self.asked.append(job.source)
+        self.sources.append(job.source)
         await asyncio.sleep(0.01)
         if job.source == "fail":
             return Result(Verdict.INFRA, detail="no worker lives")
@@ -33,38 +33,38 @@ class Slow:
 async def test_the_same_program_runs_once_even_at_the_same_time() -> None:
     sandbox = Slow()
     execution = Execution(sandbox, Limits())
-    found = await asyncio.gather(*(execution.result(Job(source)) for source in "abab"))
-    assert [result.text for result in found] == [*"abab"] and sandbox.asked == ["a", "b"]
+    results = await asyncio.gather(*(execution.result(Job(source)) for source in "abab"))
+    assert [result.text for result in results] == [*"abab"] and sandbox.sources == ["a", "b"]
     await execution.result(Job("a"))
     await execution.result(Job("a", stdin="other"))
-    assert sandbox.asked == ["a", "b", "a"] and execution.runs == 3
+    assert sandbox.sources == ["a", "b", "a"] and execution.runs == 3
 
 
-async def test_what_was_asked_for_least_recently_is_forgotten() -> None:
+async def test_the_least_recently_used_result_is_dropped() -> None:
     sandbox = Slow()
-    execution = Execution(sandbox, Limits(), remembered=2)
+    execution = Execution(sandbox, Limits(), cached_results=2)
     for source in "abaca":
         await execution.result(Job(source))
-    assert sandbox.asked == [*"abc"]
+    assert sandbox.sources == [*"abc"]
     await execution.result(Job("b"))
-    assert sandbox.asked == [*"abcb"]
+    assert sandbox.sources == [*"abcb"]
 
 
-async def test_what_is_remembered_is_bounded_in_memory(programs: LocalSandbox) -> None:
+async def test_the_cache_is_bounded_in_memory(programs: LocalSandbox) -> None:
     """Programs may give a quarter of a MiB of JSON, which is many times as much as objects."""
-    execution = Execution(programs, Limits(), remembered_bytes=1 << 20)
+    execution = Execution(programs, Limits(), cache_bytes=1 << 20)
     jobs = [Job(f"def f(n):\n    return [[]] * n  # {i}", entry=Call("f", [10_000])) for i in range(6)]
     sizes = []
     for job in jobs:
         assert len((await execution.result(job)).value) == 10_000
-        sizes.append(execution.held_bytes)
+        sizes.append(execution.used_bytes)
     assert sizes[0] > 500_000 and max(sizes) <= 1 << 20 and sizes[-1] == sizes[0]
     await execution.result(jobs[-1])
-    assert execution.runs == 6, "the last one is still known"
+    assert execution.runs == 6, "the last one is in the cache"
     huge = Job("def f(n):\n    return [[]] * n", entry=Call("f", [50_000]))
     await execution.result(huge)
     await execution.result(huge)
-    assert (execution.runs, execution.held_bytes) == (8, 0)
+    assert (execution.runs, execution.used_bytes) == (8, 0)
 
 
 async def test_jobs_that_differ_in_anything_are_several() -> None:
@@ -75,18 +75,18 @@ async def test_jobs_that_differ_in_anything_are_several() -> None:
     assert execution.runs == len(jobs)
 
 
-async def test_a_failure_is_not_remembered_and_fails_all_who_wait() -> None:
+async def test_a_failure_is_not_cached_and_fails_all_who_wait() -> None:
     sandbox = Slow()
     execution = Execution(sandbox, Limits())
-    found = await asyncio.gather(*(execution.result(Job("fail")) for _ in range(3)), return_exceptions=True)
-    assert all(isinstance(error, WorldFailure) and "no worker lives" in str(error) for error in found)
-    assert sandbox.asked == ["fail"]
+    results = await asyncio.gather(*(execution.result(Job("fail")) for _ in range(3)), return_exceptions=True)
+    assert all(isinstance(error, WorldFailure) and "no worker lives" in str(error) for error in results)
+    assert sandbox.sources == ["fail"]
     with pytest.raises(WorldFailure):
         await execution.result(Job("fail"))
-    assert sandbox.asked == ["fail", "fail"]
+    assert sandbox.sources == ["fail", "fail"]
 
 
-async def test_one_who_stops_waiting_does_not_stop_the_others() -> None:
+async def test_a_cancelled_request_does_not_stop_the_others() -> None:
     execution = Execution(Slow(), Limits())
     first, second = (asyncio.create_task(execution.result(Job("a"))) for _ in range(2))
     await asyncio.sleep(0)

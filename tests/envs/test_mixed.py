@@ -40,9 +40,9 @@ def test_every_world_has_its_part(shares: dict[str, float], count: int, parts: d
     st.integers(),
 )
 def test_parts_are_shares_within_one_task(shares: Mapping[str, float], count: int, seed: int) -> None:
-    found = Mixed(worlds=dict.fromkeys(shares, Sokoban()), shares=shares)._parts(count, str(seed))
-    assert sum(part for part, _ in found.values()) == count
-    for name, (part, most) in found.items():
+    parts = Mixed(worlds=dict.fromkeys(shares, Sokoban()), shares=shares)._parts(count, str(seed))
+    assert sum(part for part, _ in parts.values()) == count
+    for name, (part, most) in parts.items():
         assert abs(part - count * shares[name] / sum(shares.values())) < 1
         assert part <= most <= part + 1
 
@@ -62,9 +62,9 @@ def test_the_shares_hold_in_the_mean_over_iterations() -> None:
 
 def test_what_does_not_divide_changes_from_iteration_to_iteration() -> None:
     world = mixed()
-    found = [[task.task_id for task in world.tasks("train", 1, seed)] for seed in range(12)]
-    assert {name.partition(":")[0] for (name,) in found} == {"boxes", "path"}
-    assert found == [[task.task_id for task in world.tasks("train", 1, seed)] for seed in range(12)]
+    parts = [[task.task_id for task in world.tasks("train", 1, seed)] for seed in range(12)]
+    assert {name.partition(":")[0] for (name,) in parts} == {"boxes", "path"}
+    assert parts == [[task.task_id for task in world.tasks("train", 1, seed)] for seed in range(12)]
 
 
 def test_a_world_with_too_few_tasks_is_found_out_with_every_seed() -> None:

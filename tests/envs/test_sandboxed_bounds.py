@@ -1,4 +1,4 @@
-"""What sandboxed worlds pay for any sequence of messages, and what one fork of them changes of another: nothing."""
+"""Sandboxed worlds: bounds of the rewards of any sequence of messages, and forks that do not change each other."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from troupe.envs.math.arithmetic import Arithmetic
 from troupe.sandbox import LocalSandbox
 
 WORDS = "again say none result ; is * + - ( ) - 1 2 3 5 7 12 a b c ann bob:= 1 1 1 is 1".split()
-SKILLS = ("expert", "novice", "bungler")
+SKILLS = ("expert", "novice", "flawed")
 MOODS = st.lists(st.tuples(st.sampled_from([*SKILLS, "words", "silence", "repeat"]), st.integers(0, 999)), min_size=9)
 BOTH = {"team": st.sampled_from(["pair", "solo"]), "horizon": st.integers(1, 4)}
 CODE = st.fixed_dictionaries(
@@ -50,54 +50,54 @@ async def play(
 ) -> tuple[float, dict[str, float], StepResult | None]:
     """The sums of the team's rewards of the messages that end a turn and of each agent's local ones; the last step."""
     world.reset(world.tasks("train", 1, seed)[0])
-    team, local, said, last = 0.0, dict.fromkeys(world.agents, 0.0), "", None
+    team, local, past, last = 0.0, dict.fromkeys(world.agents, 0.0), "", None
     for place in range(3 * world.horizon):
         acting, turn = world.next_agents(), world.turn
         if not acting:
             break
-        texts = {agent: message(world, agent, moods[(place + i) % len(moods)], said) for i, agent in enumerate(acting)}
-        key, twin, other = world.state_key(), world.fork(), world.fork()
-        elsewhere = await other.step({agent: message(world, agent, moods[place - 1], said) for agent in acting})
-        assert world.state_key() == key == twin.state_key(), "a fork changes its original, or its sibling"
-        last, again = await asyncio.gather(world.step(texts), twin.step(texts))
-        assert last == again and world.state_key() == twin.state_key(), "siblings differ"
+        texts = {agent: message(world, agent, moods[(place + i) % len(moods)], past) for i, agent in enumerate(acting)}
+        key, fork, other = world.state_key(), world.fork(), world.fork()
+        elsewhere = await other.step({agent: message(world, agent, moods[place - 1], past) for agent in acting})
+        assert world.state_key() == key == fork.state_key(), "a fork changes its original, or its sibling"
+        last, again = await asyncio.gather(world.step(texts), fork.step(texts))
+        assert last == again and world.state_key() == fork.state_key(), "siblings differ"
         for result in (last, elsewhere):
-            assert all(0 <= earned <= share + 1e-9 for earned in result.local.values())
+            assert all(0 <= reward <= share + 1e-9 for reward in result.local.values())
             assert -1 - 1e-9 <= result.team <= 1 + 1e-9
         team += last.team * (world.turn > turn)
-        local = {agent: earned + last.local.get(agent, 0.0) for agent, earned in local.items()}
-        said = next(iter(texts.values()))
+        local = {agent: reward + last.local.get(agent, 0.0) for agent, reward in local.items()}
+        past = next(iter(texts.values()))
     assert last is not None and last.done and not world.next_agents()
     return team, local, last
 
 
 def sums(
-    make: Callable[..., TeamEnv], chosen: dict[str, Any], moods: list[Mood], seed: int
+    make: Callable[..., TeamEnv], config: dict[str, Any], moods: list[Mood], seed: int
 ) -> tuple[float, dict[str, float], StepResult]:
     async def main() -> Any:
-        return await play(make(**chosen), moods, seed, chosen["local_share"])
+        return await play(make(**config), moods, seed, config["local_share"])
 
     return asyncio.run(main())
 
 
 @settings(max_examples=40)
 @given(CODE, MOODS, st.integers(0, 99))
-def test_programs_are_paid_what_the_last_one_passes(
-    programs: LocalSandbox, chosen: dict[str, Any], moods: list[Mood], seed: int
+def test_rewards_of_programs_sum_to_the_share_of_the_last(
+    programs: LocalSandbox, config: dict[str, Any], moods: list[Mood], seed: int
 ) -> None:
-    team, local, last = sums(lambda **of: MicroCode(programs, **of), chosen, moods, seed)
+    team, local, last = sums(lambda **of: MicroCode(programs, **of), config, moods, seed)
     assert abs(team - last.info["hidden_passed"]) < 1e-9
     assert last.success == (last.info["hidden_passed"] == 1)
-    coder = "coder" if chosen["team"] == "pair" else "solo"
-    assert local[coder] <= chosen["local_share"] + 1e-9, "local rewards of one agent's progress sum to its share"
+    coder = "coder" if config["team"] == "pair" else "solo"
+    assert local[coder] <= config["local_share"] + 1e-9, "local rewards of one agent's progress sum to its share"
 
 
 @settings(max_examples=40)
 @given(MATH, MOODS, st.integers(0, 99))
-def test_answers_are_paid_one_together(
-    programs: LocalSandbox, chosen: dict[str, Any], moods: list[Mood], seed: int
+def test_rewards_of_answers_sum_to_one_at_most(
+    programs: LocalSandbox, config: dict[str, Any], moods: list[Mood], seed: int
 ) -> None:
-    team, local, last = sums(lambda **of: Arithmetic(sandbox=programs, **of), chosen, moods, seed)
+    team, local, last = sums(lambda **of: Arithmetic(sandbox=programs, **of), config, moods, seed)
     assert 0 <= team <= 1 + 1e-9
-    assert not last.success or abs(team - 1) < 1e-9, "who succeeds is paid all of it, by whatever way"
-    assert all(earned <= chosen["local_share"] * chosen["horizon"] + 1e-9 for earned in local.values())
+    assert not last.success or abs(team - 1) < 1e-9, "a success earns 1 in total"
+    assert all(reward <= config["local_share"] * config["horizon"] + 1e-9 for reward in local.values())

@@ -14,11 +14,11 @@ from troupe.experience import Message, Split, Task
 
 
 class Duet(TeamEnv):
-    """Two agents at once: each must say the number that it is shown, drawn anew each turn; twice right is success."""
+    """Two agents at once: each must say its number, which is random each turn; twice right is success."""
 
     def __init__(self) -> None:
         self.agents, self.horizon, self.turn = ("high", "low"), 3, 0
-        self.right, self.shown, self.rng, self.over = 0, {"high": 0, "low": 0}, Random(0), True
+        self.right, self.numbers, self.rng, self.over = 0, {"high": 0, "low": 0}, Random(0), True
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
         rng = Random(f"{split}/{seed}")
@@ -31,18 +31,18 @@ class Duet(TeamEnv):
         self.draw()
 
     def draw(self) -> None:
-        self.shown = {agent: self.rng.randrange(100, 1000) for agent in self.agents}
+        self.numbers = {agent: self.rng.randrange(100, 1000) for agent in self.agents}
 
     def next_agents(self) -> tuple[str, ...]:
         return () if self.over else self.agents
 
     def observe(self, agent: str) -> list[Message]:
-        return [{"role": "user", "content": f"say {self.shown[agent]}"}]
+        return [{"role": "user", "content": f"say {self.numbers[agent]}"}]
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         if self.over or set(actions) != set(self.agents):
             raise ValueError(f"expected {self.next_agents()}, got {tuple(actions)}")
-        return self.judge({agent: actions[agent].strip() == str(self.shown[agent]) for agent in self.agents})
+        return self.judge({agent: actions[agent].strip() == str(self.numbers[agent]) for agent in self.agents})
 
     def judge(self, fits: Mapping[str, bool]) -> StepResult:
         self.turn += 1
@@ -55,10 +55,10 @@ class Duet(TeamEnv):
         return copy.deepcopy(self)
 
     def state_key(self) -> Hashable:
-        return (self.turn, self.right, self.over, tuple(self.shown.items()), self.rng.getstate())
+        return (self.turn, self.right, self.over, tuple(self.numbers.items()), self.rng.getstate())
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        return str(self.shown[agent])
+        return str(self.numbers[agent])
 
 
 async def test_a_sound_world_passes() -> None:
@@ -185,34 +185,34 @@ NOISE = Random(0)
 
 class OutsideNoise(Duet):
     def draw(self) -> None:
-        self.shown = {agent: NOISE.randrange(100, 1000) for agent in self.agents}
+        self.numbers = {agent: NOISE.randrange(100, 1000) for agent in self.agents}
 
 
 class SharedNoise(Duet):
     def fork(self) -> Self:
-        twin = copy.copy(self)
-        twin.shown = dict(self.shown)
-        return twin
+        fork = copy.copy(self)
+        fork.numbers = dict(self.numbers)
+        return fork
 
 
 class FreshNoise(Duet):
     def fork(self) -> Self:
-        twin = copy.deepcopy(self)
-        twin.rng = Random(1)
-        return twin
+        fork = copy.deepcopy(self)
+        fork.rng = Random(1)
+        return fork
 
     def state_key(self) -> Hashable:
-        return (self.turn, self.right, self.over, tuple(self.shown.items()))
+        return (self.turn, self.right, self.over, tuple(self.numbers.items()))
 
 
 class SharedState(Duet):
     def draw(self) -> None:
-        self.shown.update({agent: self.rng.randrange(100, 1000) for agent in self.agents})
+        self.numbers.update({agent: self.rng.randrange(100, 1000) for agent in self.agents})
 
     def fork(self) -> Self:
-        twin = copy.copy(self)
-        twin.rng = copy.copy(self.rng)
-        return twin
+        fork = copy.copy(self)
+        fork.rng = copy.copy(self.rng)
+        return fork
 
 
 class BadKey(Duet):
@@ -222,7 +222,7 @@ class BadKey(Duet):
 
 class UnhashableKey(Duet):
     def state_key(self) -> Hashable:
-        return (self.shown,)
+        return (self.numbers,)
 
 
 class DirtyReset(Duet):
@@ -289,8 +289,8 @@ class HandsOutOthers(Duet):
     [
         (NoAgentsAtOnce, "not a tuple"),
         (StrangerActs, "not all among agents"),
-        (TellsNothing, "is told nothing"),
-        (TellsNoContent, "not a message with role and content"),
+        (TellsNothing, "the prompt of high is empty"),
+        (TellsNoContent, "is no message with role and content"),
         (ObservingDraws, "observing changes"),
         (ObservingCounts, "not observed"),
         (AnybodyMaySpeak, "should act"),
@@ -317,20 +317,20 @@ class HandsOutOthers(Duet):
         (CannotPlay, "the oracle solves 0%"),
         (ForgetsSeed, "seeds 0 and 1 give the same train tasks"),
         (AlwaysNewTasks, "the same seed gives other train tasks"),
-        (TooFewTasks, "asked for 2 train tasks, tasks gives 1"),
+        (TooFewTasks, "tasks gives 1 train tasks, not 2"),
         (SameTaskTwice, "share a task_id"),
         (WrongLabels, "labelled train"),
         (SplitsOverlap, "is in several splits"),
         (HandsOutOthers, "gives a NotATask, not a Task"),
     ],
 )
-async def test_an_unsound_world_is_told_so(world: type[TeamEnv], rule: str) -> None:
-    with pytest.raises(AssertionError, match=rule) as raised:
+async def test_an_unsound_world_fails_with_the_rule_that_it_breaks(world: type[TeamEnv], rule: str) -> None:
+    with pytest.raises(AssertionError, match=rule) as error:
         await check_world(world(), tasks=2)
-    assert world.__name__ in str(raised.value)
+    assert world.__name__ in str(error.value)
 
 
-async def test_an_oracle_can_be_handed_in() -> None:
+async def test_an_oracle_can_be_passed() -> None:
     def answer(env: TeamEnv, agent: str, rng: Random) -> str:
         return env.observe(agent)[0]["content"].removeprefix("say ")
 

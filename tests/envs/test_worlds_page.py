@@ -1,4 +1,4 @@
-"""docs/worlds.md tells the truth: its examples, its cheats, its world."""
+"""docs/worlds.md agrees with the code: its examples, its tables of reward hacking, its world."""
 
 import re
 from collections.abc import Callable
@@ -34,14 +34,14 @@ async def test_the_examples_are_real() -> None:
         world.reset(task)
         lines = iter(re.split(" {2,}", line) for line in dialogue.splitlines())
         while acting := world.next_agents():
-            said = {agent: heard(world, agent, next(lines), next(lines)) for agent in acting}
-            result = await world.step(said)
+            actions = {agent: message(world, agent, next(lines), next(lines)) for agent in acting}
+            result = await world.step(actions)
         assert result.success and not [*lines]
         await world.close()
 
 
-def heard(world: Any, agent: str, sees: list[str], says: list[str]) -> str:
-    """What ``agent`` says on the page, once it is what a demonstrator might say who sees what is on the page."""
+def message(world: Any, agent: str, sees: list[str], says: list[str]) -> str:
+    """The message of ``agent`` on the page, after a check that a demonstrator with this prompt might write it."""
     assert (sees[0], says[0]) == (f"{agent} sees", f"{agent} says")
     assert world.observe(agent) == [
         {"role": "system", "content": f"{agent} {world.name}"},
@@ -51,13 +51,13 @@ def heard(world: Any, agent: str, sees: list[str], says: list[str]) -> str:
     return says[1]
 
 
-def test_every_cheat_is_tried_and_told() -> None:
-    table = PAGE[PAGE.index("## Cheats") : PAGE.index("## A world of your own")]
+def test_every_test_of_reward_hacking_is_on_the_page() -> None:
+    table = PAGE[PAGE.index("## Reward hacking") : PAGE.index("## A world of your own")]
     rows = [row.split("|")[-2] for row in table.splitlines() if row.startswith("| ")]
-    told = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    files = Path(__file__).parent.rglob("test_*cheats.py")
-    tried = {name for file in files for name in re.findall(r"def test_(\w+)", file.read_text(encoding="utf-8"))}
-    assert told == tried
+    names = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    files = Path(__file__).parent.rglob("test_*reward_hacking.py")
+    tests = {name for file in files for name in re.findall(r"def test_(\w+)", file.read_text(encoding="utf-8"))}
+    assert names == tests
 
 
 async def test_the_world_of_your_own_keeps_the_contract() -> None:

@@ -16,7 +16,7 @@ from troupe.experience import Completion, Sampling
 from troupe.models import loading
 from troupe.models.adapters import LoraSettings, attach, export, parameters
 from troupe.models.loading import load_model, load_tokenizer
-from troupe.rollout.playing import together
+from troupe.rollout.playing import gather
 from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import run_conditions
 
@@ -69,8 +69,8 @@ async def answers(factory: ActorFactory, policies: Sequence[LocalPolicy]) -> lis
         assert isinstance(actor, PolicyActor)
         client = actor.client
         prompt = client.encode("first", "task", world.observe("first"))
-        asked.append(client.speak(prompt, 4, 7, ("task", place)))
-    return await together(*asked)
+        asked.append(client.generate(prompt, 4, 7, ("task", place)))
+    return await gather(*asked)
 
 
 async def test_an_evaluation_loads_the_base_of_two_adapters_once(folders: list[Path], loads: list[str]) -> None:

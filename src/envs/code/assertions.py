@@ -1,4 +1,4 @@
-"""Tests written as Python assertions, taken apart into calls and expected values; nothing of them is run."""
+"""Reads Python assertions as tests: calls and expected values.  Nothing of them is run."""
 
 from __future__ import annotations
 
@@ -16,46 +16,46 @@ _OPERATORS: Final = {
     ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b,
 }
-_LONGEST: Final = 100_000
-"""Characters of one input or value."""
+_MAX_CHARS: Final = 100_000
+"""Of one input or value."""
 
 
-class NotApart(ValueError):
+class UnsupportedAssertion(ValueError):
     """An assertion that is no comparison of one call with one value."""
 
 
 @dataclass(frozen=True)
-class Apart:
-    """The tests found, how many assertions could not be taken apart, and the tolerance that the others ask for."""
+class ParsedAssertions:
+    """The tests, the number of unsupported assertions, and the tolerance that the others ask for."""
 
     suite: Suite
     refused: int
     tolerance: float
 
 
-def take_apart(source: str, names: Mapping[str, str]) -> Apart:
+def parse_assertions(source: str, names: Mapping[str, str]) -> ParsedAssertions:
     """The assertions about the functions ``names`` (as the tests call them -> as the program does) in ``source``.
 
-    Understood are ``f(...) == value``, ``f(...) is value``, ``f(...)``, ``not f(...)``, ``abs(f(...) - value) < t`` and
+    Supported are ``f(...) == value``, ``f(...) is value``, ``f(...)``, ``not f(...)``, ``abs(f(...) - value) < t`` and
     ``tuple(f(...)) == tuple(value)``, with values of literals and arithmetic.  Assertions of constants say nothing and
-    are left out; all others are refused, with those in loops.  Raises ``SyntaxError``.
+    are left out; all others, and those in loops, count as refused.  Raises ``SyntaxError``.
     """
-    found: dict[Check, None] = {}
+    tests: dict[Check, None] = {}
     tree = ast.parse(source)
-    inner = {node for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While) for node in ast.walk(loop)}
-    asserted = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
-    refused, tolerance = sum(node in inner for node in asserted), 0.0
-    for node in asserted:
-        if node in inner or isinstance(node.test, ast.Constant):
+    in_loops = {node for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While) for node in ast.walk(loop)}
+    assertions = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
+    refused, tolerance = sum(node in in_loops for node in assertions), 0.0
+    for node in assertions:
+        if node in in_loops or isinstance(node.test, ast.Constant):
             continue
         try:
-            check, allowed = _read(node.test, names)
-        except NotApart:
+            check, allowance = _read(node.test, names)
+        except UnsupportedAssertion:
             refused += 1
             continue
-        found[check] = None
-        tolerance = max(tolerance, allowed)
-    return Apart(tuple(found), refused, tolerance)
+        tests[check] = None
+        tolerance = max(tolerance, allowance)
+    return ParsedAssertions(tuple(tests), refused, tolerance)
 
 
 def _read(test: ast.expr, names: Mapping[str, str]) -> tuple[Check, float]:
@@ -78,14 +78,14 @@ def _read(test: ast.expr, names: Mapping[str, str]) -> tuple[Check, float]:
             return _check(call, _value(value), names), 0.0
         case ast.Compare(left=call, ops=[ast.Eq() | ast.Is()], comparators=[value]):
             return _check(call, _value(value), names), 0.0
-    raise NotApart
+    raise UnsupportedAssertion
 
 
 def _check(call: ast.expr, expected: Any, names: Mapping[str, str]) -> Check:
     if not isinstance(call, ast.Call) or call.keywords or not isinstance(call.func, ast.Name):
-        raise NotApart
+        raise UnsupportedAssertion
     if call.func.id not in names:
-        raise NotApart
+        raise UnsupportedAssertion
     return Check(_json([_value(argument) for argument in call.args]), _json(expected))
 
 
@@ -96,25 +96,25 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left, right = _value(node.left), _value(node.right)
         if isinstance(node.op, ast.Mult) and not all(isinstance(side, int | float) for side in (left, right)):
-            raise NotApart  # a text or list times a number may be of any size
+            raise UnsupportedAssertion  # a text or list times a number may be of any size
         try:
             return _OPERATORS[type(node.op)](left, right)
         except (TypeError, ArithmeticError) as error:
-            raise NotApart from error
+            raise UnsupportedAssertion from error
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError, RecursionError) as error:
-        raise NotApart from error
+        raise UnsupportedAssertion from error
 
 
 def _json(value: Any) -> str:
-    """``value`` as JSON carries it; what it does not carry faithfully (sets, keys that are no text) is refused."""
+    """``value`` as JSON; values that JSON does not carry faithfully (sets, keys that are no text) are refused."""
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise NotApart from error
-    if len(text) > _LONGEST or not _faithful(value):
-        raise NotApart
+        raise UnsupportedAssertion from error
+    if len(text) > _MAX_CHARS or not _faithful(value):
+        raise UnsupportedAssertion
     return text
 
 

@@ -6,15 +6,16 @@ import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from hashlib import blake2b
 from itertools import product
+
+from ..splits import content_digest
 
 Row = tuple[int, int, int]
 """Values of the three variables, in the order in which a program names them."""
 
 NAMES = "abcdefgh"
 OPERATORS: dict[str, Callable[[int, int], int]] = {"+": operator.add, "-": operator.sub, "*": operator.mul}
-SPOKEN = {"+": "plus", "-": "minus", "*": "times"}
+OPERATOR_WORDS = {"+": "plus", "-": "minus", "*": "times"}
 LARGEST = 5
 """Tests give the variables values from 1 to this."""
 
@@ -22,9 +23,9 @@ INPUTS: tuple[Row, ...] = tuple((x, y, z) for x, y, z in product(range(1, LARGES
 """All inputs that a test can have."""
 
 HIDDEN: tuple[Row, ...] = ((3, 8, 6), (7, 9, 4), (7, 9, 6), (7, 8, 6), (6, 3, 7), (9, 2, 4), (2, 5, 6), (2, 3, 9))
-"""The inputs of the hidden tests, the same for every task, so that a program is run once on all it can be asked about.
+"""The inputs of the hidden tests, the same for every task, so that a program is run once, on all inputs.
 
-None is an input of a test, each tells all programs of a shape apart, and no constant is right on two of them."""
+None is an input of a test, each distinguishes all programs of a shape, and no constant is right on two of them."""
 
 SMALLEST_OUTPUT, LARGEST_OUTPUT = 1 - LARGEST**2, LARGEST**3
 
@@ -39,18 +40,18 @@ class Program:
 
     @property
     def text(self) -> str:
-        """Python, its words apart by blanks."""
-        return self._written(*self.operators)
+        """Python, its words separated by blanks."""
+        return self._format(*self.operators)
 
     @property
     def shape(self) -> str:
         """The program without its operators."""
-        return self._written("?", "?")
+        return self._format("?", "?")
 
     @property
-    def spoken(self) -> str:
+    def spec(self) -> str:
         """The program in words."""
-        return self._written(*(SPOKEN[op] for op in self.operators))
+        return self._format(*(OPERATOR_WORDS[op] for op in self.operators))
 
     def __call__(self, row: Row) -> int:
         x, y, z = row
@@ -64,10 +65,10 @@ class Program:
 
     @property
     def digest(self) -> str:
-        """Equal for programs that compute the same from the same variables, however they are written."""
+        """Equal for programs that compute the same function of the same variables, however they are written."""
         return _digest(self)
 
-    def _written(self, first: str, second: str) -> str:
+    def _format(self, first: str, second: str) -> str:
         x, y, z = self.names
         return f"( {x} {first} {y} ) {second} {z}" if self.left else f"{x} {first} ( {y} {second} {z} )"
 
@@ -77,16 +78,16 @@ def _digest(program: Program) -> str:
     names = sorted(program.names)
     first, second, third = (names.index(name) for name in program.names)
     table = [program((row[first], row[second], row[third])) for row in INPUTS]
-    return blake2b(repr((names, table)).encode(), digest_size=6).hexdigest()
+    return content_digest(repr((names, table)))
 
 
-def telling(program: Program) -> tuple[Row, ...]:
-    """The inputs that tell ``program`` from every rival that computes something else."""
-    return _telling(program.operators, program.left)
+def distinguishing_inputs(program: Program) -> tuple[Row, ...]:
+    """The inputs on which ``program`` differs from every rival that computes something else."""
+    return _distinguishing_inputs(program.operators, program.left)
 
 
 @cache
-def _telling(operators: tuple[str, str], left: bool) -> tuple[Row, ...]:
+def _distinguishing_inputs(operators: tuple[str, str], left: bool) -> tuple[Row, ...]:
     program = Program(("a", "b", "c"), operators, left)
     others = [rival for rival in program.rivals if rival.digest != program.digest]
     return tuple(row for row in INPUTS if all(rival(row) != program(row) for rival in others))
@@ -94,6 +95,6 @@ def _telling(operators: tuple[str, str], left: bool) -> tuple[Row, ...]:
 
 def vocabulary() -> list[str]:
     """Every word of observations and messages."""
-    told = "tester coder solo code spec shape mine tests none malformed got is ; ? ( )".split()
+    words = "tester coder solo code spec shape mine tests none malformed got is ; ? ( )".split()
     numbers = [str(number) for number in range(SMALLEST_OUTPUT, LARGEST_OUTPUT + 1)]
-    return [*told, *SPOKEN.values(), *OPERATORS, *NAMES, *numbers]
+    return [*words, *OPERATOR_WORDS.values(), *OPERATORS, *NAMES, *numbers]

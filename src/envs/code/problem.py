@@ -1,24 +1,28 @@
-"""What a coding task is made of."""
+"""The parts of a coding task: tests, their results, and the problem."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from ..splits import content_digest
 
 
 @dataclass(frozen=True)
 class Check:
-    """One test: what a program is given, and what it must give.
+    """One test: the input of a program, and the expected output.
 
-    Text both: standard input and output, or, for function calls, the JSON of a list of arguments and of a value.
+    Both are text: standard input and output, or, for function calls, the JSON of a list of arguments and of a value.
     """
 
-    given: str
+    input: str
     expected: str
 
     @property
-    def plain(self) -> Check:
+    def normalized(self) -> Check:
         """The same for all tests of standard input that differ in blanks and empty lines alone."""
-        return Check(words_of(self.given), words_of(self.expected))
+        return Check(normalize(self.input), normalize(self.expected))
 
 
 Suite = tuple[Check, ...]
@@ -26,26 +30,29 @@ Suite = tuple[Check, ...]
 
 
 @dataclass(frozen=True)
-class Ran:
-    """What a program did on one test: whether it ended by itself, whether it gave what was expected, and what it gave,
-    in words for the prompts."""
+class CheckResult:
+    """The result of a program on one test.
 
-    ran: bool
+    ``ended``: whether it ended by itself; ``passed``: whether its output is the expected one; ``output``: its output,
+    in words for the prompts.
+    """
+
+    ended: bool
     passed: bool
-    got: str
+    output: str
 
 
 @dataclass(frozen=True)
 class Problem:
     """A programming problem.
 
-    ``function`` is what a program must define ("Solution.solve" is a method); where it is None, the program reads
-    standard input.  ``setup`` is code that comes before the program (imports, helpers of the statement), ``starter``
-    what the statement gives to begin with.  ``examples`` are the tests that the statement shows, ``hidden`` those that
-    decide.  ``script`` is a hidden test that no list of values can express: code that defines ``check(candidate)``
-    and is asked about the values that the program gave (see :mod:`.running`).  ``reference`` is a solution known to be
-    right.  Floats may differ by ``tolerance``, absolute or relative.  ``refused`` counts tests of the source that
-    cannot be used and are left out.
+    ``function`` is the function that a program must define ("Solution.solve" is a method); where it is None, the
+    program reads standard input.  ``setup`` is code that comes before the program (imports, helpers of the statement),
+    ``starter`` the beginning of the program in the statement.  ``examples`` are the tests that the statement shows,
+    ``hidden`` those that decide.  ``script`` is a hidden test that no list of values can express: code that defines
+    ``check(candidate)`` and is run on the values that the program gave (see :mod:`.running`).  ``reference`` is a
+    correct solution.  Floats may differ by ``tolerance``, absolute or relative.  ``unusable_tests`` counts tests of the
+    data set that are left out.
     """
 
     name: str
@@ -58,7 +65,7 @@ class Problem:
     script: str | None = None
     reference: str | None = None
     tolerance: float = 1e-6
-    refused: int = 0
+    unusable_tests: int = 0
 
     def __post_init__(self) -> None:
         if not self.hidden and self.script is None:
@@ -66,12 +73,26 @@ class Problem:
         if self.script is not None and (self.reference is None or self.function is None):
             raise ValueError(f"problem {self.name} has a test script, which needs a function and a reference solution")
 
+    @property
+    def key(self) -> str:
+        """Equal for statements that differ in case, blanks and punctuation alone."""
+        words = "".join(sign if sign.isalnum() else " " for sign in self.statement.casefold()).split()
+        return content_digest(" ".join(words), size=8)
 
-def words_of(text: str) -> str:
+    @property
+    def task_data(self) -> Mapping[str, Any]:
+        return {"problem": self}
+
+    def contradicts(self, other: Problem) -> bool:
+        """Never: two copies of a statement may come with different tests."""
+        return False
+
+
+def normalize(text: str) -> str:
     """Equal for texts that differ in blanks and empty lines alone."""
     return "\n".join(" ".join(words) for line in text.splitlines() if (words := line.split()))
 
 
 def contradictory(suite: Suite) -> bool:
-    """Whether one input is expected to give two things."""
-    return len({check.given for check in suite}) < len(set(suite))
+    """Whether two tests expect different outputs of one input."""
+    return len({check.input for check in suite}) < len(set(suite))

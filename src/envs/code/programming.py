@@ -8,17 +8,17 @@ from typing import Literal
 
 from ...experience import Message, Split, Task
 from ...sandbox import Limits, Sandbox
-from ..checks import check_agent
+from ..datasets import DataSplits
 from ..execution import Execution
 from .answers import read_program, read_tests
-from .library import Library, Shelves
-from .problem import Check, Problem, Ran, Suite
-from .prompts import told
+from .problem import Check, CheckResult, Problem, Suite
+from .problem_set import ProblemSet
+from .prompts import prompt
 from .running import Runner
 from .world import CodeWorld, Order
 
-REMEMBERED = 1024
-"""Runs whose results are kept, each of which may hold half a MiB of output."""
+CACHED_RESULTS = 1024
+"""Results of runs in the cache, each of which may hold half a MiB of output."""
 
 _NOTHING = Problem("nothing", "", (Check("", ""),))
 
@@ -26,14 +26,13 @@ _NOTHING = Problem("nothing", "", (Check("", ""),))
 class Code(CodeWorld):
     """Programming problems of ``data``; ``max_tests`` bounds the tests of one message, ``cpu_s`` the CPU time of a run.
 
-    A test of the tester's that the reference solution cannot be asked about (there is none) counts as right where the
-    hidden tests hold it.
+    Where a problem has no reference solution, a test of the tester's counts as right if it is a hidden test.
     """
 
     def __init__(
         self,
         sandbox: Sandbox,
-        data: Library,
+        data: ProblemSet,
         *,
         horizon: int = 4,
         order: Order = "simultaneous",
@@ -42,7 +41,7 @@ class Code(CodeWorld):
         cpu_s: float = 10.0,
         local_share: float = 1.0,
     ) -> None:
-        execution = Execution(sandbox, Limits(cpu_s=cpu_s), REMEMBERED)
+        execution = Execution(sandbox, Limits(cpu_s=cpu_s), CACHED_RESULTS)
         super().__init__(
             execution, horizon=horizon, order=order, team=team, max_tests=max_tests, local_share=local_share
         )
@@ -51,26 +50,29 @@ class Code(CodeWorld):
         self._problem = _NOTHING
 
     @cached_property
-    def shelves(self) -> Shelves:
-        """The problems, read when first asked for."""
-        return self.data.read()
+    def splits(self) -> DataSplits[Problem]:
+        """The problems, read on first use."""
+        return self.data.load(self.name)
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
-        return self.shelves.draw(split, count, seed)
+        return self.splits.tasks(split, count, seed)
 
     def reset(self, task: Task) -> None:
         self._problem = task.data["problem"]
-        self._restart(self._problem.examples)
+        self._begin_with(self._problem.examples)
 
-    def observe(self, agent: str) -> list[Message]:
-        check_agent(self.name, self.agents, agent)
-        shown: list[tuple[Check, Ran | None]] = [
-            (check, self._runs[i] if self._runs else None) for i, check in enumerate(self._suite)
+    def _prompt(self, agent: str) -> list[Message]:
+        tests: list[tuple[Check, CheckResult | None]] = [
+            (check, self._results[i] if self._results else None) for i, check in enumerate(self._suite)
         ]
         # The statement shows the examples already; here they matter once they fail.
         examples = len(self._examples)
-        shown = [(check, ran) for i, (check, ran) in enumerate(shown) if i >= examples or (ran and not ran.passed)]
-        return told(agent, self._problem, shown, self._program, self.max_tests)
+        tests = [
+            (check, result)
+            for i, (check, result) in enumerate(tests)
+            if i >= examples or (result and not result.passed)
+        ]
+        return prompt(agent, self._problem, tests, self._program, self.max_tests)
 
     def _read_program(self, text: str) -> str | None:
         return read_program(text)
@@ -79,23 +81,23 @@ class Code(CodeWorld):
         return read_tests(text, self.max_tests, calls=self._problem.function is not None)
 
     def _identity(self, check: Check) -> Check:
-        return check.plain if self._problem.function is None else check
+        return check.normalized if self._problem.function is None else check
 
-    async def _builds(self, program: str) -> bool:
-        return await self.runner.builds(program)
+    async def _compiles(self, program: str) -> bool:
+        return await self.runner.compiles(program)
 
-    async def _try(self, program: str, suite: Suite) -> tuple[Ran, ...]:
-        return await self.runner.runs(self._problem, program, suite)
+    async def _run(self, program: str, suite: Suite) -> tuple[CheckResult, ...]:
+        return await self.runner.run(self._problem, program, suite)
 
-    async def _try_hidden(self, program: str) -> tuple[Ran, ...]:
-        return await self.runner.hidden(self._problem, program)
+    async def _run_hidden(self, program: str) -> tuple[CheckResult, ...]:
+        return await self.runner.run_hidden(self._problem, program)
 
-    async def _right(self, suite: Suite) -> Sequence[bool]:
+    async def _correct(self, suite: Suite) -> Sequence[bool]:
         reference = self._problem.reference
         if reference is None:
             hidden = {self._identity(check) for check in self._problem.hidden}
             return [self._identity(check) in hidden for check in suite]
-        return [ran.passed for ran in await self.runner.runs(self._problem, reference, suite)]
+        return [result.passed for result in await self.runner.run(self._problem, reference, suite)]
 
     def _problem_key(self) -> Hashable:
         return self._problem.name

@@ -1,4 +1,4 @@
-"""What coder and tester are told at the papers' scale, as chat messages."""
+"""The prompts of coder and tester at the papers' scale."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...experience import Message
+from ..turns import chat
 from .answers import INPUT, OUTPUT
-from .problem import Check, Problem, Ran
+from .problem import Check, CheckResult, Problem
 
 ROLES: Final = {
     "coder": "You are the programmer of a team of two. Your team-mate, the tester, writes tests for your program.",
@@ -19,37 +20,41 @@ ROLES: Final = {
 _PROGRAM: Final = "Think briefly, then give the whole program in one fenced block:\n\n```python\n# your program\n```"
 
 
-def told(
-    agent: str, problem: Problem, shown: Sequence[tuple[Check, Ran | None]], program: str | None, most: int
+def prompt(
+    agent: str,
+    problem: Problem,
+    tests: Sequence[tuple[Check, CheckResult | None]],
+    program: str | None,
+    max_tests: int,
 ) -> list[Message]:
-    """The messages for ``agent``; ``shown`` are tests with what the program did on them, where it was run."""
+    """The prompt of ``agent``; ``tests`` come with the program's result on each, where it was run."""
     parts = ["# Problem", problem.statement.strip()]
     if problem.starter and problem.starter.strip() not in problem.statement:
-        parts += ["Begin with:", _fenced(problem.starter.rstrip(), "python")]
+        parts += ["Begin with:", _fence(problem.starter.rstrip(), "python")]
     if program is not None:
-        parts += ["# The program so far" if agent == "tester" else "# Your program so far", _fenced(program, "python")]
-    if shown:
-        parts += ["# Tests so far", *(_test(check, ran) for check, ran in shown)]
-    parts += ["# Your task", _tests_wanted(problem, most) if agent == "tester" else _program_wanted(problem, program)]
-    return [{"role": "system", "content": ROLES[agent]}, {"role": "user", "content": "\n\n".join(parts)}]
+        parts += ["# The program so far" if agent == "tester" else "# Your program so far", _fence(program, "python")]
+    if tests:
+        parts += ["# Tests so far", *(_test(check, result) for check, result in tests)]
+    request = _tests_request(problem, max_tests) if agent == "tester" else _program_request(problem, program)
+    return chat(ROLES[agent], "\n\n".join([*parts, "# Your task", request]))
 
 
-def _program_wanted(problem: Problem, program: str | None) -> str:
+def _program_request(problem: Problem, program: str | None) -> str:
     if problem.function is None:
-        what = "Write a Python program that reads standard input and prints the answer to standard output."
+        request = "Write a Python program that reads standard input and prints the answer to standard output."
     else:
-        what = f"Write Python code that defines `{problem.function.replace('Solution.', 'class Solution with ')}`."
+        request = f"Write Python code that defines `{problem.function.replace('Solution.', 'class Solution with ')}`."
     again = "" if program is None else " A test may be wrong: where you are sure of your program, give it again."
-    return f"{what}{again}\n\n{_PROGRAM}"
+    return f"{request}{again}\n\n{_PROGRAM}"
 
 
-def _tests_wanted(problem: Problem, most: int) -> str:
+def _tests_request(problem: Problem, max_tests: int) -> str:
     kind = (
         "the input as the program reads it, and exactly what it must print"
         if problem.function is None
         else f"the arguments of `{problem.function}` as a JSON list, and its value as JSON"
     )
-    number = "one test" if most == 1 else f"1 to {most} tests"
+    number = "one test" if max_tests == 1 else f"1 to {max_tests} tests"
     return (
         f"Write {number} that a wrong program would fail: {kind}. They take the place of your former ones. Work the "
         f"output out step by step before you state it. Write each test so:\n\n{INPUT}\n```\ninput\n```\n{OUTPUT}\n"
@@ -57,20 +62,20 @@ def _tests_wanted(problem: Problem, most: int) -> str:
     )
 
 
-def _test(check: Check, ran: Ran | None) -> str:
-    lines = ["Input:", _fenced(check.given), "Expected output:", _fenced(check.expected)]
-    if ran is not None:
-        lines += ["The program gives the same."] if ran.passed else ["The program gives:", _fenced(ran.got)]
+def _test(check: Check, result: CheckResult | None) -> str:
+    lines = ["Input:", _fence(check.input), "Expected output:", _fence(check.expected)]
+    if result is not None:
+        lines += ["The program gives the same."] if result.passed else ["The program gives:", _fence(result.output)]
     return "\n".join(lines)
 
 
-def _fenced(text: str, label: str = "") -> str:
+def _fence(text: str, label: str = "") -> str:
     """``text`` in a fence that it cannot close."""
-    longest = max((len(run) for run in _ticks(text)), default=0)
+    longest = max((len(run) for run in _backquotes(text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{label}\n{text.rstrip(chr(10))}\n{fence}"
 
 
-def _ticks(text: str) -> list[str]:
+def _backquotes(text: str) -> list[str]:
     """The runs of backquotes in ``text``."""
     return "".join(sign if sign == "`" else " " for sign in text).split()

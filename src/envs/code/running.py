@@ -1,9 +1,9 @@
 """Programs against tests: run in the sandbox, each test in a process of its own, and judged here.
 
-What is expected never enters the process of a program.  A test script (``check(candidate)`` that no list of calls and
-values can express) is asked in three processes, one after the other: the script meets the reference solution, to learn
-which calls it makes; the program answers these calls; the script meets the answers, as data.  The calls are the same
-each time, since the sandbox seeds ``random``; a script that calls otherwise fails the program.
+Expected outputs never enter the process of a program.  A test script (``check(candidate)`` that no list of calls and
+values can express) runs in three processes, one after the other: the script with the reference solution, to record its
+calls; the program, which answers these calls; the script with the answers, as data.  The calls are the same each time,
+since the sandbox seeds ``random``; a script that makes other calls fails the program.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from ...sandbox import NO_VALUE, Call, Job, Result, Verdict, equal_values, parse_value
 from ..execution import Execution
-from .problem import Check, Problem, Ran, Suite, words_of
+from .problem import Check, CheckResult, Problem, Suite, normalize
 
-SHOWN: Final = 300
-"""Characters of what a program gave that prompts show."""
+SHOWN_CHARS: Final = 300
+"""Characters of a program's output that prompts show."""
 
 _RECORD: Final = """
-def _recorded():
+def _record():
     import json
     calls = []
     def candidate(*args):
@@ -33,7 +33,7 @@ def _recorded():
 """
 
 _REPLAY: Final = """
-def _replayed(calls, answers):
+def _replay(calls, answers):
     log = list(zip(calls, answers))
     def candidate(*args):
         expected, answer = log.pop(0)
@@ -45,7 +45,7 @@ def _replayed(calls, answers):
 """
 
 
-class ScriptError(ValueError):
+class BrokenTestScript(ValueError):
     """A problem's test script does not run with its reference solution."""
 
 
@@ -55,78 +55,80 @@ class Runner:
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
 
-    async def builds(self, program: str) -> bool:
+    async def compiles(self, program: str) -> bool:
         """Whether ``program`` is Python."""
-        source = "def builds(text):\n    compile(text, 'program', 'exec')\n    return True"
-        return (await self.execution.result(Job(source, entry=Call("builds", [program])))).value is True
+        source = "def compiles(text):\n    compile(text, 'program', 'exec')\n    return True"
+        return (await self.execution.result(Job(source, entry=Call("compiles", [program])))).value is True
 
-    async def runs(self, problem: Problem, program: str, suite: Suite) -> tuple[Ran, ...]:
-        """What ``program`` did on each test of ``suite``."""
-        jobs = [_job(problem, program, check.given) for check in suite]
+    async def run(self, problem: Problem, program: str, suite: Suite) -> tuple[CheckResult, ...]:
+        """The result of ``program`` on each test of ``suite``."""
+        jobs = [_job(problem, program, check.input) for check in suite]
         results = await asyncio.gather(*map(self.execution.result, jobs))
-        return tuple(_judged(problem, result, check) for result, check in zip(results, suite, strict=True))
+        return tuple(_judge(problem, result, check) for result, check in zip(results, suite, strict=True))
 
-    async def hidden(self, problem: Problem, program: str) -> tuple[Ran, ...]:
-        """What ``program`` did on the hidden tests; a test script is the last."""
-        found = await self.runs(problem, program, problem.hidden)
-        return found if problem.script is None else (*found, await self._script(problem, program, problem.script))
+    async def run_hidden(self, problem: Problem, program: str) -> tuple[CheckResult, ...]:
+        """The result of ``program`` on each hidden test; a test script is the last."""
+        results = await self.run(problem, program, problem.hidden)
+        return results if problem.script is None else (*results, await self._script(problem, program, problem.script))
 
-    async def _script(self, problem: Problem, program: str, script: str) -> Ran:
+    async def _script(self, problem: Problem, program: str, script: str) -> CheckResult:
         recording = f"{problem.setup}\n{problem.reference}\n{script}\n{_RECORD.format(function=problem.function)}"
-        recorded = await self.execution.result(Job(recording, entry=Call("_recorded")))
-        calls = recorded.value
-        if recorded.verdict is not Verdict.OK or not isinstance(calls, list) or not calls:
-            raise ScriptError(f"{problem.name}: its test script does not run: {_shown(recorded, 'it calls nothing')}")
+        record = await self.execution.result(Job(recording, entry=Call("_record")))
+        calls = record.value
+        if record.verdict is not Verdict.OK or not isinstance(calls, list) or not calls:
+            reason = _describe(record, "it calls nothing")
+            raise BrokenTestScript(f"{problem.name}: its test script does not run: {reason}")
         results = await asyncio.gather(
             *(self.execution.result(_job(problem, program, json.dumps(args))) for args in calls)
         )
         if any(result.value is NO_VALUE or result.verdict is not Verdict.OK for result in results):
-            return Ran(any(result.verdict is Verdict.OK for result in results), False, "")
+            return CheckResult(any(result.verdict is Verdict.OK for result in results), False, "")
         answers: list[Any] = [result.value for result in results]
         replaying = f"{problem.setup}\n{problem.reference}\n{script}\n{_REPLAY}"
-        replayed = await self.execution.result(Job(replaying, entry=Call("_replayed", [calls, answers])))
-        return Ran(True, replayed.verdict is Verdict.OK and replayed.value is True, "")
+        replay = await self.execution.result(Job(replaying, entry=Call("_replay", [calls, answers])))
+        return CheckResult(True, replay.verdict is Verdict.OK and replay.value is True, "")
 
 
-def _job(problem: Problem, program: str, given: str) -> Job:
+def _job(problem: Problem, program: str, text: str) -> Job:
+    """``program`` on the input ``text`` of a test."""
     source = f"{problem.setup}\n{program}" if problem.setup else program
     if problem.function is None:
-        return Job(source, stdin=given)
-    return Job(source, entry=Call(problem.function, json.loads(given)))
+        return Job(source, stdin=text)
+    return Job(source, entry=Call(problem.function, json.loads(text)))
 
 
-def _judged(problem: Problem, result: Result, check: Check) -> Ran:
-    ran = result.verdict is Verdict.OK
+def _judge(problem: Problem, result: Result, check: Check) -> CheckResult:
+    ended = result.verdict is Verdict.OK
     if problem.function is None:
-        return Ran(ran, ran and same_text(result.text, check.expected), _shown(result, result.text))
-    ran = ran and result.value is not NO_VALUE
-    passed = ran and same_value(result.value, json.loads(check.expected), problem.tolerance)
-    return Ran(ran, passed, _shown(result, json.dumps(result.value) if ran else ""))
+        return CheckResult(ended, ended and same_text(result.text, check.expected), _describe(result, result.text))
+    ended = ended and result.value is not NO_VALUE
+    passed = ended and same_value(result.value, json.loads(check.expected), problem.tolerance)
+    return CheckResult(ended, passed, _describe(result, json.dumps(result.value) if ended else ""))
 
 
-def _shown(result: Result, gave: str) -> str:
-    """What the prompts say of a run: what it gave, or how it ended and the last line of its errors."""
+def _describe(result: Result, output: str) -> str:
+    """A run in the prompts: its output, or how it ended and the last line of its errors."""
     if result.verdict is Verdict.OK:
-        return gave[:SHOWN] if gave else "nothing"
+        return output[:SHOWN_CHARS] if output else "nothing"
     last = next((line for line in reversed(result.errors.splitlines()) if line.strip()), "")
-    return f"{result.verdict}: {last}"[:SHOWN]
+    return f"{result.verdict}: {last}"[:SHOWN_CHARS]
 
 
-def same_text(found: str, expected: str) -> bool:
+def same_text(output: str, expected: str) -> bool:
     """Equal but for blanks within lines, at their ends, and empty lines."""
-    return words_of(found) == words_of(expected)
+    return normalize(output) == normalize(expected)
 
 
-def same_value(found: Any, expected: Any, tolerance: float) -> bool:
+def same_value(value: Any, expected: Any, tolerance: float) -> bool:
     """Equal by exact types, but that a whole float may stand for an integer and an integer for a float."""
-    if type(expected) is int and type(found) is float:
-        return found == expected
-    if isinstance(expected, list) and isinstance(found, list):
-        pairs = zip(found, expected, strict=False)
-        return len(found) == len(expected) and all(same_value(a, b, tolerance) for a, b in pairs)
-    return equal_values(found, expected, tolerance=tolerance)
+    if type(expected) is int and type(value) is float:
+        return value == expected
+    if isinstance(expected, list) and isinstance(value, list):
+        pairs = zip(value, expected, strict=False)
+        return len(value) == len(expected) and all(same_value(a, b, tolerance) for a, b in pairs)
+    return equal_values(value, expected, tolerance=tolerance)
 
 
-def data_of(text: str) -> Any:
+def json_value(text: str) -> Any:
     """JSON of a message, as data; :data:`~troupe.sandbox.NO_VALUE` where it is none."""
     return parse_value(text.encode("utf-8", "replace"))

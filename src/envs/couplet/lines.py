@@ -1,4 +1,4 @@
-"""The lines of a couplet: their words, how a message is read, and how well two lines fit."""
+"""The lines of a couplet: their words, how a message is read, and the score of two lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUBJECTS: tuple[str, ...] = tuple(
     "river stone forest garden mountain meadow castle harbour window candle mirror ladder bridge tower valley island "
     "desert orchard feather shadow thunder blossom lantern anchor compass harvest willow pebble kettle saddle".split()
 )
-"""What a line is about."""
+"""The subjects of lines."""
 
 FILLERS: tuple[str, ...] = tuple("a and beside beyond by from in into my of on over the through under with".split())
 
@@ -25,7 +25,7 @@ LEXICON = frozenset({*FAMILY, *SUBJECTS, *FILLERS})
 
 @dataclass(frozen=True)
 class Half:
-    """What one poet is given: the ``subjects`` that its line must name, and the ``rhymes`` that it may end with."""
+    """One poet's part of a task: the ``subjects`` that its line must name, and the ``rhymes`` that it may end with."""
 
     subjects: tuple[str, ...]
     rhymes: tuple[str, ...]
@@ -37,7 +37,7 @@ class Half:
 
 
 def read_line(text: str, max_words: int) -> tuple[str, ...]:
-    """The words of a line; none where a word is unknown or said twice, or where there are more than ``max_words``."""
+    """The words of a line; none where a word is unknown or repeated, or where there are more than ``max_words``."""
     words = tuple(text.split())
     if len(words) > max_words or len(set(words)) < len(words) or not LEXICON.issuperset(words):
         return ()
@@ -66,14 +66,14 @@ class Fit:
 
 
 def fit(halves: Sequence[Half], lines: Sequence[Sequence[str]]) -> Fit:
-    """How well the two poets' ``lines`` fulfil what they were given."""
+    """How well the two poets' ``lines`` fulfil their ``halves`` of the task."""
     if not all(lines):
         return Fit()
-    named = [subject in line for half, line in zip(halves, lines, strict=True) for subject in half.subjects]
+    is_named = [subject in line for half, line in zip(halves, lines, strict=True) for subject in half.subjects]
     ends = [FAMILY[line[-1]] if line[-1] in half.rhymes else None for half, line in zip(halves, lines, strict=True)]
     difference = abs(len(lines[0]) - len(lines[1]))
     return Fit(
-        subjects=sum(named) / len(named),
+        subjects=sum(is_named) / len(is_named),
         length={0: 1.0, 1: 0.5}.get(difference, 0.0),
         rhyme=float(ends[0] is not None and ends[0] == ends[1]),
     )
@@ -93,5 +93,5 @@ def compose(subjects: Sequence[str], end: str, length: int, rng: Random) -> str:
 
 def vocabulary() -> list[str]:
     """Every word of observations and lines."""
-    told = "first second couplet subjects rhymes mine theirs none malformed".split()
-    return [*told, *SUBJECTS, *FILLERS, *FAMILY]
+    words = "first second couplet subjects rhymes mine theirs none malformed".split()
+    return [*words, *SUBJECTS, *FILLERS, *FAMILY]

@@ -1,17 +1,15 @@
-"""Square grids: cells, moves, the compact notation, shortest paths, symmetries and splits by content.
+"""Square grids: cells, moves, shortest paths, and symmetries.
 
-A cell is ``row * size + column``.  The notation is a sequence of words: moves ``U D L R`` and cells ``row,column``.
+A cell is ``row * size + column``.  Moves are ``U D L R``.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from functools import cache
-from hashlib import blake2b
 
-from ...experience import Split
+from ..splits import content_digest
 
 MOVES: dict[str, tuple[int, int]] = {"U": (-1, 0), "D": (1, 0), "L": (0, -1), "R": (0, 1)}
 OPPOSITE = {"U": "D", "D": "U", "L": "R", "R": "L"}
@@ -32,12 +30,6 @@ def neighbours(size: int) -> tuple[dict[str, int], ...]:
 
 
 @cache
-def cell_words(size: int) -> tuple[str, ...]:
-    """The word of each cell."""
-    return tuple(f"{row},{column}" for row in range(size) for column in range(size))
-
-
-@cache
 def window(size: int, centre: int, radius: int) -> frozenset[int]:
     """The cells at most ``radius`` rows and columns away from ``centre``, itself included."""
     row, column = divmod(centre, size)
@@ -48,60 +40,13 @@ def window(size: int, centre: int, radius: int) -> frozenset[int]:
     )
 
 
-def drawn(
+def draw_board(
     size: int, walls: Collection[int], worker: int, boxes: Collection[int], goals: Collection[int]
 ) -> tuple[str, ...]:
     """Rows of characters, in Sokoban's usual signs; see :meth:`TeamEnv.picture`."""
     signs = {(False, False): " .", (True, False): "$*", (False, True): "@+"}
     cells = ["#" if cell in walls else signs[cell in boxes, cell == worker][cell in goals] for cell in range(size**2)]
     return tuple("".join(cells[row * size : (row + 1) * size]) for row in range(size))
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A parsed message: its moves, the cell it starts from where it names one (``box r,c``), and whether it parsed.
-
-    ``words`` are the message's words up to its last move that counts.  A malformed message has no moves and no words.
-    """
-
-    moves: tuple[str, ...] = ()
-    box: int | None = None
-    words: tuple[str, ...] = field(default=(), compare=False)
-    malformed: bool = False
-
-
-def parse_plan(text: str, size: int, max_moves: int, *, may_name_box: bool = False) -> Plan:
-    """Read the compact notation: ``[box CELL] (MOVE [CELL])*``, words apart by blanks.
-
-    A cell after a move is thinking aloud; it is not checked and changes nothing.  Moves beyond ``max_moves`` are
-    dropped.  Anything else makes the whole message malformed, and so does ``box`` where ``may_name_box`` is False.
-    """
-    index = _cell_index(size)
-    words = text.split()
-    kept: list[str] = []
-    box: int | None = None
-    if may_name_box and words[:1] == ["box"]:
-        if len(words) < 2 or words[1] not in index:
-            return Plan(malformed=True)
-        kept, box, words = words[:2], index[words[1]], words[2:]
-    moves: list[str] = []
-    may_annotate = False
-    for word in words:
-        if word in MOVES:
-            moves.append(word)
-            may_annotate = True
-        elif may_annotate and word in index:
-            may_annotate = False
-        else:
-            return Plan(malformed=True)
-        if len(moves) <= max_moves:
-            kept.append(word)
-    return Plan(tuple(moves[:max_moves]), box, tuple(kept))
-
-
-@cache
-def _cell_index(size: int) -> dict[str, int]:
-    return {word: cell for cell, word in enumerate(cell_words(size))}
 
 
 def shortest_path(size: int, blocked: Collection[int], start: int, goals: Collection[int]) -> list[str] | None:
@@ -126,26 +71,15 @@ def shortest_path(size: int, blocked: Collection[int], start: int, goals: Collec
 def distances(size: int, blocked: Collection[int], goals: Collection[int]) -> dict[int, int]:
     """Steps from each cell that can reach a goal to the nearest goal, over cells that are not ``blocked``."""
     around = neighbours(size)
-    found = dict.fromkeys(goals, 0)
-    queue = deque(found)
+    steps = dict.fromkeys(goals, 0)
+    queue = deque(steps)
     while queue:
         cell = queue.popleft()
         for there in around[cell].values():
-            if there not in found and there not in blocked:
-                found[there] = found[cell] + 1
+            if there not in steps and there not in blocked:
+                steps[there] = steps[cell] + 1
                 queue.append(there)
-    return found
-
-
-def trace(size: int, start: int, moves: Iterable[str]) -> list[str]:
-    """Moves and the cells they lead to, thought aloud: ``R 0,1 D 1,1``; ends where a move would leave the grid."""
-    around, words, out, cell = neighbours(size), cell_words(size), [], start
-    for move in moves:
-        if move not in around[cell]:
-            break
-        cell = around[cell][move]
-        out += [move, words[cell]]
-    return out
+    return steps
 
 
 @cache
@@ -166,20 +100,14 @@ def symmetries(size: int) -> tuple[tuple[int, ...], ...]:
     return tuple(maps)
 
 
-def canonical(size: int, layers: Sequence[Collection[int]]) -> tuple[tuple[int, ...], ...]:
+def canonical_form(size: int, layers: Sequence[Collection[int]]) -> tuple[tuple[int, ...], ...]:
     """The least of a board's 8 images; two boards are equal up to symmetry exactly if their canonical forms are.
 
-    ``layers`` are sets of cells (walls, boxes, ...), each carried along by the symmetry.
+    ``layers`` are sets of cells (walls, boxes, ...); a symmetry maps all of them.
     """
     return min(tuple(tuple(sorted(image[cell] for cell in layer)) for layer in layers) for image in symmetries(size))
 
 
-def digest(size: int, form: tuple[tuple[int, ...], ...]) -> str:
+def form_digest(size: int, form: tuple[tuple[int, ...], ...]) -> str:
     """A short stable name of a canonical form: 12 hexadecimal digits."""
-    return blake2b(repr((size, form)).encode(), digest_size=6).hexdigest()
-
-
-def split_of(form_digest: str) -> Split:
-    """The split a board belongs to, decided by its content alone: 80 % train, 10 % validation, 10 % test."""
-    bucket = int(form_digest, 16) % 10
-    return "test" if bucket == 0 else "validation" if bucket == 1 else "train"
+    return content_digest(repr((size, form)))

@@ -1,9 +1,9 @@
 """Plan-Path: walk over a grid with walls to a goal (PettingLLMs, arXiv 2510.11062, section 5).
 
-Who sees what, by default: the tool agent has the whole map, but an old one, on which a share of the walls
-(``unmapped``) is missing; the planner sees only the cells around itself, with every wall there, and the goal only when
-it is near.  Neither can do the other's work: a route by the map may be blocked, and a walker without a map does not
-know where to go.  ``tool_view=full planner_view=full`` shows both of them everything, as in the paper.
+Views, by default: the tool agent sees the whole map, but an old one, on which a share of the walls (``unmapped``) is
+missing; the planner sees only the cells around itself, with every wall there, and the goal only when it is near.
+Neither can do the other's work: a route by the map may be blocked, and a walker without a map does not know the way.
+``tool_view=full planner_view=full`` shows both of them everything, as in the paper.
 """
 
 from __future__ import annotations
@@ -14,29 +14,30 @@ from typing import Literal
 
 from ...experience import Task
 from ...sandbox import Sandbox
-from ..checks import check_share
-from .board import (
-    Plan,
-    canonical,
-    cell_words,
-    digest,
-    distances,
-    drawn,
-    neighbours,
-    shortest_path,
-    split_of,
-    trace,
-    window,
+from ..checks import check_fraction
+from ..splits import split_of
+from .board import canonical_form, distances, draw_board, form_digest, neighbours, shortest_path, window
+from .notation import MovePlan, annotate_moves, cell_words
+from .prompts import View
+from .two_roles import (
+    PLAN,
+    SOLO,
+    TOOL,
+    PlannerView,
+    ProposalCheck,
+    ToolMessage,
+    ToolView,
+    TwoRoleWorld,
+    Wording,
+    make_task,
 )
-from .two_roles import PLAN, SOLO, TOOL, DryRun, PlannerView, ToolMessage, ToolView, TwoRoleWorld, Wording, make_task
-from .wording import Sight
 
 
 class PlanPath(TwoRoleWorld):
     """A ``size`` x ``size`` grid; each cell is a wall with probability ``walls``; the goal can be reached.
 
     ``min_distance`` is the least number of moves from start to goal.  ``unmapped`` is the probability that a wall is
-    missing on the map that the tool agent is shown under ``tool_view=map``.
+    missing on the map that the tool agent sees under ``tool_view=map``.
     """
 
     name = "plan_path"
@@ -78,7 +79,7 @@ class PlanPath(TwoRoleWorld):
             raise ValueError(f"env.size must be at least 2, got {size}")
         if not 0 <= walls < 0.6:
             raise ValueError(f"env.walls must be in [0, 0.6), got {walls}")
-        check_share("unmapped", unmapped)
+        check_fraction("unmapped", unmapped)
         if not 1 <= min_distance <= 2 * size - 2:
             raise ValueError(f"env.min_distance must be in [1, {2 * size - 2}] for size {size}, got {min_distance}")
         self.walls_share, self.min_distance, self.unmapped_share = walls, min_distance, unmapped
@@ -98,8 +99,8 @@ class PlanPath(TwoRoleWorld):
         mapped = frozenset(cell for cell in sorted(walls) if rng.random() >= self.unmapped_share)
         if distances(self.size, walls, [goal]).get(start, -1) < self.min_distance:
             return None
-        # The map is left out of the identity: boards that differ in it alone share a split.
-        form = digest(self.size, canonical(self.size, [walls, [start], [goal]]))
+        # The id does not depend on the map: boards that differ in it alone share a split.
+        form = form_digest(self.size, canonical_form(self.size, [walls, [start], [goal]]))
         return make_task(self.name, form, split_of(form), walls=walls, mapped=mapped, start=start, goal=goal)
 
     def _start(self, task: Task) -> None:
@@ -111,17 +112,17 @@ class PlanPath(TwoRoleWorld):
     def _map(self) -> frozenset[int]:
         return self.mapped if self.tool_view == "map" else self.walls
 
-    def _sight(self, agent: str) -> Sight:
-        seen, walls = frozenset(range(self.size**2)), self._map() if agent == TOOL else self.walls
+    def _view(self, agent: str) -> View:
+        visible, walls = frozenset(range(self.size**2)), self._map() if agent == TOOL else self.walls
         if agent == PLAN and self.planner_view == "local":
-            seen = window(self.size, self.at, self.view_radius)
-        return Sight(seen, walls & seen, frozenset(), frozenset([self.goal]) & seen, self.at)
+            visible = window(self.size, self.at, self.view_radius)
+        return View(visible, walls & visible, frozenset(), frozenset([self.goal]) & visible, self.at)
 
     def _board(self, agent: str) -> list[str]:
-        words, sight = cell_words(self.size), self._sight(agent)
-        where = ["near"] if len(sight.seen) < self.size**2 else []
-        goal = ["goal", words[self.goal]] if sight.goals else []
-        return [*where, "walls", *(words[cell] for cell in sorted(sight.walls)), "at", words[self.at], *goal]
+        words, view = cell_words(self.size), self._view(agent)
+        near = ["near"] if len(view.visible) < self.size**2 else []
+        goal = ["goal", words[self.goal]] if view.goals else []
+        return [*near, "walls", *(words[cell] for cell in sorted(view.walls)), "at", words[self.at], *goal]
 
     def _rules(self, agent: str) -> str:
         task = "Plan-Path: a walker goes over a grid to a goal, up, down, left or right; walls and the edge block it."
@@ -152,17 +153,17 @@ class PlanPath(TwoRoleWorld):
         self.at = there
         return True
 
-    def _dry_run(self, plan: Plan) -> DryRun:
-        really = self.fork()
-        blocked = really._carry_out(plan.moves)
+    def _check_proposal(self, plan: MovePlan) -> ProposalCheck:
+        copy = self.fork()
+        blocked = copy._make_moves(plan.moves)
         cell, hit = self._walk_by_map(plan.moves)
         start, end = self._to_goal_by_map[self.at], self._to_goal_by_map.get(cell)
         progress = max(0.0, (start - end) / start) if end is not None else 0.0
-        verdict = "goal" if cell == self.goal else "hit" if hit else "ok"
-        return DryRun(really._solved(), blocked, progress, (verdict, cell_words(self.size)[cell]))
+        word = "goal" if cell == self.goal else "hit" if hit else "ok"
+        return ProposalCheck(copy._solved(), blocked, progress, (word, cell_words(self.size)[cell]))
 
     def _walk_by_map(self, moves: Sequence[str]) -> tuple[int, bool]:
-        """Where ``moves`` lead by the map, and whether they run into something there."""
+        """The cell to which ``moves`` lead by the map, and whether a wall of the map stops them there."""
         around, walls, cell = neighbours(self.size), self._map(), self.at
         for move in moves:
             there = around[cell].get(move)
@@ -177,22 +178,21 @@ class PlanPath(TwoRoleWorld):
         return (self.walls, self.mapped, self.goal, self.at)
 
     def picture(self) -> tuple[str, ...]:
-        return drawn(self.size, self.walls, self.at, (), (self.goal,))
+        return draw_board(self.size, self.walls, self.at, (), (self.goal,))
 
     # ---- demonstrators --------------------------------------------------------------------------------------------
 
     def _expert(self, agent: str, rng: Random) -> tuple[list[str], list[str]]:
-        sight = self._sight(agent)
-        seen, walls = sight.seen, sight.walls
-        if len(seen) == self.size**2:
-            return [], shortest_path(self.size, walls, self.at, [self.goal]) or []
-        return [], self._follow(seen, walls, rng)
+        view = self._view(agent)
+        if len(view.visible) == self.size**2:
+            return [], shortest_path(self.size, view.walls, self.at, [self.goal]) or []
+        return [], self._follow(view.visible, view.walls, rng)
 
-    def _follow(self, seen: frozenset[int], walls: frozenset[int], rng: Random) -> list[str]:
+    def _follow(self, visible: frozenset[int], walls: frozenset[int], rng: Random) -> list[str]:
         """With a local view: go to a goal in sight, else along the proposal and around the walls that block it."""
-        beyond = frozenset(range(self.size**2)) - seen
-        if self.goal in seen:
-            direct = shortest_path(self.size, walls | beyond, self.at, [self.goal])
+        hidden = frozenset(range(self.size**2)) - visible
+        if self.goal in visible:
+            direct = shortest_path(self.size, walls | hidden, self.at, [self.goal])
             if direct is not None:
                 return direct
         route = [self.at]
@@ -205,22 +205,22 @@ class PlanPath(TwoRoleWorld):
         if last == 0:
             free = [move for move, there in around[self.at].items() if there not in walls]
             return [rng.choice(free)] if free else []
-        # What is out of sight counts as free on the route only; a shortest way over it may leave the route and rejoin.
-        known = walls | (beyond - frozenset(route))
+        # Hidden cells count as free on the route only; a shortest way over them may leave the route and rejoin it.
+        blocked = walls | (hidden - frozenset(route))
         for target in range(last, 0, -1):
             if route[target] not in walls:
-                moves = shortest_path(self.size, known, self.at, [route[target]])
+                moves = shortest_path(self.size, blocked, self.at, [route[target]])
                 if moves is not None:
                     return moves
         return []
 
     def _naive(self, agent: str, rng: Random) -> list[str]:
-        if not self._sight(agent).goals:
+        if not self._view(agent).goals:
             return list(self._plan.moves)
         (row, column), (goal_row, goal_column) = divmod(self.at, self.size), divmod(self.goal, self.size)
         vertical = ["D" if goal_row > row else "U"] * abs(goal_row - row)
         horizontal = ["R" if goal_column > column else "L"] * abs(goal_column - column)
         return vertical + horizontal if rng.random() < 0.5 else horizontal + vertical
 
-    def _aloud(self, agent: str, opening: Sequence[str], moves: Sequence[str]) -> list[str]:
-        return trace(self.size, self.at, moves)
+    def _annotate(self, agent: str, opening: Sequence[str], moves: Sequence[str]) -> list[str]:
+        return annotate_moves(self.size, self.at, moves)

@@ -1,9 +1,9 @@
 """Sokoban: push boxes onto goals (PettingLLMs, arXiv 2510.11062, section 5).
 
-Who sees what, by default: the tool agent has the warehouse's map with boxes and goals, but not the worker; it proposes
-the pushes of a box (``box 2,2 D 3,2 R 3,3``: which box, each direction and where the box comes to stand).  The planner
-is the worker: it sees only the cells next to itself, and writes the worker's moves, the walks between the pushes
-included.  Neither can do the other's work.  ``tool_view=full planner_view=full`` shows both of them everything, as in
+Views, by default: the tool agent sees the map with boxes and goals, but not the worker; it proposes the pushes of a box
+(``box 2,2 D 3,2 R 3,3``: the box, then each direction and the box's next cell).  The planner is the worker: it sees
+only the cells next to itself, and writes the worker's moves, with the walks between the pushes.  Neither can do the
+other's work.  ``tool_view=full planner_view=full`` shows both of them everything, as in
 the paper.
 
 A proposal is carried out (for the tool agent's team reward) by the world walking the worker to the pushing side of the
@@ -21,24 +21,33 @@ from typing import Literal
 
 from ...experience import Task
 from ...sandbox import Sandbox
+from ..splits import split_of
 from .board import (
     MOVES,
     OPPOSITE,
-    Plan,
-    canonical,
-    cell_words,
-    digest,
+    canonical_form,
     distances,
-    drawn,
+    draw_board,
+    form_digest,
     neighbours,
     shortest_path,
-    split_of,
-    trace,
     window,
 )
-from .sokoban_solver import Position, SearchLimitError, Solver, moved
-from .two_roles import PLAN, SOLO, TOOL, DryRun, PlannerView, ToolMessage, ToolView, TwoRoleWorld, Wording, make_task
-from .wording import Sight
+from .notation import MovePlan, annotate_moves, cell_words
+from .prompts import View
+from .sokoban_solver import Position, SearchLimitError, Solver, move_worker
+from .two_roles import (
+    PLAN,
+    SOLO,
+    TOOL,
+    PlannerView,
+    ProposalCheck,
+    ToolMessage,
+    ToolView,
+    TwoRoleWorld,
+    Wording,
+    make_task,
+)
 
 
 @lru_cache(maxsize=1024)  # a table of a small room takes kilobytes, the largest allowed a megabyte or two
@@ -124,9 +133,9 @@ class Sokoban(TwoRoleWorld):
             return None
         if distance is None or not self.min_moves <= distance <= self.max_solution:
             return None
-        form = digest(self.size, canonical(self.size, [walls, [worker], boxes, goals]))
+        form = form_digest(self.size, canonical_form(self.size, [walls, [worker], boxes, goals]))
         # The tool agent does not see the worker, so boards that differ in the worker alone share a split.
-        split = split_of(digest(self.size, canonical(self.size, [walls, boxes, goals])))
+        split = split_of(form_digest(self.size, canonical_form(self.size, [walls, boxes, goals])))
         return make_task(
             self.name, form, split, walls=walls, worker=worker, boxes=boxes, goals=goals, distance=distance
         )
@@ -149,17 +158,17 @@ class Sokoban(TwoRoleWorld):
         self.worker = task.data["worker"]
 
     def _board(self, agent: str) -> list[str]:
-        words, sight = cell_words(self.size), self._sight(agent)
+        words, view = cell_words(self.size), self._view(agent)
         board = ["near"] if self._is_local(agent) else []
-        for name, cells in (("walls", sight.walls - self._border), ("box", sight.boxes), ("goal", sight.goals)):
+        for name, cells in (("walls", view.walls - self._border), ("box", view.boxes), ("goal", view.goals)):
             board += [name, *(words[cell] for cell in sorted(cells))]
-        return board if sight.at is None else [*board, "at", words[sight.at]]
+        return board if view.at is None else [*board, "at", words[view.at]]
 
-    def _sight(self, agent: str) -> Sight:
-        everything = frozenset(range(self.size**2))
-        seen = window(self.size, self.worker, self.view_radius) if self._is_local(agent) else everything
-        hidden = agent == TOOL and self.tool_view == "map"
-        return Sight(seen, self.walls & seen, self.boxes & seen, self.goals & seen, None if hidden else self.worker)
+    def _view(self, agent: str) -> View:
+        board = frozenset(range(self.size**2))
+        visible = window(self.size, self.worker, self.view_radius) if self._is_local(agent) else board
+        at = None if agent == TOOL and self.tool_view == "map" else self.worker
+        return View(visible, self.walls & visible, self.boxes & visible, self.goals & visible, at)
 
     def _rules(self, agent: str) -> str:
         task = (
@@ -193,26 +202,26 @@ class Sokoban(TwoRoleWorld):
         return self.boxes == self.goals
 
     def _move(self, move: str) -> bool:
-        after = moved(self.size, self.walls, self.worker, self.boxes, move)
+        after = move_worker(self.size, self.walls, self.worker, self.boxes, move)
         if after is None:
             return False
         self.worker, self.boxes = after
         return True
 
-    def _dry_run(self, plan: Plan) -> DryRun:
-        really = self.fork()
-        blocked = really._push(plan)
-        before, after = self._distance(), really._distance()
+    def _check_proposal(self, plan: MovePlan) -> ProposalCheck:
+        copy = self.fork()
+        blocked = copy._push(plan)
+        before, after = self._distance(), copy._distance()
         progress = max(0.0, (before - after) / before) if before and after is not None else 0.0
-        verdict = "goal" if really._solved() else "hit" if blocked else "ok"
-        return DryRun(really._solved(), blocked, progress, (verdict,))
+        word = "goal" if copy._solved() else "hit" if blocked else "ok"
+        return ProposalCheck(copy._solved(), blocked, progress, (word,))
 
-    def _push(self, plan: Plan) -> bool:
+    def _push(self, plan: MovePlan) -> bool:
         """Carry out a proposal, walking the worker to the pushing side each time; True where a push is blocked.
 
         Walks and pushes together are at most ``max_moves``, as a planner's message is: a push beyond is not made.
         """
-        box, left = self._meant_box(plan), self.max_moves
+        box, left = self._box_of(plan), self.max_moves
         for direction in plan.moves:
             walk = None if box is None else self._walk(self.walls | self.boxes, self.worker, box, direction)
             if box is None or walk is None:
@@ -227,7 +236,7 @@ class Sokoban(TwoRoleWorld):
                 break
         return False
 
-    def _meant_box(self, plan: Plan) -> int | None:
+    def _box_of(self, plan: MovePlan) -> int | None:
         if plan.box is not None:
             return plan.box if plan.box in self.boxes else None
         return min(self.boxes - self.goals, default=None)
@@ -243,7 +252,7 @@ class Sokoban(TwoRoleWorld):
         return (self.walls, self.goals, self.boxes, self.worker)
 
     def picture(self) -> tuple[str, ...]:
-        return drawn(self.size, self.walls, self.worker, self.boxes, self.goals)
+        return draw_board(self.size, self.walls, self.worker, self.boxes, self.goals)
 
     # ---- demonstrators --------------------------------------------------------------------------------------------
 
@@ -256,15 +265,15 @@ class Sokoban(TwoRoleWorld):
         return [], _solver(self.size, self.walls, self.goals).solution(self.worker, self.boxes) or []
 
     def _best_pushes(self) -> tuple[int, list[str]]:
-        """The first box to push and its pushes, in a solution of fewest pushes, from what the tool agent sees."""
+        """The first box to push and its pushes, in a solution of fewest pushes, from the tool agent's view."""
         start: State = (self.boxes, None if self.tool_view == "map" else self.worker)
-        came: dict[State, tuple[State, int, str] | None] = {start: None}
+        came_from: dict[State, tuple[State, int, str] | None] = {start: None}
         queue = deque([start])
         around = neighbours(self.size)
         while queue:
             state = boxes, worker = queue.popleft()
             if boxes == self.goals:
-                return _first_run(self.size, came, state)
+                return _first_run(self.size, came_from, state)
             blocked = self.walls | boxes
             reach = None if worker is None else distances(self.size, blocked, [worker])
             for box in sorted(boxes):
@@ -273,32 +282,32 @@ class Sokoban(TwoRoleWorld):
                     if there in blocked or side is None or side in blocked or (reach is not None and side not in reach):
                         continue
                     after = (boxes - {box} | {there}, box)
-                    if after not in came:
-                        came[after] = (state, box, direction)
+                    if after not in came_from:
+                        came_from[after] = (state, box, direction)
                         queue.append(after)
         return min(self.boxes - self.goals), []
 
     def _follow(self, rng: Random) -> list[str]:
-        """With a local view: walk to the box and push it as proposed, taking what is out of sight for free."""
-        seen = window(self.size, self.worker, self.view_radius)
-        walls = self.walls & (seen | self._border)
-        visible = sorted(self.boxes & seen)
-        box = self._plan.box if self._plan.box is not None and self._plan.box not in seen - self.boxes else None
-        if box is None and visible:
-            box = visible[0]
+        """With a local view: walk to the box and push it as proposed; cells out of sight count as free."""
+        visible = window(self.size, self.worker, self.view_radius)
+        walls = self.walls & (visible | self._border)
+        boxes = sorted(self.boxes & visible)
+        box = self._plan.box if self._plan.box is not None and self._plan.box not in visible - self.boxes else None
+        if box is None and boxes:
+            box = boxes[0]
         moves: list[str] = []
         worker, start = self.worker, box
         for direction in self._plan.moves if box is not None else ():
             assert box is not None
             there = neighbours(self.size)[box].get(direction)
-            others = (self.boxes & seen) - {start}
+            others = (self.boxes & visible) - {start}
             walk = self._walk(walls | others | {box}, worker, box, direction)
             if walk is None or there is None or there in walls | others:
                 break
             moves += [*walk, direction]
             worker, box = box, there
         if not moves:
-            free = [m for m in MOVES if moved(self.size, walls, self.worker, self.boxes & seen, m) is not None]
+            free = [m for m in MOVES if move_worker(self.size, walls, self.worker, self.boxes & visible, m) is not None]
             return [rng.choice(free)] if free else []
         return moves
 
@@ -316,27 +325,26 @@ class Sokoban(TwoRoleWorld):
             moves += vertical + horizontal if rng.random() < 0.5 else horizontal + vertical
         return moves
 
-    def _aloud(self, agent: str, opening: Sequence[str], moves: Sequence[str]) -> list[str]:
-        if agent == TOOL:
-            return trace(self.size, cell_words(self.size).index(opening[1]), moves)  # from the box that it names
-        return trace(self.size, self.worker, moves)
+    def _annotate(self, agent: str, opening: Sequence[str], moves: Sequence[str]) -> list[str]:
+        start = cell_words(self.size).index(opening[1]) if agent == TOOL else self.worker  # pushes start at the box
+        return annotate_moves(self.size, start, moves)
 
 
 State = tuple[frozenset[int], int | None]
-"""Boxes, and the worker's cell where it is known."""
+"""Boxes, and the worker's cell, None where it is hidden."""
 
 
-def _first_run(size: int, came: dict[State, tuple[State, int, str] | None], state: State) -> tuple[int, list[str]]:
-    """The box pushed first on the way to ``state``, and its pushes up to where another box's turn comes."""
+def _first_run(size: int, came_from: dict[State, tuple[State, int, str] | None], state: State) -> tuple[int, list[str]]:
+    """The box pushed first on the way to ``state``, and its pushes until another box is pushed."""
     pushes: list[tuple[int, str]] = []
-    while (step := came[state]) is not None:
-        state, pushed, direction = step
-        pushes.append((pushed, direction))
+    while (step := came_from[state]) is not None:
+        state, box, direction = step
+        pushes.append((box, direction))
     pushes.reverse()
     first = box = pushes[0][0]
     run: list[str] = []
-    for pushed, direction in pushes:
-        if pushed != box:
+    for next_box, direction in pushes:
+        if next_box != box:
             break
         run.append(direction)
         box = neighbours(size)[box][direction]

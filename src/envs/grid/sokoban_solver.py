@@ -17,10 +17,10 @@ TABLE_LIMIT = 50_000
 
 
 class SearchLimitError(RuntimeError):
-    """A search was given up before it found a solution or proved that there is none."""
+    """A search stopped before it found a solution or proved that there is none."""
 
 
-def moved(size: int, walls: Collection[int], worker: int, boxes: frozenset[int], move: str) -> Position | None:
+def move_worker(size: int, walls: Collection[int], worker: int, boxes: frozenset[int], move: str) -> Position | None:
     """The position after a move, pushing the box that stands in its way; None where it is blocked."""
     around = neighbours(size)
     there = around[worker].get(move)
@@ -37,18 +37,18 @@ def moved(size: int, walls: Collection[int], worker: int, boxes: frozenset[int],
 def push_distances(size: int, walls: Collection[int], goals: Collection[int]) -> dict[int, int]:
     """The fewest pushes of a lone box from each cell to the nearest goal; cells without a way to one are absent."""
     around = neighbours(size)
-    found = dict.fromkeys(goals, 0)
-    queue = deque(found)
+    pushes = dict.fromkeys(goals, 0)
+    queue = deque(pushes)
     while queue:
         box = queue.popleft()
-        for back in MOVES:  # the box came from there, pushed by a worker who stood one cell further
+        for back in MOVES:  # the box came from there; the worker stood one cell behind it
             before = around[box].get(back)
             side = None if before is None else around[before].get(back)
-            if before is None or side is None or before in found or before in walls or side in walls:
+            if before is None or side is None or before in pushes or before in walls or side in walls:
                 continue
-            found[before] = found[box] + 1
+            pushes[before] = pushes[box] + 1
             queue.append(before)
-    return found
+    return pushes
 
 
 class Solver:
@@ -64,7 +64,7 @@ class Solver:
         self.expansions = expansions
         self._free = [cell for cell in range(size**2) if cell not in self.walls]
         self._pushes = push_distances(size, self.walls, self.goals)
-        self._known: dict[Position, int | None] = {}
+        self._distances: dict[Position, int | None] = {}
         self._complete = comb(len(self._free), len(self.goals)) * len(self._free) <= TABLE_LIMIT
         if self._complete:
             self._fill_table()
@@ -75,9 +75,9 @@ class Solver:
         Raises :class:`SearchLimitError` where the board is too large to tell.
         """
         position = (worker, boxes)
-        if position not in self._known:
-            self._known[position] = None if self._complete else self._search(position)
-        return self._known[position]
+        if position not in self._distances:
+            self._distances[position] = None if self._complete else self._search(position)
+        return self._distances[position]
 
     def solution(self, worker: int, boxes: frozenset[int]) -> list[str] | None:
         """A shortest solution, of equal ones the first in move order; None where there is none.
@@ -92,14 +92,14 @@ class Solver:
             move, (worker, boxes) = next(
                 (move, after)
                 for move in MOVES
-                if (after := moved(self.size, self.walls, worker, boxes, move)) and self._within(after, most)
+                if (after := move_worker(self.size, self.walls, worker, boxes, move)) and self._within(after, most)
             )
             moves.append(move)
         return moves
 
     def _within(self, position: Position, most: int) -> bool:
         """Whether the solution is at most ``most`` moves away."""
-        if position not in self._known and not self._complete:
+        if position not in self._distances and not self._complete:
             return self._search(position, most) is not None
         distance = self.distance(*position)
         return distance is not None and distance <= most
@@ -108,28 +108,28 @@ class Solver:
         frontier: deque[Position] = deque()
         if self.goals <= frozenset(self._free):
             frontier.extend((worker, self.goals) for worker in self._free if worker not in self.goals)
-        self._known.update(dict.fromkeys(frontier, 0))
+        self._distances.update(dict.fromkeys(frontier, 0))
         while frontier:
             worker, boxes = position = frontier.popleft()
-            steps = self._known[position]
+            steps = self._distances[position]
             assert steps is not None
             for before in self._before(worker, boxes):
-                if before not in self._known:
-                    self._known[before] = steps + 1
+                if before not in self._distances:
+                    self._distances[before] = steps + 1
                     frontier.append(before)
 
     def _before(self, worker: int, boxes: frozenset[int]) -> list[Position]:
         """The positions from which one move leads to (worker, boxes)."""
-        found: list[Position] = []
+        positions: list[Position] = []
         around = neighbours(self.size)[worker]
         for move in MOVES:
             back, there = around.get(OPPOSITE[move]), around.get(move)
             if back is None or back in self.walls or back in boxes:
                 continue
-            found.append((back, boxes))
+            positions.append((back, boxes))
             if there is not None and there in boxes:  # the move may have pushed this box from the worker's present cell
-                found.append((back, boxes - {there} | {worker}))
-        return found
+                positions.append((back, boxes - {there} | {worker}))
+        return positions
 
     def _search(self, start: Position, most: float = inf) -> int | None:
         """The fewest moves from ``start``, or None where the solution is not within ``most`` moves."""
@@ -149,7 +149,7 @@ class Solver:
             if expanded > self.expansions:
                 raise SearchLimitError(f"no answer within {self.expansions} positions on a {self.size}-wide board")
             for move in MOVES:
-                after = moved(self.size, self.walls, worker, boxes, move)
+                after = move_worker(self.size, self.walls, worker, boxes, move)
                 if after is None or steps + 1 >= best.get(after, inf) or self._dead(after[1]):
                     continue
                 total = steps + 1 + self._estimate(after[1])

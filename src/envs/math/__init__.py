@@ -1,7 +1,17 @@
 """Mathematics: a tool agent computes, a reasoner answers."""
 
 from .arithmetic import Arithmetic
-from .questions import Questions
+from .questions import MathQuestions
 from .sources import Aime24, Aime25, Dapo, DeepScaleR, Gsm8k, OlympiadBench, Polaris
 
-__all__ = ["Aime24", "Aime25", "Arithmetic", "Dapo", "DeepScaleR", "Gsm8k", "OlympiadBench", "Polaris", "Questions"]
+__all__ = [
+    "Aime24",
+    "Aime25",
+    "Arithmetic",
+    "Dapo",
+    "DeepScaleR",
+    "Gsm8k",
+    "MathQuestions",
+    "OlympiadBench",
+    "Polaris",
+]

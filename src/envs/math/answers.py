@@ -1,4 +1,4 @@
-"""Whether a written answer is right: it is read in the sandbox, which knows no expected answer, and compared here."""
+"""Whether a written answer is right: it is parsed in the sandbox, without the expected answer, and compared here."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from importlib.resources import files
 
 from ...sandbox import Call, Job, Verdict
 from ..execution import Execution
-from .numbers import Tree
-from .trees import checked, equal
+from .equality import equal
+from .trees import Tree, check_tree
 
 IMPORTS = ("sympy", "mpmath", "latex2sympy2_extended", "antlr4")
-"""What the sandbox must have loaded, in its `imports`, to read answers."""
+"""The packages that the sandbox must have among its `imports` to read answers."""
 
 _FIGURES = re.compile(r"[+-]?[0-9]{1,200}(?:\.[0-9]{1,200})?")
 
 
 @cache
-def _reader() -> str:
-    """The source of the program that reads answers."""
-    return files("troupe.envs.math").joinpath("guest.py").read_text(encoding="utf-8")
+def _parser() -> str:
+    """The source of the program that parses answers."""
+    return files("troupe.envs.math").joinpath("answer_parser.py").read_text(encoding="utf-8")
 
 
 class Answers:
-    """Reads and compares answers by way of ``execution``; what was read is remembered there."""
+    """Reads and compares answers; ``execution`` parses them, and caches the results."""
 
     def __init__(self, execution: Execution) -> None:
         self.execution = execution
@@ -37,33 +37,32 @@ class Answers:
         ``several``: the question asks for several answers, so that commas separate them (else 1,000 is a thousand).
         Raises :class:`~troupe.envs.base.WorldFailure` where the sandbox failed.
         """
-        (tree,) = await self.read_all([text], several=several)
-        return tree
+        return (await self.read_all([text], several=several))[0]
 
     async def read_all(self, texts: Sequence[str], *, several: bool = False) -> list[Tree | None]:
         """The trees of several answers of one author, read by one program."""
         trees = {text: figures(text) for text in texts}
         rest = [text for text in dict.fromkeys(texts) if trees[text] is None]
         if rest:
-            job = Job(_reader(), entry=Call("parse", [rest, several]))
+            job = Job(_parser(), entry=Call("parse", [rest, several]))
             result = await self.execution.result(job)
             if result.verdict is Verdict.OK and isinstance(result.value, list) and len(result.value) == len(rest):
-                trees |= {text: checked(tree) for text, tree in zip(rest, result.value, strict=True)}
+                trees |= {text: check_tree(tree) for text, tree in zip(rest, result.value, strict=True)}
         return [trees[text] for text in texts]
 
-    async def equal(self, found: str, expected: str, *, several: bool = False) -> bool:
-        """Whether ``found`` says what ``expected`` says.
+    async def equal(self, answer: str, expected: str, *, several: bool = False) -> bool:
+        """Whether ``answer`` equals ``expected``.
 
-        The two are read by different programs.  An expected answer that cannot be read is matched by its own text,
-        blanks aside.
+        The two are read by different programs.  An expected answer that cannot be read is compared as text, without
+        blanks.
         """
-        if found.split() == expected.split() != []:
+        if answer.split() == expected.split() != []:
             return True
-        wanted = await self.read(expected, several=several)
-        if wanted is None:
-            return "".join(found.split()) == "".join(expected.split()) != ""
-        given = await self.read(found, several=several)
-        return given is not None and equal(given, wanted)
+        expected_tree = await self.read(expected, several=several)
+        if expected_tree is None:
+            return "".join(answer.split()) == "".join(expected.split()) != ""
+        tree = await self.read(answer, several=several)
+        return tree is not None and equal(tree, expected_tree)
 
 
 def figures(text: str) -> Tree | None:

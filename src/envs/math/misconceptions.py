@@ -1,7 +1,7 @@
-"""What bunglers believe about stories and results: mistakes that many share, so that they are likelier than the truth.
+"""Systematic mistakes of flawed demonstrators: many make the same one, so that it is likelier than the right message.
 
-Each is the same for everybody who makes it, given the story and the result, and its outcome is wrong: where a mistake
-happens to come out right, the bungler makes the next one.
+A mistake depends on the story and the result alone, and its outcome is wrong: where it happens to come out right, the
+demonstrator makes the next one.
 """
 
 from __future__ import annotations
@@ -11,73 +11,74 @@ from dataclasses import replace
 from random import Random
 from typing import TypeVar
 
-from .stories import Fact, Story, expression, value
+from .stories import Fact, Story, chain_value, expression
 
 OPPOSITE = {"plus": "minus", "minus": "plus"}
-COMMONEST = 0.75
-"""The share of the first misconception among those who hold the first or the second."""
+FIRST_SHARE = 0.75
+"""The share of the first misconception of a list; the others have the rest."""
 
-Belief = TypeVar("Belief")
+Misconception = TypeVar("Misconception")
 Program = tuple[list[str], int]
-"""The words of a program, and what it gives."""
+"""The words of a program, and its value."""
 
 
-def swapped(story: Story) -> Program:
-    """Plus taken for minus, and minus for plus."""
+def swap_plus_and_minus(story: Story) -> Program:
+    """Plus is taken for minus, and minus for plus."""
     chain = [replace(fact, relation=OPPOSITE.get(fact.relation, fact.relation)) for fact in story.chain]
-    return expression(chain), value(chain)
+    return expression(chain), chain_value(chain)
 
 
-def halfway(story: Story) -> Program:
-    """The first relation left out: the number of whoever the asked one is told by."""
-    return expression(story.chain[1:]), value(story.chain[1:])
+def skip_first_relation(story: Story) -> Program:
+    """The first relation is left out: the number of the second of the chain."""
+    return expression(story.chain[1:]), chain_value(story.chain[1:])
 
 
-def alone(story: Story) -> Program:
-    """The number that is told of the one who is asked for, and nothing else."""
-    fact = Fact(story.asked, story.chain[0].number)
+def first_number_only(story: Story) -> Program:
+    """The number in the first fact of the chain, and nothing else."""
+    fact = Fact(story.question, story.chain[0].number)
     return expression([fact]), fact.number
 
 
-PROGRAMS = (swapped, halfway, alone)
-"""Halfway and alone are not both right: with v for what halfway gives, and n for what is told of the one who is asked
-for, halfway is right where n - v = v or n * v = v, alone where v = 0 or n * v = n; and n is at least 2."""
+PROGRAMS = (swap_plus_and_minus, skip_first_relation, first_number_only)
+"""The last two are not both right: with n for the number in the first fact and v for the second number of the chain,
+skip_first_relation is right where n - v = v or n * v = v, first_number_only where v = 0 or n * v = n; and n is at least
+2."""
 
 
-def shortened(story: Story, result: int) -> int:
+def drop_last_digit(story: Story, result: int) -> int:
     """The result without its last digit; 0 where it has but one."""
     return abs(result) // 10 * (-1 if result < 0 else 1)
 
 
-def last_told(story: Story, result: int) -> int:
+def last_number_of_story(story: Story, result: int) -> int:
     """The last number of the story, whatever the result."""
     return story.facts[-1].number
 
 
-ANSWERS = (shortened, last_told)
-"""They are not both right: shortened is right where the result is 0, and no number that is told is."""
+ANSWERS = (drop_last_digit, last_number_of_story)
+"""They are not both right: drop_last_digit is right where the result is 0, and no number of a story is."""
 
 
 def misconceived_program(story: Story, rng: Random) -> list[str]:
     """The words of a program that does not give the story's value."""
-    for believed in _from(PROGRAMS, rng):
-        words, given = believed(story)
-        if given != story.value:
+    for misconception in _shuffled(PROGRAMS, rng):
+        words, value = misconception(story)
+        if value != story.value:
             return words
     raise AssertionError(f"every misconception of {story.text!r} comes out right")
 
 
 def misconceived_answer(story: Story, result: int | None, rng: Random) -> int:
-    """A number that is not the result; where there is none, the last that was told."""
+    """A number that is not the result; where there is none, the last of the story."""
     if result is None:
         return story.facts[-1].number
-    for believed in _from(ANSWERS, rng):
-        answer = believed(story, result)
+    for misconception in _shuffled(ANSWERS, rng):
+        answer = misconception(story, result)
         if answer != result:
             return answer
     raise AssertionError(f"every misreading of {result} after {story.text!r} comes out right")
 
 
-def _from(beliefs: Sequence[Belief], rng: Random) -> Sequence[Belief]:
+def _shuffled(misconceptions: Sequence[Misconception], rng: Random) -> Sequence[Misconception]:
     """All of them, the first one first or last."""
-    return beliefs if rng.random() < COMMONEST else (*beliefs[1:], beliefs[0])
+    return misconceptions if rng.random() < FIRST_SHARE else (*misconceptions[1:], misconceptions[0])

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Literal
 
 from ...experience import Message, Split, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
-from ..checks import check_least
+from ..checks import check_at_least
+from ..datasets import DataSplits
 from ..execution import Execution
 from ..fences import last_program
+from ..turns import chat
 from .answers import Answers
-from .collection import Collection
-from .sources import Source
-from .world import REASONER, SOLO, TOOL, Mathematics, Ran, Round
+from .sources import Question, QuestionSource
+from .splits import load_questions
+from .world import REASONER, SOLO, TOOL, Mathematics, PastTurn, ProgramRun
 
 AGAIN = "[again]"
 READING = Limits(cpu_s=5.0, idle_s=5.0, memory_mib=1024, value_bytes=1 << 16)
-"""What reading one answer may use."""
+"""Of reading one answer."""
 
 SYSTEM = {
     TOOL: "You are the tool agent of a team that solves a mathematical problem. Write one Python program, in a block "
@@ -34,8 +36,11 @@ SYSTEM = {
 RETRY = f" If you need another program, end with {AGAIN} instead."
 
 
-class Questions(Mathematics):
-    """Questions of published sets, see :mod:`.sources` and :class:`.collection.Collection`.
+class MathQuestions(Mathematics):
+    """Questions of published data sets, see :mod:`.sources`.
+
+    ``train``, ``validation`` and ``test`` are the data sets of each split.  Without data sets for validation, a share
+    ``validation_share`` of the training questions, decided by their content, is held out for it.
 
     ``limits`` hold for the tool agent's programs.  ``shown_chars`` of a program's output, and of every earlier message,
     are shown.  ``sandbox`` must have :data:`.answers.IMPORTS` among its imports, to read answers with.
@@ -45,9 +50,9 @@ class Questions(Mathematics):
         self,
         *,
         sandbox: Sandbox,
-        train: Sequence[Source],
-        test: Sequence[Source],
-        validation: Sequence[Source] = (),
+        train: Sequence[QuestionSource],
+        test: Sequence[QuestionSource],
+        validation: Sequence[QuestionSource] = (),
         validation_share: float = 0.02,
         limits: Limits | None = None,
         horizon: int = 4,
@@ -64,30 +69,30 @@ class Questions(Mathematics):
             stop=stop,
             local_share=local_share,
         )
-        check_least("shown_chars", shown_chars, 1)
+        check_at_least("shown_chars", shown_chars, 1)
         self.shown_chars = shown_chars
         self.answers = Answers(Execution(sandbox, READING))
-        self._sources = {"train": train, "validation": validation, "test": test}
+        self._sources: dict[Split, Sequence[QuestionSource]] = {"train": train, "validation": validation, "test": test}
         self._validation_share = validation_share
         self._several = False
 
     @cached_property
-    def collection(self) -> Collection:
-        """The questions, read when first asked for."""
-        return Collection(self.name, validation_share=self._validation_share, **self._sources)
+    def splits(self) -> DataSplits[Question]:
+        """The questions, read on first use."""
+        return load_questions(self.name, self._sources, validation_share=self._validation_share)
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
-        return self.collection.tasks(split, count, seed)
+        return self.splits.tasks(split, count, seed)
 
     def reset(self, task: Task) -> None:
         super().reset(task)
         self._several = task.data["several"]
 
-    async def open(self) -> dict[str, bool | int | str]:
-        counted = {f"questions/{key}": count for key, count in self.collection.counts.items()}
+    async def open(self) -> Mapping[str, bool | int | str]:
+        counts = {f"questions/{key}": count for key, count in self.splits.counts.items()}
         if await self.answers.read(r"\frac{1}{2}") != ["rat", 1, 2]:
             raise ValueError("env.sandbox cannot read answers: pip install 'troupe[math]', and see env.sandbox.imports")
-        return {**await super().open(), **counted}
+        return {**await super().open(), **counts}
 
     # ---- notation -------------------------------------------------------------------------------------------------
 
@@ -95,44 +100,44 @@ class Questions(Mathematics):
         program = last_program(text)
         return Job(program) if program is not None and program.strip() else None
 
-    def _read(self, program: str, result: Result) -> Ran:
+    def _read_result(self, program: str, result: Result) -> ProgramRun:
         lines = [line.strip() for line in result.text.splitlines() if line.strip()]
         if result.verdict is not Verdict.OK:
             reason = (result.errors.strip().splitlines() or [result.detail])[-1]
-            return Ran(program, self._short(f"It failed ({result.verdict}): {reason}"), None)
+            return ProgramRun(program, self._short(f"It failed ({result.verdict}): {reason}"), None)
         if not lines:
-            return Ran(program, "It printed nothing.", None)
-        return Ran(program, self._short(result.text.strip()), lines[-1])
+            return ProgramRun(program, "It printed nothing.", None)
+        return ProgramRun(program, self._short(result.text.strip()), lines[-1])
 
     def _answer(self, text: str) -> str | None:
-        found = boxed(text)
-        return found[0] if len({"".join(content.split()) for content in found}) == 1 and found[0].strip() else None
+        answers = boxed_answers(text)
+        return answers[0] if len({"".join(answer.split()) for answer in answers}) == 1 and answers[0].strip() else None
 
     def _asks_again(self, text: str) -> bool:
-        return text.rstrip().endswith(AGAIN) and not boxed(text)
+        return text.rstrip().endswith(AGAIN) and not boxed_answers(text)
 
-    async def _equal(self, found: str, expected: str) -> bool:
-        return await self.answers.equal(found, expected, several=self._several)
+    async def _equal(self, answer: str, expected: str) -> bool:
+        return await self.answers.equal(answer, expected, several=self._several)
 
     # ---- prompts --------------------------------------------------------------------------------------------------
 
-    def _told(self, agent: str) -> list[Message]:
+    def _prompt(self, agent: str) -> list[Message]:
         last = self.turn + 1 >= self.horizon
         system = SYSTEM[agent] + (RETRY if agent == REASONER and self.stop == "answer" and not last else "")
         parts = [f"Problem:\n{self._question}"]
-        parts += [self._history(number, played) for number, played in enumerate(self._rounds, 1)]
+        parts += [self._history(number, turn) for number, turn in enumerate(self._past, 1)]
         if agent == REASONER:
-            parts.append(f"The program's output:\n{self._ran.shown if self._ran else 'There is no program.'}")
+            parts.append(f"The program's output:\n{self._run.report if self._run else 'There is no program.'}")
         if agent == SOLO and last:
             parts.append("This is the last message: give the final answer.")
-        return [{"role": "system", "content": system}, {"role": "user", "content": "\n\n".join(parts)}]
+        return chat(system, "\n\n".join(parts))
 
-    def _history(self, number: int, played: Round) -> str:
-        told = [f"Turn {number}, program:\n{self._short(played.ran.program) if played.ran else 'none'}"]
-        told.append(f"Turn {number}, output:\n{played.ran.shown if played.ran else 'none'}")
-        if played.said is not None:
-            told.append(f"Turn {number}, reasoner:\n{self._short(played.said)}")
-        return "\n".join(told)
+    def _history(self, number: int, turn: PastTurn) -> str:
+        parts = [f"Turn {number}, program:\n{self._short(turn.run.program) if turn.run else 'none'}"]
+        parts.append(f"Turn {number}, output:\n{turn.run.report if turn.run else 'none'}")
+        if turn.message is not None:
+            parts.append(f"Turn {number}, reasoner:\n{self._short(turn.message)}")
+        return "\n".join(parts)
 
     def _short(self, text: str) -> str:
         """The beginning and the end of a long text."""
@@ -142,9 +147,9 @@ class Questions(Mathematics):
         return f"{text[:half]}\n[...]\n{text[len(text) - half :]}"
 
 
-def boxed(text: str) -> list[str]:
-    r"""What stands in the outermost ``\boxed{...}`` of ``text``, in order; an unclosed one counts for nothing."""
-    found, place = [], 0
+def boxed_answers(text: str) -> list[str]:
+    r"""The contents of the outermost ``\boxed{...}`` of ``text``, in order; an unclosed one counts for nothing."""
+    answers, place = [], 0
     while (start := text.find("\\boxed{", place)) >= 0:
         begin = place = start + len("\\boxed{")
         depth = 1
@@ -152,5 +157,5 @@ def boxed(text: str) -> list[str]:
             depth += {"{": 1, "}": -1}.get(text[place], 0)
             place += 1
         if depth == 0:
-            found.append(text[begin : place - 1])
-    return found
+            answers.append(text[begin : place - 1])
+    return answers

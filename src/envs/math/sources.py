@@ -1,4 +1,4 @@
-"""Published sets of questions: one class each, of hub names and local files alike.
+"""Published data sets of questions: one class each, for hub names and local files alike.
 
 Training: :class:`Polaris`, :class:`Dapo`, :class:`DeepScaleR`.  Evaluation: :class:`Aime24`, :class:`Aime25`,
 :class:`OlympiadBench`, :class:`Gsm8k`.  The columns are those of the dataset cards on the hub.
@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from hashlib import blake2b
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ..rows import Columns, DataError, Table, rows
+from ..datasets import CellError, Columns, DataSource, Table
+from ..splits import content_digest
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question with its answer as it is written; ``several``: it asks for several answers, apart by commas."""
+    """A question with its answer as text; ``several``: it asks for several answers, separated by commas."""
 
     text: str
     answer: str
@@ -27,25 +26,34 @@ class Question:
 
     @property
     def key(self) -> str:
-        """A digest of the question that does not tell apart what differs in case, blanks, signs or markup alone."""
+        """Equal for questions that differ in case, blanks, punctuation or markup alone."""
         text = unicodedata.normalize("NFKC", self.text)
         plain = re.sub(r"\\(?:text|mathrm|left|right|[dt]frac|frac|[,;!: ])", "", text)
         letters = "".join(sign for sign in plain.casefold() if sign.isalnum() or sign in "+-*/^=<>")
-        return blake2b(letters.encode(), digest_size=8).hexdigest()
+        return content_digest(letters, size=8)
+
+    @property
+    def task_data(self) -> Mapping[str, Any]:
+        return {"question": self.text, "answer": self.answer, "several": self.several}
+
+    def contradicts(self, other: Question) -> bool:
+        """Whether the two have different answers."""
+        return self.answer != other.answer
 
 
-class Source(ABC):
-    """A set of questions.
+class QuestionSource(DataSource[Question]):
+    """A data set of questions.
 
     ``path`` is a local file (.json, .jsonl, .parquet, .csv) or a name on the hub; ``split``, ``config`` and
     ``revision`` are the hub's.
     """
 
     hub: str
-    """The set's name on the hub."""
+    """Its name on the hub."""
     config: str | None = None
     split = "train"
-    columns: ClassVar[Columns]
+    cells: ClassVar[Columns]
+    """The columns that are read, with the types of their cells."""
 
     def __init__(
         self,
@@ -55,35 +63,16 @@ class Source(ABC):
         config: str | None = None,
         revision: str | None = None,
     ) -> None:
-        self.table = Table(path or self.hub, split or self.split, config or self.config, revision)
-
-    def load(self) -> list[Question]:
-        """All questions, in the order of the rows.
-
-        Raises :class:`~troupe.envs.rows.DataError`, with the file, the row and the column, where something else is
-        found than the set's card says.
-        """
-        found = []
-        for index, row in enumerate(rows(self.table, self.columns)):
-            try:
-                question = self._question(row)
-            except ValueError as error:
-                raise DataError(f"{self.table.path}, row {index}: {error}") from error
-            found.append(question)
-        return found
-
-    @abstractmethod
-    def _question(self, row: Mapping[str, Any]) -> Question:
-        """The question of a row; raises ``ValueError``, naming the column, where it has none."""
+        super().__init__(Table(path or self.hub, split or self.split, config or self.config, revision), self.cells)
 
 
-class _ProblemAndAnswer(Source):
-    """Sets with a ``problem`` and an ``answer``."""
+class _ProblemAndAnswer(QuestionSource):
+    """Data sets with a ``problem`` and an ``answer``."""
 
-    columns: ClassVar[Columns] = {"problem": str, "answer": (str, int)}
+    cells: ClassVar[Columns] = {"problem": str, "answer": (str, int)}
 
-    def _question(self, row: Mapping[str, Any]) -> Question:
-        return _checked(row["problem"], str(row["answer"]), "problem", "answer")
+    def item(self, row: Mapping[str, Any]) -> Question:
+        return _question(row["problem"], str(row["answer"]), "problem", "answer")
 
 
 class Polaris(_ProblemAndAnswer):
@@ -110,57 +99,57 @@ class Aime25(_ProblemAndAnswer):
     hub, split = "math-ai/aime25", "test"
 
 
-class Dapo(Source):
+class Dapo(QuestionSource):
     """DAPO-Math-17k: 17,398 different problems, each many times over, wrapped into an instruction that is taken off."""
 
     hub = "BytedTsinghua-SIA/DAPO-Math-17k"
-    columns: ClassVar[Columns] = {"prompt": list, "reward_model": dict}
+    cells: ClassVar[Columns] = {"prompt": list, "reward_model": dict}
 
     _HEAD = re.compile(r"^Solve the following math problem step by step\..*?\(without quotes\).*?\n\n", re.DOTALL)
     _TAIL = re.compile(r"\n\nRemember to put your answer on its own line after \"Answer:\"\.?\s*$")
 
-    def _question(self, row: Mapping[str, Any]) -> Question:
-        said = [message["content"] for message in row["prompt"] if message.get("role") == "user"]
-        if len(said) != 1:
-            raise ValueError(f"column prompt has {len(said)} messages of the user, expected 1")
+    def item(self, row: Mapping[str, Any]) -> Question:
+        messages = [message["content"] for message in row["prompt"] if message.get("role") == "user"]
+        if len(messages) != 1:
+            raise CellError("prompt", f"expected 1 message of the user, got {len(messages)}")
         answer = row["reward_model"].get("ground_truth")
         if not isinstance(answer, str):
-            raise ValueError(f"column reward_model: ground_truth is {answer!r:.40}, expected text")
-        text = self._TAIL.sub("", self._HEAD.sub("", said[0]))
-        return _checked(text, answer, "prompt", "reward_model.ground_truth")
+            raise CellError("reward_model", f"expected text as ground_truth, got {answer!r:.40}")
+        text = self._TAIL.sub("", self._HEAD.sub("", messages[0]))
+        return _question(text, answer, "prompt", "reward_model.ground_truth")
 
 
-class OlympiadBench(Source):
+class OlympiadBench(QuestionSource):
     """OlympiadBench's open-ended mathematics in English: 674 competition problems."""
 
     hub, config = "Hothan/OlympiadBench", "OE_TO_maths_en_COMP"
-    columns: ClassVar[Columns] = {"question": str, "final_answer": list, "is_multiple_answer": bool}
+    cells: ClassVar[Columns] = {"question": str, "final_answer": list, "is_multiple_answer": bool}
 
-    def _question(self, row: Mapping[str, Any]) -> Question:
+    def item(self, row: Mapping[str, Any]) -> Question:
         answers = row["final_answer"]
         if not answers or not all(isinstance(answer, str) for answer in answers):
-            raise ValueError(f"column final_answer is {answers!r:.60}, expected texts")
+            raise CellError("final_answer", f"expected texts, got {answers!r:.60}")
         several = bool(row["is_multiple_answer"]) or len(answers) > 1
-        found = _checked(row["question"], ", ".join(answers), "question", "final_answer")
-        return Question(found.text, found.answer, several)
+        question = _question(row["question"], ", ".join(answers), "question", "final_answer")
+        return replace(question, several=several)
 
 
-class Gsm8k(Source):
+class Gsm8k(QuestionSource):
     """GSM8K: grade-school problems; the number after #### is the answer."""
 
     hub, config, split = "openai/gsm8k", "main", "test"
-    columns: ClassVar[Columns] = {"question": str, "answer": str}
+    cells: ClassVar[Columns] = {"question": str, "answer": str}
 
-    def _question(self, row: Mapping[str, Any]) -> Question:
-        _, marked, answer = row["answer"].rpartition("####")
-        if not marked:
-            raise ValueError("column answer has no ####")
-        return _checked(row["question"], answer, "question", "answer")
+    def item(self, row: Mapping[str, Any]) -> Question:
+        _, mark, answer = row["answer"].rpartition("####")
+        if not mark:
+            raise CellError("answer", "it has no ####")
+        return _question(row["question"], answer, "question", "answer")
 
 
-def _checked(text: str, answer: str, *names: str) -> Question:
-    """A question that says something, with an answer."""
-    for content, name in zip((text, answer), names, strict=True):
+def _question(text: str, answer: str, *columns: str) -> Question:
+    """A question and its answer; neither may be empty."""
+    for content, column in zip((text, answer), columns, strict=True):
         if not content.strip():
-            raise ValueError(f"column {name} is empty")
+            raise CellError(column, "it is empty")
     return Question(text.strip(), answer.strip())

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from troupe.envs.code import Code, Library, Source
+from troupe.envs.code import Code, ProblemSet, ProblemSource
 from troupe.envs.code.problem import Check, Problem
-from troupe.envs.rows import Table
+from troupe.envs.datasets import Table
 from troupe.experience import Task
 from troupe.sandbox import LocalSandbox
 
@@ -76,23 +76,23 @@ def eval_row(name: str, **cells: Any) -> dict[str, Any]:
 @pytest.fixture(scope="session")
 def sandbox() -> Iterator[LocalSandbox]:
     """One worker for all of these tests, which never close it."""
-    found = LocalSandbox(workers=1)
-    yield found
-    asyncio.run(found.close())
+    shared = LocalSandbox(workers=1)
+    yield shared
+    asyncio.run(shared.close())
 
 
 @pytest.fixture
-def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Rows], Table]:
-    """``written(rows)``: a file of them, read with a cache of its own."""
+def write_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Rows], Table]:
+    """``write_table(rows)``: a file of them, read with a cache of its own."""
     datasets = pytest.importorskip("datasets")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
 
-    def write(rows: Rows, name: str = "rows.jsonl") -> Table:
+    def write_rows(rows: Rows, name: str = "rows.jsonl") -> Table:
         path = tmp_path / name
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return Table(str(path))
 
-    return write
+    return write_rows
 
 
 DOUBLE = Problem(
@@ -112,11 +112,12 @@ TOTAL = Problem(
 
 
 @pytest.fixture
-def coding(sandbox: LocalSandbox) -> Callable[..., Code]:
-    """``coding(problem, **settings)``: an episode of it."""
+def code_world(sandbox: LocalSandbox) -> Callable[..., Code]:
+    """``code_world(problem, **settings)``: an episode of it."""
 
     def begin(problem: Problem, **settings: Any) -> Code:
-        world = Code(sandbox, Library(Source("apps", "nowhere.jsonl")), **{"max_tests": 2, "cpu_s": 1.0, **settings})
+        data = ProblemSet(ProblemSource("apps", "nowhere.jsonl"))
+        world = Code(sandbox, data, **{"max_tests": 2, "cpu_s": 1.0, **settings})
         world.reset(Task("by-hand", "test", {"problem": problem}))
         return world
 

@@ -16,10 +16,10 @@ FILE = os.environ.get("TROUPE_HUMANEVAL")
 @pytest.mark.skipif(FILE is None, reason="TROUPE_HUMANEVAL names no HumanEval.jsonl.gz")
 async def test_all_solutions_are_judged_as_they_are() -> None:
     bench = runpy.run_path(str(BENCH))
-    found = bench["items"](Path(str(FILE)))
-    assert len(found) == 164
+    problems = bench["items"](Path(str(FILE)))
+    assert len(problems) == 164
     async with LocalSandbox(workers=2) as sandbox:
-        assert not any((await bench["judged"](found, sandbox)).values())
+        assert not any((await bench["judge"](problems, sandbox)).values())
 
 
 def test_mutants_differ_in_one_place() -> None:

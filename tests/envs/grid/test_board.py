@@ -1,4 +1,4 @@
-"""Square grids: the notation, shortest paths, symmetries, canonical forms, splits."""
+"""Square grids: neighbours, shortest paths, symmetries, canonical forms."""
 
 from collections import Counter
 from itertools import product
@@ -8,88 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.envs.grid import board as grid
-from troupe.envs.grid.board import OPPOSITE, Plan, canonical, digest, neighbours, parse_plan, symmetries
-
-# ---- the notation ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "plan"),
-    [
-        ("", Plan()),
-        ("  \n ", Plan()),
-        ("R", Plan(("R",))),
-        ("R D", Plan(("R", "D"))),
-        ("\tR\n\nD  L ", Plan(("R", "D", "L"))),
-        ("R 0,1 D 1,1", Plan(("R", "D"))),
-        ("R D 1,1", Plan(("R", "D"))),
-        ("R 3,3", Plan(("R",))),  # thinking aloud is not checked
-        ("box 2,2", Plan((), 10)),
-        ("box 2,2 D 3,2 R", Plan(("D", "R"), 10)),
-        ("U U U U U U", Plan(("U",) * 5)),  # the sixth is one too many
-        ("R 0,1 " * 6, Plan(("R",) * 5)),
-    ],
-)
-def test_well_formed(text: str, plan: Plan) -> None:
-    assert parse_plan(text, size=4, max_moves=5, may_name_box=True) == plan
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("r", "RD", "R,", "R.", "up", "X", "R X", "X R", "[R]", "R\u200b", "\ufeffR", "Ｒ", "Я", "𝐑", "R\x00"),
-        *("0,1", "0,1 R", "R 0,1 0,2", "R 4,0", "R 0,4", "R -1,0", "R 00,1", "R 0, 1", "R (0,1)", "R ０,１", "R ٠,١"),
-        *("box", "box R", "box 4,4 R", "box 1,1 2,2", "box 1,1 box 1,1 R", "R box 1,1", "Box 1,1 R", "box1,1 R"),
-        *("check goal", "R check goal", "proposal R", "none", "last ok", "at 0,0", "goal 1,1", "R R R R R R X"),
-    ],
-)
-def test_malformed_messages_have_no_moves(text: str) -> None:
-    assert parse_plan(text, size=4, max_moves=5, may_name_box=True) == Plan(malformed=True)
-
-
-def test_who_may_not_name_a_box_is_malformed() -> None:
-    assert parse_plan("box 2,2 D", size=4, max_moves=5) == Plan(malformed=True)
-
-
-@pytest.mark.parametrize(
-    ("text", "kept"),
-    [
-        (" box 2,2  D 3,2 R ", "box 2,2 D 3,2 R"),
-        ("R 0,1 " * 3, "R 0,1 R 0,1"),
-        ("R R R 0,1 R", "R R"),
-        ("R R 0,1 D 1,1 D", "R R 0,1"),
-        ("R R R X", ""),
-    ],
-)
-def test_words_end_with_the_last_move_that_counts(text: str, kept: str) -> None:
-    assert " ".join(parse_plan(text, size=4, max_moves=2, may_name_box=True).words) == kept
-
-
-WORDS = st.one_of(st.sampled_from([*"UDLR", "box", "0,0", "1,2", "3,3", "9,9", "check", ""]), st.text(max_size=4))
-
-
-@given(st.one_of(st.text(), st.lists(WORDS, max_size=12).map(" ".join)))
-def test_any_text_can_be_read(text: str) -> None:
-    plan = parse_plan(text, size=4, max_moves=5, may_name_box=True)
-    assert len(plan.moves) <= 5 and set(plan.moves) <= set("UDLR")
-    assert plan.box is None or 0 <= plan.box < 16
-    assert not plan.malformed or (plan.moves, plan.box) == ((), None)
-
-
-@given(st.lists(st.sampled_from("UDLR"), max_size=8), st.integers(0, 15))
-def test_what_is_thought_aloud_reads_back(moves: list[str], start: int) -> None:
-    words = grid.trace(4, start, moves)
-    inside = []
-    row, column = divmod(start, 4)
-    for move in moves:
-        row += {"U": -1, "D": 1}.get(move, 0)
-        column += {"L": -1, "R": 1}.get(move, 0)
-        if not (0 <= row < 4 and 0 <= column < 4):
-            break
-        inside += [move, f"{row},{column}"]
-    assert words == inside
-    assert parse_plan(" ".join(words), size=4, max_moves=8) == Plan(tuple(inside[::2]))
-
+from troupe.envs.grid.board import OPPOSITE, canonical_form, form_digest, neighbours, symmetries
 
 # ---- cells and ways -------------------------------------------------------------------------------------------------
 
@@ -119,19 +38,19 @@ def test_window(size: int, centre: int, radius: int) -> None:
 def all_ways(size: int, walls: frozenset[int], start: int, goals: frozenset[int]) -> list[str]:
     """Every shortest way, by writing down all ways of one more move at a time without looking back."""
     ways = {"": start}
-    seen: set[int] = set()
+    visited: set[int] = set()
     while ways:
-        reached = [way for way, cell in ways.items() if cell in goals]
-        if reached:
-            return reached
-        seen.update(ways.values())
+        shortest = [way for way, cell in ways.items() if cell in goals]
+        if shortest:
+            return shortest
+        visited.update(ways.values())
         longer = {}
         for way, cell in ways.items():
             row, column = divmod(cell, size)
             steps = (("U", row - 1, column), ("D", row + 1, column), ("L", row, column - 1), ("R", row, column + 1))
             for move, r, c in steps:
                 there = r * size + c
-                if 0 <= r < size and 0 <= c < size and there not in walls and there not in seen:
+                if 0 <= r < size and 0 <= c < size and there not in walls and there not in visited:
                     longer[way + move] = there
         ways = longer
     return []
@@ -188,24 +107,18 @@ def boards(draw: st.DrawFn, size: int) -> list[frozenset[int]]:
 @given(boards(5), st.integers(0, 7))
 def test_the_canonical_form_is_invariant(board: list[frozenset[int]], number: int) -> None:
     image = symmetries(5)[number]
-    turned = [frozenset(image[cell] for cell in layer) for layer in board]
-    assert canonical(5, turned) == canonical(5, board)
+    rotation = [frozenset(image[cell] for cell in layer) for layer in board]
+    assert canonical_form(5, rotation) == canonical_form(5, board)
 
 
 @given(boards(2), boards(2))
 def test_equal_canonical_forms_are_equal_boards(one: list[frozenset[int]], other: list[frozenset[int]]) -> None:
     images = [[frozenset(image[cell] for cell in layer) for layer in one] for image in symmetries(2)]
-    assert (canonical(2, one) == canonical(2, other)) == (other in images)
+    assert (canonical_form(2, one) == canonical_form(2, other)) == (other in images)
 
 
 def test_the_digest_knows_size_and_layers() -> None:
     forms = [(3, ((1,), (2,))), (4, ((1,), (2,))), (3, ((1, 2), ())), (3, ((), (1, 2)))]
-    names = {digest(size, form) for size, form in forms}
+    names = {form_digest(size, form) for size, form in forms}
     assert len(names) == 4 and all(len(name) == 12 for name in names)
-    assert digest(3, ((1,), (2,))) == "ab99853439b2"  # stable for ever: splits and task ids hang on it
-
-
-def test_the_shares_of_the_splits() -> None:
-    counts = Counter(grid.split_of(digest(9, ((number,),))) for number in range(5000))
-    shares = {split: count / 5000 for split, count in counts.items()}
-    assert shares == pytest.approx({"train": 0.8, "validation": 0.1, "test": 0.1}, abs=0.015)
+    assert form_digest(3, ((1,), (2,))) == "ab99853439b2"  # stable for ever: splits and task ids depend on it

@@ -9,26 +9,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.envs.base import Skill
-from troupe.envs.grid.board import cell_words, distances, parse_plan
+from troupe.envs.grid.board import distances
+from troupe.envs.grid.notation import cell_words, parse_plan
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.experience import Task
 
 Begin = Callable[..., PlanPath]
 
 
-def seen(world: PlanPath, agent: str) -> str:
+def prompt_of(world: PlanPath, agent: str) -> str:
     return str(world.observe(agent)[-1]["content"])
 
 
-def listed_walls(told: str) -> list[str]:
-    words = told.split()
+def walls_in(prompt: str) -> list[str]:
+    words = prompt.split()
     return words[words.index("walls") + 1 : words.index("at")]
 
 
 # ---- tasks ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_tasks_are_made_of() -> None:
+def test_the_data_of_tasks() -> None:
     tasks = PlanPath().tasks("train", 400, seed=0)
     for task in tasks:
         walls, start, goal = task.data["walls"], task.data["start"], task.data["goal"]
@@ -51,7 +52,7 @@ def test_the_ends_of_the_settings(settings: dict) -> None:
             assert not task.data["mapped"]
 
 
-# ---- what is seen ---------------------------------------------------------------------------------------------------
+# ---- views ----------------------------------------------------------------------------------------------------------
 
 GRID = """
     S?..#
@@ -69,13 +70,13 @@ def test_the_picture_is_the_world_as_it_is(plan_path: Begin) -> None:
 def test_every_view_by_hand(plan_path: Begin) -> None:
     pair = plan_path(GRID, view_radius=1)
     assert pair.observe("plan")[0] == {"role": "system", "content": "plan plan_path"}
-    assert seen(pair, "tool") == "walls 0,4 1,1 3,1 3,4 at 0,0 goal 4,4 last start"
-    assert seen(pair, "plan") == "near walls 0,1 1,1 at 0,0 last start proposal none check none"
+    assert prompt_of(pair, "tool") == "walls 0,4 1,1 3,1 3,4 at 0,0 goal 4,4 last start"
+    assert prompt_of(pair, "plan") == "near walls 0,1 1,1 at 0,0 last start proposal none check none"
     full = plan_path(GRID, tool_view="full", planner_view="full")
     everything = "walls 0,1 0,4 1,1 2,3 3,1 3,4 at 0,0 goal 4,4 last start"
-    assert seen(full, "tool") == everything
-    assert seen(full, "plan") == f"{everything} proposal none check none"
-    assert seen(plan_path(GRID, team="solo"), "solo") == everything
+    assert prompt_of(full, "tool") == everything
+    assert prompt_of(full, "plan") == f"{everything} proposal none check none"
+    assert prompt_of(plan_path(GRID, team="solo"), "solo") == everything
 
 
 @st.composite
@@ -87,7 +88,7 @@ def grids(draw: st.DrawFn) -> dict[str, frozenset[int] | int]:
     return {"walls": walls, "mapped": mapped, "start": at, "goal": goal}
 
 
-def placed(data: dict, **settings: object) -> PlanPath:
+def place(data: dict, **settings: object) -> PlanPath:
     world = PlanPath(**{"size": 6, **settings})  # type: ignore[arg-type]
     world._start(Task("any", "test", data))
     return world
@@ -97,13 +98,13 @@ def placed(data: dict, **settings: object) -> PlanPath:
 def test_the_planner_sees_its_window_and_nothing_else(data: dict, radius: int) -> None:
     row, column = divmod(data["start"], 6)
     window = {c for c in range(36) if abs(c // 6 - row) <= radius and abs(c % 6 - column) <= radius}
-    told = seen(placed(data, view_radius=radius), "plan")
-    assert listed_walls(told) == [cell_words(6)[cell] for cell in sorted(data["walls"] & window)]
-    assert ("goal" in told.split()) == (data["goal"] in window)
-    assert told.startswith("near ") == (len(window) < 36)
+    prompt = prompt_of(place(data, view_radius=radius), "plan")
+    assert walls_in(prompt) == [cell_words(6)[cell] for cell in sorted(data["walls"] & window)]
+    assert ("goal" in prompt.split()) == (data["goal"] in window)
+    assert prompt.startswith("near ") == (len(window) < 36)
     outside = frozenset(range(36)) - window - {data["goal"]}
-    assert seen(placed(data | {"walls": data["walls"] ^ outside}, view_radius=radius), "plan") == told
-    assert seen(placed(data | {"mapped": frozenset()}, view_radius=radius), "plan") == told
+    assert prompt_of(place(data | {"walls": data["walls"] ^ outside}, view_radius=radius), "plan") == prompt
+    assert prompt_of(place(data | {"mapped": frozenset()}, view_radius=radius), "plan") == prompt
 
 
 MOVES = st.lists(st.sampled_from("UDLR"), max_size=10).map(" ".join)
@@ -111,38 +112,38 @@ MOVES = st.lists(st.sampled_from("UDLR"), max_size=10).map(" ".join)
 
 @given(grids(), MOVES)
 async def test_walls_off_the_map_are_hidden_from_the_tool_and_from_the_check(data: dict, proposal: str) -> None:
-    """The tool's view, the check of its proposal and its local reward hang on the map alone."""
-    told, checks, local = set(), set(), set()
-    hidden = data["walls"] - data["mapped"]
-    for walls in (data["walls"], data["mapped"], *(data["mapped"] | {cell} for cell in sorted(hidden))):
-        world = placed(data | {"walls": walls})
-        told.add(seen(world, "tool"))
-        assert listed_walls(seen(world, "tool")) == [cell_words(6)[cell] for cell in sorted(data["mapped"])]
+    """The tool's view, the check of its proposal and its local reward depend on the map alone."""
+    prompts, checks, local = set(), set(), set()
+    unmapped_walls = data["walls"] - data["mapped"]
+    for walls in (data["walls"], data["mapped"], *(data["mapped"] | {cell} for cell in sorted(unmapped_walls))):
+        world = place(data | {"walls": walls})
+        prompts.add(prompt_of(world, "tool"))
+        assert walls_in(prompt_of(world, "tool")) == [cell_words(6)[cell] for cell in sorted(data["mapped"])]
         if world._distance() is None:
             continue  # no task is like that
         world.reset(Task("any", "test", data | {"walls": walls}))
         local.add((await world.step({"tool": proposal})).local["tool"])
-        words = seen(world, "plan").split()
+        words = prompt_of(world, "plan").split()
         checks.add(tuple(words[words.index("check") + 1 :]))
-    assert len(told) == 1 and len(checks) <= 1 and len(local) <= 1
+    assert len(prompts) == 1 and len(checks) <= 1 and len(local) <= 1
 
 
-@given(grids(), grids(), MOVES, st.sampled_from(["expert", "novice", "bungler"]), st.integers(0, 99))
-def test_demonstrators_know_only_what_is_seen(data: dict, other: dict, proposal: str, skill: Skill, seed: int) -> None:
+@given(grids(), grids(), MOVES, st.sampled_from(["expert", "novice", "flawed"]), st.integers(0, 99))
+def test_demonstrators_know_only_their_view(data: dict, other: dict, proposal: str, skill: Skill, seed: int) -> None:
     """Two boards that look the same to an agent get the same words."""
     row, column = divmod(data["start"], 6)
     window = {c for c in range(36) if abs(c // 6 - row) <= 2 and abs(c % 6 - column) <= 2}
-    hidden = frozenset(range(36)) - window
-    walls = (data["walls"] & window) | (other["walls"] & hidden)
-    goals = [data["goal"]] if data["goal"] in window else sorted(hidden - walls)
-    said = set()
+    outside = frozenset(range(36)) - window
+    walls = (data["walls"] & window) | (other["walls"] & outside)
+    goals = [data["goal"]] if data["goal"] in window else sorted(outside - walls)
+    messages = set()
     for changed in (data, data | {"walls": walls, "mapped": frozenset(), "goal": goals[-1]}):
-        world = placed(changed, view_radius=2)
+        world = place(changed, view_radius=2)
         world._plan = parse_plan(proposal, world.size, world.max_moves)
-        assert world._sight("plan").walls == data["walls"] & window
-        said.add(world.demonstration("plan", Random(seed), skill=skill))
-    assert len(said) == 1
-    blind = placed(data | {"walls": data["mapped"]}), placed(data)
+        assert world._view("plan").walls == data["walls"] & window
+        messages.add(world.demonstration("plan", Random(seed), skill=skill))
+    assert len(messages) == 1
+    blind = place(data | {"walls": data["mapped"]}), place(data)
     assert len({world.demonstration("tool", Random(seed), skill=skill) for world in blind}) == 1
 
 
@@ -166,12 +167,12 @@ def test_demonstrators_know_only_what_is_seen(data: dict, other: dict, proposal:
 async def test_the_check_is_by_the_map(plan_path: Begin, proposal: str, check: str, team: float, local: float) -> None:
     world = plan_path(GRID)
     result = await world.step({"tool": proposal})
-    assert seen(world, "plan").endswith(f" check {check}")
+    assert prompt_of(world, "plan").endswith(f" check {check}")
     assert (result.team, result.local["tool"]) == (team, pytest.approx(local))
 
 
 async def test_with_full_views_the_check_is_the_truth(plan_path: Begin) -> None:
     world = plan_path(GRID, tool_view="full", planner_view="full")
     result = await world.step({"tool": "R R D D D D R R"})
-    assert seen(world, "plan").endswith(" check hit 0,0")
+    assert prompt_of(world, "plan").endswith(" check hit 0,0")
     assert (result.team, result.local["tool"], result.info["blocked"]) == (0.0, 0.0, True)

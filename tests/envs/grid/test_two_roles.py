@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from troupe.envs.grid.notation import vocabulary
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
-from troupe.envs.grid.two_roles import vocabulary
 
 # From S to G are 4 moves; the map lacks the wall above S.
 LANE = """
@@ -30,7 +30,7 @@ PUSH = """
 BOTH = pytest.mark.parametrize("kind", [PlanPath, Sokoban])
 
 
-def seen(world: PlanPath | Sokoban, agent: str) -> str:
+def prompt_of(world: PlanPath | Sokoban, agent: str) -> str:
     return str(world.observe(agent)[-1]["content"])
 
 
@@ -44,9 +44,9 @@ async def test_tool_and_planner_take_turns(plan_path: Callable[..., PlanPath]) -
         assert (world.turn, world.next_agents()) == (turn, ("tool",))
         assert not (await world.step({"tool": "R R 1,2"})).done
         assert (world.turn, world.next_agents()) == (turn, ("plan",))
-        assert seen(world, "plan").endswith(f"proposal R R 1,2 check ok 1,{turn + 2}")
+        assert prompt_of(world, "plan").endswith(f"proposal R R 1,2 check ok 1,{turn + 2}")
         result = await world.step({"plan": "R"})
-        assert seen(world, "tool").endswith(f"at 1,{turn + 1} goal 1,4 last ok")
+        assert prompt_of(world, "tool").endswith(f"at 1,{turn + 1} goal 1,4 last ok")
     assert result.done and not result.success
     assert (world.turn, world.next_agents()) == (2, ())
 
@@ -65,17 +65,17 @@ async def test_the_proposal_is_for_one_turn(plan_path: Callable[..., PlanPath]) 
     await world.step({"tool": "R"})
     await world.step({"plan": ""})
     await world.step({"tool": ""})
-    assert seen(world, "plan").endswith("proposal none check ok 1,0")
+    assert prompt_of(world, "plan").endswith("proposal none check ok 1,0")
 
 
 @pytest.mark.parametrize(
     ("text", "last"), [("R", "ok"), ("", "ok"), ("U", "hit"), ("R U D", "hit"), ("R up", "malformed"), ("L", "hit")]
 )
-async def test_the_tool_hears_how_it_went(plan_path: Callable[..., PlanPath], text: str, last: str) -> None:
+async def test_the_tool_sees_the_result_of_the_moves(plan_path: Callable[..., PlanPath], text: str, last: str) -> None:
     world = plan_path(LANE.replace("?.?", "???"))
     await world.step({"tool": ""})
     await world.step({"plan": text})
-    assert seen(world, "tool").split()[-1] == last
+    assert prompt_of(world, "tool").split()[-1] == last
 
 
 async def test_moves_end_at_the_first_that_is_blocked(plan_path: Callable[..., PlanPath]) -> None:
@@ -105,7 +105,7 @@ async def test_nobody_may_speak_after_the_end_or_before_the_start(
 # ---- rewards --------------------------------------------------------------------------------------------------------
 
 
-async def test_what_the_planner_earns_on_the_way(plan_path: Callable[..., PlanPath]) -> None:
+async def test_rewards_of_the_planner_on_the_way(plan_path: Callable[..., PlanPath]) -> None:
     """A tenth of the share of the 4 moves that it comes nearer than ever before; 1 to the team at the goal."""
     world = plan_path(LANE)
     for text, local, team in (("R", 0.025, 0), ("L", 0.0, 0), ("R R", 0.025, 0), ("R R", 0.05, 1)):
@@ -129,7 +129,7 @@ async def test_what_the_planner_earns_on_the_way(plan_path: Callable[..., PlanPa
     ],
 )
 @pytest.mark.parametrize("agent", ["plan", "solo"])
-async def test_what_pushing_earns(
+async def test_rewards_of_pushes(
     sokoban: Callable[..., Sokoban], agent: str, share: float, text: str, local: float, team: float
 ) -> None:
     world = sokoban(PUSH, team="solo" if agent == "solo" else "pair", local_share=share)
@@ -153,15 +153,13 @@ async def test_what_pushing_earns(
         ("R X", 0.0, 0),
     ],
 )
-async def test_what_a_proposal_of_pushes_earns(
-    sokoban: Callable[..., Sokoban], text: str, local: float, team: float
-) -> None:
+async def test_rewards_of_proposals(sokoban: Callable[..., Sokoban], text: str, local: float, team: float) -> None:
     result = await sokoban(PUSH).step({"tool": text})
     assert (result.local, result.team) == ({"tool": pytest.approx(local)}, team)
     assert not result.done and not result.success
 
 
-async def test_a_proposal_is_measured_from_where_the_walker_stands(plan_path: Callable[..., PlanPath]) -> None:
+async def test_a_proposal_is_measured_from_the_walkers_cell(plan_path: Callable[..., PlanPath]) -> None:
     """By the map, 3 of 4 moves are left after R; from there, R leaves 2 of 3."""
     world = plan_path(LANE)
     assert (await world.step({"tool": "R"})).local == {"tool": pytest.approx(0.1 / 4)}
@@ -174,14 +172,14 @@ async def test_a_proposal_is_measured_from_where_the_walker_stands(plan_path: Ca
 
 async def test_the_key_knows_the_best_distance(plan_path: Callable[..., PlanPath]) -> None:
     """Two walkers stand on one cell after as many turns, but one of them was nearer before: progress pays it less."""
-    earned = {}
+    rewards = {}
     for texts in (("R R", "L"), ("", "R")):
         world = plan_path(LANE, team="solo")
         for text in texts:
             await world.step({"solo": text})
-        key, told = world.state_key(), seen(world, "solo")
-        earned[key] = (told, (await world.step({"solo": "R"})).local["solo"])
-    assert sorted(earned.values()) == [(told, 0.0), (told, pytest.approx(0.025))]
+        key, prompt = world.state_key(), prompt_of(world, "solo")
+        rewards[key] = (prompt, (await world.step({"solo": "R"})).local["solo"])
+    assert sorted(rewards.values()) == [(prompt, 0.0), (prompt, pytest.approx(0.025))]
 
 
 async def test_equal_states_have_equal_keys(plan_path: Callable[..., PlanPath]) -> None:
@@ -247,7 +245,7 @@ def test_a_split_that_holds_too_few_tasks_says_so(world: PlanPath | Sokoban) -> 
 
 
 @BOTH
-def test_tasks_that_are_none_are_refused(kind: Callable[..., Any], plan_path: Any, sokoban: Any) -> None:
+def test_solved_and_unsolvable_tasks_are_refused(kind: Callable[..., Any], plan_path: Any, sokoban: Any) -> None:
     with pytest.raises(ValueError, match="is unsolvable"):
         if kind is PlanPath:
             plan_path("S#. #.. ..G")
@@ -258,7 +256,7 @@ def test_tasks_that_are_none_are_refused(kind: Callable[..., Any], plan_path: An
 
 
 @BOTH
-@pytest.mark.parametrize("skill", ["expert", "novice", "bungler"])
+@pytest.mark.parametrize("skill", ["expert", "novice", "flawed"])
 async def test_every_word_is_in_the_vocabulary(kind: Callable[..., Any], skill: str) -> None:
     rng, words = Random(0), set(vocabulary(10))
     for settings in ({}, {"team": "solo"}, {"tool_view": "full", "planner_view": "full"}):
@@ -268,7 +266,7 @@ async def test_every_word_is_in_the_vocabulary(kind: Callable[..., Any], skill: 
             while acting := world.next_agents():
                 for message in world.observe(acting[0]):
                     assert set(message["content"].split()) <= words | {world.name}
-                said = world.demonstration(acting[0], rng, skill=skill)
-                assert set(said.split()) <= words
-                result = await world.step({acting[0]: said})
+                text = world.demonstration(acting[0], rng, skill=skill)
+                assert set(text.split()) <= words
+                result = await world.step({acting[0]: text})
                 assert not result.info["malformed"] and result.info["moves"] <= 16

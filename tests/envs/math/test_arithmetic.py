@@ -1,4 +1,4 @@
-"""Stories of numbers: what is told and asked, how messages are read, what they earn; with the real sandbox."""
+"""Arithmetic: messages, prompts, rewards, demonstrators; with the real sandbox."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ import pytest
 from troupe.algorithms.credit.at_grpo import AtGrpo
 from troupe.envs.base import Skill, WorldFailure
 from troupe.envs.math.arithmetic import Arithmetic, words
-from troupe.envs.math.stories import Fact, Story, draw, expression, task, told, value
+from troupe.envs.math.stories import Fact, Story
 from troupe.experience import Episode, Sampling, Task
 from troupe.models.tiny import build_model, build_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
@@ -23,42 +23,14 @@ TASK = Task("by-hand", "test", {"question": STORY.text, "answer": "153"})
 RIGHT = "( cid:= 3 * ( bob:= 17 + ( ann:= 34 ) ) )"
 
 
-def begun(sandbox: Any, **settings: Any) -> Arithmetic:
+def begin(sandbox: Any, **settings: Any) -> Arithmetic:
     world = Arithmetic(sandbox=sandbox, **settings)
     world.reset(TASK)
     return world
 
 
-def told_to(world: Arithmetic, agent: str) -> str:
+def prompt_of(world: Arithmetic, agent: str) -> str:
     return world.observe(agent)[1]["content"]
-
-
-# ---- stories --------------------------------------------------------------------------------------------------------
-
-
-def test_a_story_told_and_understood() -> None:
-    assert STORY.text == "cid:= 3 times bob ; bob:= 17 plus ann ; ann:= 34 ; ask cid"
-    assert told(STORY.text) == STORY and STORY.value == 153
-    assert " ".join(expression(STORY.chain)) == RIGHT
-    rng = Random(0)
-    for _ in range(200):
-        story = draw(rng.randint(1, 4), rng.randint(0, 3), rng)
-        assert told(story.text) == story
-        assert eval("".join(expression(story.chain))) == story.value  # our own arithmetic, by Python
-
-
-def test_minus_and_a_negative_answer() -> None:
-    chain = [Fact("ann", 10, "minus", "bob"), Fact("bob", 34)]
-    assert value(chain) == -24 and " ".join(expression(chain)) == "( ann:= 10 - ( bob:= 34 ) )"
-
-
-def test_a_task_is_known_by_its_arithmetic() -> None:
-    """Other names, another order, other facts that do not matter: the same task in the same split."""
-    other = Story((Fact("eva", 34), Fact("hal", 3, "times", "dan"), Fact("dan", 17, "plus", "eva")), "hal")
-    extra = Story((*STORY.facts, Fact("gus", 5, "times", "ann")), "cid")
-    same = [task("math", story) for story in (STORY, other, extra)]
-    assert len({(t.task_id, t.split) for t in same}) == 1
-    assert task("math", Story(STORY.facts, "bob")).task_id != same[0].task_id
 
 
 @pytest.mark.parametrize("wrong", [{"links": 0}, {"links": 5, "spare": 3}, {"max_words": 0}, {"horizon": 0}])
@@ -72,7 +44,7 @@ def test_settings_are_checked(programs: LocalSandbox, wrong: dict, more: dict) -
 # ---- rewards --------------------------------------------------------------------------------------------------------
 
 TOOL_REWARDS = [
-    # what the tool agent says, team reward, local reward, what the reasoner is told
+    # the tool agent's message, team reward, local reward, the report in the reasoner's prompt
     (RIGHT, 1.0, 1.0, "1 5 3"),
     ("3 * ( 17 + 3 4 )", 1.0, 1.0, "1 5 3"),
     ("1 5 3", 1.0, 1.0, "1 5 3"),  # done in the head: it is right
@@ -82,7 +54,7 @@ TOOL_REWARDS = [
     ("3 * ( 17", 0.0, 0.1, "error"),
     ("0 1 5 3", 0.0, 0.1, "error"),  # Python knows no leading zeros
     ("9 * * 9 * * 9", 0.0, 0.1, "error"),  # time is up
-    ("9 * * 9", 0.0, 0.1, "error"),  # 387420489 is longer than what can be said
+    ("9 * * 9", 0.0, 0.1, "error"),  # 387420489 is longer than the notation allows
     ("ann:= 1 5 3", 0.0, 0.1, "error"),  # not an expression
     ("say 1 5 3", 0.0, 0.0, "none"),
     ("153", 0.0, 0.0, "none"),  # a word that is no digit
@@ -91,17 +63,17 @@ TOOL_REWARDS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "team", "local", "shown"), TOOL_REWARDS, ids=range(len(TOOL_REWARDS)))
-async def test_what_a_program_earns(programs: LocalSandbox, text: str, team: float, local: float, shown: str) -> None:
-    world = begun(programs, local_share=1.0)
+@pytest.mark.parametrize(("text", "team", "local", "report"), TOOL_REWARDS, ids=range(len(TOOL_REWARDS)))
+async def test_rewards_of_programs(programs: LocalSandbox, text: str, team: float, local: float, report: str) -> None:
+    world = begin(programs, local_share=1.0)
     result = await world.step({"tool": text})
     assert (result.team, result.local["tool"]) == (team, pytest.approx(local))
     assert (result.done, result.success, world.next_agents()) == (False, False, ("reasoner",))
-    assert told_to(world, "reasoner") == f"{STORY.text} result {shown}"
+    assert prompt_of(world, "reasoner") == f"{STORY.text} result {report}"
 
 
 REASONER_REWARDS = [
-    # what the reasoner says, team reward, local reward, whether the episode ends
+    # the reasoner's message, team reward, local reward, whether the episode ends
     ("say 1 5 3", 1.0, 1.0, True),
     ("say 1 5 4", 0.0, 0.2, True),
     ("say - 1 5 3", 0.0, 0.2, True),
@@ -116,9 +88,9 @@ REASONER_REWARDS = [
 
 
 @pytest.mark.parametrize(("text", "team", "local", "ends"), REASONER_REWARDS, ids=range(len(REASONER_REWARDS)))
-async def test_what_an_answer_earns(programs: LocalSandbox, text: str, team: float, local: float, ends: bool) -> None:
+async def test_rewards_of_answers(programs: LocalSandbox, text: str, team: float, local: float, ends: bool) -> None:
     """Whatever the tool agent did: here, nothing."""
-    world = begun(programs, local_share=1.0)
+    world = begin(programs, local_share=1.0)
     await world.step({"tool": ""})
     result = await world.step({"reasoner": text})
     assert (result.team, result.local["reasoner"]) == (team, pytest.approx(local))
@@ -127,22 +99,22 @@ async def test_what_an_answer_earns(programs: LocalSandbox, text: str, team: flo
 
 async def test_the_share_of_local_rewards(programs: LocalSandbox) -> None:
     for share in (0.0, 0.1):
-        assert (await begun(programs, local_share=share).step({"tool": RIGHT})).local["tool"] == pytest.approx(share)
+        assert (await begin(programs, local_share=share).step({"tool": RIGHT})).local["tool"] == pytest.approx(share)
 
 
 async def test_another_turn(programs: LocalSandbox) -> None:
-    world = begun(programs)
+    world = begin(programs)
     await world.step({"tool": "3 * ( 17"})
     await world.step({"reasoner": "again"})
-    assert told_to(world, "tool") == f"{STORY.text} result error"
+    assert prompt_of(world, "tool") == f"{STORY.text} result error"
     await world.step({"tool": RIGHT})
-    assert told_to(world, "reasoner") == f"{STORY.text} result error result 1 5 3"
+    assert prompt_of(world, "reasoner") == f"{STORY.text} result error result 1 5 3"
     result = await world.step({"reasoner": "say 1 5 3"})
     assert (result.team, result.done, result.success, world.turn) == (1.0, True, True, 2)
 
 
 async def test_the_turns_run_out(programs: LocalSandbox) -> None:
-    world = begun(programs, horizon=1)
+    world = begin(programs, horizon=1)
     await world.step({"tool": RIGHT})
     result = await world.step({"reasoner": "again"})
     assert (result.done, result.success, result.team) == (True, False, 0.0)
@@ -150,24 +122,24 @@ async def test_the_turns_run_out(programs: LocalSandbox) -> None:
 
 async def test_consensus(programs: LocalSandbox) -> None:
     """The paper's rule: an answer settles the matter once the program printed it; an unsettled one is paid in part."""
-    world = begun(programs, stop="consensus")
+    world = begin(programs, stop="consensus")
     await world.step({"tool": "1 5 4"})
     unsettled = await world.fork().step({"reasoner": "say 1 5 3"})
     assert (unsettled.team, unsettled.done, unsettled.success) == (0.5, False, False)
     settled = await world.step({"reasoner": "say 1 5 4"})
     assert (settled.team, settled.done, settled.success) == (0.0, True, False)
-    alone = begun(programs, stop="consensus", horizon=1)
+    alone = begin(programs, stop="consensus", horizon=1)
     await alone.step({"tool": ""})
     assert (await alone.step({"reasoner": "say 1 5 3"})).success
 
 
 async def test_one_agent_alone(programs: LocalSandbox) -> None:
-    world = begun(programs, team="solo")
+    world = begin(programs, team="solo")
     first = await world.step({"solo": RIGHT})
     assert (first.team, first.done, first.local["solo"]) == (0.5, False, pytest.approx(0.1))
-    assert told_to(world, "solo") == f"{STORY.text} result 1 5 3"
+    assert prompt_of(world, "solo") == f"{STORY.text} result 1 5 3"
     assert [(r.team, r.success) for r in [await world.step({"solo": "say 1 5 3"})]] == [(0.5, True)]
-    at_once = await begun(programs, team="solo").step({"solo": "say 1 5 3"})
+    at_once = await begin(programs, team="solo").step({"solo": "say 1 5 3"})
     assert (at_once.team, at_once.success, at_once.done) == (1.0, True, True)
 
 
@@ -188,7 +160,7 @@ class Broken:
 
 
 async def test_a_failed_sandbox_is_no_reward() -> None:
-    world = begun(Broken())
+    world = begin(Broken())
     with pytest.raises(WorldFailure, match="the sandbox failed: no worker lives"):
         await world.step({"tool": RIGHT})
     assert world.next_agents() == ("tool",) and world.execution.runs == 1
@@ -202,13 +174,13 @@ async def test_a_run_says_what_protects_it(programs: LocalSandbox) -> None:
 
 
 async def test_a_program_runs_once(programs: LocalSandbox) -> None:
-    world = begun(programs)
+    world = begin(programs)
     for fork in [world.fork() for _ in range(5)]:
         await fork.step({"tool": RIGHT})
     assert world.execution.runs == 1
 
 
-def played(sandbox: LocalSandbox) -> list[Episode]:
+def play(sandbox: LocalSandbox) -> list[Episode]:
     """Episodes of a small untrained model, in lockstep, with programs in the real sandbox."""
     tokenizer = build_tokenizer(words())
     model = build_model(tokenizer, hidden=16, layers=1, heads=2, seed=0).eval()
@@ -218,9 +190,9 @@ def played(sandbox: LocalSandbox) -> list[Episode]:
         engine = TorchEngine({"p": model}, tokenizer, max_batch_rows=64, lockstep=True)
         client = PolicyClient("p", engine, tokenizer, 512, Sampling(max_tokens=6))
         clients = dict.fromkeys(world.agents, client)
-        found = await TreeSampler(k=3).collect(world, world.tasks("train", 8, 0), clients, 0)
+        results = await TreeSampler(k=3).collect(world, world.tasks("train", 8, 0), clients, 0)
         await engine.close()
-        return [episode for (episode,) in found]
+        return [episode for (episode,) in results]
 
     episodes = asyncio.run(collect())
     AtGrpo(baseline="mean", normalise=True, std_floor=0.2)(episodes)
@@ -228,7 +200,7 @@ def played(sandbox: LocalSandbox) -> list[Episode]:
 
 
 def test_a_seed_fixes_episodes_to_the_bit(programs: LocalSandbox) -> None:
-    first, second = played(programs), played(programs)
+    first, second = play(programs), play(programs)
     assert [episode.nodes for episode in first] == [episode.nodes for episode in second]
     assert [episode.edges for episode in first] == [episode.edges for episode in second]
     nodes = [node for episode in first for node in episode.nodes]
@@ -241,9 +213,9 @@ def test_a_seed_fixes_episodes_to_the_bit(programs: LocalSandbox) -> None:
 
 @pytest.mark.parametrize("team", ["pair", "solo"])
 async def test_demonstrators(programs: LocalSandbox, team: Any) -> None:
-    """Experts solve everything; bunglers almost nothing, but what they say can be read."""
+    """Experts solve everything; flawed demonstrators almost nothing, but their messages can be read."""
     world, rng = Arithmetic(sandbox=programs, team=team), Random(0)
-    solved = {"expert": 0, "novice": 0, "bungler": 0}
+    solved = {"expert": 0, "novice": 0, "flawed": 0}
     for skill in solved:
         for one in world.tasks("validation", 15, 0):
             env = world.fork()
@@ -252,14 +224,14 @@ async def test_demonstrators(programs: LocalSandbox, team: Any) -> None:
                 result = await env.step({a: env.demonstration(a, rng, skill=skill) for a in acting})  # type: ignore[arg-type]
                 assert not result.info["malformed"]
             solved[skill] += result.success
-    assert solved["expert"] == 15 and solved["bungler"] <= 1 and solved["novice"] < 15
+    assert solved["expert"] == 15 and solved["flawed"] <= 1 and solved["novice"] < 15
 
 
-def test_every_word_is_known(programs: LocalSandbox) -> None:
-    known = set(words())
+def test_every_word_is_in_the_vocabulary(programs: LocalSandbox) -> None:
+    vocabulary = set(words())
     world = Arithmetic(sandbox=programs)
     for one in world.tasks("train", 30, 1):
         env = world.fork()
         env.reset(one)
-        said = [env.demonstration("tool", Random(i), skill=skill) for i in range(9) for skill in get_args(Skill)]
-        assert set(" ".join([one.data["question"], *said]).split()) <= known
+        messages = [env.demonstration("tool", Random(i), skill=skill) for i in range(9) for skill in get_args(Skill)]
+        assert set(" ".join([one.data["question"], *messages]).split()) <= vocabulary

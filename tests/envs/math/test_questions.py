@@ -1,4 +1,4 @@
-"""Questions in words: prompts, what is read of a message, what it earns; with the real sandbox."""
+"""Published questions: prompts, messages, rewards; with the real sandbox."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from troupe.envs.base import TeamEnv
-from troupe.envs.math.questions import AGAIN, Questions, boxed
+from troupe.envs.math.questions import AGAIN, MathQuestions, boxed_answers
 from troupe.envs.math.sources import Aime24, Polaris
 from troupe.envs.testing import check_world
 from troupe.experience import Task
@@ -23,26 +23,26 @@ SECONDS = Limits(cpu_s=1.0, idle_s=1.0, memory_mib=256)
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Small files of the sets' schemas."""
-    folder, found = tmp_path_factory.mktemp("sets"), {}
+    folder, paths = tmp_path_factory.mktemp("sets"), {}
     for name, numbers in {"train": range(200), "test": range(200, 206)}.items():
         rows = [{"problem": f"What is {n} times 37?", "answer": str(n * 37), "difficulty": "0/8"} for n in numbers]
         path = folder / f"{name}.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        found[name] = str(path)
-    return found
+        paths[name] = str(path)
+    return paths
 
 
 @pytest.fixture
-def begun(reading: LocalSandbox, files: dict[str, str]) -> Callable[..., Questions]:
-    """``begun(**settings)``: an episode of TASK."""
+def begin(reading: LocalSandbox, files: dict[str, str]) -> Callable[..., MathQuestions]:
+    """``begin(**settings)``: an episode of TASK."""
 
-    def begin(**settings: Any) -> Questions:
+    def begin_episode(**settings: Any) -> MathQuestions:
         sources = {"train": [Polaris(files["train"])], "test": [Aime24(files["test"])], "validation_share": 0.2}
-        world = Questions(**{"sandbox": reading, "limits": SECONDS, **sources, **settings})
+        world = MathQuestions(**{"sandbox": reading, "limits": SECONDS, **sources, **settings})
         world.reset(TASK)
         return world
 
-    return begin
+    return begin_episode
 
 
 def program(source: str) -> str:
@@ -50,7 +50,7 @@ def program(source: str) -> str:
 
 
 TOOL_REWARDS = [
-    # the tool agent's program, team reward, local reward, what the reasoner is told
+    # the tool agent's program, team reward, local reward, the report in the reasoner's prompt
     ("from fractions import Fraction as F\nprint(F(1, 3) + F(1, 6))", 1.0, 1.0, "1/2"),
     ("print('thinking'); print(0.5)", 1.0, 1.0, "thinking\n0.5"),
     ("from sympy import *\nprint(latex(Rational(1, 2)))", 1.0, 1.0, "\\frac{1}{2}"),
@@ -66,18 +66,18 @@ TOOL_REWARDS = [
 ]
 
 
-@pytest.mark.parametrize(("source", "team", "local", "shown"), TOOL_REWARDS, ids=range(len(TOOL_REWARDS)))
-async def test_what_a_program_earns(
-    begun: Callable[..., Questions], source: str, team: float, local: float, shown: str
+@pytest.mark.parametrize(("source", "team", "local", "report"), TOOL_REWARDS, ids=range(len(TOOL_REWARDS)))
+async def test_rewards_of_programs(
+    begin: Callable[..., MathQuestions], source: str, team: float, local: float, report: str
 ) -> None:
-    world = begun()
+    world = begin()
     result = await world.step({"tool": program(source)})
     assert (result.team, result.local["tool"]) == (team, pytest.approx(local))
-    assert f"The program's output:\n{shown}" in world.observe("reasoner")[1]["content"]
+    assert f"The program's output:\n{report}" in world.observe("reasoner")[1]["content"]
 
 
 REASONER_REWARDS = [
-    # what the reasoner says, team reward, local reward, whether the episode ends
+    # the reasoner's message, team reward, local reward, whether the episode ends
     ("So \\boxed{\\frac{1}{2}}.", 1.0, 1.0, True),
     ("First \\boxed{0.5}, again \\boxed{ 0.5 }", 1.0, 1.0, True),
     ("\\boxed{50\\%}", 1.0, 1.0, True),
@@ -94,18 +94,18 @@ REASONER_REWARDS = [
 
 
 @pytest.mark.parametrize(("text", "team", "local", "ends"), REASONER_REWARDS, ids=range(len(REASONER_REWARDS)))
-async def test_what_an_answer_earns(
-    begun: Callable[..., Questions], text: str, team: float, local: float, ends: bool
+async def test_rewards_of_answers(
+    begin: Callable[..., MathQuestions], text: str, team: float, local: float, ends: bool
 ) -> None:
-    world = begun()
+    world = begin()
     await world.step({"tool": ""})
     result = await world.step({"reasoner": text})
     assert (result.team, result.local["reasoner"]) == (team, pytest.approx(local))
     assert (result.done, result.success) == (ends, ends and team == 1)
 
 
-async def test_what_agents_are_told(begun: Callable[..., Questions]) -> None:
-    world = begun(horizon=2, shown_chars=40)
+async def test_prompts(begin: Callable[..., MathQuestions]) -> None:
+    world = begin(horizon=2, shown_chars=40)
     system, user = world.observe("tool")
     assert "```python" in system["content"] and user["content"] == f"Problem:\n{QUESTION}"
     await world.step({"tool": program("print('a' * 100)")})
@@ -113,63 +113,65 @@ async def test_what_agents_are_told(begun: Callable[..., Questions]) -> None:
     assert "\\boxed" in system["content"] and AGAIN in system["content"]
     assert user["content"].endswith("The program's output:\n" + "a" * 20 + "\n[...]\n" + "a" * 20)
     await world.step({"reasoner": AGAIN})
-    told = world.observe("tool")[1]["content"]
-    assert "Turn 1, program:" in told and "Turn 1, output:\naaaa" in told and f"Turn 1, reasoner:\n{AGAIN}" in told
+    prompt = world.observe("tool")[1]["content"]
+    assert (
+        "Turn 1, program:" in prompt and "Turn 1, output:\naaaa" in prompt and f"Turn 1, reasoner:\n{AGAIN}" in prompt
+    )
     await world.step({"tool": ""})
     assert AGAIN not in world.observe("reasoner")[0]["content"]  # the last turn
 
 
-async def test_consensus_and_one_agent(begun: Callable[..., Questions]) -> None:
-    world = begun(stop="consensus")
+async def test_consensus_and_one_agent(begin: Callable[..., MathQuestions]) -> None:
+    world = begin(stop="consensus")
     await world.step({"tool": program("print(1/2)")})
     assert AGAIN not in world.observe("reasoner")[0]["content"]
     assert (await world.step({"reasoner": "\\boxed{1/2}"})).success
-    alone = begun(team="solo", horizon=2)
+    alone = begin(team="solo", horizon=2)
     assert not (await alone.step({"solo": program("print(1/2)")})).done
-    assert "Turn 1, output:\n0.5" in (told := alone.observe("solo")[1]["content"]) and "last message" in told
+    assert "Turn 1, output:\n0.5" in (prompt := alone.observe("solo")[1]["content"]) and "last message" in prompt
     assert (await alone.step({"solo": "\\boxed{0.5}"})).success
 
 
-async def test_several_answers_are_asked_for(begun: Callable[..., Questions]) -> None:
-    world = begun(horizon=1)
+async def test_several_answers_are_asked_for(begin: Callable[..., MathQuestions]) -> None:
+    world = begin(horizon=1)
     world.reset(Task("several", "test", {"question": "?", "answer": "$69$,$100$", "several": True}))
     await world.step({"tool": ""})
     for answer, right in {"100, 69": True, "69": False, "69,101": False}.items():
         assert (await world.fork().step({"reasoner": f"\\boxed{{{answer}}}"})).success == right
 
 
-async def test_opening_tells_what_was_loaded(begun: Callable[..., Questions], files: dict[str, str]) -> None:
-    opened = await begun().open()
-    assert opened["questions/test"] == 6 and opened["unsafe"] is False
+async def test_opening_counts_the_questions(begin: Callable[..., MathQuestions], files: dict[str, str]) -> None:
+    facts = await begin().open()
+    assert facts["questions/test"] == 6 and facts["unsafe"] is False
     bare = LocalSandbox(workers=1)
-    world = begun(sandbox=bare)
+    world = begin(sandbox=bare)
     with pytest.raises(ValueError, match=r"env\.sandbox cannot read answers"):
         await world.open()
     await bare.close()
 
 
 def test_boxes() -> None:
-    assert boxed("a \\boxed{1} b \\boxed{\\frac{1}{2}} \\boxed{3") == ["1", "\\frac{1}{2}"]
-    assert boxed("\\boxed{\\boxed{2}}") == ["\\boxed{2}"] and boxed("boxed{1}") == []
+    assert boxed_answers("a \\boxed{1} b \\boxed{\\frac{1}{2}} \\boxed{3") == ["1", "\\frac{1}{2}"]
+    assert boxed_answers("\\boxed{\\boxed{2}}") == ["\\boxed{2}"] and boxed_answers("boxed{1}") == []
 
 
-def knows(world: TeamEnv, agent: str, rng: Random) -> str:
-    """What somebody who masters the world would say."""
-    assert isinstance(world, Questions)
+def right_message(world: TeamEnv, agent: str, rng: Random) -> str:
+    """A right message."""
+    assert isinstance(world, MathQuestions)
     answer = world._gold
     return program(f"print({answer})") if agent == "tool" else f"\\boxed{{{answer}}}"
 
 
 @pytest.mark.parametrize("team", ["pair", "solo"])
-async def test_the_world_keeps_the_contract(begun: Callable[..., Questions], team: str) -> None:
-    world = begun(horizon=2, team=team)
-    await check_world(world, tasks=1, oracle=knows)
+async def test_the_world_keeps_the_contract(begin: Callable[..., MathQuestions], team: str) -> None:
+    world = begin(horizon=2, team=team)
+    await check_world(world, tasks=1, oracle=right_message)
 
 
 @pytest.mark.parametrize("key", ["stop", "team", "shown_chars", "horizon"])
-def test_settings_are_checked(begun: Callable[..., Questions], key: str) -> None:
+def test_settings_are_checked(begin: Callable[..., MathQuestions], key: str) -> None:
     with pytest.raises(ValueError, match=rf"env\.{key}"):
-        begun(**{key: 0})
+        begin(**{key: 0})
 
 
 def test_the_papers_scale_composes(composed: Callable[..., Any], files: dict[str, str], tmp_path: Path) -> None:
@@ -182,5 +184,5 @@ def test_the_papers_scale_composes(composed: Callable[..., Any], files: dict[str
         for split, (name, file) in sets.items()
     ]
     world = instantiate(composed("env=math", "env/parts/math@env=paper", *words).env)
-    assert isinstance(world, Questions) and world.horizon == 4 and world.local_share == 1.0
-    assert world.collection.counts["test"] == 6
+    assert isinstance(world, MathQuestions) and world.horizon == 4 and world.local_share == 1.0
+    assert world.splits.counts["test"] == 6

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
 from ..base import EngineClosedError
-from ..lockstep import held, rounds
+from ..lockstep import inside_hold, rounds
 from ..lora import Adapted
 from ..requests import check_prompt, in_time, order
 from .expected import ExpectedWeights
@@ -31,8 +31,8 @@ class VllmEngine:
     :class:`.settings.VllmSettings`.
 
     After the start and after every :meth:`load` the digest of each tensor that the engine computes with is compared
-    with the learner's, and the log-probabilities of probe prompts (:mod:`.probe`) may differ by at most ``probe_nats``;
-    else nothing is generated.  A process that dies or hangs is replaced (:mod:`.supervisor`), and its requests are
+    with the learner's, and the log-probabilities after probe prompts may differ by at most ``probe_nats``; else nothing
+    is generated (:mod:`.verifier`).  A process that dies or hangs is replaced (:mod:`.supervisor`), and its requests are
     submitted again.
 
     With ``lockstep`` (see :mod:`..lockstep`) all requests of a round are submitted together, in the order of
@@ -97,7 +97,7 @@ class VllmEngine:
         self._check_open("generate")
         if self._asleep:
             raise RuntimeError("the engine is asleep; call wake() before generate()")
-        if self.lockstep and held():
+        if self.lockstep and inside_hold():
             raise RuntimeError("generate() inside hold() would wait for itself")
         self._check_policy(request.policy)
         check_prompt(request, self.expected.context, self.expected.vocabulary)
@@ -107,12 +107,12 @@ class VllmEngine:
         pending.future.add_done_callback(lambda _: self._outstanding.discard(pending))
         if self.lockstep:
             self._arrived.append(pending)
-            rounds().ask(self)
+            rounds().join(self)
         else:
             _spawn(self._serving, self._serve([pending]))
         return await in_time(request, pending.future)
 
-    async def play_round(self) -> None:
+    async def serve_round(self) -> None:
         """Serve all that waits; a failure goes to every caller."""
         arrived, self._arrived = self._arrived, []
         await self._serve(sorted(arrived, key=lambda pending: order(pending.request)))

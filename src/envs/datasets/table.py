@@ -1,0 +1,107 @@
+"""Rows of a file or of a data set on the hub; the columns that are read are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ...errors import AbsentError
+
+Columns = Mapping[str, type | tuple[type, ...]]
+"""Column -> the Python types that its cells may have."""
+
+_FORMATS: Final = {".json": "json", ".jsonl": "json", ".parquet": "parquet", ".csv": "csv"}
+_DOWNLOADS: ContextVar[bool] = ContextVar("downloads", default=True)
+
+
+class DataError(ValueError):
+    """A data set is not as expected; the message names the key, the file, the row and the column."""
+
+
+class AbsentDataError(DataError, AbsentError):
+    """A data set that is not on this machine, or that it cannot read."""
+
+
+@contextmanager
+def without_downloads() -> Iterator[None]:
+    """Within, tables of the hub and behind URLs are not read, but raise :class:`AbsentDataError`."""
+    token = _DOWNLOADS.set(False)
+    try:
+        yield
+    finally:
+        _DOWNLOADS.reset(token)
+
+
+@dataclass(frozen=True)
+class Table:
+    """The place of the rows.
+
+    ``path`` is a file (.json, .jsonl, .parquet, .csv, also .gz of the first two), here or behind a URL (hf://...), or a
+    name on the hub; ``config``, ``split`` and ``revision`` are for such a name.
+    """
+
+    path: str
+    split: str = "train"
+    config: str | None = None
+    revision: str | None = None
+
+    def rows(self, columns: Columns) -> Iterator[dict[str, Any]]:
+        """The rows, with ``columns`` only.
+
+        Raises :class:`DataError` where a column is missing, and, with the number of the row (from 0) and the column,
+        where a cell has another type.
+        """
+        table = self.load()
+        if missing := [name for name in columns if name not in table.column_names]:
+            raise DataError(
+                f"{self.path} has no column {', '.join(missing)}; its columns are {', '.join(table.column_names)}"
+            )
+        for index, row in enumerate(table.select_columns(list(columns))):
+            for name, types in columns.items():
+                if not isinstance(row[name], types):
+                    actual = type(row[name]).__name__
+                    raise DataError(f"{self.path}, row {index}, column {name}: expected {_either(types)}, got {actual}")
+            yield row
+
+    def load(self) -> Any:
+        """The table as a ``datasets.Dataset``.
+
+        Raises :class:`DataError` for a file that is not there or cannot be read, and where ``datasets`` is missing.
+        """
+        if not _DOWNLOADS.get() and (self._format is None or "://" in self.path):
+            raise AbsentDataError(f"{self.path} would be fetched, and was not checked")
+        try:
+            import datasets
+        except ImportError as error:
+            raise AbsentDataError(f"{self.path}: reading it needs `datasets`: pip install 'troupe[data]'") from error
+        if self._format is None:
+            return self._from_hub(datasets)
+        file = self.path if "://" in self.path else str(Path(self.path).expanduser())
+        if "://" not in file and not Path(file).is_file():
+            raise DataError(f"{self.path}: no such file")
+        try:
+            return datasets.load_dataset(self._format, data_files=file, split="train")
+        except datasets.exceptions.DatasetGenerationError as error:
+            raise DataError(f"{self.path} cannot be read as {self._format}: {error.__cause__ or error}") from error
+
+    @property
+    def _format(self) -> str | None:
+        suffixes = [suffix for suffix in Path(self.path).suffixes if suffix != ".gz"]
+        return _FORMATS.get(suffixes[-1]) if suffixes else None
+
+    def _from_hub(self, datasets: Any) -> Any:
+        try:
+            return datasets.load_dataset(self.path, self.config, split=self.split, revision=self.revision)
+        except (OSError, ValueError) as error:  # not reached, not there, or no such configuration or split
+            raise DataError(
+                f"{self.path} cannot be loaded from the hub: {error}. Give a local file of the same columns in its "
+                "place, or set HF_HOME to a folder whose cache holds it"
+            ) from error
+
+
+def _either(types: type | tuple[type, ...]) -> str:
+    return " or ".join(one.__name__ for one in (types if isinstance(types, tuple) else (types,)))

@@ -1,0 +1,308 @@
+"""Parses an answer as a tree; its source runs in the sandbox, in a process that does not know the expected answer.
+
+Leaves are parsed by math-verify's LaTeX parser (latex2sympy2_extended) without evaluation.  Lists, tuples, sets,
+intervals, relations, percent and units are parsed here, because that parser does not distinguish the pair (1, 2) from
+the interval, nor 1, 2 from 2, 1.  The trees are JSON; :mod:`.trees` defines and checks them.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Any
+
+import sympy
+from latex2sympy2_extended import latex2sympy
+from latex2sympy2_extended.latex2sympy2 import ConversionConfig
+
+Tree = list[Any]
+MAX_CHARS = 2000
+"""Of an answer."""
+MAX_DEPTH = 40
+"""Of nested brackets."""
+
+OPEN, CLOSE = "([{", ")]}"
+RELATIONS = {"\\neq": "!=", "\\leq": "<=", "\\geq": ">=", "=": "=", "<": "<", ">": ">", "\\in": "in"}
+NORMALIZATIONS = (
+    (r"\\(left|right|bigl?|bigr?|Bigl?|Bigr?|displaystyle|limits|mathbf|boldsymbol)(?![a-zA-Z])\.?", ""),
+    (r"_\s*\{\s*\\(max|min)\s*\}", r"_{\1}"),
+    (r"\\(dfrac|tfrac|cfrac)(?![a-zA-Z])", r"\\frac"),
+    (r"\\(geqslant|geq|ge)(?![a-zA-Z])|≥", r"\\geq "),
+    (r"\\(leqslant|leq|le)(?![a-zA-Z])|≤", r"\\leq "),
+    (r"\\(neq|ne)(?![a-zA-Z])|≠", r"\\neq "),
+    (r"\\lt(?![a-zA-Z])", "<"),
+    (r"\\gt(?![a-zA-Z])", ">"),
+    (r"\\(quad|qquad|,|;|!|:| )|~|\\\s", " "),
+    (r"\\(lbrace|rbrace)(?![a-zA-Z])", lambda match: {"l": "\\{", "r": "\\}"}[match.group(1)[0]]),
+    (r"\^\s*\{?\s*\\circ\s*\}?|°", ""),
+    (r"\\\$|\$", ""),
+    (r"−|–", "-"),
+    (r"×", r"\\times "),
+    (r"÷", r"\\div "),
+    (r"π", r"\\pi "),
+    (r"∞", r"\\infty "),
+    (r"√\s*(\d+)", r"\\sqrt{\1}"),
+    (r"√\s*\(", r"\\sqrt("),
+    (r"∪", r"\\cup "),
+)
+UNITS = (
+    "degrees? minutes? min hours? hrs? seconds? sec days? weeks? years? months? cents? dollars? euros? meters? metres? "
+    "km/h mph km cm mm miles? feet foot ft inch(?:es)? kg grams? units? square cubic liters? litres? points? people "
+    "percent"
+).split()
+_UNIT = re.compile(rf"(?<=[\d}}\s)])\s*\b(?:{'|'.join(UNITS)})\b\.?(?:\s*\^\s*\{{?\d\}}?)?", re.IGNORECASE)
+_WORDS = re.compile(r"\\(?:text|mathrm|textbf|textit|operatorname|mbox|mathit)\s*\{([^{}]*)\}(?:\s*\^\s*\{?\d\}?)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
+_DECIMAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
+_REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)\\overline\{(\d+)\}", re.ASCII)
+_MIXED = re.compile(r"([+-]?)(\d+)\s*(?:\\frac\{(\d+)\}\{(\d+)\}|\s(\d+)/(\d+))", re.ASCII)
+_FRACTION = re.compile(r"([+-]?)(?:\\frac\{([+-]?\d+)\}\{([+-]?\d+)\}|(\d+)\s*/\s*(\d+))", re.ASCII)
+
+_BASED = re.compile(r"(\d+)\s*_\s*\{?\s*(\d+)\s*\}?", re.ASCII)
+
+_ENDS = "0123456789})]%!"
+"""The last characters of numbers and expressions: words that follow are a unit or a remark."""
+_AS_WRITTEN = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
+
+
+class Unreadable(ValueError):
+    """The answer cannot be parsed."""
+
+
+def parse(texts: list[str], several: bool) -> list[Tree | None]:
+    """The tree of each text, None where it cannot be parsed.  ``several``: commas separate answers, never digits."""
+    return [_parse_or_none(text, several) for text in texts]
+
+
+def _parse_or_none(text: str, several: bool) -> Tree | None:
+    try:
+        return parse_one(text, several)
+    except Exception:  # the parser of untrusted text may raise anything; here, in the sandbox, that means: unreadable
+        return None
+
+
+def parse_one(text: str, several: bool) -> Tree:
+    """The tree of an answer.  Raises where it cannot be parsed."""
+    if len(text) > MAX_CHARS:
+        raise Unreadable("too long")
+    clean = normalize(text)
+    if not several and _THOUSANDS.fullmatch(clean):
+        clean = clean.replace(",", "")
+    clean = clean.replace("{,}", "")
+    parts = split(clean, ",;")
+    trees = [answer(part) for part in parts]
+    return trees[0] if len(trees) == 1 else ["list", *trees]
+
+
+def normalize(text: str) -> str:
+    """``text`` with one spelling of each symbol, without units and layout commands."""
+    for pattern, replacement in NORMALIZATIONS:
+        text = re.sub(pattern, replacement, text)
+    text = re.sub(r"\\cdot\s*\\pi", r"\\pi", text)
+    text = _WORDS.sub(_word, text)
+    text = _UNIT.sub(" ", text)
+    text = re.sub(r"\b(?:and|or)\b", " , ", text)
+    text = re.sub(r",\s*,", ",", text).strip().rstrip(".").strip()
+    text = re.sub(r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}", text)
+    text = re.sub(r"\\frac\s*(\d)\s*\{", r"\\frac{\1}{", text)
+    text = re.sub(r"(\\frac\s*\{[^{}]*\})\s*(\d)", r"\1{\2}", text)
+    return re.sub(r"\\sqrt\s*(\d)", r"\\sqrt{\1}", text)
+
+
+def _word(match: re.Match[str]) -> str:
+    """Words in an answer stay where they join answers or replace figures; a remark after figures is dropped."""
+    word = match.group(1).strip()
+    before = match.string[: match.start()].rstrip()
+    return " " if before[-1:] in _ENDS and before and word not in ("and", "or") else f" {word} "
+
+
+def split(text: str, separators: str) -> list[str]:
+    """``text`` at those of ``separators`` that stand outside of brackets."""
+    parts, depth, start = [], 0, 0
+    for place, sign in enumerate(text):
+        if sign in OPEN:
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise Unreadable("nested too deeply")
+        elif sign in CLOSE:
+            depth -= 1
+        elif sign in separators and depth == 0:
+            parts.append(text[start:place])
+            start = place + 1
+    if depth:
+        raise Unreadable("brackets do not match")
+    return [part.strip() for part in (*parts, text[start:])]
+
+
+def answer(text: str) -> Tree:
+    """One answer: a relation, a union, a bracket, or an expression."""
+    if not text:
+        raise Unreadable("empty")
+    related = _relation(text)
+    if related is not None:
+        return related
+    members = _split_at(text, "\\cup")
+    if len(members) > 1:
+        return ["union", *(answer(member) for member in members)]
+    return _bracket(text) or leaf(text)
+
+
+def _split_at(text: str, word: str) -> list[str]:
+    """``text`` at a LaTeX word that stands outside of brackets."""
+    return split(re.sub(re.escape(word) + r"(?![a-zA-Z])", "\x00", text), "\x00")
+
+
+def _relation(text: str) -> Tree | None:
+    operators = []
+    pattern = "|".join(re.escape(name) + ("(?![a-zA-Z])" if name[0] == "\\" else "") for name in RELATIONS)
+    parts, depth, start, place = [], 0, 0, 0
+    while place < len(text):
+        sign = text[place]
+        depth += (sign in OPEN) - (sign in CLOSE)
+        match = re.compile(pattern).match(text, place) if depth == 0 else None
+        if match:
+            parts.append(text[start:place].strip())
+            operators.append(RELATIONS[match.group()])
+            start = place = match.end()
+        else:
+            place += 1
+    if not operators:
+        return None
+    parts.append(text[start:].strip())
+    return ["rel", operators, *(answer(part) for part in parts)]
+
+
+def _bracket(text: str) -> Tree | None:
+    """The content of one pair of brackets that encloses all of ``text``; None where there is none."""
+    if text.startswith("\\{") and text.endswith("\\}") and _closes(text[1:-2] + "}", 0):
+        inner = text[2:-2].strip()
+        if inner and ("|" in inner or "\\mid" in inner or ":" in inner):
+            raise Unreadable("a set given by a property")
+        return ["set", *(answer(part) for part in split(inner, ",;"))] if inner else ["set"]
+    if text in ("\\emptyset", "\\varnothing"):
+        return ["set"]
+    if text[0] not in "([" or text[-1] not in ")]" or not _closes(text, 0):
+        return None
+    parts = split(text[1:-1], ",;")
+    if text[0] == "[" or text[-1] == "]":
+        if len(parts) != 2:
+            raise Unreadable("square brackets without two ends")
+        return ["interval", answer(parts[0]), answer(parts[1]), text[0] == "[", text[-1] == "]"]
+    if len(parts) == 1:
+        return answer(parts[0])
+    return ["tuple", *(answer(part) for part in parts)]
+
+
+def _closes(text: str, start: int) -> bool:
+    """Whether the bracket at ``start`` closes at the end of ``text``."""
+    depth = 0
+    for place in range(start, len(text)):
+        depth += (text[place] in OPEN) - (text[place] in CLOSE)
+        if depth == 0:
+            return place == len(text) - 1
+    return False
+
+
+def leaf(text: str) -> Tree:
+    """An expression."""
+    percent = re.fullmatch(r"(.*?)\s*\\?%", text, re.DOTALL)
+    if percent:
+        return ["percent", leaf(percent.group(1).strip())]
+    signs = _split_at(text, "\\pm")
+    if len(signs) == 2:
+        centre, distance = numeral(signs[0] or "0"), numeral(signs[1])
+        if centre is not None and distance is not None:
+            return ["set", _rational(centre + distance), _rational(centre - distance)]
+        before = f"{signs[0]}+" if signs[0] else ""
+        return ["set", leaf(f"{before}({signs[1]})"), leaf(f"{signs[0]}-({signs[1]})")]
+    number = numeral(text)
+    if number is not None:
+        return _rational(number)
+    if based := _BASED.fullmatch(text):
+        return ["text", "_".join(based.groups())]
+    bare = re.sub(r"\s+", " ", text)
+    if not re.search(r"\d|\\|[+*/^=-]", bare) and len(bare) > 1 and re.fullmatch(r"[A-Za-z ]+", bare):
+        return ["text", bare.strip().lower()]
+    with sympy.evaluate(False):
+        return tree(latex2sympy(bare, conversion_config=_AS_WRITTEN), 0)
+
+
+def numeral(text: str) -> Fraction | None:
+    """A number in figures: 12, -0.5, 3/4, 2 1/2, 0.1\\overline{6}."""
+    text = text.strip()
+    if _DECIMAL.fullmatch(text):
+        return Fraction(text)
+    if match := _REPEATING.fullmatch(text):
+        sign, integer, fixed, period = match.groups()
+        value = Fraction(int(integer or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
+        value += Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(fixed))
+        return -value if sign == "-" else value
+    if match := _MIXED.fullmatch(text):
+        sign, integer, *parts = match.groups()
+        above, below = [int(part) for part in parts if part is not None]
+        value = Fraction(int(integer)) + Fraction(above, below)
+        return -value if sign == "-" else value
+    if match := _FRACTION.fullmatch(text):
+        sign, *parts = match.groups()
+        above, below = [int(part) for part in parts if part is not None]
+        return -Fraction(above, below) if sign == "-" else Fraction(above, below)
+    return None
+
+
+def _rational(number: Fraction) -> Tree:
+    if number.denominator == 1:
+        return ["int", number.numerator]
+    return ["rat", number.numerator, number.denominator]
+
+
+FUNCTIONS = {
+    sympy.factorial: "factorial",
+    sympy.binomial: "binomial",
+    sympy.floor: "floor",
+    sympy.ceiling: "ceiling",
+    sympy.Abs: "abs",
+    sympy.log: "log",
+    sympy.exp: "exp",
+    sympy.Min: "min",
+    sympy.Max: "max",
+    sympy.sin: "sin",
+    sympy.cos: "cos",
+    sympy.tan: "tan",
+    sympy.cot: "cot",
+    sympy.sec: "sec",
+    sympy.csc: "csc",
+    sympy.asin: "asin",
+    sympy.acos: "acos",
+    sympy.atan: "atan",
+}
+
+
+def tree(expression: Any, depth: int) -> Tree:
+    """A sympy expression as a tree."""
+    if depth > 60:
+        raise Unreadable("nested too deeply")
+    if isinstance(expression, sympy.Integer):
+        return ["int", int(expression)]
+    if isinstance(expression, sympy.Float):
+        return _rational(Fraction(str(expression)))
+    if isinstance(expression, sympy.Rational):
+        return _rational(Fraction(int(expression.p), int(expression.q)))
+    constants = {sympy.pi: "pi", sympy.E: "e", sympy.I: "i", sympy.oo: "inf"}
+    if expression in constants:
+        return ["const", constants[expression]]
+    if expression == -sympy.oo:
+        return ["mul", ["int", -1], ["const", "inf"]]
+    if isinstance(expression, sympy.Symbol):
+        return ["const", expression.name] if expression.name in ("e", "i") else ["sym", expression.name]
+    inner = [tree(part, depth + 1) for part in expression.args]
+    if isinstance(expression, sympy.Add):
+        return ["add", *inner]
+    if isinstance(expression, sympy.Mul):
+        return ["mul", *inner]
+    if isinstance(expression, sympy.Pow):
+        return ["pow", *inner]
+    if expression.func in FUNCTIONS:
+        return ["fn", FUNCTIONS[expression.func], *inner]
+    if isinstance(expression, sympy.core.function.AppliedUndef):
+        return ["apply", expression.func.__name__, *inner]
+    raise Unreadable(f"{type(expression).__name__} is no part of an answer")

@@ -1,0 +1,96 @@
+"""Turn taking: worlds whose agents act one after the other in a fixed order, or at the same time."""
+
+from __future__ import annotations
+
+import copy
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Self
+
+from ..experience import Message
+from .base import StepResult, TeamEnv
+from .checks import check_actions, check_agent, check_at_least
+from .execution import Execution
+
+
+class TurnTakingWorld(TeamEnv):
+    """Counts turns and schedules agents; a world adds its tasks, its prompts, and the effects of messages.
+
+    ``stages`` are the groups of agents that act within a turn, in their order; the agents of one group act at the same
+    time.  ``execution`` runs the agents' programs, where they write some.
+
+    No field may be changed in place, and the world draws no noise: a fork is a shallow copy.
+    """
+
+    name: str
+
+    def __init__(self, *, stages: Sequence[tuple[str, ...]], horizon: int, execution: Execution | None = None) -> None:
+        check_at_least("horizon", horizon, 1)
+        self.stages = tuple(stages)
+        self.agents = tuple(agent for stage in self.stages for agent in stage)
+        self.horizon = horizon
+        self.execution = execution
+        self.turn, self._stage, self._done = 0, 0, True  # until there is a task
+
+    # ---- for the world to add --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _prompt(self, agent: str) -> list[Message]:
+        """What ``agent`` sees now."""
+
+    @abstractmethod
+    async def _act(self, actions: Mapping[str, str]) -> StepResult:
+        """The effect of a text of each acting agent; ends with :meth:`_next_stage` or :meth:`_next_turn`."""
+
+    @abstractmethod
+    def _state(self) -> tuple[Hashable, ...]:
+        """The state apart from whose turn it is."""
+
+    # ---- turns ----------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Begin an episode."""
+        self.turn, self._stage, self._done = 0, 0, False
+
+    def _next_stage(self) -> None:
+        """The next agents of this turn act."""
+        self._stage += 1
+
+    def _next_turn(self, *, done: bool = False) -> None:
+        """End the turn, and the episode if ``done`` or at the horizon."""
+        self.turn, self._stage = self.turn + 1, 0
+        self._done = done or self.turn >= self.horizon
+
+    # ---- the contract ---------------------------------------------------------------------------------------------
+
+    def opening(self) -> tuple[str, ...]:
+        return self.stages[0]
+
+    def next_agents(self) -> tuple[str, ...]:
+        return () if self._done else self.stages[self._stage]
+
+    def observe(self, agent: str) -> list[Message]:
+        check_agent(self.name, self.agents, agent)
+        return self._prompt(agent)
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        check_actions(self.name, self.next_agents(), actions)
+        return await self._act(actions)
+
+    def fork(self) -> Self:
+        return copy.copy(self)
+
+    def state_key(self) -> Hashable:
+        return (self.turn, self._stage, self._done, *self._state())
+
+    async def open(self) -> Mapping[str, bool | int | str]:
+        return {} if self.execution is None else await self.execution.open()
+
+    async def close(self) -> None:
+        if self.execution is not None:
+            await self.execution.close()
+
+
+def chat(system: str, user: str) -> list[Message]:
+    """A prompt of a system message and a user message."""
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]

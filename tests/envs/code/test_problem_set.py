@@ -1,0 +1,64 @@
+"""Problem sets: splits disjoint by statement, hidden tests of each split, rows that are left out."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import get_args
+
+import pytest
+
+from troupe.envs.code import ProblemSet, ProblemSource
+from troupe.envs.code.sources import SCHEMAS
+from troupe.envs.datasets import Table
+from troupe.errors import ConfigError
+from troupe.experience import Split
+from troupe.setup.configuration import check_overridden
+
+from .conftest import apps_row
+
+WriteTable = Callable[..., Table]
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_splits_are_disjoint_by_statement(write_table: WriteTable, separate: bool) -> None:
+    shouted = [apps_row(n) | {"question": apps_row(n)["question"].upper() + "\n\n!"} for n in range(40)]
+    train = write_table([apps_row(number) for number in range(200)] + shouted, "train.jsonl")
+    test = write_table(shouted[:20] + [apps_row(n) for n in range(300, 320)], "test.jsonl") if separate else None
+    splits = ProblemSet(ProblemSource("apps", train.path), test and ProblemSource("apps", test.path)).load("code")
+    keys = {split: {problem.key for problem in splits.items[split].values()} for split in get_args(Split)}
+    assert sum(map(len, keys.values())) == len(set().union(*keys.values())) == (220 if separate else 200)
+    assert all(keys.values())
+    assert (len(keys["test"]) == 40) == separate
+    assert (splits.counts["train_repeated"], splits.counts["test_repeated"]) == (40, 0)
+    repeated_in_test = splits.counts["train_also_in_test"] + splits.counts["validation_also_in_test"]
+    assert repeated_in_test == (20 if separate else 0)
+    assert {task.split for task in splits.tasks("test", 5, 0)} == {"test"}
+
+
+def test_rows_that_are_left_out_are_counted(write_table: WriteTable) -> None:
+    table = write_table([apps_row(1), apps_row(2, input_output="")])
+    assert ProblemSet(ProblemSource("apps", table.path)).load("code").counts["rows left out: no hidden tests"] == 1
+
+
+@pytest.mark.parametrize("separate", [True, False])
+def test_hidden_tests_of_training_alone_can_be_fewer(write_table: WriteTable, separate: bool) -> None:
+    train = write_table([apps_row(number) for number in range(60)], "train.jsonl")
+    test = write_table([apps_row(number) for number in range(60, 63)], "test.jsonl") if separate else None
+    sources = ProblemSource("apps", train.path), test and ProblemSource("apps", test.path)
+    splits = ProblemSet(*sources, max_hidden_train=1).load("code")
+    for split, problems in splits.items.items():
+        assert problems
+        for problem in problems.values():
+            unshortened = SCHEMAS["apps"].problem(problem.name, apps_row(int(problem.name.removeprefix("apps/"))))
+            hidden = unshortened.hidden[:1] if split == "train" else unshortened.hidden
+            assert problem == dataclasses.replace(unshortened, hidden=hidden)
+
+
+@pytest.mark.parametrize("world", ["code_problems", "code_humaneval"])
+def test_the_key_names_the_split_that_it_shortens(world: str) -> None:
+    with pytest.raises(ConfigError, match=r"env\.data\.max_hidden .*did you mean env\.data\.max_hidden_train\?"):
+        check_overridden("train", ["experiment=code_specialized", f"env={world}", "env.data.max_hidden=0"])
+
+
+def test_an_unknown_kind() -> None:
+    with pytest.raises(ValueError, match=r"kind=mbpp of x\.jsonl is unknown; known are apps, code_contests"):
+        ProblemSource("mbpp", "x.jsonl")
