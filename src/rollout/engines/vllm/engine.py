@@ -32,8 +32,8 @@ class VllmEngine:
 
     After the start and after every :meth:`load` the digest of each tensor that the engine computes with is compared
     with the learner's, and the log-probabilities after probe prompts may differ by at most ``probe_nats``; else nothing
-    is generated (:mod:`.verifier`).  A process that dies or hangs is replaced (:mod:`.supervisor`), and its requests are
-    submitted again.
+    is generated (:mod:`.verifier`).  A process that dies or hangs is replaced (:mod:`.supervisor`), and its requests
+    are submitted again.
 
     With ``lockstep`` (see :mod:`..lockstep`) all requests of a round are submitted together, in the order of
     ``Request.key``: on a CPU, a seed fixes the run bit for bit, unless stop strings end completions (vLLM finds those
