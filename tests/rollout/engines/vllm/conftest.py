@@ -67,7 +67,7 @@ def build(digits: PreTrainedTokenizerFast) -> Build:
 def grown() -> Build:
     """``grown(model, seed)``: a copy with all weights moved a little, as by an update."""
 
-    def moved(model: Qwen3ForCausalLM, seed: int, size: float = 0.05) -> Qwen3ForCausalLM:
+    def grow(model: Qwen3ForCausalLM, seed: int, size: float = 0.05) -> Qwen3ForCausalLM:
         generator = torch.Generator().manual_seed(seed)
         learner = copy.deepcopy(model)
         with torch.no_grad():
@@ -75,21 +75,21 @@ def grown() -> Build:
                 parameter += size * torch.randn(parameter.shape, generator=generator)
         return learner
 
-    return moved
+    return grow
 
 
 @pytest.fixture(scope="session")
 def spoil() -> Callable[[VllmEngine], Awaitable[None]]:
     """``spoil(engine)``: all weights of the model become 0, as vLLM's CPU build, which loses nothing, would not do."""
 
-    async def spoilt(engine: VllmEngine) -> None:
+    async def zero_weights(engine: VllmEngine) -> None:
         def zeros() -> Iterator[tuple[str, Tensor]]:
             return ((name, torch.zeros_like(tensor)) for name, tensor in engine.expected.tensors(skeleton.names))
 
         skeleton = engine.expected.skeleton
         await engine.server.transfer.send(WeightSource(zeros, skeleton.tied, torch.float32))
 
-    return spoilt
+    return zero_weights
 
 
 @pytest.fixture(scope="session")
@@ -97,10 +97,10 @@ def plain_logprobs() -> Logprobs:
     """``plain_logprobs(model, prompt, tokens)``: (len(tokens),) nats, by one forward pass."""
 
     @torch.no_grad()
-    def found(
+    def logprobs(
         model: Qwen3ForCausalLM, prompt: Sequence[int], tokens: Sequence[int], temperature: float = 1.0
     ) -> Tensor:
         logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1] / temperature
         return torch.log_softmax(logits, -1).gather(1, torch.tensor(tokens)[:, None])[:, 0]
 
-    return found
+    return logprobs

@@ -24,6 +24,7 @@ from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.rollout.engines.vllm.transfer import WeightSource
 from troupe.rollout.engines.vllm.versions import is_0_22
 
+from ....processes import until
 from .conftest import SHARES_ENGINES, Build, Logprobs
 
 pytestmark = SHARES_ENGINES
@@ -53,8 +54,8 @@ def request(n: int = 1, seed: int = 1, prompt: tuple[int, ...] = PROMPT, key: in
     return Request(POLICY, prompt, n, Sampling(**{"max_tokens": 12} | sampling), seed, (key,))
 
 
-def agree(model: Qwen3ForCausalLM, plain: Logprobs, found: list[Completion], temperature: float = 1.0) -> None:
-    for completion in found:
+def agree(model: Qwen3ForCausalLM, plain: Logprobs, completions: list[Completion], temperature: float = 1.0) -> None:
+    for completion in completions:
         expected = plain(model, PROMPT, completion.token_ids, temperature)
         torch.testing.assert_close(torch.tensor(completion.logprobs), expected, **EXACT)
 
@@ -67,16 +68,16 @@ async def test_logprobs_are_the_models_at_the_start_and_after_three_updates(
         learner = grown(base, version)
         measured = await engine.load(POLICY, learner.state_dict(), version)
         assert 0 <= measured["probe_nats"] < 1e-4
-        found = await engine.generate(request(4, seed=version))
-        assert {completion.version for completion in found} == {version}
-        agree(learner, plain_logprobs, found)
+        completions = await engine.generate(request(4, seed=version))
+        assert {completion.version for completion in completions} == {version}
+        agree(learner, plain_logprobs, completions)
 
 
 async def test_one_prompt_has_n_different_completions_and_is_read_once(
     engine: VllmEngine, base: Qwen3ForCausalLM
 ) -> None:
-    found = await engine.generate(request(8, max_tokens=20))
-    assert len({completion.token_ids for completion in found}) == 8
+    completions = await engine.generate(request(8, max_tokens=20))
+    assert len({completion.token_ids for completion in completions}) == 8
     [again] = await engine.server.probe(POLICY, [PROMPT])
     assert again.cached == 32  # the prompt's whole blocks
 
@@ -123,8 +124,8 @@ async def test_the_end_of_sequence_ends_a_completion(
     with torch.no_grad():  # an output that always says <eos>, whatever the input embedding
         base.model.norm.weight.fill_(0.0)
         await engine.load(POLICY, base.state_dict(), 1)
-    found = await engine.generate(request(64, max_tokens=200, seed=3))  # uniform over the vocabulary
-    ended = [completion for completion in found if completion.finish_reason == "stop"]
+    completions = await engine.generate(request(64, max_tokens=200, seed=3))  # uniform over the vocabulary
+    ended = [completion for completion in completions if completion.finish_reason == "stop"]
     assert ended
     for completion in ended:
         assert completion.token_ids.count(digits.eos_token_id) == 1
@@ -152,16 +153,16 @@ async def test_what_cannot_be_served_is_refused(engine: VllmEngine, wrong: Reque
 async def test_a_prompt_may_fill_the_context_together_with_its_answer(
     engine: VllmEngine, base: Qwen3ForCausalLM
 ) -> None:
-    [found] = await engine.generate(request(prompt=PROMPT * 6, max_tokens=16))
-    assert len(found.token_ids) <= 16
+    [completion] = await engine.generate(request(prompt=PROMPT * 6, max_tokens=16))
+    assert len(completion.token_ids) <= 16
 
 
 async def test_a_caller_that_goes_away_and_a_deadline_leave_the_engine_free(
     engine: VllmEngine, base: Qwen3ForCausalLM
 ) -> None:
-    asked = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
-    await asyncio.sleep(0.05)
-    asked.cancel()
+    task = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
+    await until(lambda: engine._answering)
+    task.cancel()
     late = Request(POLICY, PROMPT, 8, Sampling(max_tokens=200), 0, (9,), deadline=0.0)
     with pytest.raises(TimeoutError, match=r"policy 'plan', request \(9,\)"):
         await engine.generate(late)
@@ -181,14 +182,14 @@ async def test_asleep_it_serves_nothing(engine: VllmEngine, base: Qwen3ForCausal
 @pytest.fixture
 def calls(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The calls of the process about memory, weights and probes, in order."""
-    noted: list[str] = []
+    calls: list[str] = []
     server, llm = engine.server, engine.server._llm
 
     def note(owner: Any, name: str) -> None:
         method = getattr(owner, name)
 
         async def call(*arguments: Any) -> Any:
-            noted.append(f"{name} {arguments[0] if name in ('sleep', 'wake_up') else ''}".strip())
+            calls.append(f"{name} {arguments[0] if name in ('sleep', 'wake_up') else ''}".strip())
             return await method(*arguments)
 
         monkeypatch.setattr(owner, name, call)
@@ -197,7 +198,7 @@ def calls(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         note(llm, name)
     for name in ("send", "digests", "forget", "probe"):
         note(server, name)
-    return noted
+    return calls
 
 
 async def test_on_a_cpu_there_is_nothing_to_offload(
@@ -206,7 +207,7 @@ async def test_on_a_cpu_there_is_nothing_to_offload(
     assert engine.server.level == 0
     await engine.sleep()
     assert await engine.wake() == {} and calls == []
-    # What vLLM's CPU build does when it is asked: it pauses, keeps all that it has, and goes on.
+    # What vLLM's CPU build does when it is told to sleep: it pauses, keeps all that it has, and goes on.
     llm = engine.server._llm
     before = await engine.server.digests(engine.expected.model)
     await llm.sleep(2)
@@ -221,7 +222,7 @@ async def test_on_a_cpu_there_is_nothing_to_offload(
 async def test_a_sleep_that_fails_leaves_the_engine_awake_and_ends_the_process(
     engine: VllmEngine, base: Qwen3ForCausalLM, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
-    """The end itself is only noted: this engine is not to start another process."""
+    """The end itself is only recorded: this engine is not to start another process."""
     ended: list[str] = []
 
     async def failing(level: int) -> None:
@@ -233,14 +234,14 @@ async def test_a_sleep_that_fails_leaves_the_engine_awake_and_ends_the_process(
         patch.setattr(engine.server, "level", 1)
         patch.setattr(engine.server, "kill", lambda: ended.append("killed"))
         patch.setattr(engine.server._llm, "sleep", failing)
-        asked = asyncio.create_task(engine.sleep())
+        task = asyncio.create_task(engine.sleep())
         if cancelled:
-            await asyncio.sleep(0.05)
+            await until(lambda: engine._gate.locked())
             with pytest.raises(RuntimeError, match="asleep"):
                 await engine.generate(request())
-            asked.cancel()
+            task.cancel()
         with pytest.raises(asyncio.CancelledError if cancelled else RuntimeError):
-            await asked
+            await task
     assert ended == ["killed"] and not engine.server.offloaded
     assert await engine.generate(request())
 
@@ -390,11 +391,11 @@ async def test_z_a_process_that_dies_is_told_and_closing_leaves_none(
     files = list(engine.server.folder.iterdir())
     assert any(file.is_socket() for file in files), "the sockets between the two processes"
     assert any(file.name.startswith("vllm_dist_") for file in files) != is_0_22(), "its rendezvous, on TCP in 0.22.1"
-    asked = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
-    await asyncio.sleep(0.05)
+    task = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
+    await until(lambda: engine._answering)
     os.kill(process.pid, 9)
     with pytest.raises(RuntimeError, match=r"policy 'plan': vLLM's process has ended.*; engine.restarts=0 allows no"):
-        await asked
+        await task
     folder = engine.server.folder
     await engine.close()
     await engine.close()

@@ -27,6 +27,7 @@ from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.rollout.engines.vllm.expected import WeightSet
 from troupe.rollout.engines.vllm.versions import is_0_22
 
+from ....processes import until
 from .conftest import SHARES_ENGINES, Build, Logprobs
 
 pytestmark = SHARES_ENGINES
@@ -53,8 +54,8 @@ def move(peft: PeftModel, policy: str, seed: int) -> Mapping[str, Tensor]:
 
 def speaking(peft: PeftModel, *policies: str) -> dict[str, Any]:
     base = adapters.base_of(peft)
-    given = {name: Adapted(base, adapters.weights(peft, name), SETTINGS[name].scale) for name in policies}
-    return given if len(policies) == 1 else given | {"base": base}
+    models = {name: Adapted(base, adapters.weights(peft, name), SETTINGS[name].scale) for name in policies}
+    return models if len(policies) == 1 else models | {"base": base}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -69,8 +70,8 @@ def request(policy: str, n: int = 2, seed: int = 1, **sampling: Any) -> Request:
     return Request(policy, PROMPT, n, Sampling(**{"max_tokens": 12} | sampling), seed, (seed,))
 
 
-def agree(peft: PeftModel, plain: Logprobs, found: list[Completion]) -> None:
-    for completion in found:
+def agree(peft: PeftModel, plain: Logprobs, completions: list[Completion]) -> None:
+    for completion in completions:
         if completion.policy == "base":
             with peft.disable_adapter():
                 expected = plain(peft, PROMPT, completion.token_ids)
@@ -87,10 +88,12 @@ async def test_logprobs_are_pefts_at_the_start_and_after_three_updates_of_each(
         for policy in ("tool", "plan") if version else ():
             measured = await engine.load(policy, move(peft, policy, version), version)
             assert 0 <= measured["probe_nats"] < 1e-4 and engine.drain() == {"rollout/engine_restarts": 0}
-        asked = [request(policy, seed=version) for policy in ("tool", "plan", "base")]
-        for found in await asyncio.gather(*map(engine.generate, asked)):  # in one batch
-            assert {completion.version for completion in found} == {version if found[0].policy != "base" else 0}
-            agree(peft, plain_logprobs, found)  # vLLM alone would give the base the last slot's adapter
+        requests = [request(policy, seed=version) for policy in ("tool", "plan", "base")]
+        for completions in await asyncio.gather(*map(engine.generate, requests)):  # in one batch
+            assert {completion.version for completion in completions} == {
+                version if completions[0].policy != "base" else 0
+            }
+            agree(peft, plain_logprobs, completions)  # vLLM alone would give the base the last slot's adapter
 
 
 async def test_the_base_that_they_share_stays_as_it_is(engine: VllmEngine, build: Build) -> None:
@@ -112,14 +115,14 @@ async def test_after_sleep_base_and_adapters_are_what_they_were(
         pytest.skip("vLLM 0.22.1 cannot load a model again that adapters are added to; on a GPU this is refused")
     monkeypatch.setattr(engine.server, "level", level)
     await engine.sleep()
-    if level == 2:  # vLLM's CPU build keeps what it should lose; so it is spoilt
+    if level == 2:  # vLLM's CPU build keeps what it should lose; so spoil it
         await spoil(engine)
         tool = engine.expected.policies["tool"].adapter
         await engine.server.send(replace(tool, tensors={name: tensor + 1 for name, tensor in tool.tensors.items()}))
     assert "probe_nats" not in await engine.load("plan", move(peft, "plan", 30 + level), 30)
     assert 0 <= (await engine.wake())["probe_nats"] < 1e-4
-    for found in await asyncio.gather(*(engine.generate(request(policy)) for policy in ("tool", "plan", "base"))):
-        agree(peft, plain_logprobs, found)
+    for completions in await asyncio.gather(*(engine.generate(request(policy)) for policy in ("tool", "plan", "base"))):
+        agree(peft, plain_logprobs, completions)
 
 
 # ---- mutations: what must stop a run ------------------------------------------------------------------------------
@@ -187,13 +190,13 @@ async def test_z_a_process_that_hangs_is_succeeded_once_and_then_no_more(
         return engine.server.process.pid
 
     first = engine.server
-    asked = [asyncio.create_task(engine.generate(request(p, 8, max_tokens=200))) for p in ("tool", "plan")]
-    await asyncio.sleep(0.1)
+    tasks = [asyncio.create_task(engine.generate(request(p, 8, max_tokens=200))) for p in ("tool", "plan")]
+    await until(lambda: len(engine._answering) == 2)
     os.kill(process(), signal.SIGSTOP)
     with monkeypatch.context() as patch:
         patch.setattr(first, "settings", type("Impatient", (), {"stall_s": 1.0}))
-        for found in await asyncio.gather(*asked):
-            agree(peft, plain_logprobs, found)
+        for completions in await asyncio.gather(*tasks):
+            agree(peft, plain_logprobs, completions)
     assert engine.server is not first and engine.supervisor.restarts == 1
     await engine.load("tool", move(peft, "tool", 11), 11)
     assert engine.drain() == {"rollout/engine_restarts": 1} != engine.drain()
