@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
+import math
 import os
 import statistics
 import time
@@ -108,7 +109,7 @@ def played(
 
 def bare(engine: VllmEngine, path: Path, rows: int, apart: bool) -> tuple[Any, int | None]:
     """``LLM.generate`` of the same model and settings, in this process or in one ``apart``, whose id is the second."""
-    with environment(engine.lives.settings):
+    with environment(engine.settings):
         from vllm import LLM, envs
 
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = str(int(apart))
@@ -129,7 +130,7 @@ def bare(engine: VllmEngine, path: Path, rows: int, apart: bool) -> tuple[Any, i
         )
     gc.collect()
     gc.freeze()  # as the engine does: its modules are not looked through again and again
-    replies = engine.lives.replies
+    replies = engine.replies
 
     async def generate(rounds: Sequence[Sequence[Request]]) -> int:
         made = 0
@@ -165,7 +166,7 @@ async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> 
 
     for repetition in range(repetitions + 1):
         play, noted = played(world, tokenizer, boards, repetition), Noted(ours)
-        pid = ours.server.pid
+        pid = ours.server.process.pid
         made = await timed("sampler + worlds + vLLM", pid, lambda play=play, noted=noted: play(noted))
         await ours.load("policy", model.state_dict(), repetition)  # forgets the prefixes, as after an update
         ours.lockstep = False
@@ -222,7 +223,7 @@ def moved(weights: Mapping[str, Tensor], seed: int, size: float) -> None:
 @contextmanager
 def stages(seconds: dict[str, float], written: list[int]) -> Iterator[None]:
     """Within, what the server does is timed, and what travels through shared memory is counted."""
-    names = ("replace", "adapt", "forget", "digests", "adapter_digests", "sing")
+    names = ("send", "forget", "digests", "probe")
     before = {name: getattr(server.Server, name) for name in names}
     parts = transfer.parts
 
@@ -254,7 +255,7 @@ async def update(shape: str, repetitions: int) -> None:
     dtype = "bfloat16" if shape == "0.6b" else "float32"
     model = large() if shape == "0.6b" else load_model("laptop")
     tokenizer = load_tokenizer("laptop")  # whatever the model
-    given: dict[str, Any] = {"dtype": dtype, "kv_cache_gib": 0.5, "canary_nats": 2.0 if dtype == "bfloat16" else 0.01}
+    given: dict[str, Any] = {"dtype": dtype, "kv_cache_gib": 0.5, "probe_nats": 2.0 if dtype == "bfloat16" else 0.01}
     started = time.perf_counter()
     if shape in ("laptop", "0.6b"):
         weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -267,21 +268,20 @@ async def update(shape: str, repetitions: int) -> None:
         engine = VllmEngine({"policy": speaking}, tokenizer, lora=shape, **given)  # type: ignore[arg-type]
     await engine.generate(Request("policy", tuple(range(4, 40)), 1, Sampling(max_tokens=2), 0, (0,)))
     print(f"{shape}, {dtype}: started and proven in {time.perf_counter() - started:.1f} s")
-    number = engine.lives.settings.torch_dtype.itemsize
-    size = number * sum(tensor.numel() for _, tensor in engine.believed.sent())
+    number = engine.settings.torch_dtype.itemsize
+    size = number * sum(math.prod(info.shape) for info in engine.expected.source.metadata())
     for version in range(1, repetitions + 1):
         moved(weights, version, 0.01)
         seconds: dict[str, float] = {}
         written: list[int] = []
-        clock = Clock(engine.server.pid)
+        clock = Clock(engine.server.process.pid)
         with stages(seconds, written), clock.running():
             measured = await engine.load("policy", weights, version)
-        if "adapt" in seconds:
-            written.append(sum(tensor.nbytes for tensor in engine.believed.policies["policy"].tensors.values()))
+        written += [sum(tensor.nbytes for tensor in adapter.tensors.values()) for adapter in engine.expected.adapters]
         told = ", ".join(f"{name} {value:.2f}" for name, value in seconds.items())
         print(
-            f"  update {version}: {clock.wall:.2f} s (CPU {clock.cpu:.2f}); {told}; learner's digests and canary "
-            f"{clock.wall - sum(seconds.values()):.2f}; canary_nats {measured['canary_nats']:.2g}; sent "
+            f"  update {version}: {clock.wall:.2f} s (CPU {clock.cpu:.2f}); {told}; learner's digests and probe "
+            f"{clock.wall - sum(seconds.values()):.2f}; probe_nats {measured['probe_nats']:.2g}; sent "
             f"{sum(written) / 1e6:.2f} MB, {sum(written) / size:.3f} of the model's {size / 1e6:.2f} MB",
             flush=True,
         )

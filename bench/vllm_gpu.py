@@ -4,7 +4,7 @@
 
 ``agreement``  log-probabilities against ``transformers`` at the start and after three updates, for whole models and for
                adapters, by each way of transfer that the machine has
-``sleep``      levels 1 and 2, for both: memory that is lent, and log-probabilities after an update while asleep
+``sleep``      levels 1 and 2, for both: memory that is offloaded, and log-probabilities after an update while asleep
 ``run``        a few iterations of ``sokoban_specialized engine=vllm`` with learners and engines on one GPU
 ``update``     Qwen3-1.7B's shape with random weights in bfloat16: seconds of an update, tokens/s, peak memory
 
@@ -179,13 +179,13 @@ class Adapters:
 
 
 def small(nats: float) -> dict[str, Any]:
-    return {"kv_cache_gib": 0.1, "max_batch_rows": 64, "restarts": 0, "lockstep": False, "canary_nats": nats}
+    return {"kv_cache_gib": 0.1, "max_batch_rows": 64, "restarts": 0, "lockstep": False, "probe_nats": nats}
 
 
 async def followed(machine: Machine, team: Whole | Adapters, version: int) -> tuple[float, float]:
-    """Move every policy, have it loaded, asleep where the engine lends memory, and compare.
+    """Move every policy, have it loaded, asleep where the engine offloads memory, and compare.
 
-    The largest difference (nats) and the least memory lent (GiB).
+    The largest difference (nats) and the least memory offloaded (GiB).
     """
     worst, least, gauge = 0.0, float("inf"), Gauge(machine.device)
     for policy in team.policies:
@@ -227,9 +227,15 @@ async def sleep(machine: Machine) -> None:
                 found = [await followed(machine, team, version) for version in range(4)]
             finally:
                 await team.engine.close()
-            worst, lent = max(nats for nats, _ in found), min(gib for _, gib in found)
-            assert machine.device == "cpu" or lent >= 0.1, f"level {level} lends {lent:.3f} GiB, its cache has 0.1"
-            row("sleep", f"{kind.__name__.lower()}, level {level}", f"{worst:.2g} nats at most, {lent:.3f} GiB lent")
+            worst, offloaded = max(nats for nats, _ in found), min(gib for _, gib in found)
+            assert machine.device == "cpu" or offloaded >= 0.1, (
+                f"level {level} offloads {offloaded:.3f} GiB, its cache has 0.1"
+            )
+            row(
+                "sleep",
+                f"{kind.__name__.lower()}, level {level}",
+                f"{worst:.2g} nats at most, {offloaded:.3f} GiB offloaded",
+            )
 
 
 async def run(machine: Machine) -> None:
@@ -239,7 +245,7 @@ async def run(machine: Machine) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         command = [sys.executable, "-m", "troupe", "train", "experiment=sokoban_specialized", "engine=vllm", *words]
-        command += [f"loop.iterations={iterations}", f"run_dir={path}", f"engine.canary_nats={machine.nats}"]
+        command += [f"loop.iterations={iterations}", f"run_dir={path}", f"engine.probe_nats={machine.nats}"]
         with Gauge(machine.device).watching() as gauge:
             started = time.perf_counter()
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -247,12 +253,12 @@ async def run(machine: Machine) -> None:
         rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
         assert json.loads((path / "summary.json").read_text())["status"] == "finished"
     assert len(rows) == iterations
-    heard = max(each["rollout/canary_nats"] for each in rows)
+    nats = max(each["rollout/probe_nats"] for each in rows)
     kl = max(abs(each[f"train/{policy}/behaviour_kl_nats"]) for each in rows for policy in ("tool", "plan"))
-    assert heard <= machine.nats and kl <= machine.nats, f"canary {heard:.3g}, behaviour KL {kl:.3g} nats"
+    assert nats <= machine.nats and kl <= machine.nats, f"probe {nats:.3g}, behaviour KL {kl:.3g} nats"
     seconds = {name: max(each[f"time/{name}_s"] for each in rows[1:]) for name in ("rollout", "update", "load")}
     told = ", ".join(f"{name} {value:.2f} s" for name, value in seconds.items())
-    row("run", f"{iterations} iterations, {time.perf_counter() - started:.0f} s in all", f"canary {heard:.1g}; {told}")
+    row("run", f"{iterations} iterations, {time.perf_counter() - started:.0f} s in all", f"probe {nats:.1g}; {told}")
     row("run", "peak memory of the GPU, all processes", f"{gauge.peak:.2f} GiB")
 
 
@@ -264,7 +270,7 @@ async def update(machine: Machine) -> None:
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     room = {"kv_cache_gib": 1.0 if machine.small else 8.0, "max_batch_rows": 64 if machine.small else 256}
     for eager in (True,) if machine.device == "cpu" else (True, False):
-        given = {"dtype": "bfloat16", "canary_nats": 2.0, "sleep": 1, "eager": eager, "lockstep": False, "restarts": 0}
+        given = {"dtype": "bfloat16", "probe_nats": 2.0, "sleep": 1, "eager": eager, "lockstep": False, "restarts": 0}
         with Gauge(machine.device).watching() as gauge:
             engine = VllmEngine({"plan": copy.deepcopy(model)}, load_tokenizer("laptop"), **room, **given)
             try:
@@ -291,7 +297,7 @@ async def _updates(machine: Machine, engine: VllmEngine, weights: dict[str, Tens
             await engine.load("plan", weights, version)
             await engine.wake()
             whole = time.perf_counter() - started
-        sent.append(seconds["replace"])
+        sent.append(seconds["send"])
         told = ", ".join(f"{name} {value:.3f}" for name, value in seconds.items())
         row("update", f"{version}: {size:.2f} GB, load and wake{_how(eager)}", f"{whole:.2f} s: {told}")
     best = min(sent[1:])

@@ -300,7 +300,7 @@ def test_engines_sleep_while_policies_learn_and_wake_with_the_new_weights(
         async def call(self: Any, *given: Any) -> Any:
             noted.append(f"{name} {names.get(id(self)) or ', '.join(self.policies)}")
             found = await method(self, *given)
-            return found | {"canary_nats": 0.1 * len(noted)} if name == "wake" else found
+            return found | {"probe_nats": 0.1 * len(noted)} if name == "wake" else found
 
         monkeypatch.setattr(of, name, call)
 
@@ -316,7 +316,7 @@ def test_engines_sleep_while_policies_learn_and_wake_with_the_new_weights(
     for what in noted:
         asleep = what.startswith("sleep") or (asleep and what != "wake tool")
         assert not (asleep and what.startswith("generate"))
-    measured = [row["rollout/canary_nats"] for row in rows(loop)]
+    measured = [row["rollout/probe_nats"] for row in rows(loop)]
     assert len(measured) == 2 and 0 < measured[0] < measured[1]  # what waking measured, its largest
 
 

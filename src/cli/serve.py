@@ -27,9 +27,9 @@ from ..evaluation.assignment import RemotePolicy
 from ..models.base_models import BaseModelError, resolve
 from ..models.loading import ADAPTER
 from ..rollout.engines.base import EngineError
-from ..rollout.engines.vllm.adapters import buffer_width
-from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, GIB, VllmSettings, environment
-from ..rollout.engines.vllm.orphans import end_with
+from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, environment
+from ..rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width
+from ..rollout.engines.vllm.signals import end_with
 from ..rollout.engines.vllm.versions import check_version
 from ..setup.command_line import check_command_line, fail
 from ..setup.evaluation import TeamSource, trained_team
@@ -107,7 +107,7 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
         words += ["--default-chat-template-kwargs", json.dumps(serving.chat)]
     if serving.adapters:
         rank = max(json.loads((Path(folder) / ADAPTER).read_text())["r"] for folder in serving.adapters.values())
-        slots = len(serving.adapters) + 1  # one stays empty for what has no adapter: see rollout/vllm/believed.py
+        slots = len(serving.adapters) + 1  # one stays empty for what has no adapter: see ExpectedWeights.lora_arguments
         room = buffer_width(", ".join(serving.adapters), rank)
         words += ["--enable-lora", "--max-loras", str(slots), "--max-lora-rank", str(room)]
         words += ["--lora-modules", *(f"{name}={folder}" for name, folder in serving.adapters.items())]
@@ -169,7 +169,7 @@ def serve(keys: Mapping[str, Any]) -> None:
     if keys["run"] is None:
         raise ConfigError("run is missing: give run=DIR, a run directory")
     names = ("dtype", "kv_cache_gib", "block_size", "max_batch_rows", "threads", "eager")
-    settings = call("engine", VllmSettings, **{name: keys[name] for name in names}, stall_s=1.0, restarts=0)
+    settings = call("engine", VllmSettings, **{name: keys[name] for name in names})
     if type(keys["port"]) is not int:
         raise ConfigError(f"port must be a whole number, got {keys['port']!r}")
     plan = servings(trained_team("run", keys["run"]), keys["checkpoint"], keys["port"])

@@ -9,6 +9,7 @@ from typing import Any
 
 RENAMED = {
     r"rollout/cut_off": "rollout/truncated_ratio",
+    r"rollout/canary_nats": "rollout/probe_nats",
     r"rollout/(.+)/tokens_a_message": r"rollout/\1/tokens_per_message",
     r"mismatch/(.+)/effective_share": r"mismatch/\1/ess_ratio",
 }

@@ -10,7 +10,8 @@ a run; policies added after composition are unknown keys during composition.
 
 The source is the first of Hydra's search path, and removes the sections ``_world_`` and ``_regime_`` from the files
 that contain them, so that they are not passed to the world.  It reads these files through the other sources of its
-search path.  Importing :mod:`troupe.setup` registers it, and so does Hydra when it first reads the package ``troupe.configs``.
+search path.  Importing :mod:`troupe.setup` registers it, and so does Hydra when it first reads the package
+``troupe.configs``.
 """
 
 from __future__ import annotations

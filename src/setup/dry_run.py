@@ -12,7 +12,7 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from ..models.strategies import Sharded, StrategySettings
 from ..rollout.engines.remote.settings import RemoteSettings
-from ..rollout.engines.vllm.launch import GIB, VllmSettings
+from ..rollout.engines.vllm.settings import GIB, VllmSettings
 from .checks import meta_model, shape_of
 from .instantiation import call
 from .parts import Parts

@@ -23,7 +23,7 @@ from troupe.cli.serve import Serving, check_addresses, command, serve, servings
 from troupe.errors import ConfigError
 from troupe.models.base_models import resolve
 from troupe.models.loading import load_model, load_tokenizer
-from troupe.rollout.engines.vllm.launch import VllmSettings
+from troupe.rollout.engines.vllm.settings import VllmSettings
 from troupe.runs.run import Run
 from troupe.setup.evaluation import TeamSource, trained_team
 

@@ -44,7 +44,7 @@ class FakeEngine:
 
     async def load(self, policy: str, weights: Mapping[str, torch.Tensor], version: int) -> Mapping[str, float]:
         self.calls.append(("load", policy, *weights, version))
-        return {"canary_nats": float(len(self.calls))}
+        return {"probe_nats": float(len(self.calls))}
 
     async def sleep(self) -> None:
         self.calls.append(("sleep",))
@@ -94,7 +94,7 @@ async def test_an_engine_of_several_policies_loads_each_and_wakes_once() -> None
     await team.close()
     assert shared.calls == [("sleep",), ("load", "a", "a", 3), ("load", "b", "b", 3), ("wake",), ("close",)]
     assert own.calls == [("sleep",), ("load", "c", "c", 3), ("wake",), ("close",)]
-    assert metrics == {"canary_nats": 3.0, "woken": 1.0}  # the largest
+    assert metrics == {"probe_nats": 3.0, "woken": 1.0}  # the largest
 
 
 async def test_a_checkpoint_is_loaded_by_policy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from troupe.envs.grid.two_roles import vocabulary
+from troupe.envs.grid.notation import vocabulary
 from troupe.experience import Request, Sampling
 from troupe.models.loading import load_tokenizer
 from troupe.rollout.engines.scripted import ScriptedEngine

@@ -101,6 +101,14 @@ class Adapter:
             row += width
         return LowRank(down, up)
 
+    @torch.no_grad()
+    def merged(self, name: str, weight: Tensor) -> Tensor:
+        """W + (alpha / r) B A in place of ``weight`` W, the model's ``name``; W itself where it has no adapter."""
+        path, _, leaf = name.rpartition(".")
+        if leaf != "weight" or (low := self.of(path)) is None:
+            return weight
+        return (weight.float() + low.up.float() @ low.down.float()).to(weight.dtype)
+
     @contextmanager
     def applied(self) -> Iterator[None]:
         """Within, the model's linear layers add this adapter's additions."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -18,30 +18,44 @@ def load_strictly(policy: str, model: PreTrainedModel, weights: Mapping[str, Ten
 def load_into(policy: str, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     """Copy ``weights`` into the tensors ``own``, in their dtype and on their device.
 
-    A tied weight may be given under any of its names, or under several if they agree.  Raises ``ValueError``, naming
-    them, for weights that are missing, unknown, of another shape or tied and different; nothing is changed then.
+    Raises as :func:`check_fit`; nothing is changed then.
     """
-    places: dict[tuple[object, ...], list[str]] = {}  # where a tensor lies -> its names
-    for name, tensor in own.items():
-        places.setdefault((tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride())), []).append(name)
-    problems = {
-        "missing": [names[0] for names in places.values() if not any(name in weights for name in names)],
-        "unknown": [name for name in weights if name not in own],
-        "of another shape": [
-            f"{name} ({tuple(weights[name].shape)} for {tuple(tensor.shape)})"
-            for name, tensor in own.items()
-            if name in weights and weights[name].shape != tensor.shape
-        ],
-        "tied but different": [
-            " and ".join(tied)
-            for names in places.values()
-            if len(tied := [name for name in names if name in weights]) > 1
-            and any(not torch.equal(weights[tied[0]], weights[name]) for name in tied[1:])
-        ],
-    }
-    if any(problems.values()):
-        reasons = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in problems.items() if names)
-        raise ValueError(f"policy '{policy}': these weights do not fit: {reasons}")
+    check_fit(policy, tied_names(own), {name: tensor.shape for name, tensor in own.items()}, weights)
     for name, tensor in own.items():
         if name in weights:
             tensor.copy_(weights[name])
+
+
+def tied_names(weights: Mapping[str, Tensor]) -> list[list[str]]:
+    """All names of each tensor: several where weights are tied."""
+    places: dict[tuple[object, ...], list[str]] = {}  # where a tensor lies -> its names
+    for name, tensor in weights.items():
+        places.setdefault((tensor.data_ptr(), tuple(tensor.shape), tuple(tensor.stride())), []).append(name)
+    return list(places.values())
+
+
+def check_fit(
+    policy: str, tied: Sequence[Sequence[str]], shapes: Mapping[str, torch.Size], weights: Mapping[str, Tensor]
+) -> None:
+    """Raise ``ValueError``, naming them, for weights that are missing, unknown, of another shape or tied and different.
+
+    ``tied`` has the names of each tensor, of which any will do, or several if they agree; ``shapes`` are by name.
+    """
+    problems = {
+        "missing": [names[0] for names in tied if not any(name in weights for name in names)],
+        "unknown": [name for name in weights if name not in shapes],
+        "of another shape": [
+            f"{name} ({tuple(weights[name].shape)} for {tuple(shape)})"
+            for name, shape in shapes.items()
+            if name in weights and weights[name].shape != shape
+        ],
+        "tied but different": [
+            " and ".join(present)
+            for names in tied
+            if len(present := [name for name in names if name in weights]) > 1
+            and any(not torch.equal(weights[present[0]], weights[name]) for name in present[1:])
+        ],
+    }
+    if any(problems.values()):
+        text = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in problems.items() if names)
+        raise ValueError(f"policy '{policy}': these weights do not fit: {text}")

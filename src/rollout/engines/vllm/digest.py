@@ -17,7 +17,7 @@ against somebody who wants to deceive.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from hashlib import sha256, shake_256
 
 import torch
@@ -47,9 +47,9 @@ def digest(tensor: Tensor, dtype: torch.dtype) -> str:
 
     A tensor that is not contiguous is copied whole.
     """
-    found = sha256(f"{dtype} {tuple(tensor.shape)}".encode())
-    found.update(_sums(tensor.detach().reshape(-1), dtype).cpu().numpy().data)
-    return found.hexdigest()
+    hashed = sha256(f"{dtype} {tuple(tensor.shape)}".encode())
+    hashed.update(_sums(tensor.detach().reshape(-1), dtype).cpu().numpy().data)
+    return hashed.hexdigest()
 
 
 def _sums(numbers: Tensor, dtype: torch.dtype) -> Tensor:
@@ -76,17 +76,16 @@ def digests(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Digest
     return {name: digest(tensor, dtype) for name, tensor in tensors}
 
 
-def compare(policy: str, expected: Mapping[str, str], found: Mapping[str, str]) -> None:
+def compare(policy: str, expected: Digests, engine: Digests) -> None:
     """Raise :class:`WeightsMismatchError` unless the engine holds every tensor of the learner, and no other."""
     problems = {
-        "differ": [name for name in expected if name in found and found[name] != expected[name]],
-        "are missing in the engine": [name for name in expected if name not in found],
-        "are unknown to the learner": [name for name in found if name not in expected],
+        "differ": [name for name in expected if name in engine and engine[name] != expected[name]],
+        "are missing in the engine": [name for name in expected if name not in engine],
+        "are unknown to the learner": [name for name in engine if name not in expected],
     }
-    told = "; ".join(f"{_some(names)} {what}" for what, names in problems.items() if names)
-    if told:
+    if text := "; ".join(f"{_some(names)} {what}" for what, names in problems.items() if names):
         raise WeightsMismatchError(
-            f"policy '{policy}': the engine does not compute with the weights that it was given: {told}"
+            f"policy '{policy}': the engine does not compute with the weights that it was given: {text}"
         )
 
 

@@ -11,14 +11,27 @@ from typing import Any
 
 from torch import Tensor
 from torch.nn.functional import pad
+from transformers import PretrainedConfig
 from vllm.model_executor.layers.attention import Attention
-from vllm.platforms import current_platform
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl
+
+from ..base import UnsupportedModelError
+from .settings import VllmSettings, check_cache
 
 
 def room(width: int) -> int | None:
     """The least width that is not below ``width`` and that the kernel has code for; None where there is none."""
     return min((known for known in CPUAttentionBackend.get_supported_head_sizes() if known >= width), default=None)
+
+
+def check_heads(policy: str, config: PretrainedConfig, settings: VllmSettings) -> None:
+    """Raise :class:`..base.UnsupportedModelError` for heads too wide, ``ValueError`` where the cache has no room for
+    them.  vLLM looks at their width on a GPU alone; on a CPU its process would end at the first token.
+    """
+    own = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    if (width := room(own)) is None:
+        raise UnsupportedModelError(f"policy '{policy}': vLLM on a CPU has no room for heads of {own}")
+    check_cache(policy, config, settings, width)
 
 
 class Filled(CPUAttentionBackendImpl):
@@ -56,9 +69,7 @@ class Filled(CPUAttentionBackendImpl):
 
 
 def install() -> None:
-    """In the process that holds the model, before there is one."""
-    if not current_platform.is_cpu():
-        return
+    """On a CPU, in the process that holds the model, before there is one."""
     needs = Attention.get_kv_cache_spec
 
     def get_kv_cache_spec(layer: Any, *given: Any, **named: Any) -> Any:

@@ -10,14 +10,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request, Sampling
 from ..base import EngineError
-from ..requests import label, order
+from ..requests import label
 
 LEAST_TEMPERATURE = 0.01
-"""vLLM raises what is between 0 and this without being asked."""
-ORDER = "troupe_order"
-"""Of a request that is not due yet: where its place is in its round."""
-CANDIDATES = "troupe_candidates"
-"""Of a request that comes with several: how many."""
+"""vLLM raises a temperature between 0 and this without being asked."""
 
 
 class ReplyMismatchError(EngineError):
@@ -32,23 +28,25 @@ class Replies:
         ids = generation if isinstance(generation, list) else [generation]
         self.tokenizer, self.refused = tokenizer, 0
         self._eos = sorted({int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None})
-        self._usual = cache(self._common)  # vLLM looks long at each that is made
+        self._without_seed = cache(self._parameters)  # vLLM takes long to check each that is made
 
-    def parameters(self, request: Request, due: bool = True) -> Any:
-        """vLLM's ``SamplingParams``.  A candidate's seed is the request's plus its index.
+    def check(self, request: Request) -> None:
+        """Raise ``ValueError`` for what vLLM does not sample: one such request would end the whole of its round."""
+        if request.n < 1:
+            raise ValueError(f"{label(request)}: n must be at least 1, got {request.n}")
+        if 0 < (temperature := request.sampling.temperature) < LEAST_TEMPERATURE:
+            raise ValueError(
+                f"{label(request)}: vLLM raises a temperature below {LEAST_TEMPERATURE} to it, got {temperature}"
+            )
+        self.parameters(request)
 
-        What is not ``due`` carries its place in the order of keys.
-        """
-        parameters = copy(self._usual(request.sampling, request.n))
+    def parameters(self, request: Request) -> Any:
+        """vLLM's ``SamplingParams``.  A candidate's seed is the request's plus its index."""
+        parameters = copy(self._without_seed(request.sampling, request.n))
         parameters.seed = request.seed
-        told: dict[str, Any] = {} if due else {ORDER: order(request)[:2]}  # the rest vLLM knows
-        if request.n > 1:
-            told[CANDIDATES] = request.n
-        parameters.extra_args = told or None
         return parameters
 
-    def _common(self, sampling: Sampling, n: int) -> Any:
-        """What all requests of this kind say."""
+    def _parameters(self, sampling: Sampling, n: int) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -82,19 +80,17 @@ class Replies:
             self._refuse(request, f"a completion ended with {answer.finish_reason!r}")
         if not tokens or len(answer.logprobs) != len(tokens):
             self._refuse(request, f"{len(tokens)} tokens came with {len(answer.logprobs)} log-probabilities")
-        if any(token not in known for token, known in zip(tokens, answer.logprobs, strict=True)):
+        steps = list(zip(tokens, answer.logprobs, strict=True))
+        if any(token not in entries for token, entries in steps):
             self._refuse(request, "log-probabilities came of other tokens than those sampled")
         greedy = request.sampling.temperature == 0  # then the distribution sampled from is a point mass
-        logprobs = (
-            0.0 if greedy else known[token].logprob for token, known in zip(tokens, answer.logprobs, strict=True)
-        )
-        if isinstance(answer.stop_reason, str):  # a stop string: the text before it
-            text = answer.text
-        else:
+        logprobs = tuple(0.0 if greedy else entries[token].logprob for token, entries in steps)
+        text = answer.text  # before the stop string
+        if not isinstance(answer.stop_reason, str):
             text = self.tokenizer.decode(
                 list(tokens[: -1 if tokens[-1] in self._eos else None]), skip_special_tokens=True
             )
-        return Completion(tokens, tuple(logprobs), str(text), answer.finish_reason, request.policy, version)
+        return Completion(tokens, logprobs, str(text), answer.finish_reason, request.policy, version)
 
     def _refuse(self, request: Request, why: str) -> None:
         self.refused += 1

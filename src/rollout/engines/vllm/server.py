@@ -1,4 +1,4 @@
-"""One life of vLLM's process, in Troupe's terms: requests, weights, what it computes with and what it sings."""
+"""One process of vLLM's, in Troupe's terms: requests, weights, probes and memory."""
 
 from __future__ import annotations
 
@@ -6,292 +6,236 @@ import asyncio
 import gc
 import itertools
 import time
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
 from ..base import EngineError
-from .adapters import packed
-from .believed import Belief, Believed
-from .canary import TOP, Song
 from .digest import Digests, WeightsMismatchError
-from .launch import VllmSettings, folder, placed, start
-from .replies import CANDIDATES, Replies
-from .senders import Load, sender
+from .expected import ExpectedWeights, WeightSet
+from .launch import find_placement, make_folder, start
+from .replies import Replies
+from .transfer import Transfer, saved_adapter
 
 T = TypeVar("T")
 Memory = Literal["weights", "kv_cache"]
-"""What of a GPU's memory vLLM lends while it sleeps."""
-PATIENCE_S = 1.0
-"""How often it is looked whether the process still lives, while an answer is awaited."""
+TOP, POLL_S = 20, 1.0
+"""How many of the likeliest tokens a probe compares; how often to look whether a process that owes an answer lives."""
 
 
 class EngineDiedError(EngineError):
     """vLLM's process has ended by itself, or had to be ended; the message names the policy."""
 
 
-@dataclass(frozen=True)
-class Flight:
-    """A request that vLLM has taken; ``queue`` will hold its answer, which is owed once it is ``due``."""
+@dataclass(eq=False)
+class Pending:
+    """A request and its caller, who waits for ``future``; ``server``, which has taken it, answers in ``queue``."""
 
     request: Request
-    server: Server
-    queue: Any
-    due: asyncio.Event
+    future: asyncio.Future[list[Completion]]
+    server: Server | None = None
+    queue: Any = None
+
+
+@dataclass(frozen=True)
+class ProbeResult:
+    """Log-probabilities (nats) of the likeliest tokens after a sequence, and how many of its tokens were cached."""
+
+    logprobs: Mapping[int, float]
+    cached: int
 
 
 class Server:
-    """An ``AsyncLLM`` with the weights that are ``believed``; adapters are to be given with :meth:`adapt`.
+    """An ``AsyncLLM`` that starts with the model's ``expected`` weights; adapters come by :meth:`send`.
 
-    ``level`` is that of :meth:`sleep`, 0 where there is nothing to lend; ``lent`` is what is away, and ``lost`` says
-    that the weights, and all adapters, must be sent anew.
-
-    See :func:`.launch.start` for what the constructor raises, which blocks for seconds or minutes.
+    ``level`` is that of :meth:`sleep`, 0 where there is nothing to offload; ``offloaded`` is what is not there now.
+    The constructor blocks for seconds or minutes, and raises as :func:`.launch.start`.
     """
 
-    def __init__(
-        self, believed: Believed, tokenizer: PreTrainedTokenizerBase, replies: Replies, settings: VllmSettings
-    ) -> None:
-        self.believed, self.settings, self.replies = believed, settings, replies
+    def __init__(self, expected: ExpectedWeights, tokenizer: PreTrainedTokenizerBase, replies: Replies) -> None:
+        self.expected, self.settings, self.replies = expected, expected.settings, replies
         self._ids = itertools.count()
-        self._folder = folder()
-        self._heard = time.monotonic()
-        path = Path(self._folder.name)
+        self._temporary = make_folder()
+        self.folder = Path(self._temporary.name)
         try:
-            where = placed(settings, believed.device, believed.room)
-            given = believed.label, believed.model, believed.weights, tokenizer, settings, where, believed.room
-            self._llm = start(*given, path)
+            placement = find_placement(expected)
+            self._llm = start(expected, tokenizer, placement, self.folder)
         except BaseException:
-            self._folder.cleanup()
+            self._temporary.cleanup()
             raise
-        self._sender = sender(self, where, believed.device, path)
-        self.level = settings.sleep if where.gpu is not None else 0
-        self.lent: set[Memory] = set()
-        self.lost = False
-        self._listen()
-        self._send_once()
+        self.transfer = Transfer(self.call, placement, expected.device, self.folder)
+        self.level = self.settings.sleep if placement.gpu is not None else 0
+        self.offloaded: set[Memory] = set()
+        self._note_progress()
         # Each full collection would look at all of vLLM's modules: half a second, again and again.
         gc.collect()
         gc.freeze()
 
     # ---- requests ---------------------------------------------------------------------------------------------------
 
-    async def submit(self, request: Request, due: asyncio.Event) -> Flight:
-        """Hand ``request`` over; it is decoded at once where it is ``due``, else from :meth:`begin` on."""
-        parameters = self.replies.parameters(request, due.is_set())
-        return Flight(request, self, await self._asked(request.policy, request.prompt_ids, parameters), due)
-
-    async def land(self, flight: Flight) -> list[Completion]:
-        """Its completions.  A caller that goes away takes the request with it."""
-        answer = await self._alive(self._answer(flight.queue), flight.due)
-        return self.replies.completions(flight.request, answer, self.believed.policies[flight.request.policy].version)
-
-    async def begin_round(self) -> None:
-        """Decode what was submitted and not yet due, in the order of keys (see :mod:`.scheduler`)."""
-        await self._alive(self._llm.resume_generation())
-
-    async def _asked(self, policy: str, ids: Sequence[int], parameters: Any) -> Any:
-        from vllm.lora.request import LoRARequest
-
-        belief = self.believed.policies[policy]
-        # The adapter is in its slot already; the path is asked for and never read.
-        adapter = LoRARequest(policy, belief.slot, "memory") if belief.slot else None
-        prompt = {"type": "token", "prompt_token_ids": list(ids)}
-        name = str(next(self._ids))
-        return await self._alive(self._llm.add_request(name, prompt, parameters, lora_request=adapter))
-
-    async def _answer(self, queue: Any) -> Any:
+    async def submit(self, pending: Sequence[Pending], *, together: bool = False) -> None:
+        """Hand requests over in this order; ``together``, none of them is decoded before all are there."""
+        if together:  # not by pause_generation(), which sleeps for 20 ms afterwards
+            await self._alive(self.llm.engine_core.pause_scheduler_async("keep", clear_cache=False))
         try:
-            while not (output := queue.get_nowait() or await queue.get()).finished:
-                pass
-            return output
+            for each in pending:
+                parameters = self.replies.parameters(each.request)
+                each.queue = await self._add(each.request.policy, each.request.prompt_ids, parameters)
+                each.server = self
+        finally:
+            if together:
+                await self._alive(self.llm.resume_generation())
+
+    async def answer(self, pending: Pending) -> list[Completion]:
+        """The completions of what was submitted.  A caller that goes away takes the request with it."""
+        output = await self._alive(self._output(pending.queue))
+        version = self.expected.policies[pending.request.policy].version
+        return self.replies.completions(pending.request, output, version)
+
+    async def _add(self, policy: str, ids: Sequence[int], parameters: Any) -> Any:
+        adapter = self.expected.policies[policy].adapter
+        prompt = {"type": "token", "prompt_token_ids": list(ids)}
+        lora = _lora_request(adapter) if adapter is not None and adapter.slot else None
+        return await self._alive(self.llm.add_request(str(next(self._ids)), prompt, parameters, lora_request=lora))
+
+    async def _output(self, queue: Any) -> Any:
+        try:
+            return await queue.get()  # the final output alone
         except asyncio.CancelledError:
             if self._llm is not None:  # else it has ended, and all requests with it
                 await self._llm.abort(queue.request_id, internal=True)
             raise
-        finally:
-            queue.close()
 
-    # ---- weights ----------------------------------------------------------------------------------------------------
+    # ---- weights: nothing may be under way --------------------------------------------------------------------------
 
-    async def replace(self) -> None:
-        """All weights of the model, by those that are believed.  Nothing may be under way.
-
-        Raises :class:`..base.EngineError` where there is no room for them on the way.
-        """
+    async def send(self, weights: WeightSet) -> None:
+        """Those of the model or of an adapter.  Raises :class:`..base.EngineError` where there is no space for them."""
         try:
-            await self._sender.send(Load(self.believed.sent, self.believed.tied, self.settings.torch_dtype))
-        except OSError as error:
-            raise EngineError(
-                f"policy '{self.believed.label}': weights did not reach vLLM's process: {error}"
-            ) from error
-        self.lost = False
+            if weights.slot is None:
+                await self.transfer.send(self.expected.source)
+            elif weights.slot:
+                with saved_adapter(self.folder, weights.rank, weights.tensors) as path:
+                    await self._alive(self.llm.add_lora(_lora_request(weights, str(path))))
+        except (OSError, SafetensorError) as error:
+            raise EngineError(f"policy '{weights.label}': {error}") from error
 
-    async def prepare(self, info: dict[str, Any]) -> None:
-        """See :class:`.senders.Line`."""
-        from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
+    async def digests(self, weights: WeightSet) -> Digests:
+        """Of every tensor that the process computes with in place of ``weights``, by its name in the checkpoint."""
+        return dict(await self.call("troupe_digests", weights.slot, weights.rank))
 
-        await self._alive(self._llm.init_weight_transfer_engine(WeightTransferInitRequest(info)))
-
-    async def begin(self) -> None:
-        """See :class:`.senders.Line`."""
-        await self._alive(self._llm.start_weight_update())
-
-    async def receive(self, info: dict[str, Any]) -> None:
-        """See :class:`.senders.Line`."""
-        from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
-
-        await self._alive(self._llm.update_weights(WeightTransferUpdateRequest(info)))
-
-    async def finish(self) -> None:
-        """See :class:`.senders.Line`."""
-        await self._alive(self._llm.finish_weight_update())
-
-    async def adapt(self, belief: Belief) -> None:
-        """One adapter, through memory alone.  Nothing may be under way."""
-        given = belief.slot, belief.rank, packed(belief.tensors)
-        await self._alive(self._llm.collective_rpc("troupe_adapt", args=given))
-
-    async def clear(self) -> None:
-        """No adapter in any slot, whatever there was."""
-        if self.believed.room:
-            await self._alive(self._llm.collective_rpc("troupe_clear"))
-
-    async def forget(self, policy: str) -> None:
+    async def forget(self) -> None:
         """Empty the cache of prefixes.  Raises :class:`.digest.WeightsMismatchError` where vLLM does not."""
-        if not await self._alive(self._llm.reset_prefix_cache()):
-            raise WeightsMismatchError(
-                f"policy '{policy}': vLLM did not empty its cache of prefixes, which were read with other weights"
-            )
+        if not await self._alive(self.llm.reset_prefix_cache()):
+            why = "vLLM did not empty its cache of prefixes, which were read with other weights"
+            raise WeightsMismatchError(f"policy '{self.expected.label}': {why}")
 
-    async def digests(self) -> Digests:
-        """Of every tensor of the model that the process computes with, by its name in the checkpoint."""
-        [found] = await self._alive(self._llm.collective_rpc("troupe_digests"))
-        for file in Path(self._folder.name).glob("model*.safetensors"):  # were read, now that the process answers
-            file.unlink()
-        return dict(found)
-
-    async def adapter_digests(self, belief: Belief) -> Digests:
-        """Of every tensor that the process computes with for one adapter, by its name in a peft checkpoint."""
-        given = belief.slot, belief.rank
-        [found] = await self._alive(self._llm.collective_rpc("troupe_adapter_digests", args=given))
-        return dict(found)
-
-    async def sing(self, policy: str, sequences: Sequence[tuple[int, ...]], vocabulary: int) -> list[Song]:
+    async def probe(self, policy: str, sequences: Sequence[tuple[int, ...]]) -> list[ProbeResult]:
         """The likeliest tokens after each of ``sequences``, one after the other."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        songs = []
+        results, top = [], min(TOP, self.expected.vocabulary)
         for ids in sequences:
-            parameters = SamplingParams(
-                max_tokens=1,
-                seed=0,
-                logprobs=min(TOP, vocabulary),
-                detokenize=False,
-                output_kind=RequestOutputKind.FINAL_ONLY,
-            )
-            output = await self._alive(self._answer(await self._asked(policy, ids, parameters)))
-            said = {token: known.logprob for token, known in output.outputs[0].logprobs[0].items()}
-            songs.append(Song(said, output.num_cached_tokens))
-        return songs
+            parameters = SamplingParams(max_tokens=1, seed=0, logprobs=top, detokenize=False)
+            parameters.output_kind = RequestOutputKind.FINAL_ONLY
+            output = await self._alive(self._output(await self._add(policy, ids, parameters)))
+            logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
+            results.append(ProbeResult(logprobs, output.num_cached_tokens))
+        return results
+
+    async def call(self, method: str, *arguments: Any) -> Any:
+        """The result of a method of vLLM's worker."""
+        [result] = await self._alive(self.llm.collective_rpc(method, args=arguments))
+        return result
 
     # ---- memory -----------------------------------------------------------------------------------------------------
 
     async def sleep(self) -> None:
-        """Lend the GPU's memory to the learner.  Nothing may be under way, and nothing can be asked meanwhile."""
-        if not self.level:
-            return
-        await self._alive(self._llm.sleep(self.level))
-        self.lent, self.lost = {"weights", "kv_cache"}, self.level == 2
+        """Offload the GPU's memory.  Nothing may be under way, and nothing can be asked meanwhile."""
+        try:
+            await self._alive(self.llm.sleep(self.level))
+        except BaseException:  # nobody knows what is offloaded by then
+            self.kill()
+            raise
+        self.offloaded = {"weights", "kv_cache"}
 
     async def wake(self, memory: Memory) -> None:
-        """Take back what was lent; after level 2 its content is anything."""
-        if memory in self.lent:
-            await self._alive(self._llm.wake_up([memory]))
-            self.lent.discard(memory)
+        """Take back what was offloaded; after level 2 its content is anything."""
+        if memory in self.offloaded:
+            await self._alive(self.llm.wake_up([memory]))
+            self.offloaded.discard(memory)
+            if memory == "weights" and self.level == 2 and self.expected.adapters:
+                await self.call("troupe_clear_adapters")
 
     # ---- the process ------------------------------------------------------------------------------------------------
 
-    async def _alive(self, work: Awaitable[T], due: asyncio.Event | None = None) -> T:
+    async def _alive(self, work: Awaitable[T]) -> T:
         """The result of ``work``, which vLLM would leave undone for ever where its process ends meanwhile, or hangs.
 
-        Nothing is owed before it is ``due``.  Raises :class:`EngineDiedError`.
+        Raises :class:`EngineDiedError`.
         """
         from vllm.v1.engine.exceptions import EngineDeadError
 
-        task = asyncio.ensure_future(work)
-        silent = 0.0
+        task, silent = asyncio.ensure_future(work), 0.0
+        died = "has ended; it says why on stderr"
         try:
             while not task.done() and self._llm is not None and not self._llm.errored:
-                looked = time.monotonic()
-                await asyncio.wait({task}, timeout=PATIENCE_S)
+                started = time.monotonic()
+                await asyncio.wait({task}, timeout=POLL_S)
                 # An event loop that was busy with something else for long has not listened so long either.
-                silent += min(time.monotonic() - looked, 2 * PATIENCE_S)
-                if self._heard >= looked or not (due is None or due.is_set()):
-                    silent = 0.0
-                if silent > self.settings.stall_s and not task.done() and self._llm is not None:
+                silent += min(time.monotonic() - started, 2 * POLL_S)
+                silent = 0.0 if self._heard >= started else silent
+                if silent > self.settings.stall_s and not task.done():
                     self.kill()
-                    raise EngineDiedError(
-                        f"policy '{self.believed.label}': vLLM's process made no progress for "
-                        f"engine.stall_s={self.settings.stall_s:g} seconds and was ended"
-                    )
+                    died = f"made no progress for engine.stall_s={self.settings.stall_s:g} seconds and was ended"
+                    break
             if task.done():
-                if type(error := task.exception()) is Exception:  # so vLLM tells what a call has raised in its process
-                    if self._llm is not None:
-                        self.kill()
-                    raise EngineDiedError(
-                        f"policy '{self.believed.label}': vLLM's process has failed and was ended: {error}"
-                    ) from error
-                return task.result()
+                if type(error := task.exception()) is not Exception:  # so vLLM tells what a call has raised there
+                    return task.result()
+                self.kill()
+                died = f"has failed and was ended: {error}"
         except EngineDeadError:
             pass
         finally:
             task.cancel()
-        raise EngineDiedError(f"policy '{self.believed.label}': vLLM's process has ended; it says why on stderr")
+        raise self._died(died)
 
-    def _listen(self) -> None:
-        """Note when the process was last heard of."""
-        core = self._llm.engine_core
-        get = core.get_output_async
+    def _note_progress(self) -> None:
+        """Keep in ``_heard`` when the process last sent something."""
+        core = self.llm.engine_core
+        get, self._heard = core.get_output_async, time.monotonic()
 
-        async def heard() -> Any:
+        async def noted() -> Any:
             outputs = await get()
             self._heard = time.monotonic()
             return outputs
 
-        core.get_output_async = heard
-
-    def _send_once(self) -> None:
-        """Send the first of a request's candidates alone: :mod:`.scheduler` makes the others of it."""
-        core = self._llm.engine_core
-        send = core.add_request_async
-
-        async def first(candidate: Any) -> None:
-            if CANDIDATES not in (candidate.params.extra_args or ()) or candidate.request_id.startswith("0_"):
-                await send(candidate)
-
-        core.add_request_async = first
+        core.get_output_async = noted
 
     @property
-    def pid(self) -> int:
-        """The process's number."""
-        return int(self._process.pid)
+    def llm(self) -> Any:
+        """Raises :class:`EngineDiedError` after :meth:`shutdown`."""
+        if self._llm is None:
+            raise self._died("has ended; it says why on stderr")
+        return self._llm
+
+    def _died(self, why: str) -> EngineDiedError:
+        return EngineDiedError(f"policy '{self.expected.label}': vLLM's process {why}")
 
     @property
-    def _process(self) -> Any:
-        [process] = self._llm.engine_core.resources.engine_manager.processes
+    def process(self) -> Any:
+        [process] = self.llm.engine_core.resources.engine_manager.processes
         return process
 
     def kill(self) -> None:
         """End the process at once."""
-        if self._llm is None:
-            return
-        self._process.kill()
+        if self._llm is not None:
+            self.process.kill()
 
     def shutdown(self) -> None:
         """End the process and remove its files.  What is still awaited ends with :class:`EngineDiedError`."""
@@ -302,4 +246,11 @@ class Server:
         llm.shutdown = lambda: None  # its destructor would do so once more, and fail where the interpreter ends
         gc.unfreeze()
         gc.collect()
-        self._folder.cleanup()
+        self._temporary.cleanup()
+
+
+def _lora_request(adapter: WeightSet, path: str | None = None) -> Any:
+    """vLLM's.  Without a ``path`` to load it from, the adapter is in its slot already."""
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest(adapter.label, adapter.slot, path or "loaded", load_inplace=path is not None)

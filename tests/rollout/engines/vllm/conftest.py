@@ -9,8 +9,10 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from troupe.models.tiny import build_tokenizer
+from troupe.rollout.engines.lora import PREFIX, A, Adapted, B
+from troupe.rollout.engines.vllm import versions
 from troupe.rollout.engines.vllm.engine import VllmEngine
-from troupe.rollout.engines.vllm.senders import Load
+from troupe.rollout.engines.vllm.transfer import WeightSource
 
 Build = Callable[..., Qwen3ForCausalLM]
 Logprobs = Callable[..., Tensor]
@@ -18,6 +20,28 @@ Logprobs = Callable[..., Tensor]
 NEEDS_VLLM = [pytest.mark.vllm, pytest.mark.filterwarnings("ignore")]  # vLLM warns of its own affairs
 SHARES_ENGINES = [*NEEDS_VLLM, pytest.mark.asyncio(loop_scope="module")]
 """Marks of a file whose tests share engines, which take long to start."""
+
+
+def adapted(model: Qwen3ForCausalLM, rank: int = 4, seed: int = 0) -> Adapted:
+    """With random adapters on two layers."""
+    generator = torch.Generator().manual_seed(seed)
+    weights = {}
+    for path in ("model.layers.0.self_attn.q_proj", "model.layers.1.mlp.down_proj"):
+        layer = model.get_submodule(path)
+        weights[f"{PREFIX}{path}{A}"] = torch.randn(rank, layer.in_features, generator=generator)
+        weights[f"{PREFIX}{path}{B}"] = torch.randn(layer.out_features, rank, generator=generator)
+    return Adapted(model, weights, 0.5)
+
+
+def install(monkeypatch: pytest.MonkeyPatch, **packages: str) -> None:
+    """Of all ``packages`` these are installed, in these versions."""
+
+    def version(package: str) -> str:
+        if package not in packages:
+            raise versions.PackageNotFoundError(package)
+        return packages[package]
+
+    monkeypatch.setattr(versions, "version", version)
 
 
 @pytest.fixture(scope="session")
@@ -43,7 +67,7 @@ def build(digits: PreTrainedTokenizerFast) -> Build:
 def grown() -> Build:
     """``grown(model, seed)``: a copy with all weights moved a little, as by an update."""
 
-    def moved(model: Qwen3ForCausalLM, seed: int, size: float = 0.05) -> Qwen3ForCausalLM:
+    def grow(model: Qwen3ForCausalLM, seed: int, size: float = 0.05) -> Qwen3ForCausalLM:
         generator = torch.Generator().manual_seed(seed)
         learner = copy.deepcopy(model)
         with torch.no_grad():
@@ -51,20 +75,21 @@ def grown() -> Build:
                 parameter += size * torch.randn(parameter.shape, generator=generator)
         return learner
 
-    return moved
+    return grow
 
 
 @pytest.fixture(scope="session")
 def spoil() -> Callable[[VllmEngine], Awaitable[None]]:
     """``spoil(engine)``: all weights of the model become 0, as vLLM's CPU build, which loses nothing, would not do."""
 
-    async def spoilt(engine: VllmEngine) -> None:
+    async def zero_weights(engine: VllmEngine) -> None:
         def zeros() -> Iterator[tuple[str, Tensor]]:
-            return ((name, torch.zeros_like(tensor)) for name, tensor in engine.believed.sent())
+            return ((name, torch.zeros_like(tensor)) for name, tensor in engine.expected.tensors(skeleton.names))
 
-        await engine.server._sender.send(Load(zeros, engine.believed.tied, torch.float32))
+        skeleton = engine.expected.skeleton
+        await engine.server.transfer.send(WeightSource(zeros, skeleton.tied, torch.float32))
 
-    return spoilt
+    return zero_weights
 
 
 @pytest.fixture(scope="session")
@@ -72,10 +97,10 @@ def plain_logprobs() -> Logprobs:
     """``plain_logprobs(model, prompt, tokens)``: (len(tokens),) nats, by one forward pass."""
 
     @torch.no_grad()
-    def found(
+    def logprobs(
         model: Qwen3ForCausalLM, prompt: Sequence[int], tokens: Sequence[int], temperature: float = 1.0
     ) -> Tensor:
         logits = model(torch.tensor([[*prompt, *tokens]])).logits[0, len(prompt) - 1 : -1] / temperature
         return torch.log_softmax(logits, -1).gather(1, torch.tensor(tokens)[:, None])[:, 0]
 
-    return found
+    return logprobs

@@ -25,7 +25,7 @@ def plainly(tensor: Tensor, dtype: torch.dtype) -> str:
     values = tensor.to(dtype) + 0.0
     data = bytes(values.contiguous().view(-1).view(torch.uint8).tolist())
     data += bytes(-len(data) % (8 * WORDS))
-    found = sha256(f"{dtype} {tuple(tensor.shape)}".encode())
+    hashed = sha256(f"{dtype} {tuple(tensor.shape)}".encode())
     for start in range(0, len(data), 8 * WORDS):
         for row in (keys[:WORDS], keys[WORDS:]):
             total = 0
@@ -34,8 +34,8 @@ def plainly(tensor: Tensor, dtype: torch.dtype) -> str:
                 t = (int.from_bytes(data[at : at + 8], "little") + key) % 2**64
                 high = (t >> 32) - (2**32 if t >= 2**63 else 0)  # torch shifts signed numbers
                 total += t * high
-            found.update((total % 2**64).to_bytes(8, "little"))
-    return found.hexdigest()
+            hashed.update((total % 2**64).to_bytes(8, "little"))
+    return hashed.hexdigest()
 
 
 @contextmanager

@@ -31,10 +31,12 @@ async def test_logprobs_are_the_models_at_the_start_and_after_an_update(
         for version, model in enumerate((first, second)):
             if version:
                 measured = await engine.load("plan", model.state_dict(), version)
-                assert measured["canary_nats"] < 1e-4
-            found = await engine.generate(Request("plan", PROMPT, 4, Sampling(max_tokens=30), version, (version,)))
-            assert len({completion.token_ids for completion in found}) == 4
-            for completion in found:
+                assert measured["probe_nats"] < 1e-4
+            completions = await engine.generate(
+                Request("plan", PROMPT, 4, Sampling(max_tokens=30), version, (version,))
+            )
+            assert len({completion.token_ids for completion in completions}) == 4
+            for completion in completions:
                 expected = plain_logprobs(model, PROMPT, completion.token_ids)
                 torch.testing.assert_close(torch.tensor(completion.logprobs), expected, atol=1e-4, rtol=0)
     finally:

@@ -30,7 +30,7 @@ def test_auto_is_the_learners_gpu_and_the_way_that_fits(
 
 
 @pytest.mark.parametrize(
-    ("device", "transfer", "learner", "gpus", "told"),
+    ("device", "transfer", "learner", "gpus", "message"),
     [
         ("cuda:0", "auto", CPU, 0, r"engine\.device=cuda:0: this vLLM computes on a CPU; give auto"),
         ("auto", "ipc", CPU, 0, r"engine\.transfer=ipc goes from one GPU memory to another.*on a CPU; give auto or sh"),
@@ -43,9 +43,9 @@ def test_auto_is_the_learners_gpu_and_the_way_that_fits(
     ],
 )
 def test_what_cannot_be_is_refused_by_key(
-    device: str, transfer: str, learner: torch.device, gpus: int, told: str
+    device: str, transfer: str, learner: torch.device, gpus: int, message: str
 ) -> None:
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         place(device, transfer, learner=learner, gpus=gpus)
 
 
@@ -57,9 +57,9 @@ def test_several_learner_processes_do_not_send_by_ipc() -> None:
 
 
 def test_what_vllm_cannot_do_with_adapters_is_refused_by_key() -> None:
-    check_adapters("bfloat16", 2, anew=True)
-    check_adapters("float16", 1, anew=False)
+    check_adapters("bfloat16", 2, reloads=True)
+    check_adapters("float16", 1, reloads=False)
     with pytest.raises(ValueError, match=r"engine\.dtype=float32: on a GPU, vLLM adds adapters in bfloat16 or float16"):
-        check_adapters("float32", 0, anew=True)
+        check_adapters("float32", 0, reloads=True)
     with pytest.raises(ValueError, match=r"engine\.sleep=2: this vLLM cannot load a model again"):
-        check_adapters("bfloat16", 2, anew=False)
+        check_adapters("bfloat16", 2, reloads=False)

@@ -20,8 +20,8 @@ def replies(digits: PreTrainedTokenizerFast, build: Any) -> Replies:
 
 def answer(tokens: list[int], index: int = 0, **changes: Any) -> SimpleNamespace:
     logprobs = [{token: SimpleNamespace(logprob=-0.5)} for token in tokens]
-    given = {"index": index, "token_ids": tokens, "logprobs": logprobs, "finish_reason": "length"}
-    return SimpleNamespace(**given | {"stop_reason": None, "text": ""} | changes)
+    fields = {"index": index, "token_ids": tokens, "logprobs": logprobs, "finish_reason": "length"}
+    return SimpleNamespace(**fields | {"stop_reason": None, "text": ""} | changes)
 
 
 def output(*answers: SimpleNamespace, prompt: tuple[int, ...] = PROMPT) -> SimpleNamespace:
@@ -33,8 +33,8 @@ def request(n: int = 1, **sampling: Any) -> Request:
 
 
 def test_completions_come_in_order_with_tokens_and_logprobs_as_sampled(replies: Replies) -> None:
-    found = replies.completions(request(2), output(answer([7, 8], 1), answer([9], 0)), version=5)
-    assert [(c.token_ids, c.logprobs, c.version, c.policy) for c in found] == [
+    completions = replies.completions(request(2), output(answer([7, 8], 1), answer([9], 0)), version=5)
+    assert [(c.token_ids, c.logprobs, c.version, c.policy) for c in completions] == [
         ((9,), (-0.5,), 5, "plan"),
         ((7, 8), (-0.5, -0.5), 5, "plan"),
     ]
@@ -42,16 +42,16 @@ def test_completions_come_in_order_with_tokens_and_logprobs_as_sampled(replies: 
 
 def test_the_end_of_sequence_is_a_token_but_no_text(replies: Replies, digits: PreTrainedTokenizerFast) -> None:
     eos = digits.eos_token_id
-    [found] = replies.completions(
+    [completion] = replies.completions(
         request(), output(answer([7, 8, eos], finish_reason="stop", stop_reason=eos)), version=0
     )
-    assert found.token_ids == (7, 8, eos) and found.finish_reason == "stop"
-    assert found.text == digits.decode([7, 8])
+    assert completion.token_ids == (7, 8, eos) and completion.finish_reason == "stop"
+    assert completion.text == digits.decode([7, 8])
 
 
 def test_a_greedy_completion_has_logprobs_0(replies: Replies) -> None:
-    [found] = replies.completions(request(temperature=0.0), output(answer([7, 8])), version=0)
-    assert found.logprobs == (0.0, 0.0)
+    [completion] = replies.completions(request(temperature=0.0), output(answer([7, 8])), version=0)
+    assert completion.logprobs == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

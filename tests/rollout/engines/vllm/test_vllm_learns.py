@@ -21,11 +21,11 @@ def trained(engine: str, path: Path) -> tuple[dict[str, Any], list[dict[str, Any
 
 
 def test_a_specialized_team_reaches_what_it_reaches_with_the_embedded_engine(tmp_path: Path) -> None:
-    found, rows = trained("vllm", tmp_path / "vllm")
+    summary, rows = trained("vllm", tmp_path / "vllm")
     expected, _ = trained("torch", tmp_path / "torch")
-    (low, high), (least, most) = found["eval/success_ci95"], expected["eval/success_ci95"]
-    assert low <= most and least <= high, f"{found['eval/success']} with vLLM, {expected['eval/success']} with torch"
-    assert low > found["eval_before/success_ci95"][1] + 0.5
+    (low, high), (least, most) = summary["eval/success_ci95"], expected["eval/success_ci95"]
+    assert low <= most and least <= high, f"{summary['eval/success']} with vLLM, {expected['eval/success']} with torch"
+    assert low > summary["eval_before/success_ci95"][1] + 0.5
     for row in rows:  # of two pools, each updated in every iteration
-        assert 0 < row["rollout/canary_nats"] < 1e-4
+        assert 0 < row["rollout/probe_nats"] < 1e-4
         assert all(abs(row[f"train/{policy}/behaviour_kl_nats"]) < 1e-6 for policy in ("tool", "plan"))

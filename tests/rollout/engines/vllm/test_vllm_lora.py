@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,10 +22,12 @@ from troupe.models import adapters
 from troupe.models.adapters import LoraSettings
 from troupe.rollout.engines.base import EngineError
 from troupe.rollout.engines.lora import Adapted
-from troupe.rollout.engines.vllm.believed import Belief
 from troupe.rollout.engines.vllm.digest import WeightsMismatchError
 from troupe.rollout.engines.vllm.engine import VllmEngine
+from troupe.rollout.engines.vllm.expected import WeightSet
+from troupe.rollout.engines.vllm.versions import is_0_22
 
+from ....processes import until
 from .conftest import SHARES_ENGINES, Build, Logprobs
 
 pytestmark = SHARES_ENGINES
@@ -51,8 +54,8 @@ def move(peft: PeftModel, policy: str, seed: int) -> Mapping[str, Tensor]:
 
 def speaking(peft: PeftModel, *policies: str) -> dict[str, Any]:
     base = adapters.base_of(peft)
-    given = {name: Adapted(base, adapters.weights(peft, name), SETTINGS[name].scale) for name in policies}
-    return given if len(policies) == 1 else given | {"base": base}
+    models = {name: Adapted(base, adapters.weights(peft, name), SETTINGS[name].scale) for name in policies}
+    return models if len(policies) == 1 else models | {"base": base}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -67,8 +70,8 @@ def request(policy: str, n: int = 2, seed: int = 1, **sampling: Any) -> Request:
     return Request(policy, PROMPT, n, Sampling(**{"max_tokens": 12} | sampling), seed, (seed,))
 
 
-def agree(peft: PeftModel, plain: Logprobs, found: list[Completion]) -> None:
-    for completion in found:
+def agree(peft: PeftModel, plain: Logprobs, completions: list[Completion]) -> None:
+    for completion in completions:
         if completion.policy == "base":
             with peft.disable_adapter():
                 expected = plain(peft, PROMPT, completion.token_ids)
@@ -84,11 +87,13 @@ async def test_logprobs_are_pefts_at_the_start_and_after_three_updates_of_each(
     for version in range(4):
         for policy in ("tool", "plan") if version else ():
             measured = await engine.load(policy, move(peft, policy, version), version)
-            assert 0 <= measured["canary_nats"] < 1e-4 and engine.drain() == {"rollout/engine_restarts": 0}
-        asked = [request(policy, seed=version) for policy in ("tool", "plan", "base")]
-        for found in await asyncio.gather(*map(engine.generate, asked)):  # in one batch
-            assert {completion.version for completion in found} == {version if found[0].policy != "base" else 0}
-            agree(peft, plain_logprobs, found)  # vLLM alone would give the base the last slot's adapter
+            assert 0 <= measured["probe_nats"] < 1e-4 and engine.drain() == {"rollout/engine_restarts": 0}
+        requests = [request(policy, seed=version) for policy in ("tool", "plan", "base")]
+        for completions in await asyncio.gather(*map(engine.generate, requests)):  # in one batch
+            assert {completion.version for completion in completions} == {
+                version if completions[0].policy != "base" else 0
+            }
+            agree(peft, plain_logprobs, completions)  # vLLM alone would give the base the last slot's adapter
 
 
 async def test_the_base_that_they_share_stays_as_it_is(engine: VllmEngine, build: Build) -> None:
@@ -106,20 +111,18 @@ async def test_after_sleep_base_and_adapters_are_what_they_were(
     level: int,
 ) -> None:
     """One adapter is new, the other is not; after level 2 neither they nor the base are there."""
-    from troupe.rollout.engines.vllm import compat
-
-    if level == 2 and not compat.NEW:
+    if level == 2 and is_0_22():
         pytest.skip("vLLM 0.22.1 cannot load a model again that adapters are added to; on a GPU this is refused")
     monkeypatch.setattr(engine.server, "level", level)
     await engine.sleep()
-    if level == 2:  # vLLM's CPU build keeps what it should lose; so it is spoilt
+    if level == 2:  # vLLM's CPU build keeps what it should lose; so spoil it
         await spoil(engine)
-        other = Belief(slot=1, rank=4, tensors={k: t + 1 for k, t in engine.believed.policies["tool"].tensors.items()})
-        await engine.server.adapt(other)
-    assert "canary_nats" not in await engine.load("plan", move(peft, "plan", 30 + level), 30)
-    assert 0 <= (await engine.wake())["canary_nats"] < 1e-4
-    for found in await asyncio.gather(*(engine.generate(request(policy)) for policy in ("tool", "plan", "base"))):
-        agree(peft, plain_logprobs, found)
+        tool = engine.expected.policies["tool"].adapter
+        await engine.server.send(replace(tool, tensors={name: tensor + 1 for name, tensor in tool.tensors.items()}))
+    assert "probe_nats" not in await engine.load("plan", move(peft, "plan", 30 + level), 30)
+    assert 0 <= (await engine.wake())["probe_nats"] < 1e-4
+    for completions in await asyncio.gather(*(engine.generate(request(policy)) for policy in ("tool", "plan", "base"))):
+        agree(peft, plain_logprobs, completions)
 
 
 # ---- mutations: what must stop a run ------------------------------------------------------------------------------
@@ -140,21 +143,18 @@ def stopped(engine: VllmEngine, peft: PeftModel, monkeypatch: pytest.MonkeyPatch
     return refused
 
 
-async def nothing(_: Any) -> None:
-    """In place of something that is to be done with an adapter or for a policy."""
+async def nothing(*_: Any) -> None:
+    """In place of a call of the process."""
 
 
 async def test_a_tensor_that_was_not_sent_stops_the_run(engine: VllmEngine, peft: PeftModel, stopped: Stopped) -> None:
-    adapt = engine.server.adapt
+    send = engine.server.send
 
-    async def all_but_one(belief: Belief) -> None:
-        kept = {name: tensor for name, tensor in belief.tensors.items() if name != SKIPPED}
-        kept[SKIPPED] = torch.zeros_like(belief.tensors[SKIPPED])
-        whole, belief.tensors = belief.tensors, kept
-        await adapt(belief)
-        belief.tensors = whole
+    async def all_but_one(weights: WeightSet) -> None:
+        zeros = torch.zeros_like(weights.tensors[SKIPPED])
+        await send(replace(weights, tensors=weights.tensors | {SKIPPED: zeros}))
 
-    await stopped("adapt", all_but_one, "plan", 9, rf"policy 'plan'.*: {SKIPPED} differ$")
+    await stopped("send", all_but_one, "plan", 9, rf"policy 'plan'.*: {SKIPPED} differ$")
     with pytest.raises(WeightsMismatchError, match=r"policy 'plan'"):
         await engine.generate(request("plan"))
     await engine.load("plan", move(peft, "plan", 9), 10)
@@ -163,8 +163,8 @@ async def test_a_tensor_that_was_not_sent_stops_the_run(engine: VllmEngine, peft
 async def test_an_adapter_that_was_not_loaded_stops_the_run(
     engine: VllmEngine, peft: PeftModel, stopped: Stopped
 ) -> None:
-    await stopped("adapt", nothing, "tool", 5, r"policy 'tool'.*lora_A.weight.* and 24 more differ$")
-    await engine.server._alive(engine.server._llm.remove_lora(engine.believed.policies["tool"].slot))
+    await stopped("send", nothing, "tool", 5, r"policy 'tool'.*lora_A.weight.* and 24 more differ$")
+    await engine.server._alive(engine.server._llm.remove_lora(engine.expected.policies["tool"].adapter.slot))
     with pytest.raises(WeightsMismatchError, match=r"policy 'tool'.*are missing in the engine$"):
         await engine.generate(request("tool"))
     await engine.load("tool", move(peft, "tool", 5), 6)
@@ -184,20 +184,20 @@ async def test_z_a_process_that_hangs_is_succeeded_once_and_then_no_more(
     engine: VllmEngine, peft: PeftModel, plain_logprobs: Logprobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Last, since it uses up the engine's restarts."""
-    monkeypatch.setattr("troupe.rollout.engines.vllm.server.PATIENCE_S", 0.2)
+    monkeypatch.setattr("troupe.rollout.engines.vllm.server.POLL_S", 0.2)
 
     def process() -> int:
-        return engine.server.pid
+        return engine.server.process.pid
 
     first = engine.server
-    asked = [asyncio.create_task(engine.generate(request(p, 8, max_tokens=200))) for p in ("tool", "plan")]
-    await asyncio.sleep(0.1)
+    tasks = [asyncio.create_task(engine.generate(request(p, 8, max_tokens=200))) for p in ("tool", "plan")]
+    await until(lambda: len(engine._answering) == 2)
     os.kill(process(), signal.SIGSTOP)
     with monkeypatch.context() as patch:
         patch.setattr(first, "settings", type("Impatient", (), {"stall_s": 1.0}))
-        for found in await asyncio.gather(*asked):
-            agree(peft, plain_logprobs, found)
-    assert engine.server is not first and engine.lives.restarts == 1
+        for completions in await asyncio.gather(*tasks):
+            agree(peft, plain_logprobs, completions)
+    assert engine.server is not first and engine.supervisor.restarts == 1
     await engine.load("tool", move(peft, "tool", 11), 11)
     assert engine.drain() == {"rollout/engine_restarts": 1} != engine.drain()
     agree(peft, plain_logprobs, await engine.generate(request("tool")))
@@ -213,7 +213,7 @@ async def test_merged_a_single_adapter_is_the_models_weights(
     try:
         agree(peft, plain_logprobs, await merged.generate(request("plan")))
         for version in (1, 2):
-            assert (await merged.load("plan", move(peft, "plan", 20 + version), version))["canary_nats"] < 1e-4
+            assert (await merged.load("plan", move(peft, "plan", 20 + version), version))["probe_nats"] < 1e-4
             agree(peft, plain_logprobs, await merged.generate(request("plan")))
     finally:
         await merged.close()

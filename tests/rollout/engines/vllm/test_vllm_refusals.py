@@ -7,7 +7,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.rollout.engines.base import UnsupportedModelError
 from troupe.rollout.engines.vllm.engine import VllmEngine
-from troupe.rollout.engines.vllm.launch import GIB
+from troupe.rollout.engines.vllm.settings import GIB
 
 from .conftest import NEEDS_VLLM, Build
 

@@ -59,17 +59,17 @@ def test_an_engine_killed_in_the_middle_of_an_iteration_is_replaced_and_the_run_
     wait(run, lambda: len(rows(path)) == 12)
     [engine] = engines(run)
     os.kill(engine, signal.SIGKILL)  # in the evaluation at the end, after which no row is written
-    said, _ = run.communicate(timeout=PATIENCE_S)
-    assert run.returncode == 0, said[-3000:]
-    found = rows(path)
-    assert [row["iteration"] for row in found] == list(range(1, 13))
-    assert sum(row["rollout/engine_restarts"] for row in found) == 1
-    assert found[before]["rollout/engine_restarts"] == 1, "it was killed in the iteration after the last row"
-    assert all(row["rollout/tasks"] == 24 and row["rollout/completions"] % 4 == 0 for row in found)
-    assert all(abs(row[f"train/{policy}/behaviour_kl_nats"]) < 1e-4 for row in found for policy in ("tool", "plan"))
+    output, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, output[-3000:]
+    metrics = rows(path)
+    assert [row["iteration"] for row in metrics] == list(range(1, 13))
+    assert sum(row["rollout/engine_restarts"] for row in metrics) == 1
+    assert metrics[before]["rollout/engine_restarts"] == 1, "it was killed in the iteration after the last row"
+    assert all(row["rollout/tasks"] == 24 and row["rollout/completions"] % 4 == 0 for row in metrics)
+    assert all(abs(row[f"train/{policy}/behaviour_kl_nats"]) < 1e-4 for row in metrics for policy in ("tool", "plan"))
     summary = json.loads((path / "summary.json").read_text())
     assert summary["status"] == "finished" and summary["rollout/engine_restarts"] == 2
-    assert "policy 'tool, plan': vLLM's process has ended" in said and "restart 2 of 3" in said
+    assert "policy 'tool, plan': vLLM's process has ended" in output and "restart 2 of 3" in output
 
 
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     there = engines(run)
     assert len(there) == 2
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does
-    said, _ = run.communicate(timeout=PATIENCE_S)
-    assert run.returncode == 1 and "interrupted; what was reached is in" in said, said[-3000:]
+    output, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 1 and "interrupted; what was reached is in" in output, output[-3000:]
     assert not any(Path(f"/proc/{pid}").exists() for pid in there)
     assert json.loads((path / "summary.json").read_text())["status"] == "interrupted"
 
@@ -89,11 +89,11 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
 def test_base_models_with_other_heads_speak_too(tmp_path: Path, experiment: str) -> None:
     path = tmp_path / "run"
     run = started(path, "loop.iterations=2", "env.horizon=1", experiment=experiment)
-    said, _ = run.communicate(timeout=PATIENCE_S)
-    assert run.returncode == 0, said[-3000:]
-    found = rows(path)
-    assert len(found) == 2 and all(0 < row["rollout/canary_nats"] < 1e-4 for row in found)
-    kls = [abs(value) for row in found for name, value in row.items() if name.endswith("/behaviour_kl_nats")]
+    output, _ = run.communicate(timeout=PATIENCE_S)
+    assert run.returncode == 0, output[-3000:]
+    metrics = rows(path)
+    assert len(metrics) == 2 and all(0 < row["rollout/probe_nats"] < 1e-4 for row in metrics)
+    kls = [abs(value) for row in metrics for name, value in row.items() if name.endswith("/behaviour_kl_nats")]
     assert len(kls) == 4 and max(kls) < 1e-6
 
 

@@ -6,21 +6,25 @@ One engine serves all tests, since it takes long to start; each test that change
 import asyncio
 import multiprocessing
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 import torch
-from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.rollout.engines.base import EngineClosedError
+from troupe.rollout.engines.vllm import transfer
 from troupe.rollout.engines.vllm.digest import WeightsMismatchError, compare
 from troupe.rollout.engines.vllm.engine import VllmEngine
+from troupe.rollout.engines.vllm.transfer import WeightSource
+from troupe.rollout.engines.vllm.versions import is_0_22
 
+from ....processes import until
 from .conftest import SHARES_ENGINES, Build, Logprobs
 
 pytestmark = SHARES_ENGINES
@@ -46,20 +50,12 @@ async def base(engine: VllmEngine, build: Build) -> Qwen3ForCausalLM:
     return model
 
 
-@pytest.fixture
-def transfer() -> Any:
-    """Imports vLLM, which warns."""
-    from troupe.rollout.engines.vllm import transfer
-
-    return transfer
-
-
 def request(n: int = 1, seed: int = 1, prompt: tuple[int, ...] = PROMPT, key: int = 0, **sampling: Any) -> Request:
     return Request(POLICY, prompt, n, Sampling(**{"max_tokens": 12} | sampling), seed, (key,))
 
 
-def agree(model: Qwen3ForCausalLM, plain: Logprobs, found: list[Completion], temperature: float = 1.0) -> None:
-    for completion in found:
+def agree(model: Qwen3ForCausalLM, plain: Logprobs, completions: list[Completion], temperature: float = 1.0) -> None:
+    for completion in completions:
         expected = plain(model, PROMPT, completion.token_ids, temperature)
         torch.testing.assert_close(torch.tensor(completion.logprobs), expected, **EXACT)
 
@@ -71,35 +67,24 @@ async def test_logprobs_are_the_models_at_the_start_and_after_three_updates(
     for version in (1, 2, 3):
         learner = grown(base, version)
         measured = await engine.load(POLICY, learner.state_dict(), version)
-        assert 0 <= measured["canary_nats"] < 1e-4
-        found = await engine.generate(request(4, seed=version))
-        assert {completion.version for completion in found} == {version}
-        agree(learner, plain_logprobs, found)
+        assert 0 <= measured["probe_nats"] < 1e-4
+        completions = await engine.generate(request(4, seed=version))
+        assert {completion.version for completion in completions} == {version}
+        agree(learner, plain_logprobs, completions)
 
 
 async def test_one_prompt_has_n_different_completions_and_is_read_once(
     engine: VllmEngine, base: Qwen3ForCausalLM
 ) -> None:
-    found = await engine.generate(request(8, max_tokens=20))
-    assert len({completion.token_ids for completion in found}) == 8
-    again = await engine.server.sing(POLICY, [PROMPT], engine.believed.vocabulary)
-    assert again[0].remembered == 32  # the prompt's whole blocks
+    completions = await engine.generate(request(8, max_tokens=20))
+    assert len({completion.token_ids for completion in completions}) == 8
+    [again] = await engine.server.probe(POLICY, [PROMPT])
+    assert again.cached == 32  # the prompt's whole blocks
 
 
 @pytest.mark.parametrize("stop", [(), ("never",)])
-async def test_candidates_are_asked_for_in_one_message_and_draw_with_the_seeds_that_follow(
-    engine: VllmEngine, monkeypatch: pytest.MonkeyPatch, stop: tuple[str, ...]
-) -> None:
-    core, sent = engine.server._llm.engine_core, []
-    send = core._send_input
-
-    def noted(kind: Any, *given: Any) -> Any:
-        sent.append(kind.name)
-        return send(kind, *given)
-
-    monkeypatch.setattr(core, "_send_input", noted)
+async def test_candidates_draw_with_the_seeds_that_follow(engine: VllmEngine, stop: tuple[str, ...]) -> None:
     together = await engine.generate(request(3, seed=7, stop=stop))
-    assert sent.count("ADD") == 1
     alone = [await engine.generate(request(1, seed=7 + i, stop=stop)) for i in range(3)]
     assert [c.token_ids for c in together] == [c.token_ids for [c] in alone]
 
@@ -139,8 +124,8 @@ async def test_the_end_of_sequence_ends_a_completion(
     with torch.no_grad():  # an output that always says <eos>, whatever the input embedding
         base.model.norm.weight.fill_(0.0)
         await engine.load(POLICY, base.state_dict(), 1)
-    found = await engine.generate(request(64, max_tokens=200, seed=3))  # uniform over the vocabulary
-    ended = [completion for completion in found if completion.finish_reason == "stop"]
+    completions = await engine.generate(request(64, max_tokens=200, seed=3))  # uniform over the vocabulary
+    ended = [completion for completion in completions if completion.finish_reason == "stop"]
     assert ended
     for completion in ended:
         assert completion.token_ids.count(digits.eos_token_id) == 1
@@ -168,21 +153,21 @@ async def test_what_cannot_be_served_is_refused(engine: VllmEngine, wrong: Reque
 async def test_a_prompt_may_fill_the_context_together_with_its_answer(
     engine: VllmEngine, base: Qwen3ForCausalLM
 ) -> None:
-    [found] = await engine.generate(request(prompt=PROMPT * 6, max_tokens=16))
-    assert len(found.token_ids) <= 16
+    [completion] = await engine.generate(request(prompt=PROMPT * 6, max_tokens=16))
+    assert len(completion.token_ids) <= 16
 
 
 async def test_a_caller_that_goes_away_and_a_deadline_leave_the_engine_free(
     engine: VllmEngine, base: Qwen3ForCausalLM
 ) -> None:
-    asked = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
-    await asyncio.sleep(0.05)
-    asked.cancel()
+    task = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
+    await until(lambda: engine._answering)
+    task.cancel()
     late = Request(POLICY, PROMPT, 8, Sampling(max_tokens=200), 0, (9,), deadline=0.0)
     with pytest.raises(TimeoutError, match=r"policy 'plan', request \(9,\)"):
         await engine.generate(late)
     await engine.load(POLICY, base.state_dict(), 1)  # waits for whatever is under way
-    assert not engine._serving
+    assert not engine._answering
     assert len(await engine.generate(request())) == 1
 
 
@@ -196,38 +181,37 @@ async def test_asleep_it_serves_nothing(engine: VllmEngine, base: Qwen3ForCausal
 
 @pytest.fixture
 def calls(engine: VllmEngine, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is asked of vLLM about memory and weights, and what is heard, in order."""
-    noted: list[str] = []
+    """The calls of the process about memory, weights and probes, in order."""
+    calls: list[str] = []
     server, llm = engine.server, engine.server._llm
 
-    def note(of: Any, name: str) -> None:
-        asked = getattr(of, name)
+    def note(owner: Any, name: str) -> None:
+        method = getattr(owner, name)
 
-        async def call(*given: Any) -> Any:
-            told = " ".join(map(str, given[0])) if name == "wake_up" else given[0] if name == "sleep" else ""
-            noted.append(f"{name} {told}".strip())
-            return await asked(*given)
+        async def call(*arguments: Any) -> Any:
+            calls.append(f"{name} {arguments[0] if name in ('sleep', 'wake_up') else ''}".strip())
+            return await method(*arguments)
 
-        monkeypatch.setattr(of, name, call)
+        monkeypatch.setattr(owner, name, call)
 
-    for name in ("sleep", "wake_up", "start_weight_update", "finish_weight_update"):
+    for name in ("sleep", "wake_up"):
         note(llm, name)
-    for name in ("digests", "forget", "sing"):
+    for name in ("send", "digests", "forget", "probe"):
         note(server, name)
-    return noted
+    return calls
 
 
-async def test_on_a_cpu_there_is_nothing_to_lend(
+async def test_on_a_cpu_there_is_nothing_to_offload(
     engine: VllmEngine, base: Qwen3ForCausalLM, calls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert engine.server.level == 0
     await engine.sleep()
     assert await engine.wake() == {} and calls == []
-    # What vLLM's CPU build does when it is asked: it pauses, keeps all that it has, and goes on.
+    # What vLLM's CPU build does when it is told to sleep: it pauses, keeps all that it has, and goes on.
     llm = engine.server._llm
-    before = await engine.server.digests()
+    before = await engine.server.digests(engine.expected.model)
     await llm.sleep(2)
-    assert await llm.is_sleeping() and await engine.server.digests() == before
+    assert await llm.is_sleeping() and await engine.server.digests(engine.expected.model) == before
     await llm.wake_up(["weights"])
     assert await llm.is_sleeping()
     await llm.wake_up(["kv_cache"])
@@ -238,7 +222,7 @@ async def test_on_a_cpu_there_is_nothing_to_lend(
 async def test_a_sleep_that_fails_leaves_the_engine_awake_and_ends_the_process(
     engine: VllmEngine, base: Qwen3ForCausalLM, monkeypatch: pytest.MonkeyPatch, cancelled: bool
 ) -> None:
-    """The end itself is only noted: this engine is not to start another process."""
+    """The end itself is only recorded: this engine is not to start another process."""
     ended: list[str] = []
 
     async def failing(level: int) -> None:
@@ -250,15 +234,15 @@ async def test_a_sleep_that_fails_leaves_the_engine_awake_and_ends_the_process(
         patch.setattr(engine.server, "level", 1)
         patch.setattr(engine.server, "kill", lambda: ended.append("killed"))
         patch.setattr(engine.server._llm, "sleep", failing)
-        asked = asyncio.create_task(engine.sleep())
+        task = asyncio.create_task(engine.sleep())
         if cancelled:
-            await asyncio.sleep(0.05)
+            await until(lambda: engine._gate.locked())
             with pytest.raises(RuntimeError, match="asleep"):
                 await engine.generate(request())
-            asked.cancel()
+            task.cancel()
         with pytest.raises(asyncio.CancelledError if cancelled else RuntimeError):
-            await asked
-    assert ended == ["killed"] and not engine.server.lent
+            await task
+    assert ended == ["killed"] and not engine.server.offloaded
     assert await engine.generate(request())
 
 
@@ -278,11 +262,11 @@ async def test_asleep_new_weights_come_before_the_cache_and_all_is_proven(
     await engine.sleep()
     with pytest.raises(RuntimeError, match="asleep"):
         await engine.generate(request())
-    assert "canary_nats" not in await engine.load(POLICY, learner.state_dict(), 1)
+    assert "probe_nats" not in await engine.load(POLICY, learner.state_dict(), 1)
     measured = await engine.wake()
-    sent = ["start_weight_update", "finish_weight_update", "digests"]
-    assert calls == [f"sleep {level}", "wake_up weights", *sent, "wake_up kv_cache", "forget", "sing"]
-    assert 0 <= measured["canary_nats"] < 1e-4
+    sent = ["wake_up ['weights']", "send", "digests"]
+    assert calls == [f"sleep {level}", *sent, "wake_up ['kv_cache']", "forget", "probe"]
+    assert 0 <= measured["probe_nats"] < 1e-4
     agree(learner, plain_logprobs, await engine.generate(request(4)))
 
 
@@ -294,24 +278,25 @@ async def test_weights_that_are_lost_in_sleep_are_sent_anew(
     await engine.sleep()
     await spoil(engine)
     with pytest.raises(WeightsMismatchError, match=r"model\.embed_tokens\.weight"):
-        compare(POLICY, engine.believed.digests, await engine.server.digests())
-    assert (await engine.wake())["canary_nats"] < 1e-4
+        compare(POLICY, engine.expected.model.digests, await engine.server.digests(engine.expected.model))
+    assert (await engine.wake())["probe_nats"] < 1e-4
     agree(base, plain_logprobs, await engine.generate(request(2)))
 
 
 async def test_weights_that_are_not_sent_after_sleep_stop_the_run(
     engine: VllmEngine, base: Qwen3ForCausalLM, spoil: Spoil, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def nothing(server: Any) -> None:
+    async def nothing(weights: Any) -> None:
         pass
 
     monkeypatch.setattr(engine.server, "level", 2)
     await engine.sleep()
     await spoil(engine)
     with monkeypatch.context() as patch:
-        patch.setattr(engine.lives, "_restore", nothing)
+        patch.setattr(engine.server, "send", nothing)
         with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*model\.embed_tokens\.weight"):
             await engine.wake()
+    engine.expected.mark_unverified(lost=[engine.expected.model])
     await engine.wake()
 
 
@@ -319,14 +304,17 @@ async def test_weights_that_are_not_sent_after_sleep_stop_the_run(
 
 
 async def test_a_tensor_that_was_not_sent_stops_the_run(
-    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     learner, skipped = grown(base, 1), "model.layers.1.post_attention_layernorm.weight"
-    whole = transfer.parts
+    parts = transfer.parts
+
+    def all_but_one(source: WeightSource, folder: Path) -> Iterator[Path]:
+        rest = [(name, tensor) for name, tensor in source.weights() if name != skipped]
+        return parts(replace(source, weights=lambda: rest), folder)
+
     with monkeypatch.context() as patch:
-        patch.setattr(
-            transfer, "parts", lambda weights, *rest: whole([(k, v) for k, v in weights if k != skipped], *rest)
-        )
+        patch.setattr(transfer, "parts", all_but_one)
         with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*: {skipped} differ$"):
             await engine.load(POLICY, learner.state_dict(), 1)
     with pytest.raises(WeightsMismatchError, match=skipped):
@@ -335,15 +323,15 @@ async def test_a_tensor_that_was_not_sent_stops_the_run(
 
 @pytest.mark.parametrize("name", ["model.layers.0.self_attn.k_proj.weight", "model.embed_tokens.weight"])
 async def test_a_tensor_that_arrives_otherwise_stops_the_run(
-    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch, name: str
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    learner, whole = grown(base, 1), transfer.parts
+    learner, parts = grown(base, 1), transfer.parts
 
-    def altered(weights: Iterable[tuple[str, Tensor]], *rest: Any) -> Any:
-        given = dict(weights)
-        other = given[name].clone()
-        other[-1, -1] *= 1.001
-        return whole((given | {name: other}).items(), *rest)
+    def altered(source: WeightSource, folder: Path) -> Iterator[Path]:
+        weights = dict(source.weights())
+        weights[name] = weights[name].clone()
+        weights[name][-1, -1] *= 1.001
+        return parts(replace(source, weights=weights.items), folder)
 
     monkeypatch.setattr(transfer, "parts", altered)
     with pytest.raises(WeightsMismatchError, match=rf"policy 'plan'.*{name}.*differ$"):
@@ -353,19 +341,17 @@ async def test_a_tensor_that_arrives_otherwise_stops_the_run(
 async def test_a_tied_head_that_keeps_its_packed_copy_stops_the_run(
     engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from troupe.rollout.engines.vllm import compat
-
-    if not compat.NEW:
+    if is_0_22():
         pytest.skip("in vLLM 0.22.1 a tied head is the embedding itself")
-    monkeypatch.setattr(type(engine.believed), "tied", {})
+    monkeypatch.setattr(engine.expected.skeleton, "tied", {})
     with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*: lm_head.weight differ$"):
         await engine.load(POLICY, grown(base, 1).state_dict(), 1)
 
 
 async def test_a_cache_of_prefixes_that_is_kept_stops_the_run(
-    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def forget(policy: str) -> None:
+    async def forget() -> None:
         pass
 
     monkeypatch.setattr(engine.server, "forget", forget)
@@ -373,13 +359,13 @@ async def test_a_cache_of_prefixes_that_is_kept_stops_the_run(
         await engine.load(POLICY, grown(base, 1).state_dict(), 1)
 
 
-async def test_a_canary_that_is_heard_otherwise_stops_the_run(
-    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, transfer: Any, monkeypatch: pytest.MonkeyPatch
+async def test_a_probe_that_is_heard_otherwise_stops_the_run(
+    engine: VllmEngine, base: Qwen3ForCausalLM, grown: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Weights that agree are not all: were the digests blind, the log-probs would tell."""
-    monkeypatch.setattr("troupe.rollout.engines.vllm.lives.compare", lambda *_: None)
+    monkeypatch.setattr("troupe.rollout.engines.vllm.verifier.compare", lambda *_: None)
     monkeypatch.setattr(transfer, "parts", lambda *_: iter(()))
-    with pytest.raises(WeightsMismatchError, match=r"policy 'plan', version 1: .*nats on fixed.*canary_nats=0.01"):
+    with pytest.raises(WeightsMismatchError, match=r"policy 'plan', version 1: .*nats on fixed.*probe_nats=0.01"):
         await engine.load(POLICY, grown(base, 1).state_dict(), 1)
 
 
@@ -391,7 +377,7 @@ async def test_weights_that_do_not_fit_change_nothing(
     with pytest.raises(ValueError, match=r"policy 'plan'.*missing: model\.norm\.weight"):
         await engine.load(POLICY, wrong, 1)
     agree(base, plain_logprobs, await engine.generate(request(2)))
-    assert engine.believed.policies[POLICY].version == 0
+    assert engine.expected.policies[POLICY].version == 0
 
 
 # ---- the end -------------------------------------------------------------------------------------------------------
@@ -401,20 +387,18 @@ async def test_z_a_process_that_dies_is_told_and_closing_leaves_none(
     engine: VllmEngine, base: Qwen3ForCausalLM
 ) -> None:
     """Last, since it ends the engine."""
-    from troupe.rollout.engines.vllm.compat import NEW
-
     [process] = multiprocessing.active_children()
-    files = list(Path(engine.server._folder.name).iterdir())
+    files = list(engine.server.folder.iterdir())
     assert any(file.is_socket() for file in files), "the sockets between the two processes"
-    assert any(file.name.startswith("vllm_dist_") for file in files) == NEW, "its rendezvous, on TCP in 0.22.1"
-    asked = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
-    await asyncio.sleep(0.05)
+    assert any(file.name.startswith("vllm_dist_") for file in files) != is_0_22(), "its rendezvous, on TCP in 0.22.1"
+    task = asyncio.create_task(engine.generate(request(8, max_tokens=200)))
+    await until(lambda: engine._answering)
     os.kill(process.pid, 9)
     with pytest.raises(RuntimeError, match=r"policy 'plan': vLLM's process has ended.*; engine.restarts=0 allows no"):
-        await asked
-    folder = engine.server._folder.name
+        await task
+    folder = engine.server.folder
     await engine.close()
     await engine.close()
-    assert not os.path.exists(folder)
+    assert not folder.exists()
     with pytest.raises(EngineClosedError):
         await engine.generate(request())

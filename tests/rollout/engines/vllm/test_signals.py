@@ -13,12 +13,12 @@ from ....processes import alive
 PARENT = """
 import os, subprocess, sys
 from functools import partial
-from troupe.rollout.engines.vllm.orphans import end_with
+from troupe.rollout.engines.vllm.signals import end_with
 child = subprocess.Popen(["sleep", "60"], start_new_session=True, preexec_fn=partial(end_with, os.getpid()))
 print(child.pid, flush=True)
 child.wait()
 """
-LATE = "from troupe.rollout.engines.vllm.orphans import end_with; end_with(PARENT); print('alive')"
+LATE = "from troupe.rollout.engines.vllm.signals import end_with; end_with(PARENT); print('alive')"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone tells a process of its parent's end")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from troupe.rollout.engines.vllm.checkpoint_names import model_tensors
 from troupe.rollout.engines.vllm.digest import WeightsMismatchError, compare, digests
-from troupe.rollout.engines.vllm.held import held
 
 
 class Packed(nn.Module):
@@ -57,7 +57,7 @@ def checkpoint(dtype: torch.dtype) -> dict[str, Tensor]:
 
 
 def prove(learner: Mapping[str, Tensor], network: Network) -> None:
-    compare("plan", digests(learner.items(), torch.float32), digests(held(network), torch.float32))
+    compare("plan", digests(learner.items(), torch.float32), digests(model_tensors(network), torch.float32))
 
 
 def head_beside(network: Network) -> nn.Module:
@@ -71,10 +71,10 @@ def head_beside(network: Network) -> nn.Module:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_every_tensor_is_found_under_its_name_and_bit_for_bit(packed: bool, dtype: torch.dtype) -> None:
     weights = checkpoint(dtype)
-    found = dict(held(Network(weights, packed=packed)))
-    assert set(found) == set(weights)
-    assert all(torch.equal(found[name], weights[name]) for name in weights)
-    compare("plan", digests(weights.items(), dtype), digests(found.items(), dtype))
+    tensors = dict(model_tensors(Network(weights, packed=packed)))
+    assert set(tensors) == set(weights)
+    assert all(torch.equal(tensors[name], weights[name]) for name in weights)
+    compare("plan", digests(weights.items(), dtype), digests(tensors.items(), dtype))
 
 
 @pytest.mark.parametrize("name", list(checkpoint(torch.float32)))
@@ -114,8 +114,8 @@ def test_a_head_that_shares_its_weight_on_a_gpu_is_the_embedding() -> None:
     weights = checkpoint(torch.float32)
     network = Network(weights, packed=False)
     head_beside(network)
-    found = dict(held(network))
-    assert set(found) == set(weights) and all(torch.equal(found[name], weights[name]) for name in weights)
+    tensors = dict(model_tensors(network))
+    assert set(tensors) == set(weights) and all(torch.equal(tensors[name], weights[name]) for name in weights)
     network.embed.weight.data[0] += 1
     with pytest.raises(WeightsMismatchError, match=r": embed\.weight, lm_head\.weight differ$"):
         prove(weights, network)

@@ -1,0 +1,99 @@
+"""The settings of ``engine=vllm``, checked without vLLM: a dry run and ``serve`` use them too."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from transformers import PretrainedConfig
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+CHOICES = {"dtype": tuple(DTYPES), "lora": ("adapter", "merged"), "transfer": ("auto", "shared_memory", "ipc", "nccl")}
+RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""How wide vLLM's buffers for adapters can be."""
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class VllmSettings:
+    """How an engine runs; ``configs/engine/vllm.yaml`` says what each key is.  Raises ``ValueError`` naming the key."""
+
+    dtype: str = "float32"
+    kv_cache_gib: float = 0.5
+    block_size: int = 32
+    max_batch_rows: int = 256
+    threads: int = 1
+    stall_s: float = 300.0
+    restarts: int = 3
+    probe_nats: float = 0.01
+    lora: str = "adapter"
+    device: str = "auto"
+    transfer: str = "auto"
+    sleep: int = 0
+    eager: bool = True
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise ValueError(f"engine.{name} must be one of {', '.join(choices)}, got {value!r}")
+        for name, largest in (("kv_cache_gib", sys.float_info.max), ("stall_s", math.inf), ("probe_nats", math.inf)):
+            if not (_is_number(value := getattr(self, name)) and 0 < value <= largest):
+                raise ValueError(f"engine.{name} must be above 0, got {value!r}")
+        for name, least in (("block_size", 1), ("max_batch_rows", 1), ("threads", 1), ("restarts", 0)):
+            value = getattr(self, name)
+            if not (_is_number(value) and isinstance(value, int) and value >= least):
+                raise ValueError(f"engine.{name} must be a whole number of at least {least}, got {value!r}")
+        if self.sleep not in (0, 1, 2):
+            raise ValueError(f"engine.sleep must be 0, 1 or 2, got {self.sleep!r}")
+        if not isinstance(self.eager, bool):
+            raise ValueError(f"engine.eager must be true or false, got {self.eager!r}")
+        if self.device != "auto" and not re.fullmatch(r"cuda:\d+", self.device):
+            raise ValueError(f"engine.device must be auto or a GPU such as cuda:1, got {self.device!r}")
+
+    def check(self, policies: Sequence[str], config: PretrainedConfig, rank: int) -> None:
+        """Raise ``ValueError``, naming key or policies, for policies whose adapters have at most ``rank``; 0: none."""
+        label = ", ".join(policies)
+        if rank and self.lora == "adapter":
+            buffer_width(label, rank)
+        elif rank and len(policies) > 1:
+            raise ValueError(
+                f"engine.lora=merged: {label} speak with one model, which cannot hold the merged weights of each; give "
+                "engine.lora=adapter"
+            )
+        check_cache(label, config, self)
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        return DTYPES[self.dtype]
+
+
+def _is_number(value: object) -> bool:
+    """A configuration can hold anything."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def check_cache(policy: str, config: PretrainedConfig, settings: VllmSettings, head_width: int | None = None) -> None:
+    """Raise ``ValueError``, saying how much is needed, where the cache cannot hold one sequence of full length, with
+    heads of ``head_width`` (None: the model's own).
+    """
+    blocks = -(-config.max_position_embeddings // settings.block_size) + 1  # vLLM keeps one to itself
+    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+    width = head_width or getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    numbers = 2 * config.num_hidden_layers * heads * width  # keys and values of one token
+    needed = blocks * settings.block_size * numbers * settings.torch_dtype.itemsize
+    if needed > settings.kv_cache_gib * GIB:
+        raise ValueError(
+            f"engine.kv_cache_gib={settings.kv_cache_gib:g} is too little for policy '{policy}': one sequence of "
+            f"{config.max_position_embeddings} tokens, its context, needs {needed / GIB:.3g} GiB"
+        )
+
+
+def buffer_width(policy: str, rank: int) -> int:
+    """Of vLLM's buffers for adapters of at most ``rank``.  Raises ``ValueError``, naming the policy, beyond all."""
+    if rank > RANKS[-1]:
+        raise ValueError(f"policy '{policy}': vLLM runs adapters of rank r <= {RANKS[-1]}, got {rank}")
+    return min(width for width in RANKS if width >= rank)

@@ -1,0 +1,60 @@
+"""The folder and the environment of an engine's process."""
+
+import os
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from troupe.rollout.engines.base import EngineError
+from troupe.rollout.engines.vllm import launch
+from troupe.rollout.engines.vllm.launch import environment
+from troupe.rollout.engines.vllm.placement import Placement
+from troupe.rollout.engines.vllm.settings import VllmSettings
+
+
+def test_a_process_sees_one_gpu_and_reads_handles_only_where_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("CUDA_VISIBLE_DEVICES", "VLLM_ALLOW_INSECURE_SERIALIZATION")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+
+    def values(*placement: Any) -> tuple[str | None, ...]:
+        with environment(VllmSettings(), Placement(*placement)):
+            return tuple(map(os.environ.get, names))
+
+    assert values(None, "shared_memory") == (None, None)
+    assert values(1, "nccl") == ("1", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5")
+    assert values(1, "ipc") == ("GPU-5", "1")
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,GPU-5" and names[1] not in os.environ
+
+
+def test_temporary_files_are_the_engines_for_as_long_as_it_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    names = ("TMPDIR", "VLLM_RPC_BASE_PATH")
+    monkeypatch.setenv("TMPDIR", "/tmp")
+    for name in ("VLLM_RPC_BASE_PATH", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", None)  # not looked up yet
+    with environment(VllmSettings(), None, tmp_path):
+        assert [os.environ[name] for name in names] == [str(tmp_path)] * 2
+        assert tempfile.gettempdir() == "/tmp"
+        assert Path(os.environ["TORCHINDUCTOR_CACHE_DIR"]).parent == Path("/tmp"), "the next engine needs it again"
+    assert [os.environ.get(name) for name in names] == ["/tmp", None]
+    assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
+
+
+def test_an_engines_folder_has_room_for_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with launch.make_folder() as path, socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(f"{path}/{uuid4()}")
+    assert not os.path.exists(path)
+    monkeypatch.setattr(launch, "SHARED_MEMORY", tmp_path / "missing")
+    monkeypatch.setattr(tempfile, "tempdir", str(deep := tmp_path / ("d" * 60)))
+    deep.mkdir()
+    with pytest.raises(EngineError, match=rf"^{deep}/troupe-vllm-.*: a socket's path allows a folder of 70 bytes"):
+        launch.make_folder()
+    assert not list(deep.glob("troupe-vllm-*"))

@@ -1,0 +1,80 @@
+"""Settings that are refused before anything starts."""
+
+import subprocess
+import sys
+
+import pytest
+from transformers import PreTrainedTokenizerFast
+
+from troupe.rollout.engines.vllm.engine import VllmEngine
+from troupe.rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width, check_cache
+
+from .conftest import Build, adapted, install
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dtype": "int8"},
+        {"kv_cache_gib": 0},
+        {"kv_cache_gib": "1GiB"},
+        {"kv_cache_gib": float("nan")},
+        {"kv_cache_gib": float("inf")},
+        {"block_size": 0},
+        {"block_size": True},
+        {"max_batch_rows": 0},
+        {"threads": 0},
+        {"threads": 1.5},
+        {"stall_s": 0},
+        {"stall_s": None},
+        {"restarts": -1},
+        {"restarts": "never"},
+        {"probe_nats": 0},
+        {"probe_nats": "low"},
+        {"lora": "fused"},
+        {"device": "gpu"},
+        {"transfer": "http"},
+        {"sleep": 3},
+        {"eager": "no"},
+    ],
+    ids=lambda wrong: " ".join(map(str, *wrong.items())),
+)
+def test_settings_out_of_range_are_refused_by_key(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=rf"engine\.{next(iter(wrong))} must be"):
+        VllmSettings(**wrong)
+
+
+def test_a_cache_too_small_for_one_sequence_says_what_is_needed(build: Build) -> None:
+    config = build().config
+    # (tokens and a block that vLLM keeps to itself) x keys and values x layers x heads x width x bytes
+    needed = (config.max_position_embeddings + 32) * 2 * 2 * 1 * 32 * 4 / GIB
+    check_cache("plan", config, VllmSettings(kv_cache_gib=needed))
+    with pytest.raises(ValueError, match=rf"engine\.kv_cache_gib.*'plan'.*256 tokens.*{needed:.3g} GiB"):
+        check_cache("plan", config, VllmSettings(kv_cache_gib=needed * 0.99))
+
+
+def test_ranks_beyond_vllms_are_refused_by_policy(build: Build) -> None:
+    assert [buffer_width("plan", rank) for rank in (1, 2, 8, 9, 512)] == [1, 8, 8, 16, 512]
+    with pytest.raises(ValueError, match=r"policy 'plan': vLLM runs adapters of rank r <= 512, got 513"):
+        VllmSettings().check(["plan"], build().config, 513)
+
+
+def test_an_engine_refuses_several_models_and_several_merged_adapters(
+    monkeypatch: pytest.MonkeyPatch, build: Build, digits: PreTrainedTokenizerFast
+) -> None:
+    install(monkeypatch, vllm="0.32.0", torch="2.13.0")
+    with pytest.raises(ValueError, match="has one model, and policies with adapters on it, got a, b"):
+        VllmEngine({"a": build(), "b": build()}, digits)
+    base = build()
+    with pytest.raises(ValueError, match=r"engine\.lora=merged: a, b speak with one model"):
+        VllmEngine({"a": adapted(base), "b": adapted(base)}, digits, lora="merged")
+    with pytest.raises(ValueError, match=r"engine\.lora must be one of adapter, merged, got 'fused'"):
+        VllmEngine({"a": build()}, digits, lora="fused")
+    with pytest.raises(ValueError, match=r"engine\.probe_nats must be above 0, got 0"):
+        VllmEngine({"a": build()}, digits, probe_nats=0)
+
+
+def test_training_imports_of_the_engine_only_its_settings() -> None:
+    program = "import sys, troupe.cli.train; print(*sorted(name for name in sys.modules if 'vllm' in name))"
+    imported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert imported.split() == ["troupe.rollout.engines.vllm", "troupe.rollout.engines.vllm.settings"]
