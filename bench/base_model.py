@@ -20,7 +20,8 @@ from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
-from troupe.evaluation.episodes import PolicyActor, evaluate, summarise
+from troupe.evaluation.episodes import PolicyActor, evaluate
+from troupe.evaluation.summary import summarise
 from troupe.experience import Sampling
 from troupe.models.loading import SHIPPED, load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine

@@ -1,9 +1,9 @@
-"""What a trained team can, and why: `python bench/claims.py RUN_DIR [RUN_DIR ...]`.
+"""What each agent of a trained team contributes: `python bench/claims.py RUN_DIR [RUN_DIR ...]`.
 
 On each run's held-out test tasks: the base model at several temperatures, the trained team, the team with its first
 agent (the tool agent, the tester) or its reasoner silenced, the tool agent's proposals executed without the planner,
-and the two policies swapped; of an agent alone, the base model and what was trained.  Each is an evaluation
-(`docs/evaluation.md`), kept in the run's `evaluations/`; here they make one Markdown table a run, with 95 % Wilson
+and the two policies swapped; of an agent alone, the base model and the trained one.  Each is an evaluation
+(`docs/evaluation.md`), kept in the run's `evaluations/`; here they make one Markdown table per run, with 95 % Wilson
 intervals.
 """
 
@@ -17,7 +17,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from troupe.cli.evaluate import opened, run
+from troupe.cli.eval import run, with_open_keys
 
 
 def silenced(agent: str, name: str) -> dict[str, list[str]]:
@@ -31,7 +31,7 @@ GRIDS = ALONE | silenced("tool", "tool agent") | ECHOED | SWAPPED
 CODE = ALONE | silenced("tester", "tester") | SWAPPED
 MATHEMATICS = ALONE | silenced("tool", "tool agent") | silenced("reasoner", "reasoner") | SWAPPED
 COLUMNS = ("success", "turns")
-ASKED = {
+EVALUATIONS = {
     ("plan", "tool"): (GRIDS, ("tool/reward", "tool/malformed", "tool/blocked", "plan/malformed", "plan/blocked")),
     ("coder", "tester"): (CODE, ("tester/reward", "tester/malformed", "coder/reward", "coder/malformed")),
     ("reasoner", "tool"): (
@@ -40,18 +40,18 @@ ASKED = {
     ),
     ("solo",): (ALONE, ("solo/reward", "solo/malformed")),
 }
-"""Agents -> what is asked of their team, and columns of the table."""
+"""By agents: the evaluations of their team, each with its keys, and further columns of the table."""
 
 
 def table(folder: Path, tasks: int, checkpoint: str, threads: int) -> str:
-    """Markdown.  Raises ``KeyError`` for a team that nothing is asked of."""
-    conditions, own = ASKED[tuple(sorted(OmegaConf.load(folder / "config.yaml").team))]
-    columns = (*COLUMNS, *own)
+    """Markdown.  Raises ``KeyError`` for agents that :data:`EVALUATIONS` does not have."""
+    evaluations, more = EVALUATIONS[tuple(sorted(OmegaConf.load(folder / "config.yaml").team))]
+    columns = (*COLUMNS, *more)
     lines = ["| condition | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    for name, words in conditions.items():
-        asked = [f"run={folder}", f"checkpoint={checkpoint}", f"tasks={tasks}", f"threads={threads}", *words]
-        found = run(compose("evaluate", overrides=opened(asked)), Console(file=io.StringIO()))
-        for condition, row in found.conditions.items():
+    for name, keys in evaluations.items():
+        words = [f"run={folder}", f"checkpoint={checkpoint}", f"tasks={tasks}", f"threads={threads}", *keys]
+        evaluation = run(compose("eval", overrides=with_open_keys(words)), Console(file=io.StringIO()))
+        for condition, row in evaluation.conditions.items():
             low, high = row["success_ci95"]
             cells = [f"{row['success']:.3f} ({low:.3f}-{high:.3f})"]
             cells += [f"{row[column]:.3f}" if column in row else "" for column in columns[1:]]
@@ -68,8 +68,8 @@ def main() -> None:
     options = parser.parse_args()
     with initialize_config_module("troupe.configs", version_base="1.3"):
         for folder in options.runs:
-            drawn = table(folder, options.tasks, options.checkpoint, options.threads)
-            print(f"\n{folder} ({options.tasks} test tasks)\n\n{drawn}", flush=True)
+            markdown = table(folder, options.tasks, options.checkpoint, options.threads)
+            print(f"\n{folder} ({options.tasks} test tasks)\n\n{markdown}", flush=True)
 
 
 if __name__ == "__main__":

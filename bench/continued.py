@@ -20,7 +20,8 @@ import torch
 
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
-from troupe.evaluation.episodes import PolicyActor, evaluate, summarise
+from troupe.evaluation.episodes import PolicyActor, evaluate
+from troupe.evaluation.summary import summarise
 from troupe.experience import Sampling
 from troupe.models.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine

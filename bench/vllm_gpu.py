@@ -238,7 +238,7 @@ async def run(machine: Machine) -> None:
     iterations = 2 if machine.small else 4
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
-        command = [sys.executable, "-m", "troupe.cli.train", "experiment=sokoban_specialized", "engine=vllm", *words]
+        command = [sys.executable, "-m", "troupe", "train", "experiment=sokoban_specialized", "engine=vllm", *words]
         command += [f"loop.iterations={iterations}", f"run_dir={path}", f"engine.canary_nats={machine.nats}"]
         with Gauge(machine.device).watching() as gauge:
             started = time.perf_counter()

@@ -31,10 +31,10 @@ HEAD = """# Configuration
 
 Written by `make docs` from `configs/` and the classes that it names; edit those.
 
-A run is composed by Hydra from one file a group, and `make train exp=NAME args="key=value ..."` overrides any key:
-`args="algorithm.sampler.k=8 regime=shared"`. An unknown key, a choice that does not exist or a combination
-that cannot run is an error at start that names it. `args="--cfg job"` prints the composition and ends;
-`args="dry_run=true"` prints what it would do.
+A run is composed by Hydra from one file per group, and `make train exp=NAME key=value ...` overrides any key:
+`make train exp=NAME algorithm.sampler.k=8 regime=shared`. An unknown key, a choice that does not exist or a combination
+that cannot run is an error at start that names it. `args="--cfg job"` prints the composition and ends; `dry_run=true`
+prints what the run would do.
 """
 
 
@@ -44,7 +44,7 @@ def page() -> str:
     if unknown:
         raise ValueError(f"configs/{sorted(unknown)[0]} is a group that docs/make_configuration.py does not describe")
     parts = [HEAD]
-    for name in ("train.yaml", "evaluate.yaml", "serve.yaml"):
+    for name in ("train.yaml", "eval.yaml", "serve.yaml"):
         if (CONFIGS / name).exists():
             parts += [f"## {name}\n", _yaml(CONFIGS / name)]
     targets: set[str] = set()

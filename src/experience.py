@@ -33,31 +33,31 @@ Message = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Task:
-    """One problem instance of a world.
-
-    ``task_id`` is stable and derives from the content; ``data`` is whatever the world needs to reset to it.  ``world``
-    names one of several that are played at once.
-    """
+    """One problem instance of a world."""
 
     task_id: str
+    """Stable: it derives from the content."""
     split: Split
     data: Mapping[str, Any]
+    """Whatever the world needs to reset to this task."""
     world: str = ""
+    """Name of the world, where several are played at once."""
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How an engine draws tokens.
-
-    ``temperature`` 0 is greedy.  ``top_k`` 0 and ``top_p`` 1 truncate nothing.  ``stop`` are strings that end a
-    completion as soon as its text contains one.  ``max_tokens`` bounds the completion, end-of-sequence included.
-    """
+    """How an engine draws tokens.  Raises ``ValueError``, naming the key, for a value out of range."""
 
     temperature: float = 1.0
+    """0 is greedy."""
     top_p: float = 1.0
+    """In (0, 1]; 1 truncates nothing."""
     top_k: int = 0
+    """0 truncates nothing."""
     max_tokens: int = 64
+    """Upper bound of a completion's length, end-of-sequence included."""
     stop: tuple[str, ...] = ()
+    """Strings that end a completion as soon as its text contains one."""
 
     def __post_init__(self) -> None:
         if self.temperature < 0:
@@ -72,35 +72,35 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Request:
-    """``n`` completions of one prompt by one policy.
-
-    ``seed`` fixes the draws of this request whatever shares its batch.  ``key`` orders requests under lockstep.
-    """
+    """``n`` completions of one prompt by one policy."""
 
     policy: str
     prompt_ids: tuple[int, ...]
     n: int
     sampling: Sampling
     seed: int
+    """Fixes the draws of this request, whatever shares its batch."""
     key: tuple[int | str, ...] = ()
+    """Orders requests under lockstep."""
     deadline: float | None = None
+    """``time.monotonic()`` seconds after which the request fails; None: never."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What an engine sampled; the token ids are never re-tokenised.
-
-    ``token_ids`` and ``logprobs`` have one entry a sampled token, the end-of-sequence token included when it was
-    sampled; ``logprobs`` are nats under the distribution actually sampled from (after temperature and truncation).
-    ``text`` excludes special tokens.  What a remote policy said has no token ids: it is text alone.
-    """
+    """What an engine sampled.  Raises ``ValueError`` where tokens and log-probabilities differ in number."""
 
     token_ids: tuple[int, ...]
+    """As sampled, never re-tokenised; end-of-sequence included where it was sampled.  Empty for a remote policy, whose
+    completions are text alone."""
     logprobs: tuple[float, ...]
+    """One per token: nats under the distribution actually sampled from, after temperature and truncation."""
     text: str
+    """Without special tokens."""
     finish_reason: FinishReason
     policy: str
     version: int
+    """Of the weights that sampled it."""
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.logprobs):
@@ -108,24 +108,29 @@ class Completion:
 
     @property
     def text_only(self) -> bool:
-        """Whether its tokens are unknown, so that nothing can be learnt from it; its prompt's are then, too."""
+        """Whether its tokens are unknown, and its prompt's too, so that no policy can be trained on it."""
         return not self.token_ids
 
 
 @dataclass
 class Candidate:
-    """A completion with its rewards.  ``reward`` is the mix ``alpha * team + local + overlong``, where ``overlong``, in
-    [-1, 0], is the penalty of its length; credit sets ``advantage``.
-    """
+    """A completion with its rewards."""
 
     completion: Completion
     local: float
+    """The agent's role-specific reward."""
     team: float
+    """The team's reward, from the candidate's own fork of the world."""
     reward: float
+    """The mix ``alpha * team + local + overlong``."""
     continued: bool = False
+    """Whether the episode went on from it."""
     advantage: float | None = None
+    """Set by the credit rule; None before."""
     info: Mapping[str, float] = field(default_factory=dict)
+    """Numbers of the world for the metrics."""
     overlong: float = 0.0
+    """The penalty of its length, in [-1, 0]."""
 
 
 @dataclass
@@ -140,41 +145,42 @@ class Node:
     parent: int | None = None
     """Index, in the episode's nodes, of the node whose continued candidate led here."""
     state: Hashable | None = None
-    """The world's ``state_key`` when the prompt was given."""
+    """The world's ``state_key`` at the prompt."""
     path: tuple[int, ...] = ()
-    """The joint actions that led here, each by its place among its siblings, where several may go on."""
+    """The joint actions that led here, each by its index among its siblings, where several may go on."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How an episode, or one leaf of it, ended.
-
-    ``turns`` counts turns used; ``team_return`` sums the team rewards of the messages that ended a turn.
-    ``mixed_return`` is what episode-wise credit compares, see :mod:`.rollout.samplers.chain`; None in a tree, whose
-    branches were chosen.
-    """
+    """How an episode, or one leaf of it, ended."""
 
     success: bool
     turns: int
+    """Turns used."""
     team_return: float
+    """Sum of the team rewards of the messages that ended a turn."""
     mixed_return: float | None = None
+    """The return that episode-wise credit compares, see :mod:`.rollout.samplers.chain`; None for other samplers."""
 
 
 @dataclass(frozen=True)
 class JointAction:
-    """An edge of the episode tree: one candidate per acting agent, and what came of it.
+    """An edge of the episode tree: one candidate per acting agent, and what it led to.
 
-    ``members`` maps agent to (node index, candidate index).  At most one of ``child`` (the first of the next nodes) and
-    ``outcome`` is set; neither where the sampler tried the joint action and went on from another.  ``reward`` is what
-    the joint action itself earned, where the sampler compares joint actions; ``team`` is the team's part of it, without
-    what its messages earned by themselves.
+    At most one of ``child`` and ``outcome`` is set; neither where the sampler tried the joint action and went on from
+    another.  Raises ``ValueError`` where both are.
     """
 
     members: Mapping[str, tuple[int, int]]
+    """Agent -> (node index, candidate index)."""
     child: int | None = None
+    """Index of the first of the next nodes."""
     outcome: Outcome | None = None
+    """Where the episode ends with it."""
     reward: float | None = None
+    """Of the joint action itself, where the sampler compares joint actions."""
     team: float | None = None
+    """The team's part of ``reward``, without what each message earned by itself."""
 
     def __post_init__(self) -> None:
         if self.child is not None and self.outcome is not None:
@@ -183,20 +189,20 @@ class JointAction:
 
 @dataclass
 class Episode:
-    """The tree of nodes and joint actions of one task, with an outcome per leaf.
-
-    ``sample`` counts the episodes of one task where a sampler plays several.
-    """
+    """The tree of nodes and joint actions of one task, with an outcome per leaf."""
 
     task: Task
     nodes: list[Node]
     edges: list[JointAction]
     env_steps: int = 0
+    """Steps of the world, those of forks and of continuations included."""
     sample: int = 0
-    asides: list[tuple[int, Completion]] = field(default_factory=list)
-    """(Tokens of the prompt, completion) of what was sampled to judge a candidate: not learnt from, but it costs."""
-    chosen: bool = False
-    """Whether branches went on because of their rewards: then the outcomes are better than the policies' own."""
+    """Index among the episodes of one task, where a sampler plays several."""
+    auxiliary: list[tuple[int, Completion]] = field(default_factory=list)
+    """(Prompt tokens, completion) of each completion sampled only to judge a candidate: it costs, and is not trained
+    on."""
+    best_of_k: bool = False
+    """Whether the candidate with the highest reward continued at each node: success is then above the policies' own."""
     failure: str | None = None
     """Why the episode was lost, where the world failed: it has no nodes then."""
 
@@ -207,31 +213,33 @@ class Episode:
 
     @property
     def outcomes(self) -> list[Outcome]:
+        """Of the leaves, in the order of the edges."""
         return [edge.outcome for edge in self.edges if edge.outcome is not None]
 
     @property
     def branches(self) -> dict[int, list[JointAction]]:
         """The joint actions tried at each node of the tree, by the index of its first agent's node; parents first."""
-        found: dict[int, list[JointAction]] = {}
+        branches: dict[int, list[JointAction]] = {}
         for edge in self.edges:
-            found.setdefault(min((node for node, _ in edge.members.values()), default=0), []).append(edge)
-        return found
+            branches.setdefault(min((node for node, _ in edge.members.values()), default=0), []).append(edge)
+        return branches
 
     @property
     def leaves(self) -> list[tuple[float, Outcome]]:
-        """(Probability, outcome) of each end: at a node, one of the joint actions that went on is drawn evenly."""
-        found, chances = [], {0: 1.0}
+        """(Probability, outcome) of each leaf: at a node, each joint action that went on is equally likely."""
+        leaves, probabilities = [], {0: 1.0}
         for first, edges in self.branches.items():
             followed = [edge for edge in edges if edge.child is not None or edge.outcome is not None]
             for edge in followed:
-                chance = chances[first] / len(followed)
+                probability = probabilities[first] / len(followed)
                 if edge.child is not None:
-                    chances[edge.child] = chance
+                    probabilities[edge.child] = probability
                 elif edge.outcome is not None:
-                    found.append((chance, edge.outcome))
-        return found
+                    leaves.append((probability, edge.outcome))
+        return leaves
 
     def candidates(self) -> Iterator[tuple[Node, Candidate]]:
+        """All candidates, each with its node, in the order of the nodes."""
         for node in self.nodes:
             for candidate in node.candidates:
                 yield node, candidate
@@ -239,48 +247,51 @@ class Episode:
 
 @dataclass(frozen=True)
 class Sample:
-    """One candidate as a learner sees it: what the router hands to a pool.
-
-    ``weight`` is the candidate's share in its policy's loss; the weights of a policy's samples sum to 1.  ``agent``
-    said it in ``turn``.
-    """
+    """One candidate as a learner sees it: the router hands it to a pool."""
 
     policy: str
     prompt_ids: tuple[int, ...]
     token_ids: tuple[int, ...]
+    """The completion's."""
     behaviour_logprobs: tuple[float, ...]
+    """One per token of the completion, nats."""
     advantage: float
     weight: float
+    """Share in its policy's loss; the weights of a policy's samples sum to 1."""
     agent: str = ""
+    """Author of the completion."""
     turn: int = 0
 
 
 @dataclass  # not frozen: Fabric converts the fields under some precisions
 class TokenBatch:
-    """Candidates of a policy, packed: a row is a prompt and, after it, the completions of candidates that share it.
-
-    The packed tokens: ``input_ids``, ``positions`` (of a token in its own prompt and completion) and ``segments`` (0
-    the prompt, i > 0 the row's i-th completion, -1 padding), all (R, T) int64, right-padded.
-
-    The candidates: ``rows`` (B,) int64, which row holds each; ``targets`` (B, C) int64, its completion's tokens;
-    ``sources`` (B, C) int64, the position in its row after which each of them comes; ``mask`` (B, C) bool, False on
-    padding; ``behaviour_logprobs`` (B, C) float32, nats, 0 where ``mask`` is False; ``advantages`` and ``weights`` (B,)
-    float32; ``places``, agent and turn of each.
-    """
+    """Candidates of one policy, packed: a row is a prompt and, after it, the completions that share it."""
 
     input_ids: Tensor
+    """(R, T) int64, the packed tokens; right-padded."""
     positions: Tensor
+    """(R, T) int64, of each token in its own sequence of prompt and completion, from 0."""
     segments: Tensor
+    """(R, T) int64: 0 the prompt, i > 0 the row's i-th completion, -1 padding."""
     rows: Tensor
+    """(B,) int64, index of the row that holds each candidate."""
     sources: Tensor
+    """(B, C) int64, index in its row of the token after which each target comes: where its logits are read."""
     targets: Tensor
+    """(B, C) int64, the completions' tokens; right-padded."""
     mask: Tensor
+    """(B, C) bool, False on padding."""
     behaviour_logprobs: Tensor
+    """(B, C) float32, nats; 0 where ``mask`` is False."""
     advantages: Tensor
+    """(B,) float32."""
     weights: Tensor
+    """(B,) float32, each candidate's share in the policy's loss."""
     places: list[tuple[str, int]]
+    """(Agent, turn) of each candidate; length B."""
 
     def to(self, device: torch.device) -> TokenBatch:
+        """The batch with all tensors on ``device``."""
         moved: dict[str, Any] = {
             name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
             for name, value in vars(self).items()

@@ -102,7 +102,7 @@ def test_an_error_in_one_process_ends_both(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_starts_both_processes_and_stops_both(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "troupe.cli.train", *SMALL, *DDP, "loop.iterations=1000", "run_dir=run"]
+    command = [sys.executable, "-m", "troupe", "train", *SMALL, *DDP, "loop.iterations=1000", "run_dir=run"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, cwd=tmp_path, env=ENVIRONMENT, **pipes)
     metrics, deadline = tmp_path / "run" / "metrics.jsonl", time.monotonic() + 200

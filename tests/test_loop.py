@@ -1,4 +1,4 @@
-"""The corridor from end to end, on the real engine, worlds and base model: small runs of two iterations."""
+"""The training loop from end to end, on the real engine, worlds and base model: small runs of two iterations."""
 
 import asyncio
 import csv
@@ -258,15 +258,15 @@ def test_no_iterations_is_an_evaluation(build: Build) -> None:
 
 def test_the_best_weights_on_validation_are_scored_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build()
-    real, seen = loop.play, []
-    verdicts = {1: 0.9, 2: 0.1}
+    real, seen = loop.evaluate, []
+    success = {1: 0.9, 2: 0.1}
 
-    async def play(split: str, *names: str) -> dict[str, Any]:
+    async def evaluate(split: str, *names: str) -> dict[str, Any]:
         result = await real(split, *names)
         seen.append((split, loop.progress.iteration, engine_weights(loop)))
-        return result | {"success": verdicts[loop.progress.iteration]} if split == "validation" else result
+        return result | {"success": success[loop.progress.iteration]} if split == "validation" else result
 
-    monkeypatch.setattr(loop, "play", play)
+    monkeypatch.setattr(loop, "evaluate", evaluate)
     train.train(loop)
     assert [(split, iteration) for split, iteration, _ in seen] == [
         ("test", 0),

@@ -104,7 +104,7 @@ def sparse(build: Build) -> Callable[..., Recorder]:
         loop.progress.completions, loop.progress.task_cost = completions, 8.0
 
         async def once() -> None:
-            await loop._collect()
+            await loop.collect()
             for engine in loop.team.engines.values():
                 await engine.close()
 

@@ -1,7 +1,8 @@
-"""The Makefile's manners.  Nothing here installs or trains: targets are listed, refused or printed (``make -n``)."""
+"""What make does.  Nothing here installs or trains: targets are listed, refused or printed (``make -n``)."""
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-INTERNAL = {"experiment-given", "run-given", "evaluation-given", "pair-given", "sweep-given"}
+INTERNAL = {"need-exp", "need-run", "need-team", "need-pair", "need-sweep"}
 PHONY = {*re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()} - INTERNAL
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 def make(*arguments: str, venv: str) -> subprocess.CompletedProcess[str]:
     """Run make apart from a make that may run this test, on a ``.venv`` that is not there and cannot be made."""
     apart = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
-    apart |= {"exp", "scale", "args", "jobs", "run", "a", "b", "sweep", "launcher"}
+    apart |= {"exp", "scale", "args", "jobs", "run", "a", "b", "sweep", "launcher", "base"}
     environment = {name: value for name, value in os.environ.items() if name not in apart}
     command = ["make", *arguments, f"VENV={venv}", "PYTHON=false"]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
@@ -45,35 +46,69 @@ def test_train_without_an_experiment_lists_those_there_are(venv: str) -> None:
     assert "Installing" not in done.stdout
 
 
-def test_train_hands_its_words_to_troupe(venv: str) -> None:
-    done = make("-n", "train", "exp=some_experiment", "scale=laptop", "args=seed=3 loop.iterations=2", venv=venv)
-    assert done.returncode == 0
-    last = done.stdout.splitlines()[-1]
-    assert last.split() == f"{venv}/bin/troupe experiment=some_experiment scale=laptop seed=3 loop.iterations=2".split()
+def words(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """Of the last command that make prints, as a shell splits it."""
+    assert done.returncode == 0, done.stderr
+    return shlex.split(done.stdout.replace("\\\n", " ").splitlines()[-1])
 
 
-def test_eval_and_compare_hand_their_words_on(venv: str) -> None:
-    words = {
-        ("eval", "run=runs/x", "args=samples=4 swap=true"): "troupe.cli.evaluate run=runs/x samples=4 swap=true",
-        ("eval", "exp=sokoban_shared"): "troupe.cli.evaluate exp=sokoban_shared",
-        ("compare", "a=runs/x", "b=runs/y@greedy"): "troupe.cli.compare runs/x runs/y@greedy",
-    }
-    for arguments, expected in words.items():
-        last = make("-n", *arguments, venv=venv).stdout.splitlines()[-1]
-        assert last.split() == [f"{venv}/bin/python", "-m", *expected.split()]
+COMMANDS = {
+    ("train", "exp=e", "scale=laptop", "args=seed=3 loop.iterations=2"): (
+        "train experiment=e scale=laptop seed=3 loop.iterations=2"
+    ),
+    ("eval", "run=runs/x", "args=samples=4 swap=true"): "eval run=runs/x samples=4 swap=true",
+    ("eval", "exp=sokoban_shared", "tasks=5"): "eval exp=sokoban_shared tasks=5",
+    ("compare", "a=runs/x", "b=runs/y@greedy"): "compare runs/x runs/y@greedy",
+    ("report", "run=runs/mine"): "report runs/mine",
+    ("sweep", "sweep=seeds", "exp=e", "launcher=joblib", "args=seed=0,1"): (
+        "sweep sweep=seeds experiment=e launcher=joblib seed=0,1"
+    ),
+}
 
 
-@pytest.mark.parametrize("arguments", [["eval"], ["compare"], ["compare", "a=runs/x"]], ids=" ".join)
-def test_eval_and_compare_ask_for_what_is_missing(arguments: list[str], venv: str) -> None:
-    done = make(*arguments, venv=venv)
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_targets_call_their_commands(arguments: tuple[str, ...], venv: str) -> None:
+    assert words(make("-n", *arguments, venv=venv)) == [f"{venv}/bin/troupe", *COMMANDS[arguments].split()]
+
+
+def test_serve_runs_where_vllm_is(venv: str) -> None:
+    done = make("-n", "serve", "run=runs/x", "port=8001", f"VLLM_VENV={venv}", venv=venv)
+    assert words(done) == [f"{venv}/bin/troupe", "serve", "run=runs/x", "port=8001"]
+
+
+def test_variables_that_make_does_not_know_are_settings(venv: str) -> None:
+    settings = ["loop.iterations=1", "seed=3", "+a.b=[1,2]", "name='two words'", "note=two words", "run_dir=a${seed}/b"]
+    done = make("-n", "train", "exp=e", *settings, "args=x=y", venv=venv)
+    command, name, *rest = words(done)
+    assert (command, name) == (f"{venv}/bin/troupe", "train")
+    assert sorted(rest) == sorted(["experiment=e", "x=y", *settings])
+
+
+def test_another_target_s_variable_is_not_swallowed(venv: str) -> None:
+    assert words(make("-n", "train", "exp=e", "sweep=seeds", venv=venv))[2:] == ["experiment=e", "sweep=seeds"]
+
+
+@pytest.mark.parametrize("target", [["train", "exp=e"], ["sweep", "sweep=seeds"]], ids=" ".join)
+@pytest.mark.parametrize("setting", ["engine=vllm", "args=seed=1 engine=vllm"])
+def test_vllm_trains_in_its_own_environment(target: list[str], setting: str, venv: str, tmp_path: Path) -> None:
+    places = {name: str(tmp_path / name) for name in ("VLLM_VENV", "GPU_VENV")}
+    expected = places["GPU_VENV" if shutil.which("nvidia-smi") else "VLLM_VENV"]
+    done = make("-n", *target, setting, *(f"{name}={place}" for name, place in places.items()), venv=venv)
+    assert words(done)[0] == f"{expected}/bin/troupe"
+    assert "engine=vllm" in words(done)
+    assert f"-m venv {expected}" in done.stdout and f"-m venv {venv}" not in done.stdout
+    plain = make("-n", *target, "engine=torch", *(f"{name}={place}" for name, place in places.items()), venv=venv)
+    assert words(plain)[0] == f"{venv}/bin/troupe"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["eval"], ["compare"], ["compare", "a=runs/x"], ["report"], ["serve"]], ids=" ".join
+)
+def test_a_target_asks_for_what_is_missing(arguments: list[str], venv: str) -> None:
+    done = make(*arguments, f"VLLM_VENV={venv}", venv=venv)
     assert done.returncode == 2
     assert f"make {arguments[0]} " in done.stderr
     assert "Installing" not in done.stdout
-
-
-def test_report_hands_the_run_on(venv: str) -> None:
-    done = make("-n", "report", "run=runs/mine", venv=venv)
-    assert done.stdout.splitlines()[-1] == f"{venv}/bin/python -m troupe.cli.report runs/mine"
 
 
 def test_sweep_without_a_name_lists_those_there_are(venv: str) -> None:
@@ -82,14 +117,6 @@ def test_sweep_without_a_name_lists_those_there_are(venv: str) -> None:
     assert "make sweep sweep=NAME" in done.stderr
     listed = re.findall(r"^  (\S+)$", done.stderr, re.MULTILINE)
     assert sorted(listed) == sorted(file.stem for file in (ROOT / "configs/sweep").glob("*.yaml"))
-
-
-def test_sweep_hands_its_words_on(venv: str) -> None:
-    done = make("-n", "sweep", "sweep=seeds", "exp=some_experiment", "launcher=joblib", "args=seed=0,1", venv=venv)
-    assert done.returncode == 0
-    said = done.stdout.replace("\\\n", " ").splitlines()[-1].split()
-    words = "-m troupe.cli.sweep sweep=seeds experiment=some_experiment launcher=joblib seed=0,1".split()
-    assert said == [f"{venv}/bin/python", *words]
 
 
 def test_train_sets_up_the_core_only_and_tests_the_tools_too(venv: str) -> None:
@@ -109,3 +136,8 @@ def test_a_python_too_old_is_refused_before_anything_is_installed(venv: str) -> 
 def test_pages_name_targets_that_exist(page: Path) -> None:
     named = set(re.findall(r"(?:^|`)make ([a-z_]+)", page.read_text(), re.MULTILINE))
     assert named <= PHONY
+
+
+def test_paths_of_tests_in_the_makefile_exist() -> None:
+    named = re.findall(r"\btests/\S+", (ROOT / "Makefile").read_text())
+    assert named and all((ROOT / path).exists() for path in named)

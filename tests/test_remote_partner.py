@@ -13,7 +13,9 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 from rich.console import Console
 
-from troupe.cli import evaluate, train
+from troupe.cli import train
+from troupe.cli.eval import run as evaluate
+from troupe.cli.eval import with_open_keys
 from troupe.loop import TrainLoop
 from troupe.models.loading import base_path, checkpoint_weights
 from troupe.rollout.engines.base import EngineError
@@ -69,8 +71,8 @@ def summary(path: Path) -> dict[str, Any]:
 
 def ask(run_dir: Path, *words: str) -> Path:
     with initialize_config_module("troupe.configs", version_base="1.3"):
-        cfg = compose("evaluate", overrides=evaluate.opened([f"run={run_dir}", "temperature=own", *words]))
-    return evaluate.run(cfg, Console(file=io.StringIO())).path
+        cfg = compose("eval", overrides=with_open_keys([f"run={run_dir}", "temperature=own", *words]))
+    return evaluate(cfg, Console(file=io.StringIO())).path
 
 
 def test_a_run_beside_a_server_and_its_evaluation(build: Build, chat_server: Any) -> None:
@@ -147,7 +149,7 @@ def test_groups_that_mix_who_learns_and_who_does_not(build: Build, algorithm: st
     loop = build("run", f"algorithm={algorithm}", "algorithm.sampler.k=2", "env.horizon=1")
 
     async def once() -> dict[str, Any]:
-        episodes = await loop._collect()
+        episodes = await loop.collect()
         loop.credit(episodes)
         spoken = [(node.agent, candidate) for episode in episodes for node, candidate in episode.candidates()]
         assert {agent for agent, _ in spoken} == {"tool", "plan"}

@@ -41,7 +41,7 @@ def test_a_seed_fixes_a_run(composed: Callable[..., DictConfig], tmp_path: Path,
 
         async def two(loop: Any = loop) -> list[dict[str, Any]]:
             try:
-                await loop._load()
+                await loop.team.load_weights()
                 return [await loop.advance() for _ in range(2)]
             finally:
                 for engine in set(loop.team.engines.values()):

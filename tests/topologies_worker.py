@@ -37,7 +37,7 @@ def plain(episode: Episode) -> dict[str, Any]:
     """All of it but the log-probabilities: their last bits depend on what else is in a batch."""
     found = asdict(episode)
     said = [candidate["completion"] for node in found["nodes"] for candidate in node["candidates"]]
-    for completion in [*said, *(completion for _, completion in found["asides"])]:
+    for completion in [*said, *(completion for _, completion in found["auxiliary"])]:
         del completion["logprobs"]
     return found
 
@@ -46,17 +46,17 @@ async def played(loop: TrainLoop) -> dict[str, Any]:
     """What one iteration samples and learns, and what the engines then say with the new weights."""
     before = {name: _copied(await pool.weights()) for name, pool in loop.team.pools.items()}
     sampled: list[Episode] = []
-    collect = loop._collect
+    collect = loop.collect
 
     async def recorded() -> list[Episode]:
         episodes = await collect()
         sampled.extend(episodes)
         return episodes
 
-    loop._collect = recorded  # type: ignore[method-assign]
+    loop.collect = recorded  # type: ignore[method-assign]
     try:
         await loop.advance()
-        await loop._collect()
+        await loop.collect()
         after = {name: _copied(await pool.weights()) for name, pool in loop.team.pools.items()}
     finally:
         await closed(loop)
@@ -68,8 +68,7 @@ def _copied(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 async def closed(loop: TrainLoop) -> None:
-    for engine in loop._engines():
-        await engine.close()
+    await loop.team.close()
     loop.directory.release()
 
 

@@ -1,4 +1,4 @@
-"""``python -m troupe.cli.serve``: a trained team behind vLLM's OpenAI-compatible server, one process a base model."""
+"""Serve a trained team: vLLM's OpenAI-compatible server, one process per base model."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError
+from ..evaluation.assignment import RemotePolicy
 from ..models.loading import ADAPTER, BaseModelError, resolve
 from ..rollout.engines.base import EngineError
 from ..rollout.engines.vllm.adapters import buffer_width
 from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, GIB, VllmSettings, environment
 from ..rollout.engines.vllm.orphans import end_with
 from ..rollout.engines.vllm.versions import check_version
-from ..setup.agent_assignment import Remote, TeamSource
 from ..setup.configuration import call, check_overridden, fail
-from .evaluate import from_run
+from ..setup.evaluation import TeamSource, trained_team
 
 CHECKPOINTS = ("best", "last", "base")
 GRACE_S = 20.0
@@ -42,7 +42,7 @@ GRACE_S = 20.0
 class Serving:
     """One server: ``model`` is a folder or hub name, answering to ``names``; ``adapters`` are name -> folder.
 
-    ``chat`` is what its chat template is given beside the messages, where a request does not say otherwise.
+    ``chat`` has the arguments of its chat template, where a request does not give others.
     """
 
     model: str
@@ -56,42 +56,42 @@ class Serving:
         return [*self.names, *self.adapters]
 
 
-def servings(run: TeamSource, checkpoint: str, port: int) -> list[Serving]:
-    """Which servers a team needs, remote policies aside.  Raises :class:`ConfigError` where ``checkpoint`` is not
-    there."""
+def servings(team: TeamSource, checkpoint: str, port: int) -> list[Serving]:
+    """The servers that a team needs; remote policies have theirs already.  Raises :class:`ConfigError` where
+    ``checkpoint`` is not there.
+    """
     if checkpoint not in CHECKPOINTS:
         raise ConfigError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}, got {checkpoint}")
-    found: dict[str, Serving] = {}  # by model and chat: a server has one template
-    for agent, policy in run.config["team"].items():
-        weights = run.policy("run", agent, checkpoint)  # type: ignore[arg-type]  # checked above
-        if isinstance(weights, Remote):  # has a server already
+    plan: dict[str, Serving] = {}  # by model and chat: a server has one template
+    for agent, name in team.config["team"].items():
+        policy = team.policy("run", agent, checkpoint)  # type: ignore[arg-type]  # checked above
+        if isinstance(policy, RemotePolicy):
             continue
-        model = resolve(weights.below or weights.base)
-        chat = dict(weights.chat)
-        serving = found.setdefault(f"{model} {json.dumps(chat)}", Serving(model, port + len(found), chat=chat))
-        if policy not in serving.policies:
-            if weights.below is None:
-                serving.names.append(policy)
+        model, chat = resolve(policy.base_model or policy.weights), dict(policy.chat)
+        serving = plan.setdefault(f"{model} {json.dumps(chat)}", Serving(model, port + len(plan), chat=chat))
+        if name not in serving.policies:
+            if policy.base_model is None:
+                serving.names.append(name)
             else:
-                serving.adapters[policy] = weights.base
-    return list(found.values())
+                serving.adapters[name] = policy.weights
+    return list(plan.values())
 
 
 def check_addresses(plan: Sequence[Serving], host: str) -> None:
     """Raise :class:`ConfigError` for a port that is no number or taken: whoever has it would answer for the server."""
     for serving in plan:
-        whose = f"port={serving.port}, of {', '.join(serving.policies)}"
+        port = f"port={serving.port}, of {', '.join(serving.policies)}"
         if not 0 < serving.port < 1 << 16:
-            raise ConfigError(f"{whose}: a port is between 1 and 65535")
+            raise ConfigError(f"{port}: a port is between 1 and 65535")
         try:
             [(family, *_, address), *_] = socket.getaddrinfo(host, serving.port, type=socket.SOCK_STREAM)
             socket.create_server(address, family=family).close()
         except OSError as error:
-            raise ConfigError(f"{whose}: nothing can listen there on host={host}: {error}") from error
+            raise ConfigError(f"{port}: nothing can listen there on host={host}: {error}") from error
 
 
 def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
-    """How vLLM's server is started."""
+    """The command line that starts vLLM's server."""
     # vLLM's ``serve`` command asks for a package called vllm, which a CPU build is not; it runs this module.
     words = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", serving.model, "--host", host]
     words += ["--port", str(serving.port), "--served-model-name", *(serving.names or ["base"])]
@@ -114,7 +114,7 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
 
 @contextmanager
 def running(plan: Sequence[Serving], host: str, settings: VllmSettings) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """The servers' processes; none of them, nor what they started, is left afterwards, nor where this one is killed."""
+    """The servers' processes.  Neither they nor their children outlive the context, or this process if it is killed."""
     kin = partial(end_with, os.getpid())
     processes: list[subprocess.Popen[bytes]] = []
     try:
@@ -170,7 +170,7 @@ def serve(keys: Mapping[str, Any]) -> None:
     settings = call("engine", VllmSettings, **{name: keys[name] for name in names}, stall_s=1.0, restarts=0)
     if type(keys["port"]) is not int:
         raise ConfigError(f"port must be a whole number, got {keys['port']!r}")
-    plan = servings(from_run("run", keys["run"]), keys["checkpoint"], keys["port"])
+    plan = servings(trained_team("run", keys["run"]), keys["checkpoint"], keys["port"])
     check_version()
     check_addresses(plan, keys["host"])
     with running(plan, keys["host"], settings) as processes:
@@ -184,14 +184,14 @@ def serve(keys: Mapping[str, Any]) -> None:
             time.sleep(0.5)
 
 
-def _told(number: int, frame: object) -> None:
+def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
 @hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="serve")
 def _hydra_main(cfg: DictConfig) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it starts in the background ignore the former
-        signal.signal(number, _told)
+        signal.signal(number, _interrupt)
     try:
         serve(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
     except KeyboardInterrupt:
@@ -200,14 +200,11 @@ def _hydra_main(cfg: DictConfig) -> None:
         fail(error)
 
 
-def main() -> None:
-    """The command."""
+def main(arguments: Sequence[str]) -> None:
+    """``troupe serve run=DIR key=value ...``."""
     try:
-        check_overridden("serve", sys.argv[1:])
+        check_overridden("serve", arguments)
     except ConfigError as error:
         fail(error)
+    sys.argv[1:] = arguments  # where Hydra reads them
     _hydra_main()
-
-
-if __name__ == "__main__":
-    main()

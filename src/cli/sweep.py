@@ -1,8 +1,8 @@
-"""`python -m troupe.cli.sweep sweep=NAME [key=value ...]`: run the missing runs of a sweep, then print its table.
+"""Run the missing runs of a sweep, then print its table: ``troupe sweep sweep=NAME [key=value ...]``.
 
 Keys of the sweep itself: ``launcher=basic|joblib|submitit`` (``hydra.launcher.KEY=...`` configures it),
 ``runs=FOLDER``, ``rerun_stale=true``, ``dry_run=true`` (only print the missing runs).  Every other ``key=value`` is one
-of ``troupe`` and holds for all runs; ``key=a,b`` runs every setting with both.
+of ``troupe train`` and holds for all runs; ``key=a,b`` runs every setting with both.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ def run(arguments: Sequence[str]) -> int:
     return 0 if all(map(_finished, rows)) else 1
 
 
-def main() -> None:
+def main(arguments: Sequence[str]) -> None:
+    """``troupe sweep sweep=NAME key=value ...``."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return
     try:
-        status = run(sys.argv[1:])
+        status = run(arguments)
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on from there")
     except (ConfigError, RunDirectoryError, HydraException) as error:
         sys.exit(f"error: {error}")
     sys.exit(status)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,11 @@
-"""``troupe``: compose a training run with Hydra, build it once, run it."""
+"""Train a team: compose the run with Hydra, build it once, run it.  ``docs/configuration.md`` has every key."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import hydra
@@ -32,13 +33,13 @@ from ..setup.configuration import check_choices, check_overridden, check_scale, 
 from ..setup.dry_run import plan, tables
 
 REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException)
-"""What a run may be refused with before it begins."""
+"""The errors that refuse a run before it begins."""
 
 STOPPED = (
     *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError),
     *(WorldFailure, SandboxUnavailable),
 )
-"""What may stop a run that has begun."""
+"""The errors that stop a run that has begun."""
 
 
 def show_plan(cfg: DictConfig) -> None:
@@ -70,7 +71,7 @@ def train(loop: TrainLoop) -> dict[str, Any]:
     loop.display.say(f"{loop.display.title}, seed {loop.seed}: {loop.directory.path}{done}")
     with loop.display:
         try:
-            return asyncio.run(_until_told(loop))
+            return asyncio.run(_run_until_signal(loop))
         except asyncio.CancelledError as error:
             raise KeyboardInterrupt from error
         finally:
@@ -80,8 +81,10 @@ def train(loop: TrainLoop) -> dict[str, Any]:
                 loop.directory.release()
 
 
-async def _until_told(loop: TrainLoop) -> dict[str, Any]:
-    """Several processes stop where they next meet, so that nobody waits for one that is gone."""
+async def _run_until_signal(loop: TrainLoop) -> dict[str, Any]:
+    """Run ``loop``; a signal cancels it.  Several processes stop where they next meet, so that none waits for another
+    that has ended.
+    """
     task, events = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None  # a coroutine runs in one
     if loop.ranks.world == 1:
@@ -121,21 +124,20 @@ def _name_apart(cfg: DictConfig) -> None:
     apart, unless the command line says where they go.
     """
     hydra_cfg = HydraConfig.get()
-    given = any(override.lstrip("+").startswith("run_dir=") for override in hydra_cfg.overrides.task)
-    if hydra_cfg.mode == RunMode.MULTIRUN and not given:
+    named = any(override.lstrip("+").startswith("run_dir=") for override in hydra_cfg.overrides.task)
+    if hydra_cfg.mode == RunMode.MULTIRUN and not named:
         cfg.run_dir = f"{cfg.run_dir}-{hydra_cfg.job.num}"
 
 
-def main() -> None:
-    """The console script."""
+def main(arguments: Sequence[str]) -> None:
+    """``troupe train key=value ...``."""
     try:
-        check_choices(sys.argv[1:])
-        check_scale(sys.argv[1:])
-        check_overridden("train", sys.argv[1:])
+        check_choices(arguments)
+        check_scale(arguments)
+        check_overridden("train", arguments)
     except ConfigError as error:
         fail(error)
+    # Hydra reads them there.  So does Lightning, which starts the other processes of strategy=ddp with them: as
+    # `troupe key=value ...`, which is this command.
+    sys.argv[1:] = arguments
     _hydra_main()
-
-
-if __name__ == "__main__":
-    main()

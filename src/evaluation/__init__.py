@@ -1,1 +1,1 @@
-"""Episodes with given policies on held-out tasks: success, intervals, and what each agent contributes."""
+"""Episodes with fixed policies on held-out tasks: requests, assignments, conditions, summaries, tables."""

@@ -1,27 +1,25 @@
-"""Episodes with given policies: success, avg@k and pass@k with 95 % intervals, turns, rewards per role, cost.
+"""Episodes with fixed policies: one actor per agent, one episode per task.
 
-Success is one episode from the start state, at most T turns, on held-out tasks.  ``Silence`` and ``Echo`` stand in
-for an agent to ask what it contributes.
+Success is one episode from the start state, at most T turns, on held-out tasks.  ``SilentActor`` and ``EchoActor``
+replace an agent to measure what it contributes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any, Protocol
 
 from ..envs.base import TeamEnv
 from ..experience import Task
-from ..rollout.playing import act, together
+from ..rollout.playing import gather, step_env
 from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
-from .statistics import bootstrap_interval, pass_at_k, wilson
 
 
 @dataclass(frozen=True)
-class Reply:
-    """What was said, and what it cost: ``tokens`` generated and ``prompt_tokens`` read; 0 for a remote policy."""
+class AgentMessage:
+    """One message and its cost: ``tokens`` generated, ``prompt_tokens`` read; both 0 for a remote policy."""
 
     text: str
     tokens: int = 0
@@ -29,45 +27,49 @@ class Reply:
 
 
 class Actor(Protocol):
-    """Whatever can say something in an agent's place."""
+    """Writes the messages of an agent."""
 
-    async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply: ...
+    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
+        """The message of ``agent`` in the present state of ``env``; ``last_texts`` has the last one of each agent that
+        has acted in this episode, ``seed`` is the evaluation's.
+        """
+        ...
 
 
 @dataclass(frozen=True)
 class PolicyActor:
-    """A policy, sampled."""
+    """Samples from a policy."""
 
     client: PolicyClient
 
-    async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply:
+    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
         prompt = self.client.encode(agent, task.task_id, env.observe(agent))
         place = (task.task_id, env.turn, agent)
-        (completion,) = await self.client.speak(prompt, 1, derive(seed, *place), place)
-        read = 0 if completion.text_only else len(prompt)
-        return Reply(completion.text, len(completion.token_ids), read)
+        (completion,) = await self.client.generate(prompt, 1, derive(seed, *place), place)
+        prompt_tokens = 0 if completion.text_only else len(prompt)
+        return AgentMessage(completion.text, len(completion.token_ids), prompt_tokens)
 
 
-class Silence:
-    """Says nothing: what remains of the team without this agent's messages."""
+class SilentActor:
+    """Sends empty messages."""
 
-    async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply:
-        return Reply("")
+    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
+        return AgentMessage("")
 
 
 @dataclass(frozen=True)
-class Echo:
-    """Repeats what another agent said last: its proposal is executed as it is."""
+class EchoActor:
+    """Repeats the last message of another agent, so that its proposal is executed as it is."""
 
     of: str
 
-    async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply:
-        return Reply(heard.get(self.of, ""))
+    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
+        return AgentMessage(last_texts.get(self.of, ""))
 
 
 @dataclass
-class Result:
-    """One episode as played; ``tokens`` were generated and ``prompt_tokens`` read for it, in ``env_steps`` steps.
+class EpisodeResult:
+    """One episode: ``tokens`` generated and ``prompt_tokens`` read for it, in ``env_steps`` steps.
 
     ``pictures`` of the world: at the start and after each turn, where it offers any.  ``world``: see :class:`Task`.
     """
@@ -83,29 +85,29 @@ class Result:
     world: str = ""
 
 
-async def play(env: TeamEnv, task: Task, actors: Mapping[str, Actor], seed: int) -> Result:
-    """One episode of ``task``."""
+async def play(env: TeamEnv, task: Task, actors: Mapping[str, Actor], seed: int) -> EpisodeResult:
+    """One episode of ``task``.  Agents that act at the same time are asked at the same time."""
     world = env.fork()
     world.reset(task)
-    heard: dict[str, str] = {}
-    result = Result(task.task_id, False, 0, world=task.world)
+    last_texts: dict[str, str] = {}
+    result = EpisodeResult(task.task_id, False, 0, world=task.world)
     if picture := world.picture():
         result.pictures.append(picture)
-    while acting := world.next_agents():
+    while agents := world.next_agents():
         turn = world.turn
-        asked = (actors[agent].reply(world, agent, task, heard, seed) for agent in acting)
-        said = dict(zip(acting, await together(*asked), strict=True))
-        texts = {agent: reply.text for agent, reply in said.items()}
-        seen = {agent: world.observe(agent)[-1]["content"] for agent in acting}
-        step = await act(world, texts)
-        heard.update(texts)
-        for agent, reply in said.items():
+        calls = (actors[agent].act(world, agent, task, last_texts, seed) for agent in agents)
+        messages = dict(zip(agents, await gather(*calls), strict=True))
+        texts = {agent: message.text for agent, message in messages.items()}
+        observations = {agent: world.observe(agent)[-1]["content"] for agent in agents}
+        step = await step_env(world, texts)
+        last_texts.update(texts)
+        for agent, message in messages.items():
             result.messages.append(
-                {"turn": turn, "agent": agent, "saw": seen[agent], "said": reply.text, "team": step.team}
+                {"turn": turn, "agent": agent, "saw": observations[agent], "said": message.text, "team": step.team}
                 | {"local": step.local[agent], **step.info}
             )
-            result.tokens += reply.tokens
-            result.prompt_tokens += reply.prompt_tokens
+            result.tokens += message.tokens
+            result.prompt_tokens += message.prompt_tokens
         result.env_steps += 1
         result.success = step.success
         if world.turn > turn and (picture := world.picture()):
@@ -119,61 +121,17 @@ async def evaluate(
     tasks: Sequence[Task],
     actors: Mapping[str, Actor],
     seed: int,
-    played: Callable[[Result], None] = lambda result: None,
-) -> list[Result]:
-    """One episode a task, side by side, in the order of ``tasks``; ``played`` hears of each as it ends.
+    on_episode: Callable[[EpisodeResult], None] = lambda result: None,
+) -> list[EpisodeResult]:
+    """One episode per task, concurrently, in the order of ``tasks``; ``on_episode`` is called as each ends.
 
-    Raises :class:`..envs.base.WorldFailure` where the world fails: success over the others would be of other tasks.
+    Raises :class:`..envs.base.WorldFailure` where the world fails: success over the other tasks would be of another
+    task set.
     """
 
-    async def one(task: Task) -> Result:
+    async def one(task: Task) -> EpisodeResult:
         result = await play(env, task, actors, seed)
-        played(result)
+        on_episode(result)
         return result
 
-    return await together(*(one(task) for task in tasks))
-
-
-def summarise(results: Sequence[Result]) -> dict[str, Any]:
-    """Flat metrics of one episode a task: success with its 95 % Wilson interval, average turns, what was generated,
-    read and stepped in all, and per role the mean reward a message and the shares of malformed and blocked messages.
-    """
-    return _success(results) | _averages(results)
-
-
-def summarise_samples(samples: Sequence[Sequence[Result]]) -> dict[str, Any]:
-    """Flat metrics of several samples, each one episode a task, of the same tasks in the same order.
-
-    ``success`` is that of the first sample alone; the averages are over all episodes.  With n > 1 samples also
-    ``avg@n``, the mean success of all, and ``pass@k`` for the powers of two from 2 to n and n itself
-    (:func:`.statistics.pass_at_k`), each a mean over tasks with its 95 % bootstrap interval over tasks.
-    """
-    summary = _success(samples[0]) | {"tasks": len(samples[0]), "samples": len(samples)}
-    if (n := len(samples)) > 1:
-        wins = [sum(result.success for result in task) for task in zip(*samples, strict=True)]
-        ks = sorted({2**i for i in range(1, n.bit_length())} | {n})
-        shares = {f"avg@{n}": [c / n for c in wins]} | {f"pass@{k}": [pass_at_k(n, c, k) for c in wins] for k in ks}
-        for name, values in shares.items():
-            summary |= {name: fmean(values), f"{name}_ci95": list(bootstrap_interval(values))}
-    return summary | _averages([result for sample in samples for result in sample])
-
-
-def _success(results: Sequence[Result]) -> dict[str, Any]:
-    successes = sum(result.success for result in results)
-    return {"success": successes / len(results), "success_ci95": list(wilson(successes, len(results)))}
-
-
-def _averages(results: Sequence[Result]) -> dict[str, Any]:
-    summary: dict[str, Any] = {"turns": fmean(result.turns for result in results), "episodes": len(results)}
-    for world in sorted({result.world for result in results} - {""}):
-        summary[f"success_{world}"] = fmean(result.success for result in results if result.world == world)
-    for cost in ("tokens", "prompt_tokens", "env_steps"):
-        summary[cost] = sum(getattr(result, cost) for result in results)
-    spoken = [message for result in results for message in result.messages]
-    for agent in sorted({message["agent"] for message in spoken}):
-        mine = [message for message in spoken if message["agent"] == agent]
-        summary[f"{agent}/reward"] = fmean(m["team"] + m["local"] for m in mine)
-        for name in ("malformed", "blocked"):
-            if all(name in m for m in mine):
-                summary[f"{agent}/{name}"] = fmean(m[name] for m in mine)
-    return summary
+    return await gather(*(one(task) for task in tasks))

@@ -1,4 +1,4 @@
-"""What an evaluation asks: its keys, checked before anything is loaded."""
+"""The keys of an evaluation, checked before anything is loaded."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Temperature = float | Literal["own"]
 
 
 @dataclass(frozen=True)
-class Questions:
-    """What an evaluation asks; the fields are its keys, see ``configs/evaluate.yaml``.
+class EvalRequest:
+    """What is to be evaluated; the fields are the keys of ``configs/eval.yaml``.
 
     Raises :class:`ConfigError` naming the key that is wrong.
     """
@@ -37,9 +37,9 @@ class Questions:
             if getattr(self, key) not in known:
                 raise ConfigError(f"{key}={getattr(self, key)} is unknown{nearest(str(getattr(self, key)), known)}")
         for key in ("tasks", "samples"):
-            if not _whole(getattr(self, key)) or getattr(self, key) < 1:
+            if not _is_integer(getattr(self, key)) or getattr(self, key) < 1:
                 raise ConfigError(f"{key} must be a whole number of at least 1, got {getattr(self, key)!r}")
-        if not _whole(self.seed):
+        if not _is_integer(self.seed):
             raise ConfigError(f"seed must be a whole number, got {self.seed!r}")
         if not self.temperature:
             raise ConfigError("temperature must name at least one: own, or a number of at least 0")
@@ -54,5 +54,5 @@ class Questions:
             raise ConfigError(f"swap must be true, false or agents to agents, got {self.swap!r}")
 
 
-def _whole(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)

@@ -74,7 +74,11 @@ class Ranks:
 
     def from_first(self, value: T) -> T:
         """The first process's ``value``."""
-        return self._exchange([value])[0][0]
+        return self.from_all(value)[0]
+
+    def from_all(self, value: T) -> list[T]:
+        """Every process's ``value``, by rank."""
+        return [one for (one,) in self._exchange([value])]
 
     def _exchange(self, done: list[Any]) -> list[list[Any]]:
         """Every process's ``done``; an empty one says that it failed."""

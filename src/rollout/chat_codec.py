@@ -1,4 +1,4 @@
-"""Chat messages as token ids, for policies whose tokenizer is out of sight."""
+"""Chat messages as token ids, for policies whose tokenizer is unknown."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..experience import Message
 
 
 class ChatCodec:
-    """Stands in a tokenizer's place where a server takes the messages themselves.
+    """Takes the place of a tokenizer where a server reads the messages themselves.
 
     A prompt's ids are the bytes of its messages' JSON, each in [0, 256): equal prompts have equal ids, different ones
-    different ids, and :meth:`messages` gives back what was said, to the character.
+    different ids, and :meth:`messages` restores the messages, to the character.
     """
 
     vocabulary = 256
@@ -24,5 +24,5 @@ class ChatCodec:
 
     def messages(self, ids: Sequence[int]) -> list[dict[str, str]]:
         """The messages whose ids these are."""
-        found: list[dict[str, str]] = json.loads(bytes(ids))
-        return found
+        messages: list[dict[str, str]] = json.loads(bytes(ids))
+        return messages

@@ -1,4 +1,4 @@
-"""What a policy's chat template is given beside the messages: ``policies.NAME.chat``."""
+"""The arguments of a policy's chat template beside the messages: ``policies.NAME.chat``."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from jinja2.parser import Parser
 from transformers import PreTrainedTokenizerBase
 
 OWN = {"messages", *inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters}
-"""What ``apply_chat_template`` takes itself, and Troupe decides."""
+"""Arguments of ``apply_chat_template`` itself, which Troupe decides."""
 
 OFFERED = {"raise_exception", "strftime_now"}
 """Functions that transformers hands to every template."""
 
 
 class ChatTemplateError(ValueError):
-    """A chat template that is missing, or that does not read what it is given; the message names the key."""
+    """A chat template that is missing, or that does not read one of its arguments; the message names the key."""
 
 
 class _Generation(Extension):
-    """transformers' ``{% generation %}`` block, which marks what an assistant has said."""
+    """transformers' ``{% generation %}`` block, which marks the assistant's messages."""
 
     tags = {"generation"}  # noqa: RUF012  # as jinja2 declares it
 
@@ -34,7 +34,7 @@ class _Generation(Extension):
 
 
 def check_chat(key: str, tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, Any]) -> None:
-    """``key`` is the policy's, ``chat`` what its tokenizer's template is given.
+    """``key`` is the policy's, ``chat`` the arguments of its tokenizer's template.
 
     Raises :class:`ChatTemplateError` where there is no template, and for an argument that it never names: whatever
     value it had, the prompt would be the same.
@@ -46,20 +46,20 @@ def check_chat(key: str, tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, 
             f"{key}.base: its tokenizer has no chat template to write prompts with: {error}"
         ) from error
     try:
-        named = names(template)
+        free_names = names(template)
     except TemplateSyntaxError as error:
         raise ChatTemplateError(f"{key}.base: its chat template cannot be read: {error}") from error
     for name in chat:
         if name in OWN:
             raise ChatTemplateError(f"{key}.chat.{name}: Troupe decides this itself")
-        if name not in named:
-            known = ", ".join(sorted(named - OWN)) or "nothing but the messages"
+        if name not in free_names:
+            readable = ", ".join(sorted(free_names - OWN)) or "nothing but the messages"
             raise ChatTemplateError(
-                f"{key}.chat.{name}: the chat template of {key}.base does not read it; it reads {known}"
+                f"{key}.chat.{name}: the chat template of {key}.base does not read it; it reads {readable}"
             )
 
 
 def names(template: str) -> set[str]:
-    """The free names of a chat template: what it can be given.  Raises jinja2's ``TemplateSyntaxError``."""
+    """The free names of a chat template, its possible arguments.  Raises jinja2's ``TemplateSyntaxError``."""
     environment = Environment(extensions=[_Generation, loopcontrols])  # it is parsed, and renders nothing
     return meta.find_undeclared_variables(environment.parse(template)) - environment.globals.keys() - OFFERED

@@ -15,26 +15,30 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-async def act(env: TeamEnv, texts: Mapping[str, str]) -> StepResult:
+async def step_env(env: TeamEnv, texts: Mapping[str, str]) -> StepResult:
     """One step of ``env``.  Lockstep engines wait for it, since it may await a process outside of the event loop."""
     with hold():
         return await env.step(texts)
 
 
-async def together(*work: Coroutine[Any, Any, T]) -> list[T]:
-    """The results of ``work``, done side by side, in order.  One that fails cancels the others and raises."""
+async def gather(*coroutines: Coroutine[Any, Any, T]) -> list[T]:
+    """Run ``coroutines`` concurrently; their results, in order.
+
+    Unlike :func:`asyncio.gather`, the first failure cancels the others before it is raised: nothing goes on in the
+    background for a task that is lost.
+    """
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(one) for one in work]
+            tasks = [group.create_task(coroutine) for coroutine in coroutines]
     except BaseExceptionGroup as failed:
         raise failed.exceptions[0] from failed.exceptions[0].__cause__
     return [task.result() for task in tasks]
 
 
-async def lasting(task: Task, play: Coroutine[Any, Any, Episode], sample: int = 0) -> Episode:
-    """The episode of ``play``, or a lost one, without nodes, where the world failed: it earns nothing, not even 0."""
+async def or_lost_episode(episode: Coroutine[Any, Any, Episode], task: Task, sample: int = 0) -> Episode:
+    """``episode``; where the world fails, a lost one without nodes, which earns nothing, not even 0."""
     try:
-        return await play
+        return await episode
     except WorldFailure as error:
         log.warning("an episode is lost: task %s, sample %d: %s", task.task_id, sample, error)
         return Episode(task, [], [], sample=sample, failure=str(error))

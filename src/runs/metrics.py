@@ -1,9 +1,10 @@
-"""Episodes -> the metrics of a rollout.  Pure functions."""
+"""The metrics of rollouts and updates.  Pure functions."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from ..experience import Episode
 
@@ -21,27 +22,24 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     episodes = [episode for episode in episodes if episode.failure is None]
     leaves = [leaf for episode in episodes for leaf in episode.leaves]
     candidates = [(node, candidate) for episode in episodes for node, candidate in episode.candidates()]
-    asides = [aside for episode in episodes for aside in episode.asides]
+    auxiliary = [pair for episode in episodes for pair in episode.auxiliary]
     tokens = sum(len(candidate.completion.token_ids) for _, candidate in candidates)
-    tokens += sum(len(completion.token_ids) for _, completion in asides)
+    tokens += sum(len(completion.token_ids) for _, completion in auxiliary)
     prompt_tokens = sum(
         len(node.prompt_ids)
         for episode in episodes
         for node in episode.nodes
         if not node.candidates[0].completion.text_only
     )
-    chosen = any(episode.chosen for episode in episodes)
+    success = "best_of_k_success" if any(episode.best_of_k for episode in episodes) else "success"
     row = {
-        f"rollout/{'best_of_k_success' if chosen else 'success'}": sum(
-            chance * outcome.success for chance, outcome in leaves
-        )
-        / len(episodes),
+        f"rollout/{success}": sum(chance * outcome.success for chance, outcome in leaves) / len(episodes),
         "rollout/turns": sum(chance * outcome.turns for chance, outcome in leaves) / len(episodes),
         "rollout/tasks": len({episode.task.task_id for episode in episodes}),
         "rollout/lost_episodes": lost,
-        "rollout/completions": len(candidates) + len(asides),
+        "rollout/completions": len(candidates) + len(auxiliary),
         "rollout/tokens": tokens,
-        "rollout/prompt_tokens": prompt_tokens + sum(length for length, aside in asides if not aside.text_only),
+        "rollout/prompt_tokens": prompt_tokens + sum(length for length, each in auxiliary if not each.text_only),
         "rollout/env_steps": sum(episode.env_steps for episode in episodes),
         "rollout/tokens_per_s": tokens / seconds,
         "rollout/truncated_ratio": fmean(candidate.completion.finish_reason == "length" for _, candidate in candidates),
@@ -58,3 +56,17 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         for name in dict.fromkeys(name for candidate in own for name in candidate.info):  # worlds may differ in them
             row[f"rollout/{agent}/{name}"] = fmean(c.info[name] for c in own if name in c.info)
     return row
+
+
+def update_metrics(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Flat ``train/POLICY/...`` metrics of the updates in ``metrics``, by policy; ``mismatch/...`` stay as they are."""
+    return {
+        key if key.startswith("mismatch/") else f"train/{policy}/{key}": value
+        for policy, values in metrics.items()
+        for key, value in values.items()
+    }
+
+
+def prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` under ``prefix/KEY``."""
+    return {f"{prefix}/{key}": value for key, value in values.items()}

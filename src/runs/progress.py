@@ -13,8 +13,8 @@ class Progress:
 
     ``completions``, ``tokens`` and ``env_steps`` were spent on training; ``task_cost`` is the number of completions per
     task in the last iteration.  ``best`` is the highest success on validation, reached after ``best_iteration``.
-    ``row`` holds the metrics of an iteration whose validation is not over, ``summary`` those of the evaluations so far;
-    ``wall_s`` counts seconds over all sessions.
+    ``row`` holds the metrics of an iteration whose validation is not over, ``summary`` those of the evaluations so far
+    and the totals of the engines' counters; ``wall_s`` counts seconds over all sessions.
     """
 
     iteration: int = 0
@@ -45,6 +45,10 @@ class Progress:
         self.env_steps += int(metrics["rollout/env_steps"])
         self.task_cost = metrics["rollout/completions"] / metrics["rollout/tasks"]
         return {"iteration": self.iteration, **metrics}
+
+    def add_engine_counters(self, counters: Mapping[str, float]) -> None:
+        """Add ``counters``, by metric, to the totals in the summary."""
+        self.summary |= {key: self.summary.get(key, 0) + value for key, value in counters.items()}
 
     def totals(self) -> dict[str, Any]:
         """The summary of the run as it stands."""

@@ -1,4 +1,4 @@
-"""Running untrusted, model-written Python; knows nothing of the rest of Troupe."""
+"""Runs untrusted Python programs that a model has written; knows nothing of the rest of Troupe."""
 
 from .base import (
     NO_VALUE,

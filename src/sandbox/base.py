@@ -1,4 +1,4 @@
-"""What can be asked of a sandbox, and what it answers."""
+"""The interface of a sandbox: jobs, limits, results."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[st
 
 
 class SandboxUnavailable(RuntimeError):
-    """This machine cannot run untrusted programs safely; the message says what is missing."""
+    """This machine cannot run untrusted programs safely; the message names the missing part."""
 
 
 class Verdict(StrEnum):
-    """How a run ended.  ``OK`` means that it ended by itself, never that its answer is right."""
+    """How a run ended.  ``OK`` means that the program ended normally, never that its answer is right."""
 
     OK = "ok"
     TIMEOUT = "timeout"
@@ -25,17 +25,17 @@ class Verdict(StrEnum):
     FORBIDDEN = "forbidden"
     CRASH = "crash"
     INFRA = "infra"
-    """The sandbox failed, not the program: nothing is known about it, and it earns no reward, not even 0."""
+    """The sandbox failed, not the program: nothing is known about the program, and it earns no reward, not even 0."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What one run may use.
+    """Limits of one run.
 
-    ``cpu_s`` is CPU time of all its threads and is what is judged; ``idle_s`` is wall time in which it neither
-    computes nor waits for a core (sleeping, waiting).  ``memory_mib`` is address space above the worker's own.
-    Standard output and a value beyond their bytes end the run; of standard error the first ``stderr_bytes`` are kept,
-    and sixteen times as many end the run.
+    ``cpu_s``: CPU time of all threads.  ``idle_s``: wall time in which the run neither computes nor waits for a core
+    (it sleeps, or waits for something else).  ``memory_mib``: address space above the worker's own.  More standard
+    output than ``stdout_bytes``, or a value of more than ``value_bytes``, ends the run; of standard error the first
+    ``stderr_bytes`` are kept, and sixteen times as many end the run.
     """
 
     cpu_s: float = 2.0
@@ -52,13 +52,13 @@ class Limits:
 
     @property
     def backstop_s(self) -> float:
-        """Wall time after which a run that the machine starved of CPU time is given up, as ``INFRA``."""
+        """Wall time after which a run that got too little CPU time from the machine is stopped, as ``INFRA``."""
         return 30 + 10 * (self.cpu_s + self.idle_s)
 
 
 @dataclass(frozen=True)
 class Call:
-    """Call what ``function`` names in the program; a dotted name leads into a class, which is instantiated:
+    """A call of the program's ``function``.  A dotted name is a method of a class, which is instantiated first:
     "Solution.solve" is ``Solution().solve``."""
 
     function: str
@@ -68,7 +68,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Expression:
-    """Evaluate one Python expression among the program's names and the ``variables``."""
+    """One Python expression, evaluated with the program's names and the ``variables``."""
 
     text: str
     variables: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -78,9 +78,9 @@ class Expression:
 class Job:
     """One run of one program.
 
-    Without ``entry`` the program runs as ``__main__`` from ``stdin`` to stdout.  With one it runs as a module, and the
-    value of the call or expression comes back as JSON.  ``seed`` seeds ``random`` (and NumPy where it is imported).
-    There is no place here for an expected answer: it must never enter a process that runs a program.
+    Without ``entry`` the program runs as ``__main__`` from ``stdin`` to stdout.  With ``entry`` it runs as a module,
+    and the value of the call or expression is returned as JSON.  ``seed`` seeds ``random`` (and NumPy if it is
+    imported).  There is no field for an expected answer, which must never enter a process that runs a program.
     """
 
     source: str = ""
@@ -90,7 +90,7 @@ class Job:
 
 
 class Missing(Enum):
-    """The absence of a value; equal to nothing that JSON can hold."""
+    """The absence of a value; not equal to any JSON value."""
 
     VALUE = "no value"
 
@@ -100,11 +100,12 @@ NO_VALUE: Final = Missing.VALUE
 
 @dataclass(frozen=True)
 class Result:
-    """What a run did.  All of it is data from an untrusted source.
+    """The result of a run.  All of it is data from an untrusted source.
 
-    ``value`` is what a call or expression gave, parsed from JSON, or ``NO_VALUE`` where the run wrote none or anything
-    but one JSON document.  ``exit_code`` or ``signal`` is ``None`` where the other applies.  ``cpu_s``, ``wall_s`` in
-    seconds, ``peak_bytes`` of memory above the worker's own.  ``detail`` says in words what led to the verdict.
+    ``value`` is the value of the call or expression, parsed from JSON, or ``NO_VALUE`` if the run wrote nothing or
+    something else than one JSON document.  ``exit_code`` is ``None`` if a ``signal`` ended the run, ``signal`` is
+    ``None`` otherwise.  ``cpu_s`` and ``wall_s`` are seconds, ``peak_bytes`` is memory above the worker's own.
+    ``detail`` is the reason for the verdict, in words.
     """
 
     verdict: Verdict
@@ -121,47 +122,48 @@ class Result:
 
     @property
     def text(self) -> str:
-        """Standard output as text; bytes that are no UTF-8 become U+FFFD."""
+        """Standard output as text; invalid UTF-8 becomes U+FFFD."""
         return self.stdout.decode("utf-8", "replace")
 
     @property
     def errors(self) -> str:
-        """Standard error as text; bytes that are no UTF-8 become U+FFFD."""
+        """Standard error as text; invalid UTF-8 becomes U+FFFD."""
         return self.stderr.decode("utf-8", "replace")
 
 
 @runtime_checkable
 class Sandbox(Protocol):
-    """A place where untrusted programs run: workers on this machine, or a service elsewhere."""
+    """Runs untrusted programs, with workers on this machine or by a service elsewhere."""
 
     async def run(self, job: Job, limits: Limits | None = None) -> Result:
         """Run ``job``; ``limits`` default to the sandbox's own.
 
-        A failure of the sandbox is the verdict ``INFRA`` after its own retries; what a program does never raises.
+        If the sandbox fails, also after its own retries, the verdict is ``INFRA``.  Nothing that a program does raises
+        an exception here.
         """
         ...
 
     def describe(self) -> Mapping[str, object]:
-        """What protects the trainer, for a run's metadata: JSON, with at least ``unsafe`` (bool) and ``isolation``."""
+        """The isolation of programs, for a run's metadata: JSON with at least ``unsafe`` (bool) and ``isolation``."""
         ...
 
     async def close(self) -> None:
-        """End all workers; no run may follow."""
+        """End all workers; no run is possible afterwards."""
         ...
 
 
 async def run_all(sandbox: Sandbox, jobs: Iterable[Job], limits: Limits | None = None) -> list[Result]:
-    """Run the jobs as many at a time as the sandbox has workers; the results in the order of the jobs."""
+    """Run the jobs, as many at a time as the sandbox has workers; returns the results in the order of the jobs."""
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(sandbox.run(job, limits)) for job in jobs]
     return [task.result() for task in tasks]
 
 
 def jobs_of_inputs(source: str, inputs: Iterable[str], *, seed: int = 0) -> list[Job]:
-    """One program on many standard inputs, each in a process of its own."""
+    """One program with several standard inputs, each in its own process."""
     return [Job(source, stdin, seed=seed) for stdin in inputs]
 
 
 def jobs_of_calls(source: str, calls: Iterable[Call], *, seed: int = 0) -> list[Job]:
-    """One program and many calls of its functions, each in a process of its own."""
+    """One program and several calls of its functions, each in its own process."""
     return [Job(source, entry=call, seed=seed) for call in calls]

@@ -1,4 +1,4 @@
-"""Reading a pipe that an untrusted process writes: bounded memory, whatever comes."""
+"""Reads a pipe that an untrusted process writes to, in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _CHUNK = 1 << 16
 
 
 class Drain:
-    """Keeps the first ``keep`` bytes, counts the rest, and calls ``overflow`` once when more than ``limit`` came."""
+    """Keeps the first ``keep`` bytes, counts the others, and calls ``overflow`` once at more than ``limit`` bytes."""
 
     def __init__(self, keep: int, limit: int, overflow: Callable[[], None]) -> None:
         self.total = 0
@@ -24,26 +24,26 @@ class Drain:
 
     @property
     def write_end(self) -> int:
-        """The descriptor to hand to the process that writes."""
+        """The descriptor for the process that writes."""
         return self._write_end
 
     @property
     def data(self) -> bytes:
-        """What was kept."""
+        """The first bytes, ``keep`` at most."""
         return bytes(self._data)
 
     @property
     def overflowed(self) -> bool:
-        """Whether more than the limit came."""
+        """Whether more bytes than the limit were written."""
         return self.total > self._limit
 
     @property
     def truncated(self) -> bool:
-        """Whether more came than was kept."""
+        """Whether more bytes were written than are kept."""
         return self.total > self._keep
 
     def close_write_end(self) -> None:
-        """Close our copy of the write end, so that the pipe ends with its writer."""
+        """Close this process's copy of the write end, so that the pipe ends when its writer ends."""
         if self._write_end >= 0:
             os.close(self._write_end)
             self._write_end = -1

@@ -1,4 +1,4 @@
-"""From what the kernel and the worker saw to a verdict; nothing that a program says takes part."""
+"""The verdict of a run, from observations of the kernel and the worker only, never from a program's output."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .base import Limits, Verdict
 from .guest.wire import MEMORY_EXIT, Cause, RunReply
 
 _NEARLY_ALL = 0.9
-"""A signal at this share of the memory limit is taken for a failed allocation."""
+"""From this share of the memory limit on, a signal counts as a failed allocation."""
 
 
 def judge(reply: RunReply, limits: Limits, flooded: str | None) -> tuple[Verdict, str]:
-    """The verdict and its reason; ``flooded`` names the stream that went beyond its limit, if one did."""
+    """The verdict and its reason; ``flooded`` names the stream that exceeded its limit, if any."""
     if reply.cause is Cause.UNPREPARED:
         return Verdict.INFRA, "the worker could not restrict the process; the program was not started"
     if flooded is not None:
@@ -31,7 +31,7 @@ def judge(reply: RunReply, limits: Limits, flooded: str | None) -> tuple[Verdict
 
 
 def _ending(reply: RunReply, number: int | None, limits: Limits) -> tuple[Verdict, str]:
-    """The verdict of a run that nobody killed."""
+    """The verdict of a run that the worker did not kill."""
     if number is None:
         code = os.waitstatus_to_exitcode(reply.status)
         if code == MEMORY_EXIT:

@@ -1,4 +1,4 @@
-"""Starting a worker process: which isolation this machine has, and the command line that gives it."""
+"""Starts a worker process: the isolation that this machine has, and the command line for it."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ from .guest.kernel import landlock_abi
 from .policy import compiled, unavailable
 
 Isolation = Literal["bubblewrap", "landlock", "unsafe"]
-"""``bubblewrap``: namespaces around Landlock and seccomp.  ``landlock``: Landlock and seccomp.  ``unsafe``: less."""
+"""``bubblewrap``: namespaces around Landlock and seccomp.  ``landlock``: Landlock and seccomp.  ``unsafe``: fewer
+layers."""
 
 NOBODY: Final = 65534
 _FOLDER: Final = Path(__file__).parent
 _START: Final = "import sys; sys.path.append({folder!r}); from guest.zygote import main; sys.path.pop(); main()"
 _ENVIRONMENT: Final = {
     "PYTHONHASHSEED": "0",
-    "MALLOC_ARENA_MAX": "1",  # address space, which memory limits count, does not depend on the number of threads
+    "MALLOC_ARENA_MAX": "1",  # else the address space, which memory limits count, grows with the number of threads
     **{f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL", "NUMEXPR", "VECLIB_MAXIMUM")},
 }
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """How workers of one sandbox are started."""
+    """How the workers of one sandbox are started."""
 
     isolation: Isolation
     imports: tuple[str, ...]
@@ -44,17 +45,17 @@ class LaunchPlan:
 
     @property
     def interpreter(self) -> str:
-        """The interpreter behind a virtual environment, whose packages come in by ``site`` alone."""
+        """The interpreter that a virtual environment is based on; its packages are added by ``site`` alone."""
         return os.path.realpath(sys.executable)
 
     @property
     def site(self) -> list[str]:
-        """Where installed packages lie."""
+        """The folders of installed packages."""
         return sorted({os.path.realpath(sysconfig.get_path(name)) for name in ("purelib", "platlib")})
 
     @property
     def user(self) -> int | None:
-        """Root starts workers as nobody, where nobody can reach the interpreter; else as itself, less all rights."""
+        """The id of ``nobody`` if root starts the workers and ``nobody`` can read the interpreter; else ``None``."""
         if os.geteuid() != 0:
             return None
         needed = [self.interpreter, sys.base_prefix, str(_FOLDER), *(self.site if self.imports else ())]
@@ -74,16 +75,16 @@ class LaunchPlan:
 
 
 def unsafe_reason() -> str | None:
-    """Why untrusted programs cannot be run safely here; ``None`` where they can."""
+    """The reason why untrusted programs cannot run safely here; ``None`` if they can."""
     if not landlock_abi():
         return "the kernel has no Landlock (it takes Linux 5.13 or newer, and a container profile that permits it)"
     return unavailable()
 
 
 def plan(isolation: Isolation, imports: Sequence[str]) -> LaunchPlan:
-    """The plan for ``isolation``; ``unsafe`` keeps the layers that there are.
+    """The plan for ``isolation``; ``unsafe`` uses the layers that are available.
 
-    Raises :class:`SandboxUnavailable` where a layer of the others is missing.
+    Raises :class:`SandboxUnavailable` if a layer of another isolation is missing.
     """
     abi, no_seccomp = landlock_abi(), unavailable()
     if isolation == "unsafe":
@@ -99,10 +100,10 @@ def plan(isolation: Isolation, imports: Sequence[str]) -> LaunchPlan:
 
 
 def start(plan: LaunchPlan) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a worker; its process and the trainer's end of its socket.  The worker is not yet ready."""
+    """Start a worker; returns its process and the trainer's end of its socket.  The worker is not ready yet."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        ours.send(plan.config())  # it waits there, and cannot fail, however soon the process ends
+        ours.send(plan.config())  # stays in the socket, so that this cannot fail even if the process ends at once
         process = subprocess.Popen(
             plan.command(),
             stdin=theirs.fileno(),
@@ -120,7 +121,7 @@ def start(plan: LaunchPlan) -> tuple[subprocess.Popen[bytes], socket.socket]:
 
 
 def _bubblewrap(plan: LaunchPlan) -> list[str]:
-    """Own namespaces, no network, a read-only view of the interpreter and what it needs, nothing else."""
+    """The arguments: own namespaces, no network, a read-only view of the interpreter and its requirements only."""
     arguments = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     arguments += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox", "--chdir", "/"]
     for path in ("/usr", "/lib", "/lib64", "/etc/ld.so.cache"):
@@ -135,6 +136,6 @@ def _bubblewrap(plan: LaunchPlan) -> list[str]:
 
 
 def _open_to_all(path: Path) -> bool:
-    """Whether every user may pass through the folders above ``path`` and read it."""
+    """Whether every user may read ``path`` and enter the folders above it."""
     parents = all(parent.stat().st_mode & stat.S_IXOTH for parent in path.resolve().parents)
     return parents and bool(path.stat().st_mode & stat.S_IROTH)

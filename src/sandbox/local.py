@@ -24,21 +24,22 @@ STANDARD_IMPORTS: Final = tuple(
     enum fractions functools hashlib heapq io itertools json keyword math numbers operator os pprint queue random re
     statistics string struct sys textwrap threading time traceback types typing unicodedata uuid""".split()
 )
-"""What programs import most: loaded once by the worker, not by every run."""
+"""The modules that programs import most: loaded once by the worker, not by every run."""
 
 
 class LocalSandbox:
     """Workers on this machine, each a fork server that runs one program at a time, started when first needed.
 
-    ``workers`` is how many run at a time; further runs wait.  ``imports`` are loaded by the workers in advance and, of
-    the installed packages, are the only ones that programs can import ("numpy" for instance).  ``limits`` hold for a
-    run that brings none.  ``isolation`` is ``auto``: bubblewrap where it works, else Landlock and seccomp alone; a
-    named one is required.  A worker that cannot be isolated, or fails its self-test, is :class:`SandboxUnavailable`,
-    unless ``allow_unsafe_execution`` is true: then programs run with the layers that are left, a warning is logged,
-    and :meth:`describe` says ``unsafe``.  Where isolation works, that flag changes nothing.
+    ``workers`` is the number of programs that run at the same time; further runs wait.  ``imports`` ("numpy", for
+    example) are loaded by the workers in advance; programs can import no other installed package.  ``limits`` apply to
+    runs without limits of their own.  ``isolation=auto`` is bubblewrap where it works, else Landlock and seccomp alone;
+    any other isolation is required.  If a worker cannot be isolated or fails its self-test,
+    :class:`SandboxUnavailable` is raised, unless ``allow_unsafe_execution`` is true: then programs run with the layers
+    that are available, a warning is logged, and :meth:`describe` says ``unsafe``.  Where isolation works, that flag has
+    no effect.
 
-    A copy of a sandbox is the sandbox itself, so that copies of a world share its workers.  It may be used by several
-    event loops, one after the other.
+    A copy of a sandbox is the sandbox itself, so that copies of a world share its workers.  Several event loops may use
+    it, one after the other.
     """
 
     def __init__(
@@ -59,9 +60,9 @@ class LocalSandbox:
         self.workers = workers
         self.limits = limits or Limits()
         self.verdicts: Counter[Verdict] = Counter()
-        """How runs ended, ``INFRA`` after the last attempt only."""
+        """The number of runs by verdict; ``INFRA`` counts after the last attempt only."""
         self.restarts = 0
-        """How many workers died and were replaced."""
+        """The number of workers that died and were replaced."""
         self._imports = (*STANDARD_IMPORTS, *imports)
         self._isolations: tuple[Isolation, ...] = ("bubblewrap", "landlock") if isolation == "auto" else (isolation,)
         self._allow_unsafe = allow_unsafe_execution
@@ -72,7 +73,7 @@ class LocalSandbox:
         self._closed = False
 
     async def start(self) -> None:
-        """Find the isolation that works and start the first worker; the first run does so by itself.
+        """Choose the isolation that works and start the first worker; otherwise the first run does it.
 
         Raises :class:`SandboxUnavailable`.
         """
@@ -82,10 +83,10 @@ class LocalSandbox:
                 self._idle.append(worker)
 
     async def run(self, job: Job, limits: Limits | None = None) -> Result:
-        """Run ``job`` in a process of its own; waits for a free worker.
+        """Run ``job`` in its own process; waits for a free worker.
 
-        A worker that dies is replaced and the run repeated; after three attempts its verdict is ``INFRA``.  Raises
-        :class:`SandboxUnavailable` where no worker can be started, ``TypeError`` where arguments are not JSON.
+        If the worker dies, it is replaced and the run repeated; after three attempts the verdict is ``INFRA``.  Raises
+        :class:`SandboxUnavailable` if no worker can be started, ``TypeError`` if arguments are not JSON.
         """
         await self.start()
         limits = limits or self.limits
@@ -104,7 +105,7 @@ class LocalSandbox:
         return result
 
     def describe(self) -> dict[str, object]:
-        """What protects the trainer: JSON for a run's metadata.  Raises ``RuntimeError`` before the first start."""
+        """The isolation of programs, as JSON for a run's metadata.  Raises ``RuntimeError`` before the first start."""
         if self._plan is None:
             raise RuntimeError("the sandbox is not started: await its start() first")
         layers: Mapping[str, bool] = {
@@ -122,7 +123,7 @@ class LocalSandbox:
         }
 
     async def close(self) -> None:
-        """End all workers; runs that are still going on raise ``RuntimeError``."""
+        """End all workers; runs in progress raise ``RuntimeError``."""
         self._closed = True
         for worker in self._busy:
             worker.kill()  # its run closes it
@@ -149,7 +150,7 @@ class LocalSandbox:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """One at a time, in the running event loop."""
+        """Hold the lock of the running event loop under which workers are started."""
         self._check_open()
         loop = asyncio.get_running_loop()
         if self._loop is not loop:
@@ -160,7 +161,7 @@ class LocalSandbox:
 
     @asynccontextmanager
     async def _worker(self) -> AsyncIterator[Worker]:
-        """A worker that nobody else uses, fresh where none is idle; back to the idle ones if it lives."""
+        """A worker for one run: an idle one or a new one; idle again afterwards if it is alive."""
         async with self._free:
             self._check_open()
             worker = self._rested() or await self._fresh(self._settled)
@@ -175,7 +176,7 @@ class LocalSandbox:
                     worker.close()
 
     def _rested(self) -> Worker | None:
-        """An idle worker; those that died while they were idle are replaced, which is no failure of any run."""
+        """An idle worker; workers that died while idle are replaced, and no run fails because of them."""
         while self._idle:
             worker = self._idle.pop()
             if not worker.ended:
@@ -191,7 +192,7 @@ class LocalSandbox:
         return self._plan
 
     async def _first(self) -> Worker:
-        """The first worker, by the strongest isolation that works; settles the plan."""
+        """The first worker, with the strongest isolation that works; sets the plan."""
         reasons = []
         for isolation in self._isolations:
             try:
@@ -219,7 +220,7 @@ class LocalSandbox:
             await (selftest.check_function if plan.isolation == "unsafe" else selftest.check)(worker)
         except BaseException as error:
             worker.close()
-            if isinstance(error, WorkerDied | OSError):  # the latter: no room for the self-test's files, no descriptors
+            if isinstance(error, WorkerDied | OSError):  # OSError: no room for the self-test's files
                 raise SandboxUnavailable(f"{plan.isolation} sandbox: {error}") from error
             raise
         return worker

@@ -1,9 +1,9 @@
-"""Which system calls a program may make: an allow-list, compiled by libseccomp to what the kernel loads.
+"""The system calls that a program may make: an allow-list, compiled by libseccomp for the kernel.
 
-A program is one process that computes.  It may read what Landlock allows, write to the descriptors it was given, and
-use memory, threads, clocks and signals to itself by way of exceptions.  Calls that make processes, reach a network or
-look into other processes kill it, so that the attempt is a kernel fact; calls that only change the world around it fail
-with EPERM; whatever is not named does not exist (ENOSYS), as on an older kernel.
+A program is one process that computes.  It may read the files that Landlock allows, write to its descriptors, and use
+memory, threads, clocks and signals that it raises itself.  Calls that create processes, reach a network or look into
+other processes kill the program, so that the kernel reports the attempt; calls that only change the surroundings fail
+with EPERM; every other call does not exist (ENOSYS), as on an older kernel.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _CLONE_THREAD, _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 0x10000, 1, 1, 0xF
 
 
 def unavailable() -> str | None:
-    """Why no filter can be compiled here; ``None`` where it can."""
+    """The reason why no filter can be compiled here; ``None`` if it can."""
     if platform.machine() not in MACHINES:
         return f"the seccomp policy is written for {' and '.join(MACHINES)}, not for {platform.machine()}"
     try:
@@ -72,9 +72,9 @@ def unavailable() -> str | None:
 
 @functools.cache
 def compiled(landlock_abi: int) -> bytes:
-    """The filter as BPF; where Landlock is older than version 3, opening with O_TRUNC is refused too.
+    """The filter as BPF; if Landlock's version is below 3, opening with O_TRUNC is refused, too.
 
-    Raises :class:`SandboxUnavailable` where it cannot be compiled.
+    Raises :class:`SandboxUnavailable` if it cannot be compiled.
     """
     reason = unavailable()
     if reason:
@@ -88,7 +88,7 @@ def compiled(landlock_abi: int) -> bytes:
         rules.add(pyseccomp.ERRNO(errno.EPERM), name)
     for name in FATAL:
         rules.add(pyseccomp.KILL_PROCESS, name)
-    # clone3, whose flags a filter cannot see, is left at ENOSYS: libc falls back to clone.
+    # A filter cannot see the flags of clone3, so that it stays at ENOSYS; libc then uses clone.
     rules.by_flag(pyseccomp.KILL_PROCESS, pyseccomp.ALLOW, "clone", 0, _CLONE_THREAD)
     rules.only("fcntl", 1, _FCNTL)
     rules.only("ioctl", 1, _IOCTL)
@@ -99,7 +99,7 @@ def compiled(landlock_abi: int) -> bytes:
 
 
 class _Rules:
-    """libseccomp's rules under construction."""
+    """Collects libseccomp's rules."""
 
     def __init__(self, seccomp: Any) -> None:
         self._seccomp = seccomp
@@ -107,23 +107,23 @@ class _Rules:
         self._filter.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.KILL_PROCESS)  # 32-bit and x32 calls
 
     def add(self, action: int, name: str, *conditions: Any) -> None:
-        """A call that the architecture or this libseccomp does not know stays at ENOSYS."""
+        """Add a rule; a call that the architecture or this libseccomp does not know stays at ENOSYS."""
         number = self._seccomp.resolve_syscall(self._seccomp.Arch.NATIVE, name)
         if number >= 0:
             self._filter.add_rule(action, number, *conditions)
 
     def only(self, name: str, argument: int, values: tuple[int, ...]) -> None:
-        """Allow ``name`` where the argument's 32 bits are one of ``values``."""
+        """Allow ``name`` if the lower 32 bits of the argument are one of ``values``."""
         for value in values:
             self.add(self._seccomp.ALLOW, name, self._seccomp.Arg(argument, self._seccomp.MASKED_EQ, 0xFFFFFFFF, value))
 
     def by_flag(self, absent: int, present: int, name: str, argument: int, flag: int) -> None:
-        """One action where ``flag`` is set in the argument, another where it is not."""
+        """One action if ``flag`` is set in the argument, another if it is not."""
         for action, value in ((absent, 0), (present, flag)):
             self.add(action, name, self._seccomp.Arg(argument, self._seccomp.MASKED_EQ, flag, value))
 
     def opening(self, landlock_abi: int) -> None:
-        """Landlock judges what is opened; before version 3 it does not see that opening may truncate."""
+        """Landlock decides which files may be opened; before version 3 it does not know that opening may truncate."""
         for name, argument in (("open", 1), ("openat", 2)):
             if landlock_abi >= 3:
                 self.add(self._seccomp.ALLOW, name)
@@ -131,7 +131,7 @@ class _Rules:
                 self.by_flag(self._seccomp.ALLOW, self._seccomp.ERRNO(errno.EACCES), name, argument, os.O_TRUNC)
 
     def sockets(self) -> None:
-        """Pairs of stream sockets, which asyncio needs: they lead nowhere.  Their own limits can be asked for."""
+        """Allow pairs of stream sockets, which asyncio needs and which lead nowhere, and reading one's own limits."""
         seccomp, arg = self._seccomp, self._seccomp.Arg
         kind = arg(1, seccomp.MASKED_EQ, _SOCK_TYPE, _SOCK_STREAM)
         self.add(seccomp.ALLOW, "socketpair", arg(0, seccomp.EQ, _AF_UNIX), kind)

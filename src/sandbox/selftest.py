@@ -1,4 +1,4 @@
-"""Attacks of our own that every worker must withstand before it runs anything else."""
+"""The self-test: attacks that every worker must withstand before it runs a program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _FATAL: Final = {
 
 
 class Trap(NamedTuple):
-    """A secret file and a listening port, which no program may reach."""
+    """A secret file and a listening port that no program may reach."""
 
     folder: str
     canary: str
@@ -52,7 +52,7 @@ class Trap(NamedTuple):
         return int(self.listener.getsockname()[1])
 
     def sprung(self) -> bool:
-        """Whether somebody connected, or wrote into the folder."""
+        """Whether a program connected to the port or wrote into the folder."""
         try:
             self.listener.accept()[0].close()
         except BlockingIOError:
@@ -61,7 +61,7 @@ class Trap(NamedTuple):
 
 
 async def check(worker: Worker) -> None:
-    """Raise :class:`SandboxUnavailable`, naming the attack, unless ``worker`` withstands all and works."""
+    """Raise :class:`SandboxUnavailable`, naming the attack, unless ``worker`` withstands all attacks and works."""
     with _trap() as trap:
         arguments = Expression("tries(canary, folder)", {"canary": trap.canary, "folder": trap.folder})
         result = await worker.run(Job(_TRIES, entry=arguments), _LIMITS)
@@ -91,7 +91,7 @@ async def check_function(worker: Worker) -> None:
 def _trap() -> Iterator[Trap]:
     secret = secrets.token_hex(16)
     with tempfile.TemporaryDirectory(prefix="troupe-") as folder, socket.create_server(("127.0.0.1", 0)) as listener:
-        os.chmod(folder, 0o755)  # ordinary permissions would let the worker's user in
+        os.chmod(folder, 0o755)  # file permissions alone would allow access
         canary = os.path.join(folder, "canary")
         with open(canary, "w") as file:
             file.write(secret)

@@ -1,4 +1,4 @@
-"""Values that come out of a sandbox: parsed as data, compared by exact types."""
+"""Values that a sandbox returns: parsed as data, compared by exact types."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _DEPTH: Final = 100
 def parse_value(data: bytes) -> JsonValue | Missing:
     """The one JSON document in ``data``, or ``NO_VALUE``.
 
-    Refused: anything before or after it, NaN and infinities (also as 1e999), integers beyond Python's limit of 4300
-    digits, nesting beyond 100, and text that is no Unicode (lone surrogates).
+    Refused: text before or after it, NaN and infinities (also as 1e999), integers of more than 4300 digits (Python's
+    limit), more than 100 levels of nesting, and invalid Unicode (lone surrogates).
     """
     try:
         value: JsonValue = json.loads(data.decode("utf-8"), parse_constant=_refuse, parse_float=_finite)
-    except (ValueError, RecursionError):  # what is not JSON, and JSON made to break parsers
+    except (ValueError, RecursionError):  # not JSON, or JSON that breaks parsers
         return NO_VALUE
     return value if _is_plain(value) else NO_VALUE
 
@@ -27,9 +27,9 @@ def parse_value(data: bytes) -> JsonValue | Missing:
 def equal_values(found: JsonValue | Missing, expected: object, *, tolerance: float = 0.0) -> bool:
     """Whether a run's value is the expected one.
 
-    Types must agree (``True`` is not 1, 1 is not 1.0), lists and dictionaries element by element.  ``expected`` is
-    taken as JSON would carry it (a tuple as a list, keys as text).  Floats may differ by ``tolerance``, absolute or
-    relative, whichever allows more; where it is above 0, an integer may stand for a float.
+    Types must agree (``True`` is not 1, 1 is not 1.0), in lists and dictionaries element by element.  ``expected`` is
+    converted to JSON first (a tuple to a list, keys to text).  Floats may differ by ``tolerance``, absolute or
+    relative, whichever allows more; if it is above 0, an integer may stand in place of a float.
     """
     if found is NO_VALUE:
         return False
@@ -48,7 +48,7 @@ def _finite(text: str) -> float:
 
 
 def _is_plain(value: Any) -> bool:
-    """Whether nesting and text are harmless; without recursion."""
+    """Whether the depth and the texts are acceptable; without recursion."""
     level = [value]
     for _ in range(_DEPTH):
         if not level:

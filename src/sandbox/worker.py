@@ -1,4 +1,4 @@
-"""One worker process, from the trainer's side."""
+"""One worker process, as the trainer controls it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ADD_SEALS: Final = 1033
 
 
 class WorkerDied(RuntimeError):
-    """The worker process ended or stopped answering in the middle of a run."""
+    """The worker process ended, or stopped answering, during a run."""
 
 
 class Worker:
@@ -40,16 +40,16 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started: bubblewrap's, or the interpreter's."""
+        """The id of the process that was started: bubblewrap, or the interpreter."""
         return self._process.pid
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended by itself, or by hands outside."""
+        """Whether the process has ended, by itself or because something outside killed it."""
         return self._process.poll() is not None
 
     async def ready(self) -> None:
-        """Wait for the worker's imports.  Raises :class:`SandboxUnavailable` with the reason where it cannot start."""
+        """Wait for the worker's imports.  Raises :class:`SandboxUnavailable` with the reason if it cannot start."""
         loop = asyncio.get_running_loop()
         try:
             hello = await asyncio.wait_for(loop.sock_recv(self._control, MESSAGE_BYTES), _START_S)
@@ -61,7 +61,7 @@ class Worker:
             raise SandboxUnavailable(f"{self._plan.isolation} sandbox: {answer['error']}{self._complaint()}")
 
     async def run(self, job: Job, limits: Limits) -> Result:
-        """Run ``job``.  Raises :class:`WorkerDied`; whenever it does not end regularly, the worker is killed."""
+        """Run ``job``.  Raises :class:`WorkerDied`.  If this is left by any exception, the worker is killed."""
         self._run += 1
         finished = False
         try:
@@ -74,14 +74,14 @@ class Worker:
         return result
 
     def kill(self) -> None:
-        """End the worker and whatever runs in it; who waits for its reply is told that it died."""
+        """End the worker and its program; a run that waits for its reply raises :class:`WorkerDied`."""
         if self.alive:
             self.alive = False
             self._process.kill()
             self._process.wait()
 
     def close(self) -> None:
-        """End the worker; for the last time.  Nobody may be waiting for its reply."""
+        """End the worker and close its socket.  No run may be waiting for its reply."""
         self.kill()
         self._control.close()
         if self._process.stderr is not None:
@@ -121,7 +121,7 @@ class Worker:
     def _stopper(self, run: int) -> Callable[[], None]:
         def stop() -> None:
             if self.alive and run == self._run:
-                with suppress(ConnectionError):  # the worker is dead, and waiting for its reply will tell
+                with suppress(ConnectionError):  # it is dead; the run that waits for its reply raises WorkerDied
                     self._control.send(pack_stop(run))
 
         return stop
@@ -135,7 +135,7 @@ class Worker:
         return RunReply.unpack(data)
 
     def _complaint(self) -> str:
-        """What the worker itself wrote to stderr, if anything; programs cannot write there."""
+        """The worker's own output on stderr, if any; programs cannot write there."""
         if self._process.stderr is None or self._process.stderr.closed:
             return ""
         os.set_blocking(self._process.stderr.fileno(), False)
@@ -144,7 +144,7 @@ class Worker:
 
 
 def _entry(job: Job) -> dict[str, object] | None:
-    """The entry as JSON: a call has ``function``, an expression ``expression``."""
+    """The entry as JSON: a call has the key ``function``, an expression the key ``expression``."""
     if job.entry is None:
         return None
     fields = asdict(job.entry)
@@ -152,8 +152,8 @@ def _entry(job: Job) -> dict[str, object] | None:
 
 
 def _sealed(data: bytes, stack: ExitStack) -> int:
-    """A descriptor to read ``data`` from, which nobody can change."""
-    import fcntl  # missing on Windows, where this package can be imported and says that it is unavailable
+    """A descriptor to read ``data`` from; the data cannot be changed any more."""
+    import fcntl  # missing on Windows, where this package can be imported but raises SandboxUnavailable
 
     fd = os.memfd_create("job", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     stack.callback(os.close, fd)

@@ -90,7 +90,7 @@ def plan(config: Mapping[str, Any], parts: Parts) -> Plan:
         agent: config["policies"][parts.router.team[agent]]["sampling"]["train"]["max_tokens"] for agent in agents
     }
     tasks = parts.settings.tasks_per_iteration * (1 + parts.sampler.resample)
-    most = {agent: tasks * count for agent, count in parts.sampler.most(parts.world).items()}
+    most = {agent: tasks * count for agent, count in parts.sampler.max_completions(parts.world).items()}
     update = config["algorithm"]["update"]
     return Plan(
         pools=tuple(_pool(specs, config, parts) for specs in backbones(parts.policies)),

@@ -13,7 +13,6 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import ConfigError
-from ..loop import Team
 from ..models.adapter_pool import AdapterModule, AdapterPool
 from ..models.adapters import attach, bare
 from ..models.adapters import weights as adapter_weights
@@ -23,6 +22,7 @@ from ..models.policy import PolicyModule
 from ..models.pool import LocalPool, PolicyHandle
 from ..models.ranks import Ranks
 from ..models.strategies import StrategySettings, launch
+from ..models.team import Team
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Engine
 from ..rollout.engines.lora import Adapted

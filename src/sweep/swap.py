@@ -6,14 +6,13 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from ..evaluation.request import Questions
+from ..evaluation.request import EvalRequest
 from ..runs.directory import write_atomic
 from ..runs.files import SWAPPED
 from ..runs.fingerprint import code_hash
 from ..runs.run import Run
 from ..setup.actors import ActorFactory
-from ..setup.agent_assignment import TeamSource
-from ..setup.conditions import conditions, examine
+from ..setup.evaluation import TeamSource, build_conditions, run_conditions
 
 
 def evaluate_swapped(run: Run) -> None:
@@ -22,7 +21,7 @@ def evaluate_swapped(run: Run) -> None:
     Tasks, seeds and sampling are those of the run's own ``eval/success``, so the two differ in nothing else.  Raises
     :class:`~troupe.errors.ConfigError` where the team is not two agents with a policy each.
     """
-    request = Questions(
+    request = EvalRequest(
         checkpoint="last",
         split="test",
         tasks=run.config["loop"]["test_tasks"],
@@ -31,9 +30,9 @@ def evaluate_swapped(run: Run) -> None:
         seed=run.config["seed"],
         swap=True,
     )
-    columns = conditions(request, TeamSource(run.config, run), {})
-    [outcome] = asyncio.run(examine(request, columns, ActorFactory(run.config["engine"]), lambda result: None))
-    summary = outcome.summary | {"checkpoint": "last", "code": code_hash()}
+    conditions = build_conditions(request, TeamSource(run.config, run))
+    [result] = asyncio.run(run_conditions(request, conditions, ActorFactory(run.config["engine"])))
+    summary = result.summary | {"checkpoint": "last", "code": code_hash()}
     write_atomic(run.path / SWAPPED, json.dumps(summary, indent=2) + "\n")
 
 

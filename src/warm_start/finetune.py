@@ -1,4 +1,4 @@
-"""Supervised pretraining of base models on demonstrations: ``python -m troupe.warm_start.finetune``.
+"""Supervised pretraining of base models on demonstrations: ``troupe warm-start``.
 
 Each step plays train tasks of one world with demonstrators in every role, whose skill is drawn message by message, and
 fits the messages on their authors' prompts.  The worlds and the recipe of each model are in :mod:`.curriculum`.
@@ -6,14 +6,13 @@ fits the messages on their authors' prompts.  The worlds and the recipe of each 
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +25,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from ..experience import Message
 from ..models.tiny import build_model, build_tokenizer
-from .curriculum import CURRICULA, Curriculum, Recipe, messages
+from .curriculum import Curriculum, Recipe, messages
 
 log = logging.getLogger(__name__)
 
@@ -183,41 +182,3 @@ def export(start: WarmStart, folder: Path) -> None:
     names = sorted(path.name for path in folder.iterdir() if path.suffix in {".json", ".safetensors", ".jinja"})
     sums = {n: sha256((folder / n).read_bytes()).hexdigest() for n in names if n != "checksums.json"}
     (folder / "checksums.json").write_text(json.dumps(sums, indent=2) + "\n")
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--base", choices=sorted(CURRICULA), default="laptop", help="which base model to make")
-    parser.add_argument("--out", type=Path, default=None, help="working folder, resumable (runs/base_model/BASE)")
-    parser.add_argument("--export", type=Path, default=None, help="where the finished model goes")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--compile", action="store_true", help="use torch.compile (needs a C++ compiler)")
-    parser.add_argument("--until", type=int, default=None, help="stop at this step; a later call goes on")
-    for field in fields(Recipe):
-        parser.add_argument(
-            f"--{field.name}", type=type(field.default), default=None, help="another recipe than its own"
-        )
-    options = vars(parser.parse_args())
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    torch.set_num_threads(options["threads"])
-    overrides = {field.name: options[field.name] for field in fields(Recipe) if options[field.name] is not None}
-    curriculum = CURRICULA[options["base"]]
-    recipe = replace(curriculum.recipe, **overrides)
-    out = options["out"] or Path("runs", "base_model", options["base"])
-    start = WarmStart(replace(curriculum, recipe=recipe), out, compiled=options["compile"])
-    if (out / "state.pt").exists():
-        start.load()
-        log.info("going on from step %d", start.step)
-    try:
-        start.run(options["until"])
-    except KeyboardInterrupt:
-        start.save()
-        log.info("stopped at step %d; the same command goes on", start.step)
-        return
-    if options["export"] is not None and start.step == recipe.steps:
-        export(start, options["export"])
-        log.info("the base model is in %s", options["export"])
-
-
-if __name__ == "__main__":
-    main()

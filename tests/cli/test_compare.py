@@ -1,118 +1,25 @@
-"""Two evaluations, task by task, and the refusals."""
+"""The command that compares two evaluations."""
 
-import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from troupe.cli.compare import Comparison, compare, comparisons, locate, main
-from troupe.evaluation import records as evaluations
-from troupe.evaluation.records import EvaluationError, EvaluationRecord
-
-NAMES = ("A", "B")
+from troupe.cli.compare import main
+from troupe.evaluation import records
 
 
-def stored(folder: Path, **conditions: dict[str, list[bool]]) -> Path:
-    """An evaluation with these successes of each task's samples, by condition."""
-    rows = [
-        {"condition": name, "task_id": task, "sample": sample, "success": success}
-        for name, tasks in conditions.items()
-        for task, samples in tasks.items()
-        for sample, success in enumerate(samples)
-    ]
-    summary = {"conditions": {name: {"success": 0.0} for name in conditions}}
-    return evaluations.write(folder, folder.name, "", summary, rows, {}).path
+def stored(folder: Path, success: bool) -> Path:
+    """An evaluation of six tasks, all solved or none."""
+    rows = [{"condition": "sampled", "task_id": task, "sample": 0, "success": success} for task in "abcdef"]
+    summary = {"conditions": {"sampled": {"success": float(success)}}}
+    return records.write(folder, folder.name, "", summary, rows, {}).path
 
 
-def test_a_comparison_by_hand() -> None:
-    first = dict(zip("abcdefgh", [[s] for s in (1, 1, 0, 0, 0, 0, 1, 0)], strict=True))
-    second = dict(zip("abcdefgh", [[s] for s in (1, 0, 1, 1, 1, 1, 1, 0)], strict=True))
-    found = compare(first, second, NAMES)
-    low, high = found.interval
-    assert found == Comparison(8, 0.375, 0.75, 0.375, (low, high), 1, 4, pytest.approx(2 * 6 / 32))
-    assert -0.26 < low < 0.375 < high <= 1
-
-
-def test_several_samples_have_no_mcnemar() -> None:
-    found = compare({"a": [True, False], "b": [False, False]}, {"a": [True], "b": [True]}, NAMES)
-    assert (found.first, found.second, found.difference) == (0.25, 1.0, 0.75)
-    assert (found.only_first, found.only_second, found.p) == (None, None, None)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "said"),
-    [
-        ("abc", "abd", "number 3 is c in A, but d in B"),
-        ("abc", "bac", "number 1 is a in A, but b in B"),
-        ("abc", "ab", "number 3 is c in A, but B ends"),
-        ("a", "ab", "number 2 is b in B, but A ends"),
-    ],
-)
-def test_different_tasks_are_refused_by_the_first(first: str, second: str, said: str) -> None:
-    with pytest.raises(EvaluationError, match=f"different tasks: {said}"):
-        compare({task: [True] for task in first}, {task: [True] for task in second}, NAMES)
-
-
-def test_conditions_of_one_name_are_compared(tmp_path: Path) -> None:
-    a = stored(tmp_path / "a", sampled={"t": [True]}, greedy={"t": [False]}, other={"t": [False]})
-    b = stored(tmp_path / "b", sampled={"t": [False]}, greedy={"t": [False]})
-    assert [(name, row.difference) for name, row in comparisons(str(a), str(b))] == [("sampled", -1), ("greedy", 0)]
-    ((name, row),) = comparisons(f"{a}@greedy", f"{a}@sampled")
-    assert (name, row.difference) == ("greedy / sampled", 1)
-
-
-def test_single_conditions_need_no_name(tmp_path: Path) -> None:
-    a, b = stored(tmp_path / "a", horizon2={"t": [True]}), stored(tmp_path / "b", horizon4={"t": [True]})
-    assert [name for name, _ in comparisons(str(a), str(b))] == ["horizon2 / horizon4"]
-
-
-def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
-    a = stored(tmp_path / "a", x={"t": [True]}, y={"t": [True]})
-    b = stored(tmp_path / "b", z={"t": [True]}, w={"t": [True]})
-    for one, other, said in (
-        (str(a), str(b), "no condition in common: .* has x, y, .* has z, w"),
-        (f"{a}@w", str(b), "has no condition 'w'; it has x, y"),
-        (str(tmp_path / "none"), str(b), "none holds no evaluation"),
-    ):
-        with pytest.raises(EvaluationError, match=said):
-            comparisons(one, other)
-
-
-def test_a_run_directory_stands_for_its_only_evaluation(tmp_path: Path) -> None:
-    (tmp_path / "summary.json").write_text("{}")  # the run's own
-    one = stored(tmp_path / "evaluations" / "one", x={"t": [True]})
-    assert locate(str(tmp_path))[0].path == one
-    stored(tmp_path / "evaluations" / "two", x={"t": [True]})
-    with pytest.raises(EvaluationError, match=r"several evaluations; name one of .*one, .*two"):
-        locate(str(tmp_path))
-
-
-def test_the_evaluation_of_an_older_run_can_be_compared(old_run: Path, tmp_path: Path) -> None:
-    stored(old_run / "evaluations" / "one", sampled={"s": [False], "t": [True]})
-    new = stored(tmp_path / "new", sampled={"s": [True], "t": [True]})
-    ((name, row),) = comparisons(str(old_run), str(new))
-    assert (name, row.first, row.second, row.only_second) == ("sampled", 0.5, 1.0, 1)
-
-
-def test_damaged_files_are_named(tmp_path: Path) -> None:
-    folder = stored(tmp_path / "a", x={"t": [True]})
-    (folder / "results.jsonl").write_text('{"condition": "x"')
-    with pytest.raises(EvaluationError, match=r"results\.jsonl cannot be read"):
-        EvaluationRecord.read(folder).successes("x")
-    (folder / "summary.json").write_text(json.dumps({"conditions": {}}))
-    with pytest.raises(EvaluationError, match=r"summary\.json is not the summary of an evaluation"):
-        EvaluationRecord.read(folder)
-
-
-def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    a = stored(tmp_path / "a", sampled={t: [False] for t in "abcdef"})
-    b = stored(tmp_path / "b", sampled={t: [True] for t in "abcdef"})
-    monkeypatch.setattr(sys, "argv", ["compare", str(a), str(b)])
-    main()
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = stored(tmp_path / "a", False), stored(tmp_path / "b", True)
+    main([str(a), str(b)])
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [f"A: {a}", f"B: {b}"]
     assert lines[-1].split() == "sampled 6 0.000 1.000 +1.000 (+1.000 to +1.000) 0 6 0.031".split()
-    monkeypatch.setattr(sys, "argv", ["compare", str(a), str(tmp_path / "c")])
     with pytest.raises(SystemExit, match=r"^error: .*c holds no evaluation"):
-        main()
+        main([str(a), str(tmp_path / "c")])

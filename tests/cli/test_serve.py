@@ -19,13 +19,12 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from troupe.cli import train
-from troupe.cli.evaluate import from_run
 from troupe.cli.serve import Serving, check_addresses, command, serve, servings
 from troupe.errors import ConfigError
 from troupe.models.loading import load_model, load_tokenizer, resolve
 from troupe.rollout.engines.vllm.launch import VllmSettings
 from troupe.runs.run import Run
-from troupe.setup.agent_assignment import TeamSource
+from troupe.setup.evaluation import TeamSource, trained_team
 
 from ..processes import alive, below
 
@@ -139,13 +138,13 @@ def asked(port: int, path: str, **keys: Any) -> Any:
 
 @contextmanager
 def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]]:
-    """``troupe.cli.serve`` once it answers, its port, and what it said."""
+    """``troupe serve`` once it answers, its port, and what it said."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     words = (*words, f"port={port}", "kv_cache_gib=0.1", "max_batch_rows=8")
     with subprocess.Popen(
-        [sys.executable, "-m", "troupe.cli.serve", *words],
+        [sys.executable, "-m", "troupe", "serve", *words],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -189,7 +188,7 @@ def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_pa
     with socket.socket() as again:
         assert again.connect_ex(("127.0.0.1", port)) != 0
     assert len(there) >= 2 and not any(map(alive, there))
-    assert from_run("run", str(tmp_path / "run")).path
+    assert trained_team("run", str(tmp_path / "run")).run
 
 
 @pytest.mark.vllm

@@ -52,7 +52,7 @@ def write(name: str, settings: dict[str, list[str]], seeds: list[int], **more: A
 def program(*arguments: str) -> subprocess.Popen[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-m", "troupe.cli.sweep", *arguments], env=environment, **pipes)
+    return subprocess.Popen([sys.executable, "-m", "troupe", "sweep", *arguments], env=environment, **pipes)
 
 
 def directories() -> set[Path]:
@@ -223,7 +223,7 @@ def test_a_failed_run_does_not_stop_the_others(capsys: pytest.CaptureFixture[str
 def test_what_cannot_be_swapped_is_a_failure() -> None:
     assert run([write("one", {"shared": ["experiment=sokoban_shared"]}, [0], evaluations=["swapped"])]) == 1
     page = Path("runs/sweeps/one/table.md").read_text()
-    assert "| failed |" in page and "swap changes nothing: policy 'shared' speaks for all agents" in page
+    assert "| failed |" in page and "swap changes nothing: all agents act with policy 'shared'" in page
 
 
 def test_a_stale_run_is_marked_and_run_again_only_if_asked(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,10 +47,10 @@ def command(
     handlers = logging.root.handlers[:]
 
     def refused(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["troupe", *arguments])
+        monkeypatch.setattr(sys, "argv", ["troupe"])
         monkeypatch.chdir(tmp_path)
         with pytest.raises(SystemExit) as end:
-            train.main()
+            train.main(arguments)
         assert end.value.code not in (0, None)
         said = capsys.readouterr()
         return f"{end.value.code}\n{said.out}\n{said.err}"
@@ -274,9 +274,9 @@ def test_jobs_of_a_multirun_have_folders_of_their_own(
 ) -> None:
     # Same name, same seed, perhaps the same second.
     shared = ["experiment=sokoban_shared", *SMALL, "loop.iterations=0"]
-    monkeypatch.setattr(sys, "argv", ["troupe", "--multirun", "algorithm.sampler.k=2,3", *shared])
+    monkeypatch.setattr(sys, "argv", ["troupe"])
     monkeypatch.chdir(tmp_path)
-    train.main()
+    train.main(["--multirun", "algorithm.sampler.k=2,3", *shared])
     folders = sorted(path.name for path in (tmp_path / "runs" / "sokoban_shared").iterdir())
     assert [name.rsplit("-", 1)[1] for name in folders] == ["0", "1"]
 
@@ -287,7 +287,7 @@ def test_jobs_of_a_multirun_have_folders_of_their_own(
 def program(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-m", "troupe.cli.train", *arguments], cwd=cwd, env=environment, **pipes)
+    return subprocess.Popen([sys.executable, "-m", "troupe", "train", *arguments], cwd=cwd, env=environment, **pipes)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from troupe.evaluation.statistics import bootstrap_interval, mcnemar, pass_at_k, t_interval
+from troupe.evaluation.statistics import bootstrap_interval, mcnemar, pass_at_k, t_interval, wilson
 
 
 def test_t_interval_by_hand() -> None:
@@ -84,3 +84,19 @@ def test_bootstrap_of_equal_values_and_of_none() -> None:
     assert bootstrap_interval([0.5, 0.5, 0.5]) == (0.5, 0.5)
     with pytest.raises(ValueError, match="no values"):
         bootstrap_interval([])
+
+
+@pytest.mark.parametrize(
+    ("successes", "trials", "low", "high"),
+    [  # Newcombe, Statistics in Medicine 17 (1998), table I, method 3
+        (81, 263, 0.2553, 0.3662),
+        (15, 148, 0.0624, 0.1605),
+        (0, 20, 0.0, 0.1611),
+        (1, 29, 0.0061, 0.1718),
+        # By hand, z = 1.95996: (8 + z^2 / 2 -+ z sqrt(8 * 2 / 10 + z^2 / 4)) / (10 + z^2)
+        #   = (9.92073 -+ 1.95996 * 1.60011) / 13.84146
+        (8, 10, 0.4902, 0.9433),
+    ],
+)
+def test_wilsons_interval(successes: int, trials: int, low: float, high: float) -> None:
+    assert wilson(successes, trials) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))

@@ -12,7 +12,7 @@ async def test_one_process_does_everything() -> None:
     ranks = Ranks()
     assert ranks.first
     assert await ranks.share([1, 2, 3], doubled) == [2, 4, 6]
-    assert ranks.from_first("here") == "here"
+    assert ranks.from_first("here") == "here" and ranks.from_all("here") == ["here"]
     assert ranks.agreed(lambda: 5) == 5
 
 

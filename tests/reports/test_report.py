@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import sys
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -11,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from troupe.cli.report import main
 from troupe.reports.report import duration, write_report
 
 VOID = {"meta", "rect", "circle", "path", "input", "br", "hr", "img", "link"}
@@ -155,17 +153,6 @@ def test_values_of_strange_kinds_do_no_harm(run_dir: Path, lines: Build, rows: R
     )
     titles = page(run_dir).texts["h2"]
     assert "Loss" in titles and "Turns per episode" not in titles
-
-
-def test_the_command(run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(sys, "argv", ["reports", str(run_dir)])
-    main()
-    assert capsys.readouterr().out == f"{run_dir / 'report.html'}\n"
-    assert (run_dir / "report.html").read_text().startswith("<!doctype html>")
-    monkeypatch.setattr(sys, "argv", ["reports", str(run_dir / "episodes")])
-    with pytest.raises(SystemExit, match=r"error: .*episodes is not a run directory: config\.yaml is missing"):
-        main()
-    assert not (run_dir / "episodes" / "report.html").exists()
 
 
 def test_a_run_of_an_older_version(old_run: Path) -> None:

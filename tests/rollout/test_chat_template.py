@@ -14,9 +14,9 @@ HELLO = [{"role": "user", "content": "at 1,1"}]
 @pytest.fixture
 def reader(words: PreTrainedTokenizerFast) -> PreTrainedTokenizerFast:
     """A tokenizer whose template reads ``loud``."""
-    found = PreTrainedTokenizerFast(tokenizer_object=words._tokenizer, eos_token="<eos>", pad_token="<pad>")
-    found.chat_template = "{% for m in messages %}{{ m.content }} {% endfor %}{% if loud %}goal {% endif %}"
-    return found
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words._tokenizer, eos_token="<eos>", pad_token="<pad>")
+    tokenizer.chat_template = "{% for m in messages %}{{ m.content }} {% endfor %}{% if loud %}goal {% endif %}"
+    return tokenizer
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,8 @@ def test_what_is_read_reaches_the_prompt(reader: PreTrainedTokenizerFast) -> Non
     check_chat("policies.p", reader, {"loud": True})
     client = PolicyClient("p", ScriptedEngine({}, reader), reader, 20, Sampling(max_tokens=1))
     loud = PolicyClient("p", ScriptedEngine({}, reader), reader, 20, Sampling(max_tokens=1), {"loud": True})
-    said = [reader.decode(each.encode("tool", "t", HELLO)) for each in (client, loud)]
-    assert said == ["at 1,1", "at 1,1 goal"]
+    prompts = [reader.decode(each.encode("tool", "t", HELLO)) for each in (client, loud)]
+    assert prompts == ["at 1,1", "at 1,1 goal"]
 
 
 @pytest.mark.parametrize(

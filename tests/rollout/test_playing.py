@@ -11,7 +11,7 @@ from troupe.envs.base import StepResult, WorldFailure
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Sampling, Task
 from troupe.rollout.engines.scripted import ScriptedEngine
-from troupe.rollout.playing import together
+from troupe.rollout.playing import gather
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.base import Sampler
 from troupe.rollout.samplers.chain import ChainSampler
@@ -54,8 +54,8 @@ def test_an_episode_whose_world_fails_is_lost_alone(
     world = Failing(horizon=2)
     tasks = world.tasks("train", 3, 0)
     world.broken = tasks[1].task_id
-    found = asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": client, "plan": client}, 0))
-    episodes = [episode for episodes in found for episode in episodes]
+    results = asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": client, "plan": client}, 0))
+    episodes = [episode for episodes in results for episode in episodes]
     lost = [episode for episode in episodes if episode.failure]
     assert {episode.task.task_id for episode in lost} == {world.broken}
     assert all(episode.failure == "the judge is gone" and not episode.nodes for episode in lost)
@@ -77,10 +77,10 @@ def test_what_fails_cancels_what_goes_on_beside_it() -> None:
             raise
 
     async def nested() -> None:
-        await together(goes_on(), fails())
+        await gather(goes_on(), fails())
 
     with pytest.raises(WorldFailure, match=r"^no$"):
-        asyncio.run(asyncio.wait_for(together(nested(), goes_on()), 10))
+        asyncio.run(asyncio.wait_for(gather(nested(), goes_on()), 10))
     assert ended == ["cancelled", "cancelled"]
 
 
@@ -90,6 +90,6 @@ def test_results_keep_their_order() -> None:
         return value
 
     async def main() -> list[Any]:
-        return await together(*(late(value) for value in range(3)))
+        return await gather(*(late(value) for value in range(3)))
 
     assert asyncio.run(main()) == [0, 1, 2]

@@ -1,11 +1,11 @@
-"""A rollout's metrics, by hand."""
+"""Metrics of rollouts and updates, by hand."""
 
 from dataclasses import replace
 
 import pytest
 
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from troupe.runs.metrics import rollout_metrics
+from troupe.runs.metrics import prefixed, rollout_metrics, update_metrics
 
 
 def spoken(tokens: int, cut: bool = False) -> Completion:
@@ -27,7 +27,7 @@ def test_a_rollout_by_hand() -> None:
     later = Node("t", "tool", 1, (1,), [candidate(5, 0, 0.0, 0), candidate(5, 0, 0.0, 1)])
     trees = [episode(True, 1, tool, plan), episode(False, 4, later)]
     for tree in trees:
-        tree.chosen = True
+        tree.best_of_k = True
     assert rollout_metrics(trees, seconds=4.0) == {
         "rollout/best_of_k_success": 0.5,
         "rollout/turns": 2.5,
@@ -85,7 +85,7 @@ def test_an_early_end_of_a_full_tree_counts_for_what_might_have_followed() -> No
 def test_what_was_asked_only_to_judge_counts_as_generated() -> None:
     node = Node("t", "tool", 0, (1, 2, 3), [candidate(4, 1, 0, 0), candidate(2, 0, 0, 1)])
     plain, looking = episode(True, 1, node), episode(True, 1, node)
-    looking.asides = [(10, spoken(3)), (20, spoken(1, cut=True))]
+    looking.auxiliary = [(10, spoken(3)), (20, spoken(1, cut=True))]
     before, after = (rollout_metrics([e], seconds=1.0) for e in (plain, looking))
     changed = {key: after[key] - before[key] for key in before if after[key] != before[key]}
     assert changed == {
@@ -100,7 +100,17 @@ def test_the_tokens_of_remote_policies_are_unknown_here() -> None:
     remote = Candidate(Completion((), (), "R", "stop", "p", 0), 0.0, 1.0, 1.0)
     nodes = [Node("t", "tool", 0, (9,) * 50, [remote] * 2), Node("t", "plan", 0, (1, 2), [candidate(4, 1, 0, 0)])]
     tree = episode(True, 1, *nodes)
-    tree.asides = [(60, remote.completion), (3, spoken(1))]
+    tree.auxiliary = [(60, remote.completion), (3, spoken(1))]
     row = rollout_metrics([tree], 1.0)
     assert (row["rollout/completions"], row["rollout/tokens"], row["rollout/prompt_tokens"]) == (5, 5, 5)
     assert row["rollout/tool/reward"] == 1.0 and "rollout/tool/tokens_per_message" not in row
+
+
+def test_metrics_of_updates_are_named_after_their_policies() -> None:
+    updates = {"tool": {"loss": 0.5, "mismatch/tool/turn0/k3_nats": 0.1}, "plan": {"loss": 0.25}}
+    assert update_metrics(updates) == {
+        "train/tool/loss": 0.5,
+        "mismatch/tool/turn0/k3_nats": 0.1,
+        "train/plan/loss": 0.25,
+    }
+    assert prefixed("eval", {"success": 1, "turns": 2.0}) == {"eval/success": 1, "eval/turns": 2.0}

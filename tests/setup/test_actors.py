@@ -8,16 +8,17 @@ import pytest
 import torch
 
 from troupe.envs.couplet.world import Couplet
+from troupe.evaluation.assignment import LocalPolicy
+from troupe.evaluation.conditions import Condition
 from troupe.evaluation.episodes import PolicyActor
-from troupe.evaluation.request import Questions
+from troupe.evaluation.request import EvalRequest
 from troupe.experience import Completion, Sampling
 from troupe.models import loading
 from troupe.models.adapters import LoraSettings, attach, export, parameters
 from troupe.models.loading import load_model, load_tokenizer
-from troupe.rollout.playing import together
+from troupe.rollout.playing import gather
 from troupe.setup.actors import ActorFactory
-from troupe.setup.agent_assignment import Weights
-from troupe.setup.conditions import Condition, examine
+from troupe.setup.evaluation import run_conditions
 
 BASE = "laptop_couplet"
 ENGINE = {"_target_": "troupe.rollout.engines.torch.engine.TorchEngine", "_partial_": True, "lockstep": True}
@@ -54,49 +55,49 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def weights(base: Path | str, policy: str = "first", below: str | None = BASE) -> Weights:
-    return Weights("checkpoint", policy, str(base), SAMPLING, below, named=policy)
+def weights(base: Path | str, policy: str = "first", base_model: str | None = BASE) -> LocalPolicy:
+    return LocalPolicy("checkpoint", policy, str(base), SAMPLING, base_model, configured_as=policy)
 
 
-async def answers(clients: ActorFactory, parts: Sequence[Weights]) -> list[list[Completion]]:
-    """Four answers of each part to one prompt, all asked at once."""
+async def answers(factory: ActorFactory, policies: Sequence[LocalPolicy]) -> list[list[Completion]]:
+    """Four answers of each policy to one prompt, all asked at once."""
     world = Couplet()
     world.reset(world.tasks("test", 1, 0)[0])
-    actors = [clients.actor(part, "own") for part in parts]
+    actors = [factory.actor(policy, "own") for policy in policies]
     asked = []
     for place, actor in enumerate(actors):
         assert isinstance(actor, PolicyActor)
         client = actor.client
         prompt = client.encode("first", "task", world.observe("first"))
-        asked.append(client.speak(prompt, 4, 7, ("task", place)))
-    return await together(*asked)
+        asked.append(client.generate(prompt, 4, 7, ("task", place)))
+    return await gather(*asked)
 
 
-async def test_an_examination_loads_the_base_of_two_adapters_once(folders: list[Path], loads: list[str]) -> None:
+async def test_an_evaluation_loads_the_base_of_two_adapters_once(folders: list[Path], loads: list[str]) -> None:
     world = Couplet(horizon=1)
-    parts = dict(zip(world.agents, map(weights, folders), strict=True))
+    assignment = dict(zip(world.agents, map(weights, folders), strict=True))
     tasks = world.tasks("test", 2, 0)
-    found = [Condition("sampled", {}, world, tasks, parts, temperature, 1) for temperature in ("own", 0)]
-    asked = Questions(checkpoint="last", split="test", tasks=2, samples=1, temperature=("own", 0), seed=0)
-    outcomes = await examine(asked, found, ActorFactory(ENGINE), lambda result: None)
-    assert [len(outcome.samples[0]) for outcome in outcomes] == [2, 2]
+    conditions = [Condition("sampled", {}, world, tasks, assignment, temperature, 1) for temperature in ("own", 0)]
+    request = EvalRequest(checkpoint="last", split="test", tasks=2, samples=1, temperature=("own", 0), seed=0)
+    results = await run_conditions(request, conditions, ActorFactory(ENGINE))
+    assert [len(result.samples[0]) for result in results] == [2, 2]
     assert loads == ["laptop_couplet"]
 
 
 async def test_one_engine_answers_as_engines_apart(folders: list[Path], loads: list[str]) -> None:
-    parts = [*map(weights, folders), weights(BASE, "base", None)]
+    policies = [*map(weights, folders), weights(BASE, "base", None)]
     alone = []
-    for part in parts:
-        clients = ActorFactory(ENGINE)
-        alone += await answers(clients, [part])
-        await clients.close()
+    for policy in policies:
+        factory = ActorFactory(ENGINE)
+        alone += await answers(factory, [policy])
+        await factory.close()
     assert loads == ["laptop_couplet"] * 3
     loads.clear()
-    clients = ActorFactory(ENGINE)
-    clients.prepare(parts)
+    factory = ActorFactory(ENGINE)
+    factory.prepare(policies)
     assert loads == ["laptop_couplet"]
-    beside = await answers(clients, parts)
-    await clients.close()
+    beside = await answers(factory, policies)
+    await factory.close()
     assert loads == ["laptop_couplet"]
     for one, other in zip(beside, alone, strict=True):
         spoken = [[(c.token_ids, c.logprobs, c.text, c.finish_reason) for c in said] for said in (one, other)]
@@ -105,12 +106,12 @@ async def test_one_engine_answers_as_engines_apart(folders: list[Path], loads: l
 
 
 async def test_policies_of_one_name_are_told_apart(folders: list[Path]) -> None:
-    clients = ActorFactory(ENGINE)
-    clients.prepare(map(weights, folders))
-    actors = [clients.actor(weights(folder), "own") for folder in folders]
+    factory = ActorFactory(ENGINE)
+    factory.prepare(map(weights, folders))
+    actors = [factory.actor(weights(folder), "own") for folder in folders]
     names = [actor.client.policy for actor in actors if isinstance(actor, PolicyActor)]
     assert names == ["first", "first-2"]
-    await clients.close()
+    await factory.close()
 
 
 async def test_an_engine_that_merges_has_one_adapter(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,7 @@ def stop(loop: TrainLoop, where: str, at: int, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     ("where", "at"),
-    [("play", 0), ("_collect", 2), ("play", 4), ("_finish", 5)],  # the first evaluation, a rollout, a validation
+    [("evaluate", 0), ("collect", 2), ("evaluate", 4), ("_score", 5)],  # the first evaluation, a rollout, a validation
 )
 def test_an_interrupted_run_goes_on_to_the_bit(
     begin: Callable[..., TrainLoop],
@@ -117,7 +117,7 @@ def test_an_interrupted_run_goes_on_to_the_bit(
 
 def test_a_killed_run_goes_on_to_the_bit(resume: Resumed, straight: Path, tmp_path: Path) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "troupe.cli.train", *SMALL, "run_dir=run"]
+    command = [sys.executable, "-m", "troupe", "train", *SMALL, "run_dir=run"]
     process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL)
     path, deadline = tmp_path / "run", time.monotonic() + 120
     while not (path / "metrics.jsonl").exists() or len(rows(path)) < 4:  # a row beyond the checkpoint of iteration 3

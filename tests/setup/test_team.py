@@ -14,7 +14,9 @@ from omegaconf import DictConfig
 from peft import PeftModel
 from rich.console import Console
 
-from troupe.cli import evaluate, train
+from troupe.cli import train
+from troupe.cli.eval import run as evaluate
+from troupe.cli.eval import with_open_keys
 from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.loading import base_path, checkpoint_weights, load_model, load_tokenizer
@@ -122,7 +124,7 @@ def test_an_adapter_names_its_base_as_the_configuration_does(adapted: Path) -> N
         assert str(base_path("laptop").parent) not in text
 
 
-@pytest.mark.parametrize(("where", "at"), [("_collect", 1)])
+@pytest.mark.parametrize(("where", "at"), [("collect", 1)])
 def test_an_interrupted_run_of_adapters_goes_on_to_the_bit(
     build: Build,
     composed: Callable[..., DictConfig],
@@ -156,8 +158,8 @@ def test_an_interrupted_run_of_adapters_goes_on_to_the_bit(
 
 def ask(run_dir: Path, *words: str) -> dict[str, Any]:
     with initialize_config_module("troupe.configs", version_base="1.3"):
-        cfg = compose("evaluate", overrides=evaluate.opened([f"run={run_dir}", "temperature=own", *words]))
-    return dict(evaluate.run(cfg, Console(file=io.StringIO())).conditions["sampled"])
+        cfg = compose("eval", overrides=with_open_keys([f"run={run_dir}", "temperature=own", *words]))
+    return dict(evaluate(cfg, Console(file=io.StringIO())).conditions["sampled"])
 
 
 @pytest.mark.parametrize(("name", "prefix"), [("base", "eval_before"), ("last", "eval"), ("best", "eval_best")])

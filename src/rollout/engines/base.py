@@ -12,7 +12,11 @@ from ...experience import Completion, Request
 
 
 class EngineError(RuntimeError):
-    """An engine that cannot go on: nothing it would say may be trained on.  The message names the policy."""
+    """An engine that cannot go on: nothing that it generated now could be trained on.  The message names the policy."""
+
+
+class UnsupportedModelError(ValueError):
+    """A model or tokenizer that an engine cannot run; the message names policy and reason."""
 
 
 class EngineClosedError(RuntimeError):
@@ -30,7 +34,7 @@ class Engine(Protocol):
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Replace the weights of ``policy``; completions sampled from now on carry ``version``.
 
-        Returns what was measured of it, by metric.
+        Returns measurements of it, by metric.
         """
         ...
 
@@ -39,7 +43,7 @@ class Engine(Protocol):
         ...
 
     async def wake(self) -> Mapping[str, float]:
-        """Undo :meth:`sleep`.  Returns what was measured of it, as :meth:`load` does."""
+        """Undo :meth:`sleep`.  Returns measurements of it, as :meth:`load` does."""
         ...
 
     async def close(self) -> None:
@@ -49,10 +53,10 @@ class Engine(Protocol):
 
 @runtime_checkable
 class Counting(Protocol):
-    """An engine that counts what a run ought to tell."""
+    """An engine with counters for the metrics."""
 
     def drain(self) -> Mapping[str, float]:
-        """What was counted since the last call, by metric."""
+        """The counts since the last call, by metric."""
         ...
 
 

@@ -1,11 +1,13 @@
-"""Rounds: when engines in lockstep decode, so that a run does not depend on who was quicker.
+"""Rounds: when engines in lockstep decode, so that a run does not depend on timing.
 
-All lockstep engines of an event loop decode in common rounds.  A round begins when the loop has come to rest: no engine
-decodes, nobody is inside :func:`hold`, and many passes of the loop brought no new request.  Then every engine decodes
-all that waits for it, in the order of ``Request.key``, and requests that arrive meanwhile wait for the next round.
+Which requests share a batch changes the last bits of their logits, and then, rarely, a token.  In free running that is
+decided by which world, thread or server happened to be quicker.  Lockstep takes time out of it: all lockstep engines of
+an event loop decode in common rounds.  A round begins when the loop has come to rest: no engine decodes, nobody is
+inside :func:`hold`, and many passes of the loop brought no new request.  Then every engine decodes all requests that
+wait for it, in the order of ``Request.key``, and requests that arrive meanwhile wait for the next round.
 
 This cannot deadlock: a round waits for no particular client, so one that never asks, ends early or fails holds nobody
-up, and asking inside ``hold()``, which would wait for itself, is an error.  What happens outside the loop (a sandbox
+up, and a request inside ``hold()``, which would wait for itself, is an error.  What happens outside the loop (a sandbox
 process, a thread) is invisible to it: wrap such an await in ``hold()``, or the request that follows may fall into this
 round or the next, depending on timing.
 """
@@ -23,11 +25,11 @@ from weakref import WeakKeyDictionary
 _PASSES = 40
 
 
-class Player(Protocol):
+class LockstepEngine(Protocol):
     """An engine, as a round sees it."""
 
-    async def play_round(self) -> None:
-        """Serve all that waits; hands every error to the callers and raises none."""
+    async def serve_round(self) -> None:
+        """Serve all requests that wait; hand every error to their callers and raise none."""
         ...
 
 
@@ -35,15 +37,15 @@ class Rounds:
     """The common rounds of one event loop."""
 
     def __init__(self) -> None:
-        self._asking: dict[Player, None] = {}
+        self._waiting: dict[LockstepEngine, None] = {}  # in the order in which they joined
         self._activity = self._holds = 0
         self._released = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def ask(self, player: Player) -> None:
-        """``player`` has something to serve in the next round."""
+    def join(self, engine: LockstepEngine) -> None:
+        """``engine`` has requests to serve in the next round."""
         self._activity += 1
-        self._asking[player] = None
+        self._waiting[engine] = None
         if self._task is None or self._task.done():
             self._task = asyncio.get_running_loop().create_task(self._run(), name="lockstep rounds")
 
@@ -61,20 +63,20 @@ class Rounds:
                 self._released.set()
 
     async def _run(self) -> None:
-        while self._asking:
+        while self._waiting:
             await self._rest()
-            players, self._asking = list(self._asking), {}
-            await asyncio.gather(*(player.play_round() for player in players))
+            engines, self._waiting = list(self._waiting), {}
+            await asyncio.gather(*(engine.serve_round() for engine in engines))
 
     async def _rest(self) -> None:
         """Until the loop has come to rest."""
-        quiet, seen = 0, self._activity
-        while quiet < _PASSES:
+        quiet_passes, activity = 0, self._activity
+        while quiet_passes < _PASSES:
             if self._holds:
                 await self._released.wait()
             await asyncio.sleep(0)
-            quiet = quiet + 1 if self._activity == seen and not self._holds else 0
-            seen = self._activity
+            quiet_passes = quiet_passes + 1 if self._activity == activity and not self._holds else 0
+            activity = self._activity
 
 
 _ROUNDS: WeakKeyDictionary[asyncio.AbstractEventLoop, Rounds] = WeakKeyDictionary()
@@ -94,7 +96,7 @@ class _Hold:
 _hold: ContextVar[_Hold | None] = ContextVar("hold", default=None)
 
 
-def held() -> bool:
+def inside_hold() -> bool:
     """Whether the caller is inside :func:`hold`."""
     innermost = _hold.get()
     return innermost is not None and innermost.open

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from .weights import load_into
 
 PREFIX, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
-"""Of the names in a peft checkpoint, around a module's name."""
+"""Parts of the names in a peft checkpoint, around a module's name."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Adapted:
 
 @dataclass(frozen=True)
 class LowRank:
-    """What is added to a linear layer's output: ``down`` (r, in) and ``up`` (out, r), the scale within."""
+    """An addition to a linear layer's output: ``down`` (r, in) and ``up`` (out, r), the latter times the scale."""
 
     down: Tensor
     up: Tensor
@@ -50,11 +50,11 @@ class Adapter:
     Raises ``ValueError``, naming policy and weight, for weights that do not belong to a linear layer of the model.
     """
 
-    def __init__(self, policy: str, given: Adapted) -> None:
-        self.policy, self.model, self.scale = policy, given.model, given.scale
+    def __init__(self, policy: str, source: Adapted) -> None:
+        self.policy, self.model, self.scale = policy, source.model, source.scale
         self._weights = {
-            name: tensor.detach().to(given.model.device, given.model.dtype, copy=True)
-            for name, tensor in given.weights.items()
+            name: tensor.detach().to(self.model.device, self.model.dtype, copy=True)
+            for name, tensor in source.weights.items()
         }
         self.modules = {
             name.removeprefix(PREFIX).removesuffix(A): self._linear(name) for name in self._weights if name.endswith(A)
@@ -75,18 +75,22 @@ class Adapter:
         load_into(self.policy, self._weights, weights)
 
     def of(self, path: str) -> LowRank | None:
-        """What is added to the output of module ``path``; None where it has no adapter."""
+        """The addition to the output of module ``path``; None where it has no adapter."""
         if path not in self.modules:
             return None
         return LowRank(self._weights[f"{PREFIX}{path}{A}"], self._weights[f"{PREFIX}{path}{B}"] * self.scale)
 
     def joined(self, paths: Sequence[str], widths: Sequence[int]) -> LowRank | None:
-        """The additions to modules that read one input and write ``widths`` outputs side by side."""
+        """The additions to modules that read one input and write ``widths`` outputs side by side, as one addition.
+
+        The modules' ``down`` lie one below the other, their ``up`` are the blocks of a block-diagonal matrix: two
+        products instead of two per module.
+        """
         parts = [self.of(path) for path in paths]
-        there = [part for part in parts if part is not None]
-        if not there:
+        present = [part for part in parts if part is not None]
+        if not present:
             return None
-        down = torch.cat([part.down for part in there])
+        down = torch.cat([part.down for part in present])
         up = down.new_zeros(sum(widths), len(down))
         row = column = 0
         for part, width in zip(parts, widths, strict=True):
@@ -99,7 +103,7 @@ class Adapter:
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Within, the model's linear layers add what this adapter adds."""
+        """Within, the model's linear layers add this adapter's additions."""
         with ExitStack() as stack:
             for path, module in self.modules.items():
                 low = self.of(path)

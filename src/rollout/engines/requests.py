@@ -1,4 +1,4 @@
-"""What every engine does with a request: check it, put it in order, and await its answer until its deadline."""
+"""What every engine does with a request: check it, sort it, and await its completions until its deadline."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def check_prompt(request: Request, context: int | None, vocabulary: int) -> None
 
 
 def order(request: Request) -> tuple[object, ...]:
-    """Sorts by key, whatever its parts' types are, then by what else tells requests apart."""
+    """A sort key: the request's key, whatever the types of its parts, then its policy, seed and prompt."""
     key = tuple((type(part).__name__, part) for part in request.key)
     return key, request.policy, request.seed, request.prompt_ids
 

@@ -1,4 +1,4 @@
-"""The scripted engine: agents whose words are written beforehand, to test a sampler or to debug a world."""
+"""The scripted engine: agents whose messages are written in advance, to test a sampler or to debug a world."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ The prompt is decoded without its special tokens; row counts from 0 to ``n - 1``
 """
 
 
-class ScriptError(LookupError):
-    """A prompt, or a row of one, for which the script has no words; the message quotes the prompt."""
+class MissingAnswerError(LookupError):
+    """A prompt, or a row of one, for which the script has no answer; the message quotes the prompt."""
 
 
 class ScriptedEngine:
@@ -42,25 +42,27 @@ class ScriptedEngine:
         if callable(self.script):
             return self.script(prompt, row, seed)
         if prompt not in self.script:
-            raise ScriptError(f"the script has no answer to the prompt '{prompt}'")
+            raise MissingAnswerError(f"the script has no answer to the prompt '{prompt}'")
         answer = self.script[prompt]
         if isinstance(answer, str):
             return answer
         if row >= len(answer):
-            raise ScriptError(f"the script has {len(answer)} answers, and none for row {row}, to the prompt '{prompt}'")
+            raise MissingAnswerError(
+                f"the script has {len(answer)} answers, and none for row {row}, to the prompt '{prompt}'"
+            )
         return answer[row]
 
     def _completion(self, request: Request, text: str) -> Completion:
         ids = [*self.tokenizer.encode(text, add_special_tokens=False), self.tokenizer.eos_token_id]
-        cut = len(ids) > request.sampling.max_tokens
-        if cut:
+        too_long = len(ids) > request.sampling.max_tokens
+        if too_long:
             ids = ids[: request.sampling.max_tokens]
             text = self.tokenizer.decode(ids, skip_special_tokens=True)
         return Completion(
             token_ids=tuple(ids),
             logprobs=(0.0,) * len(ids),
             text=text,
-            finish_reason="length" if cut else "stop",
+            finish_reason="length" if too_long else "stop",
             policy=request.policy,
             version=self.versions.get(request.policy, 0),
         )

@@ -33,15 +33,15 @@ def load_into(policy: str, own: Mapping[str, Tensor], weights: Mapping[str, Tens
             if name in weights and weights[name].shape != tensor.shape
         ],
         "tied but different": [
-            " and ".join(given)
+            " and ".join(tied)
             for names in places.values()
-            if len(given := [name for name in names if name in weights]) > 1
-            and any(not torch.equal(weights[given[0]], weights[name]) for name in given[1:])
+            if len(tied := [name for name in names if name in weights]) > 1
+            and any(not torch.equal(weights[tied[0]], weights[name]) for name in tied[1:])
         ],
     }
     if any(problems.values()):
-        told = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in problems.items() if names)
-        raise ValueError(f"policy '{policy}': these weights do not fit: {told}")
+        reasons = "; ".join(f"{kind}: {', '.join(names)}" for kind, names in problems.items() if names)
+        raise ValueError(f"policy '{policy}': these weights do not fit: {reasons}")
     for name, tensor in own.items():
         if name in weights:
             tensor.copy_(weights[name])

@@ -8,61 +8,65 @@ from typing import Protocol
 
 from ...envs.base import TeamEnv
 from ...experience import Episode, Task, Topology
-from ..playing import lasting, together
+from ..playing import gather, or_lost_episode
 from ..policy_client import PolicyClient
+from .rewards import RewardMix
+from .task_rollout import TaskRollout
 
 
 class Sampler(Protocol):
-    """The topology of a rollout.  ``k``: candidates a node (tree, joint) or episodes a task (chain), at the least.
-
-    ``resample``: how often, at most, tasks whose groups do not differ are replaced by others (DAPO's dynamic sampling,
-    arXiv 2503.14476, equation 11).
-    """
+    """The topology of a rollout."""
 
     topology: Topology
     k: int
+    """Candidates per node (tree, joint, replay) or episodes per task (chain), at the least."""
     resample: int
+    """How often, at most, tasks whose groups do not differ are replaced by others (DAPO's dynamic sampling, arXiv
+    2503.14476, equation 11)."""
 
     def check(self, world: TeamEnv) -> None:
         """Raise ``ValueError``, naming the key, where the sampler cannot play ``world``."""
         ...
 
-    def most(self, world: TeamEnv) -> Mapping[str, int]:
+    def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
         """The most completions that one task can cost, by agent."""
         ...
 
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
     ) -> list[list[Episode]]:
-        """The episodes of each of ``tasks``, in their order; ``seed`` fixes every draw.  Where the world failed the
-        episode says so, and has no nodes.
+        """The episodes of each of ``tasks``, in their order; ``seed`` fixes every draw.  An episode whose world failed
+        has a ``failure`` and no nodes.
         """
         ...
 
 
 class EpisodeSampler(ABC):
-    """A sampler of one episode a task, all played side by side."""
+    """A sampler of one episode per task, all played concurrently."""
+
+    mix: RewardMix
 
     async def collect(
         self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
     ) -> list[list[Episode]]:
         """See :class:`Sampler`."""
-        found = await together(*(lasting(task, self._play(world, task, clients, seed)) for task in tasks))
-        return [[episode] for episode in found]
+        rollouts = [TaskRollout(task, clients, seed, self.mix) for task in tasks]
+        episodes = await gather(*(or_lost_episode(self._play(world, each), each.task) for each in rollouts))
+        return [[episode] for episode in episodes]
 
     @abstractmethod
-    async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> Episode: ...
+    async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode: ...
 
 
-def longest(world: TeamEnv) -> list[tuple[str, ...]]:
-    """Who acts at each step of an episode that goes on for the whole horizon."""
-    together = len(world.opening()) == len(world.agents)
-    turn: list[tuple[str, ...]] = [tuple(world.agents)] if together else [(agent,) for agent in world.agents]
+def max_steps(world: TeamEnv) -> list[tuple[str, ...]]:
+    """The acting agents of each step of an episode that lasts for the whole horizon."""
+    simultaneous = len(world.opening()) == len(world.agents)
+    turn: list[tuple[str, ...]] = [tuple(world.agents)] if simultaneous else [(agent,) for agent in world.agents]
     return turn * world.horizon
 
 
-def checked_resample(rounds: int) -> int:
-    """Raise ``ValueError``, naming the key, for what is no number of rounds."""
-    if rounds < 0:
-        raise ValueError(f"algorithm.sampler.resample must be >= 0, got {rounds}")
-    return rounds
+def check_at_least(least: int, **values: int) -> None:
+    """Raise ``ValueError``, naming the key of ``algorithm.sampler``, for a value below ``least``."""
+    for key, value in values.items():
+        if value < least:
+            raise ValueError(f"algorithm.sampler.{key} must be at least {least}, got {value}")

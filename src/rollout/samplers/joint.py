@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ...envs.base import TeamEnv
-from ...experience import Episode, Task, Topology
-from ..policy_client import PolicyClient
-from .base import EpisodeSampler, checked_resample, longest
-from .joint_tree import Grower, Growth, Joint, Rules, written
+from ...experience import Episode, Topology
+from .base import EpisodeSampler, check_at_least, max_steps
+from .joint_tree import Growth, JointSettings, Pairing, TreeBuilder, to_episode
 from .rewards import RewardMix
+from .task_rollout import TaskRollout
 
-LARGEST = 5_000
-"""Joint actions of one task, at the most."""
+MAX_JOINT_ACTIONS = 5_000
+"""Per task."""
 
 
 class JointSampler(EpisodeSampler):
@@ -38,7 +38,7 @@ class JointSampler(EpisodeSampler):
         self,
         *,
         k: int = 4,
-        joint: Joint = "aligned",
+        joint: Pairing = "aligned",
         tree: Growth = "full",
         alpha: float = 1.0,
         local: bool = True,
@@ -46,38 +46,38 @@ class JointSampler(EpisodeSampler):
         stop_above: float | None = None,
         resample: int = 0,
     ) -> None:
-        self.rules = Rules(k, joint, tree, RewardMix(alpha, local, overlong), stop_above)
-        self.k, self.resample = k, checked_resample(resample)
+        check_at_least(1, k=k)
+        check_at_least(0, resample=resample)
+        self.settings = JointSettings(k, joint, tree, stop_above)
+        self.k, self.mix, self.resample = k, RewardMix(alpha, local, overlong), resample
 
     def check(self, world: TeamEnv) -> None:
-        """Raise ``ValueError`` where a task's full tree could have more than ``LARGEST`` joint actions."""
-        steps = longest(world)
+        """Raise ``ValueError`` where a task's full tree could have more than ``MAX_JOINT_ACTIONS`` joint actions."""
+        steps = max_steps(world)
         width = self._width(steps)
         size = sum(width * branches for branches in self._branches(steps))
-        if size > LARGEST:
+        if size > MAX_JOINT_ACTIONS:
             raise ValueError(
                 f"algorithm.sampler: a task's tree of {len(steps)} steps, with {width} joint actions at each node, may "
-                f"hold {size:,} of them, above {LARGEST:,}; lower algorithm.sampler.k={self.k} or "
+                f"hold {size:,} of them, above {MAX_JOINT_ACTIONS:,}; lower algorithm.sampler.k={self.k} or "
                 f"env.horizon={world.horizon}, or give algorithm.sampler.tree=best"
             )
 
     def _width(self, steps: Sequence[tuple[str, ...]]) -> int:
-        """Joint actions at a node."""
-        return len(self.rules.picks(len(steps[0])))
+        """Joint actions per node."""
+        return len(self.settings.joint_actions(len(steps[0])))
 
     def _branches(self, steps: Sequence[tuple[str, ...]]) -> list[int]:
-        """How many branches of a tree each step may be taken on."""
-        return [self._width(steps) ** depth if self.rules.tree == "full" else 1 for depth in range(len(steps))]
+        """The branches of a tree, at the most, at each step."""
+        return [self._width(steps) ** depth if self.settings.tree == "full" else 1 for depth in range(len(steps))]
 
-    def most(self, world: TeamEnv) -> Mapping[str, int]:
+    def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
         count: Counter[str] = Counter()
-        steps = longest(world)
+        steps = max_steps(world)
         for acting, branches in zip(steps, self._branches(steps), strict=True):
             count.update(dict.fromkeys(acting, self.k * branches))
         return count
 
-    async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> Episode:
-        env = world.fork()
-        env.reset(task)
-        root = await Grower(self.rules, task, clients, seed).grow(env, (), 0.0)
-        return written(task, root, chosen=self.rules.tree == "best")
+    async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
+        root = await TreeBuilder(self.settings, rollout).build(rollout.start(world))
+        return to_episode(rollout.task, root, best_of_k=self.settings.tree == "best")

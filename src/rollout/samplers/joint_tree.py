@@ -1,4 +1,4 @@
-"""How a tree of joint actions grows, and how it becomes an episode."""
+"""How a tree of joint actions is built, and how it becomes an episode."""
 
 from __future__ import annotations
 
@@ -6,40 +6,34 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from random import Random
 from statistics import fmean
 from typing import Literal, get_args
 
-from ...envs.base import StepResult, TeamEnv
-from ...experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from ..playing import act, together
-from ..policy_client import PolicyClient
-from ..seeds import derive
-from .rewards import RewardMix
+from ...envs.base import TeamEnv
+from ...experience import Candidate, Episode, JointAction, Node, Outcome, Task
+from ..playing import gather
+from .task_rollout import PromptCompletions, TaskRollout, Transition, advance
 
-Joint = Literal["aligned", "cross"]
+Pairing = Literal["aligned", "cross"]
 Growth = Literal["full", "best"]
 
 
 @dataclass(frozen=True)
-class Rules:
-    """What is tried at a node, and what goes on; see :class:`.joint.JointSampler`."""
+class JointSettings:
+    """Which joint actions are tried at a node, and which go on; see :class:`.joint.JointSampler`."""
 
     k: int
-    joint: Joint
+    joint: Pairing
     tree: Growth
-    mix: RewardMix
     stop_above: float | None
 
     def __post_init__(self) -> None:
-        if self.k < 1:
-            raise ValueError(f"algorithm.sampler.k must be at least 1, got {self.k}")
-        if self.joint not in get_args(Joint):
+        if self.joint not in get_args(Pairing):
             raise ValueError(f"algorithm.sampler.joint must be aligned or cross, got {self.joint}")
         if self.tree not in get_args(Growth):
             raise ValueError(f"algorithm.sampler.tree must be full or best, got {self.tree}")
 
-    def picks(self, agents: int) -> list[tuple[int, ...]]:
+    def joint_actions(self, agents: int) -> list[tuple[int, ...]]:
         """The joint actions of so many agents: a candidate's index for each."""
         if self.joint == "cross":
             return list(product(range(self.k), repeat=agents))
@@ -47,144 +41,125 @@ class Rules:
 
 
 @dataclass
-class Branch:
-    """A node for each acting agent, and the joint actions of their candidates."""
+class JointStep:
+    """A joint action that was tried."""
 
-    nodes: list[Node]
-    twigs: list[Twig]
-
-
-@dataclass
-class Twig:
-    """A joint action: a candidate's index for each of the branch's nodes, what it earned (and the team's part of that),
-    and what it led to."""
-
-    picks: tuple[int, ...]
+    members: tuple[int, ...]
+    """Candidate index of each acting agent."""
+    transition: Transition
     reward: float
+    """The mean mixed reward over its agents."""
     team: float
+    """The team's part of ``reward``."""
     outcome: Outcome | None = None
-    next: Branch | None = None
+    """Where the episode ends with it."""
+    next: JointNode | None = None
+    """Where the episode goes on from it."""
 
 
 @dataclass(frozen=True)
-class Grower:
-    """Grows the branches of one task's tree."""
+class JointNode:
+    """A node for each acting agent, and the joint actions of their candidates."""
 
-    rules: Rules
-    task: Task
-    clients: Mapping[str, PolicyClient]
-    seed: int
+    nodes: list[Node]
+    steps: list[JointStep]
 
-    async def grow(self, env: TeamEnv, path: tuple[int, ...], team_return: float) -> Branch:
-        """What the agents that act now say, try, and lead to; ``path``: the joint actions that led here."""
-        acting = env.next_agents()
-        asked = [self._ask(env, agent, path) for agent in acting]
-        prompts, said = zip(*await together(*asked), strict=True)
-        picks = self.rules.picks(len(acting))
-        forks = [env.fork() for _ in picks]
-        steps = (
-            act(fork, {agent: said[i][c].text for i, (agent, c) in enumerate(zip(acting, pick, strict=True))})
-            for fork, pick in zip(forks, picks, strict=True)
-        )
-        results = await together(*steps)
+
+@dataclass(frozen=True)
+class TreeBuilder:
+    """Builds the tree of one task."""
+
+    settings: JointSettings
+    rollout: TaskRollout
+
+    async def build(self, env: TeamEnv, path: tuple[int, ...] = (), team_return: float = 0.0) -> JointNode:
+        """The tree from the state of ``env``, to which the joint actions ``path`` led, earning ``team_return``."""
+        answers = await self.rollout.sample_all(env, self.settings.k, *path)
+        joint_actions = self.settings.joint_actions(len(answers))
+        transitions = await gather(*(advance(env.fork(), _texts(answers, members)) for members in joint_actions))
+        steps = [
+            self._step(answers, members, transition)
+            for members, transition in zip(joint_actions, transitions, strict=True)
+        ]
         nodes = [
-            self._node(env, agent, prompts[i], said[i], [pick[i] for pick in picks], results, path)
-            for i, agent in enumerate(acting)
+            self.rollout.node(env, agent, answer.prompt_ids, self._candidates(agent, answer, i, steps), path)
+            for i, (agent, answer) in enumerate(answers.items())
         ]
-        teams = [self._counted(result, fork.turn > env.turn) for fork, result in zip(forks, results, strict=True)]
-        twigs = [
-            Twig(pick, self._earned(acting, pick, said, result, team), self.rules.mix.alpha * team)
-            for pick, result, team in zip(picks, results, teams, strict=True)
-        ]
-        going = self._going(nodes, twigs, path)
-        ended = self.rules.stop_above is not None and fmean(twig.reward for twig in twigs) > self.rules.stop_above
-        growing = []
-        for index in going:
-            fork, result = forks[index], results[index]
-            so_far = team_return + result.team * (fork.turn > env.turn)
-            if result.done or ended:
-                twigs[index].outcome = Outcome(result.success, fork.turn, so_far)
-            else:
-                growing.append((twigs[index], self.grow(fork, (*path, index), so_far)))
-        branches = await together(*(branch for _, branch in growing))
-        for (twig, _), branch in zip(growing, branches, strict=True):
-            twig.next = branch
-        return Branch(nodes, twigs)
+        await self._go_on(nodes, steps, path, team_return)
+        return JointNode(nodes, steps)
 
-    async def _ask(self, env: TeamEnv, agent: str, path: tuple[int, ...]) -> tuple[tuple[int, ...], list[Completion]]:
-        client = self.clients[agent]
-        prompt = client.encode(agent, self.task.task_id, env.observe(agent))
-        key: tuple[int | str, ...] = (self.task.task_id, env.turn, agent, *path)
-        return prompt, await client.speak(prompt, self.rules.k, derive(self.seed, *key), key)
-
-    def _counted(self, result: StepResult, turn_ended: bool) -> float:
-        """The team reward of a joint action."""
-        return result.team if turn_ended or self.rules.tree == "best" else 0.0
-
-    def _earned(
-        self,
-        acting: Sequence[str],
-        pick: Sequence[int],
-        said: Sequence[Sequence[Completion]],
-        result: StepResult,
-        team: float,
-    ) -> float:
-        """The reward of a joint action."""
-        return fmean(
-            self.rules.mix(team, result.local[agent], said[i][c], self.clients[agent].sampling)
-            for i, (agent, c) in enumerate(zip(acting, pick, strict=True))
+    def _step(
+        self, answers: Mapping[str, PromptCompletions], members: tuple[int, ...], transition: Transition
+    ) -> JointStep:
+        """``transition`` with what the joint action earned."""
+        result = transition.result
+        team = result.team if self.settings.tree == "best" else transition.team_return
+        reward = fmean(
+            self.rollout.reward(agent, answer.completions[c], result.local[agent], team)
+            for (agent, answer), c in zip(answers.items(), members, strict=True)
         )
+        return JointStep(members, transition, reward, self.rollout.mix.alpha * team)
 
-    def _node(
-        self,
-        env: TeamEnv,
-        agent: str,
-        prompt: tuple[int, ...],
-        said: Sequence[Completion],
-        picked: Sequence[int],
-        results: Sequence[StepResult],
-        path: tuple[int, ...],
-    ) -> Node:
-        """The node of ``agent``; ``picked`` are its candidates in the joint actions that had ``results``."""
+    def _candidates(
+        self, agent: str, answer: PromptCompletions, position: int, steps: Sequence[JointStep]
+    ) -> list[Candidate]:
+        """The candidates of ``agent``, at ``position`` in the joint actions: each has the mean over those it is in."""
         candidates = []
-        for index, completion in enumerate(said):
-            mine = [result for pick, result in zip(picked, results, strict=True) if pick == index]
-            team, local = fmean(result.team for result in mine), fmean(result.local[agent] for result in mine)
-            sampling = self.clients[agent].sampling
-            reward = self.rules.mix(team, local, completion, sampling)
-            info = {name: fmean(result.info[name] for result in mine) for name in mine[0].info}
-            overlong = self.rules.mix.overlong_of(completion, sampling)
-            candidates.append(Candidate(completion, local, team, reward, info=info, overlong=overlong))
-        return Node(self.task.task_id, agent, env.turn, prompt, candidates, state=env.state_key(), path=path)
+        for c, completion in enumerate(answer.completions):
+            results = [step.transition.result for step in steps if step.members[position] == c]
+            team, local = fmean(result.team for result in results), fmean(result.local[agent] for result in results)
+            info = {name: fmean(result.info[name] for result in results) for name in results[0].info}
+            candidates.append(self.rollout.candidate(agent, completion, local, team, info))
+        return candidates
 
-    def _going(self, nodes: Sequence[Node], twigs: Sequence[Twig], path: tuple[int, ...]) -> list[int]:
-        """The joint actions that are followed; their candidates are marked."""
-        going = list(range(len(twigs)))
-        if self.rules.tree == "best":
-            top = max(twig.reward for twig in twigs)
-            rng = Random(derive(self.seed, self.task.task_id, "tie", *path))
-            going = [rng.choice([i for i in going if twigs[i].reward == top])]
-        for index in going:
-            for node, candidate in zip(nodes, twigs[index].picks, strict=True):
+    async def _go_on(
+        self, nodes: Sequence[Node], steps: Sequence[JointStep], path: tuple[int, ...], team_return: float
+    ) -> None:
+        """Set the outcome or the next node of each step that goes on, and mark its candidates."""
+        stop_above = self.settings.stop_above
+        ends = stop_above is not None and fmean(step.reward for step in steps) > stop_above
+        open_steps, subtrees = [], []
+        for index in self._select(steps, path):
+            step = steps[index]
+            for node, candidate in zip(nodes, step.members, strict=True):
                 node.candidates[candidate].continued = True
-        return going
+            total = team_return + step.transition.team_return
+            if step.transition.result.done or ends:
+                step.outcome = step.transition.outcome(total)
+            else:
+                open_steps.append(step)
+                subtrees.append(self.build(step.transition.env, (*path, index), total))
+        for step, subtree in zip(open_steps, await gather(*subtrees), strict=True):
+            step.next = subtree
+
+    def _select(self, steps: Sequence[JointStep], path: tuple[int, ...]) -> list[int]:
+        """Indices of the joint actions that go on: all, or the best (ties by the run's seed)."""
+        if self.settings.tree == "full":
+            return list(range(len(steps)))
+        best = max(step.reward for step in steps)
+        return [self.rollout.rng("tie", *path).choice([i for i, step in enumerate(steps) if step.reward == best])]
 
 
-def written(task: Task, root: Branch, *, chosen: bool) -> Episode:
+def _texts(answers: Mapping[str, PromptCompletions], members: Sequence[int]) -> dict[str, str]:
+    """The joint action of the candidates ``members``."""
+    return {agent: answer.completions[c].text for (agent, answer), c in zip(answers.items(), members, strict=True)}
+
+
+def to_episode(task: Task, root: JointNode, *, best_of_k: bool) -> Episode:
     """The tree as an episode: breadth first, so that nodes and edges of a step stand together."""
-    episode = Episode(task, [], [], chosen=chosen)
-    waiting: deque[tuple[Branch, int | None]] = deque([(root, None)])
-    free = len(root.nodes)
-    while waiting:
-        branch, parent = waiting.popleft()
+    episode = Episode(task, [], [], best_of_k=best_of_k)
+    queue: deque[tuple[JointNode, int | None]] = deque([(root, None)])
+    free = len(root.nodes)  # index of the first node that is not yet in the queue
+    while queue:
+        joint_node, parent = queue.popleft()
         first = len(episode.nodes)
-        episode.nodes += [replace(node, parent=parent) for node in branch.nodes]
-        episode.env_steps += len(branch.twigs)
-        for twig in branch.twigs:
-            members = {node.agent: (first + i, twig.picks[i]) for i, node in enumerate(branch.nodes)}
+        episode.nodes += [replace(node, parent=parent) for node in joint_node.nodes]
+        episode.env_steps += len(joint_node.steps)
+        for step in joint_node.steps:
+            members = {node.agent: (first + i, step.members[i]) for i, node in enumerate(joint_node.nodes)}
             child = None
-            if twig.next is not None:
-                child, free = free, free + len(twig.next.nodes)
-                waiting.append((twig.next, first + len(branch.nodes) - 1))
-            episode.edges.append(JointAction(members, child, twig.outcome, twig.reward, twig.team))
+            if step.next is not None:
+                child, free = free, free + len(step.next.nodes)
+                queue.append((step.next, first + len(joint_node.nodes) - 1))
+            episode.edges.append(JointAction(members, child, step.outcome, step.reward, step.team))
     return episode

@@ -1,4 +1,4 @@
-"""How a candidate's rewards are mixed."""
+"""The mix of a candidate's rewards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RewardMix:
             raise ValueError(f"algorithm.sampler.overlong must be in [0, 1] (0: no penalty), got {self.overlong}")
 
     def own(self, local: float, completion: Completion, sampling: Sampling) -> float:
-        """What a message earns by itself: its local reward and its length."""
+        """The part of a message's reward that does not depend on the team: its local reward and its length."""
         return local * self.local + self.overlong_of(completion, sampling)
 
     def __call__(self, team: float, local: float, completion: Completion, sampling: Sampling) -> float:

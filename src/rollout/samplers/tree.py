@@ -8,15 +8,14 @@ from random import Random
 from statistics import fmean
 from typing import Literal, get_args
 
-from ...envs.base import StepResult, TeamEnv
-from ...experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task, Topology
-from ..playing import act, together
-from ..policy_client import PolicyClient
-from ..seeds import derive
-from .base import EpisodeSampler, checked_resample, longest
+from ...envs.base import TeamEnv
+from ...experience import Completion, Episode, Node, Topology
+from ..playing import gather
+from .base import EpisodeSampler, check_at_least, max_steps
 from .rewards import RewardMix
+from .task_rollout import TaskRollout, Transition, advance, auxiliary, extend, first_texts
 
-Continuation = Literal["greedy", "sampled"]
+ContinuationRule = Literal["greedy", "sampled"]
 
 
 class TreeSampler(EpisodeSampler):
@@ -43,23 +42,20 @@ class TreeSampler(EpisodeSampler):
         alpha: float = 1.0,
         local: bool = True,
         overlong: float = 0.0,
-        continuation: Continuation = "greedy",
+        continuation: ContinuationRule = "greedy",
         stop_above: float | None = None,
         lookahead: int = 0,
         resample: int = 0,
     ) -> None:
-        if k < 1:
-            raise ValueError(f"algorithm.sampler.k must be at least 1, got {k}")
-        for agent, least in (width or {}).items():
-            if least < 1:
-                raise ValueError(f"algorithm.sampler.width.{agent} must be at least 1, got {least}")
-        if continuation not in get_args(Continuation):
+        check_at_least(1, k=k, **{f"width.{agent}": value for agent, value in (width or {}).items()})
+        check_at_least(0, resample=resample)
+        if continuation not in get_args(ContinuationRule):
             raise ValueError(f"algorithm.sampler.continuation must be greedy or sampled, got {continuation}")
         if lookahead not in (0, 1):
             raise ValueError(f"algorithm.sampler.lookahead must be 0 or 1, got {lookahead}")
-        self.width, self.usual = dict(width or {}), k
+        self.width, self.default_k = dict(width or {}), k
         self.k = min([k, *self.width.values()])
-        self.mix, self.resample = RewardMix(alpha, local, overlong), checked_resample(resample)
+        self.mix, self.resample = RewardMix(alpha, local, overlong), resample
         self.continuation, self.stop_above, self.lookahead = continuation, stop_above, lookahead
 
     def check(self, world: TeamEnv) -> None:
@@ -68,135 +64,86 @@ class TreeSampler(EpisodeSampler):
                 known = ", ".join(world.agents)
                 raise ValueError(f"algorithm.sampler.width.{agent}: no such agent; the world's agents are {known}")
 
-    def most(self, world: TeamEnv) -> Mapping[str, int]:
+    def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
         count: Counter[str] = Counter()
-        steps = longest(world)
+        steps = max_steps(world)
         for acting, following in zip(steps, [*steps[1:], ()], strict=True):
-            width = self._wide(acting)
-            count.update(dict.fromkeys(acting, width))
-            if self.lookahead and acting[-1] != world.agents[-1]:  # what ends a turn acts on the world
-                count.update(dict.fromkeys(following, width))
+            k = self.group_size(acting)
+            count.update(dict.fromkeys(acting, k))
+            if self.lookahead and acting[-1] != world.agents[-1]:  # a message that ends a turn acts on the world
+                count.update(dict.fromkeys(following, k))
         return count
 
-    async def _play(self, world: TeamEnv, task: Task, clients: Mapping[str, PolicyClient], seed: int) -> Episode:
-        env = world.fork()
-        env.reset(task)
-        episode = Episode(task, [], [], chosen=self.continuation == "greedy")
-        team_return, done = 0.0, False
-        while not done and (acting := env.next_agents()):
-            turn, first = env.turn, len(episode.nodes)
-            nodes, forks, results = await self._expand(env, episode, acting, clients, seed)
-            episode.nodes += nodes
-            best = self._chosen(nodes, Random(derive(seed, task.task_id, first, "tie")))
-            for node in nodes:
-                node.candidates[best].continued = True
-            env = forks[best]
-            if env.turn > turn:
-                team_return += nodes[0].candidates[best].team
-            done = results[best].done or self._enough(nodes)
-            outcome = Outcome(results[best].success, env.turn, team_return) if done else None
-            members = {node.agent: (first + i, best) for i, node in enumerate(nodes)}
-            episode.edges.append(JointAction(members, None if done else first + len(nodes), outcome))
+    def group_size(self, agents: Sequence[str]) -> int:
+        """K of ``agents`` that act at once.  Raises ``ValueError`` where they differ in it."""
+        sizes = {self.width.get(agent, self.default_k) for agent in agents}
+        if len(sizes) > 1:
+            raise ValueError(f"algorithm.sampler.width: {', '.join(agents)} act at once, so they need the same width")
+        return sizes.pop()
+
+    async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
+        env = rollout.start(world)
+        episode = Episode(rollout.task, [], [], best_of_k=self.continuation == "greedy")
+        team_return, outcome = 0.0, None
+        while outcome is None and env.next_agents():
+            nodes, transitions = await self._expand(rollout, env, episode)
+            index = self._select(nodes, rollout.rng(len(episode.nodes), "tie"))
+            transition = transitions[index]
+            team_return += transition.team_return
+            if transition.result.done or self._is_enough(nodes):
+                outcome = transition.outcome(team_return)
+            extend(episode, nodes, index, outcome)
+            env = transition.env
         return episode
 
     async def _expand(
-        self, env: TeamEnv, episode: Episode, acting: Sequence[str], clients: Mapping[str, PolicyClient], seed: int
-    ) -> tuple[list[Node], list[TeamEnv], list[StepResult]]:
-        """The next node of each acting agent: K candidates from its prompt, stepped together on forks of ``env``.
-
-        What that cost is added to ``episode``.
+        self, rollout: TaskRollout, env: TeamEnv, episode: Episode
+    ) -> tuple[list[Node], list[Transition]]:
+        """The next node of each acting agent, and what each joint action of their candidates led to on a fork of
+        ``env``.  The cost is added to ``episode``.
         """
-        task, first = episode.task, len(episode.nodes)
-        prompts = [clients[agent].encode(agent, task.task_id, env.observe(agent)) for agent in acting]
-        keys = [(task.task_id, env.turn, agent, first + i) for i, agent in enumerate(acting)]
-        asked = (
-            clients[agent].speak(prompt, self._wide(acting), derive(seed, *key), key)
-            for agent, prompt, key in zip(acting, prompts, keys, strict=True)
-        )
-        spoken = dict(zip(acting, await together(*asked), strict=True))
-        joint = [dict(zip(acting, said, strict=True)) for said in zip(*spoken.values(), strict=True)]
-        forks = [env.fork() for _ in joint]
-        results = await together(
-            *(
-                act(fork, {agent: completion.text for agent, completion in said.items()})
-                for fork, said in zip(forks, joint, strict=True)
-            )
-        )
-        episode.env_steps += len(forks)
-        teams = [result.team for result in results]
-        if self.lookahead:
-            answers = (self._answered(fork, env.turn, task, first, clients, seed, i) for i, fork in enumerate(forks))
-            for branch, found in enumerate(await together(*answers)):
-                if found is not None:
-                    teams[branch], asides = found
-                    episode.asides += asides
-                    episode.env_steps += 1
-        state, parent = env.state_key(), first - 1 if first else None
-        nodes = [
-            Node(
-                task.task_id,
-                agent,
-                env.turn,
-                prompt,
-                [
-                    self._candidate(completion, result, team, agent, clients[agent])
-                    for completion, result, team in zip(spoken[agent], results, teams, strict=True)
-                ],
-                parent,
-                state,
-            )
-            for agent, prompt in zip(acting, prompts, strict=True)
-        ]
-        return nodes, forks, results
+        agents, first = env.next_agents(), len(episode.nodes)
+        k = self.group_size(agents)
+        # Each agent's place is its own node, as it is for agents in turn.
+        samples = (rollout.sample(env, agent, k, first + i) for i, agent in enumerate(agents))
+        answers = dict(zip(agents, await gather(*samples), strict=True))
+        joint_actions = [{agent: answer.completions[c].text for agent, answer in answers.items()} for c in range(k)]
+        transitions = await gather(*(advance(env.fork(), texts) for texts in joint_actions))
+        episode.env_steps += k
+        teams = await self._team_rewards(rollout, transitions, episode)
+        return rollout.nodes(env, answers, [each.result for each in transitions], teams), transitions
 
-    def _candidate(
-        self, completion: Completion, result: StepResult, team: float, agent: str, client: PolicyClient
-    ) -> Candidate:
-        local, sampling = result.local[agent], client.sampling
-        reward, overlong = self.mix(team, local, completion, sampling), self.mix.overlong_of(completion, sampling)
-        return Candidate(completion, local, team, reward, info=result.info, overlong=overlong)
+    async def _team_rewards(
+        self, rollout: TaskRollout, transitions: Sequence[Transition], episode: Episode
+    ) -> list[float]:
+        """The team reward of each joint action.  The cost of looking ahead is added to ``episode``."""
+        teams, place = [each.result.team for each in transitions], len(episode.nodes)
+        branches = [c for c, each in enumerate(transitions) if self.lookahead and not each.ends_turn]
+        lookaheads = (self._look_ahead(rollout, transitions[c].env, place, c) for c in branches)
+        for c, (team, completions) in zip(branches, await gather(*lookaheads), strict=True):
+            teams[c] = team
+            episode.auxiliary += completions
+            episode.env_steps += 1
+        return teams
 
-    def _wide(self, acting: Sequence[str]) -> int:
-        """K of the agents that act at once."""
-        widths = {self.width.get(agent, self.usual) for agent in acting}
-        if len(widths) > 1:
-            raise ValueError(f"algorithm.sampler.width: {', '.join(acting)} act at once, so they need the same width")
-        return widths.pop()
+    async def _look_ahead(
+        self, rollout: TaskRollout, env: TeamEnv, place: int, branch: int
+    ) -> tuple[float, list[tuple[int, Completion]]]:
+        """The team reward of one sampled answer of the agents that act next, and these answers."""
+        answers = await rollout.sample_all(env, 1, place, "lookahead", branch)
+        transition = await advance(env.fork(), first_texts(answers))
+        return transition.result.team, auxiliary(answers)
 
-    def _enough(self, nodes: Sequence[Node]) -> bool:
+    def _select(self, nodes: Sequence[Node], rng: Random) -> int:
+        """Index of the joint action that continues."""
+        joint_actions = list(zip(*(node.candidates for node in nodes), strict=True))
+        if self.continuation == "sampled":
+            return rng.randrange(len(joint_actions))
+        rewards = [fmean(candidate.reward for candidate in members) for members in joint_actions]
+        best = max(rewards)
+        return rng.choice([c for c, reward in enumerate(rewards) if reward == best])
+
+    def _is_enough(self, nodes: Sequence[Node]) -> bool:
+        """Whether the episode ends here for its rewards."""
         rewards = [candidate.reward for node in nodes for candidate in node.candidates]
         return self.stop_above is not None and fmean(rewards) > self.stop_above
-
-    def _chosen(self, nodes: Sequence[Node], rng: Random) -> int:
-        """The joint action that continues."""
-        joint = list(zip(*(node.candidates for node in nodes), strict=True))
-        if self.continuation == "sampled":
-            return rng.randrange(len(joint))
-        rewards = [fmean(candidate.reward for candidate in members) for members in joint]
-        top = max(rewards)
-        return rng.choice([i for i, reward in enumerate(rewards) if reward == top])
-
-    async def _answered(
-        self,
-        fork: TeamEnv,
-        turn: int,
-        task: Task,
-        index: int,
-        clients: Mapping[str, PolicyClient],
-        seed: int,
-        branch: int,
-    ) -> tuple[float, list[tuple[int, Completion]]] | None:
-        """The team reward of one sampled answer of the next agents within the turn, and the answers as asides of the
-        episode; None where the turn is over.
-        """
-        acting = fork.next_agents()
-        if not acting or fork.turn != turn:
-            return None
-        texts, asides = {}, []
-        for agent in acting:
-            prompt = clients[agent].encode(agent, task.task_id, fork.observe(agent))
-            key = (task.task_id, turn, agent, index, "lookahead", branch)
-            (answer,) = await clients[agent].speak(prompt, 1, derive(seed, *key), key)
-            texts[agent] = answer.text
-            asides.append((len(prompt), answer))
-        return (await act(fork.fork(), texts)).team, asides

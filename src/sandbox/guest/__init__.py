@@ -1,1 +1,1 @@
-"""What runs inside a worker process: the standard library only, nothing of the rest of Troupe."""
+"""The code of a worker process: uses the standard library only, nothing of the rest of Troupe."""

@@ -1,4 +1,4 @@
-"""How long a run has had something to do: computing, or waiting for a core."""
+"""The time in which a run is active: it computes, or waits for a core."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _WAITING_FOR_THE_MACHINE = "RD"  # for a core, or for the disk; see proc_pid_sta
 
 
 class Activity:
-    """Adds up, from look to look, the time in which a process was not idle.
+    """Adds up the time in which a process was not idle, between one call of :meth:`look` and the next.
 
-    Between two looks that is the CPU time of all its threads, or the time that one thread computed or waited for a
-    core, whichever is more.  The times of several threads are not added: they may wait for the same core at the same
-    time, and a program must not be able to make itself busy for longer than the clock runs.
+    For each interval that is the CPU time of all threads, or the longest time that one thread computed or waited for a
+    core, whichever is more.  The waiting times of several threads are not added: they may wait for the same core at the
+    same time, and a program must not be able to look busy for longer than the wall time.
     """
 
     def __init__(self, pid: int) -> None:
@@ -21,10 +21,10 @@ class Activity:
         self._cpu_s = self.seconds = 0.0
         self._threads: dict[str, float] = {}
         self.waits = False
-        """Whether, at the last look, a thread had something to do: how long it has waited is known once it may."""
+        """Whether a thread was ready to run at the last look: its waiting time is known only once it runs."""
 
     def look(self, cpu_s: float) -> None:
-        """Count what was done until now; ``cpu_s`` is the CPU time of the process."""
+        """Add the activity since the last look; ``cpu_s`` is the CPU time of the process so far."""
         threads = _threads(self._pid)
         spent = {name: thread.spent_s for name, thread in threads.items()}
         longest = max((seconds - self._threads.get(name, 0.0) for name, seconds in spent.items()), default=0.0)
@@ -36,11 +36,11 @@ class Activity:
 class _Thread(NamedTuple):
     state: str
     spent_s: float
-    """Computing, and ready to but without a core."""
+    """Time of computing and of waiting for a core."""
 
 
 def _threads(pid: int) -> dict[str, _Thread]:
-    """The threads of a process, as far as the kernel tells."""
+    """The threads of a process, as far as the kernel reports them."""
     found = {}
     try:
         names = os.listdir(f"/proc/{pid}/task")
@@ -50,13 +50,13 @@ def _threads(pid: int) -> dict[str, _Thread]:
         try:
             state = read(f"/proc/{pid}/task/{name}/stat").rpartition(")")[2].split()[0]
             computing, waiting = read(f"/proc/{pid}/task/{name}/schedstat").split()[:2]
-        except (OSError, ValueError, IndexError):  # this thread has ended, or the kernel keeps no such figures
+        except (OSError, ValueError, IndexError):  # this thread has ended, or the kernel does not record these figures
             continue
         found[name] = _Thread(state, (int(computing) + int(waiting)) * 1e-9)
     return found
 
 
 def read(path: str) -> str:
-    """The text of a file of the kernel's."""
+    """The text of a file in /proc."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return file.read()

@@ -1,4 +1,4 @@
-"""How a forked process gives up its rights before it touches a program."""
+"""A forked process gives up its rights before it reads a program."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .wire import RunRequest
 
 STDIN, STDOUT, STDERR, VALUE, PAYLOAD, READY, RULES = range(7)
 _STACK: Final = 8 << 20
-_CPU_BACKSTOP_S: Final = 2  # whole seconds above the judged limit, which the worker keeps to the millisecond
+_CPU_BACKSTOP_S: Final = 2  # whole seconds above the limit, which the worker itself enforces to the millisecond
 
 
 class Confinement:
-    """The layers that every run is put under; what is ``None`` is left out (unsafe execution only)."""
+    """The layers that restrict every run; a layer that is ``None`` is left out (unsafe execution only)."""
 
     def __init__(self, landlock: Landlock | None, seccomp: Seccomp | None) -> None:
         self._landlock, self._seccomp = landlock, seccomp
@@ -25,8 +25,8 @@ class Confinement:
     def apply(self, request: RunRequest, files: Sequence[int], ready: int, mapped: int) -> None:
         """Take the five ``files`` of a request as 0 to 4, close all others, and restrict this process.
 
-        ``mapped`` is the address space of the worker, in bytes, which the program's memory comes on top of.  Writes one
-        byte to ``ready`` at the end.  Raises ``OSError`` when a layer cannot be applied.
+        ``mapped`` is the address space of the worker, in bytes; the program's memory limit is added to it.  Writes one
+        byte to ``ready`` at the end.  Raises ``OSError`` if a layer cannot be applied.
         """
         os.setsid()
         self._take(files, ready)
@@ -41,7 +41,7 @@ class Confinement:
 
     def _take(self, files: Sequence[int], ready: int) -> None:
         wanted = [*files, ready] + ([self._landlock.fd] if self._landlock is not None else [])
-        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 64) for fd in wanted]  # out of the way of 0 to 6
+        high = [fcntl.fcntl(fd, fcntl.F_DUPFD, 64) for fd in wanted]  # numbers above 0 to 6, which are assigned below
         for target, fd in enumerate(high):
             os.dup2(fd, target)
         os.closerange(len(high), 1 << 16)

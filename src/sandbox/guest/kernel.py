@@ -1,4 +1,4 @@
-"""The kernel's own restrictions, by ctypes: Landlock, seccomp, capabilities, prctl."""
+"""The kernel's restrictions, called by ctypes: Landlock, seccomp, capabilities, prctl."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 _WRITE_FILE, _READ_FILE, _READ_DIR, _TRUNCATE = 1 << 1, 1 << 2, 1 << 3, 1 << 14
 _RIGHTS: Final = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}
-"""Landlock version -> how many of the rights over files it knows."""
+"""Landlock version -> the number of rights over files that it knows."""
 
 
 @functools.cache
@@ -31,7 +31,7 @@ class _RulesetAttr(ctypes.Structure):
 
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
-    _layout_ = "ms"  # what a packed structure is named from Python 3.14 on
+    _layout_ = "ms"  # required for packed structures from Python 3.14 on
     _fields_ = (("access", ctypes.c_uint64), ("parent", ctypes.c_int32))
 
 
@@ -57,7 +57,7 @@ def die_with_parent() -> None:
 
 
 def lock_down() -> None:
-    """No new privileges by any exec, no capabilities, and nobody of the same user may look into this process."""
+    """No new privileges by exec, no capabilities, and no access to this process by others of the same user."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     _checked(_libc().capset(header, (ctypes.c_uint32 * 6)()), "capset")
@@ -65,15 +65,15 @@ def lock_down() -> None:
 
 
 def landlock_abi() -> int:
-    """The version of Landlock that this kernel has; 0 where it has none."""
+    """The version of this kernel's Landlock; 0 if it has none."""
     version: int = _libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_RULESET_VERSION))
     return max(version, 0)
 
 
 class Landlock:
-    """Rules that a process can put on itself: read what is listed, write to ``/dev/null``, and no other file at all.
+    """Rules that a process can apply to itself: read listed files, write to ``/dev/null``, access no other file.
 
-    From version 4 also no TCP, from version 6 no abstract Unix socket and no signal to a process outside.
+    From version 4 on no TCP either, from version 6 on no abstract Unix socket of, and no signal to, other processes.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class Landlock:
         self.fd = _checked(create, "landlock_create_ruleset")
 
     def allow(self, readable: Iterable[str], listable: Iterable[str]) -> None:
-        """Allow reading files and folders with all below, listing folders, and ``/dev/null``; missing ones are left."""
+        """Allow reading files and whole folders, listing folders, and ``/dev/null``; missing paths are skipped."""
         for path in readable:
             self._rule(path, _READ_FILE | _READ_DIR)
         for path in listable:
@@ -110,18 +110,18 @@ class Landlock:
 
 
 def landlock_restrict(fd: int) -> None:
-    """Put the rules behind ``fd`` on this process, for good."""
+    """Apply the rules of ``fd`` to this process; this cannot be undone."""
     _checked(_libc().syscall(_RESTRICT_SELF, fd, ctypes.c_uint32(0)), "landlock_restrict_self")
 
 
 class Seccomp:
-    """A filter of system calls; ``bpf`` as libseccomp exports it."""
+    """A filter of system calls; ``bpf`` is the output of libseccomp."""
 
     def __init__(self, bpf: bytes) -> None:
         self._code = ctypes.create_string_buffer(bpf, len(bpf))
         self._program = _Program(len(bpf) // 8, ctypes.addressof(self._code))
 
     def install(self) -> None:
-        """Put the filter on this process, for good."""
+        """Apply the filter to this process; this cannot be undone."""
         program = ctypes.byref(self._program)
         _checked(_libc().prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), program), "PR_SET_SECCOMP")

@@ -1,4 +1,4 @@
-"""What a program may read: the standard library, the shared libraries below it, and the packages that were imported."""
+"""The files that a program may read: standard library, shared libraries, imported packages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _NOT_STANDARD = {"site-packages", "dist-packages"}
 
 
 def standard_library() -> tuple[list[str], list[str]]:
-    """Files and folders that may be read, and folders whose names may be listed only.
+    """Files and folders that may be read, and folders that may only be listed.
 
-    A folder of installed packages often lies inside the standard library; its contents stay closed.
+    The folder of installed packages often lies inside the standard library; its files stay closed.
     """
     folders = sorted({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
     readable = [os.path.join(f, name) for f in folders for name in os.listdir(f) if name not in _NOT_STANDARD]
@@ -25,7 +25,7 @@ def standard_library() -> tuple[list[str], list[str]]:
 
 
 def package_folders(site: Sequence[str]) -> list[str]:
-    """The folders and modules in ``site`` that hold what has been imported, and the libraries shipped beside them."""
+    """The folders and modules in ``site`` of the imported packages, and their shared libraries (``NAME.libs``)."""
     found = set()
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)

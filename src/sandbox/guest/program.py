@@ -1,4 +1,4 @@
-"""Running one program in a process that has given up its rights, and handing its answer on as JSON."""
+"""Runs one program in a process that has given up its rights, and writes its value as JSON."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _dumps, _write, _exit, _close = json.dumps, os.write, os._exit, os.close
 
 
 def run_payload() -> NoReturn:
-    """Read the job from its descriptor, run it, end the process; the exit status is as Python's own."""
+    """Read the job from its descriptor, run it and end the process, with the exit status that Python would have."""
     code = 1
     try:
         with open(PAYLOAD, "rb") as file:
@@ -32,7 +32,7 @@ def run_payload() -> NoReturn:
         code = _run(job)
     except MemoryError:
         code = MEMORY_EXIT
-    except BaseException as error:  # whatever a program raises ends here, and becomes an exit status
+    except BaseException as error:  # any exception of a program becomes an exit status
         code = _report(error)
     finally:
         _exit(code)
@@ -57,7 +57,7 @@ def _run(job: dict[str, Any]) -> int:
         if entry is not None:
             _answer(entry, module.__dict__)
         else:
-            threading._shutdown()  # type: ignore[attr-defined]  # as at the interpreter's end: wait for threads
+            threading._shutdown()  # type: ignore[attr-defined]  # as the interpreter does at its end: wait for threads
     except SystemExit as stop:
         code = _status(stop.code)
     if entry is None:
@@ -67,14 +67,14 @@ def _run(job: dict[str, Any]) -> int:
 
 
 def _flush() -> None:
-    """Write out what is printed and not yet written, also by the first stream where a program put another in place."""
+    """Flush stdout, and the original stdout if the program has replaced it."""
     for stream in (sys.stdout, sys.__stdout__):
         if stream is not None and not stream.closed:
             stream.flush()
 
 
 def _streams() -> None:
-    """Fresh text streams over the run's own descriptors; the worker's are not used."""
+    """New text streams over the run's own descriptors, not the worker's."""
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         stream = _stream(fd)
         setattr(sys, name, stream)
@@ -100,7 +100,7 @@ def _answer(entry: dict[str, Any], names: dict[str, Any]) -> None:
 
 
 def _find(names: dict[str, Any], path: str) -> Any:
-    """The function called ``path``; a dotted path leads into classes: ``Solution().solve`` is "Solution.solve"."""
+    """The function named ``path``; a dotted path is a method: "Solution.solve" is ``Solution().solve``."""
     first, *rest = path.split(".")
     if first not in names:
         raise NameError(f"the program defines no {first!r}")
@@ -111,7 +111,7 @@ def _find(names: dict[str, Any], path: str) -> Any:
 
 
 def _status(code: object) -> int:
-    """The exit status that ``sys.exit(code)`` stands for."""
+    """The exit status of ``sys.exit(code)``."""
     if code is None:
         return 0
     if isinstance(code, int):
@@ -121,7 +121,7 @@ def _status(code: object) -> int:
 
 
 def _report(error: BaseException) -> int:
-    """Write the traceback, from the program's first frame on, to stderr; the exit status."""
+    """Write the traceback, from the program's first frame on, to stderr; returns the exit status."""
     try:
         _flush()
         trace = error.__traceback__
@@ -131,6 +131,6 @@ def _report(error: BaseException) -> int:
         _write(STDERR, "".join(lines).encode("utf-8", "backslashreplace"))
     except MemoryError:
         return MEMORY_EXIT
-    except BaseException:  # a program may break every tool that would report its error
+    except BaseException:  # a program may break everything that reports its error
         return 1
     return 1

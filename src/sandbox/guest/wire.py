@@ -1,4 +1,4 @@
-"""What trainer and worker say to each other: datagrams of fixed layout over a Unix socket."""
+"""The messages between trainer and worker: datagrams of fixed layout over a Unix socket."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ FILES: Final = 5
 """A request carries five file descriptors: payload, stdin, stdout, stderr, value."""
 
 MEMORY_EXIT: Final = 86
-"""The exit status after an uncaught ``MemoryError``.  A program may forge it: it gains nothing by that."""
+"""The exit status after an uncaught ``MemoryError``.  A program may forge it, without any gain."""
 
 MESSAGE_BYTES: Final = 1 << 17
 
 
 class Cause(IntEnum):
-    """Why a run ended, as the worker saw it."""
+    """The reason why a run ended, as the worker observed it."""
 
-    ENDED = 0  # by itself, or by a signal of the kernel
+    ENDED = 0  # by itself, or by a signal from the kernel
     CPU = 1  # killed: its CPU time was used up
-    IDLE = 2  # killed: it waited too long
-    STOPPED = 3  # killed: the trainer asked for it
-    STARVED = 4  # killed: the machine gave it no time
+    IDLE = 2  # killed: it was idle too long
+    STOPPED = 3  # killed: the trainer requested it
+    STARVED = 4  # killed: the machine gave it too little CPU time
     UNPREPARED = 5  # a restriction could not be applied: the program was never started
 
 
 class RunRequest(NamedTuple):
-    """Times in seconds, memory in bytes above what the worker itself has mapped."""
+    """Times in seconds, memory in bytes above the address space of the worker itself."""
 
     run: int
     cpu_s: float
@@ -44,7 +44,7 @@ class RunRequest(NamedTuple):
 
 
 class RunReply(NamedTuple):
-    """``status`` as ``waitpid`` gives it; times in seconds; ``peak`` in bytes above the worker's own memory."""
+    """``status`` as ``waitpid`` returns it; times in seconds; ``peak`` in bytes above the worker's own memory."""
 
     run: int
     cause: Cause
@@ -68,15 +68,15 @@ _STOP = struct.Struct("<Q")
 
 
 def pack_stop(run: int) -> bytes:
-    """Tell the worker to kill ``run``; ignored when it has ended."""
+    """The message that makes the worker kill ``run``; ignored if the run has ended."""
     return _STOP.pack(run)
 
 
 def is_stop(data: bytes, run: int) -> bool:
-    """Whether ``data`` asks to kill ``run``."""
+    """Whether ``data`` is the message to kill ``run``."""
     return len(data) == _STOP.size and _STOP.unpack(data)[0] == run
 
 
 def is_request(data: bytes) -> bool:
-    """Whether ``data`` is a request (a stop that came late is not)."""
+    """Whether ``data`` is a request, and not a late message to stop."""
     return len(data) == _REQUEST.size

@@ -1,7 +1,7 @@
-"""The worker: a small interpreter that has imported what programs need, and forks once for every run.
+"""The worker: an interpreter that has imported the modules that programs need, and forks once for every run.
 
-It is started by exec with an empty environment, never reads a program, its input or its answer (the descriptors go
-through unread), runs one program at a time, and ends when the trainer's end of its socket closes.
+It is started by exec with an empty environment, never reads a program, its input or its output (it passes the
+descriptors on), runs one program at a time, and ends when the trainer's end of its socket closes.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _prepare(config: dict[str, Any]) -> ForkServer:
     for name in config["imports"]:
         importlib.import_module(name)
     if "numpy" in sys.modules:
-        importlib.import_module("numpy.random")  # NumPy loads it late, but a run seeds what is loaded
-    for folder in config["site"]:  # what was not imported does not exist; packages still find their own modules
+        importlib.import_module("numpy.random")  # NumPy loads it lazily, but a run seeds only loaded modules
+    for folder in config["site"]:  # other packages cannot be imported; loaded packages still find their own modules
         sys.path.remove(folder)
         sys.path_importer_cache.pop(folder, None)
     os.environ.clear()
@@ -72,7 +72,7 @@ def _prepare(config: dict[str, Any]) -> ForkServer:
 
 
 def _add_exit() -> None:
-    """``exit`` and ``quit``, which the ``site`` module would have added."""
+    """Add ``exit`` and ``quit``, which the ``site`` module would have added."""
     import _sitebuiltins
     import builtins
 
@@ -81,7 +81,7 @@ def _add_exit() -> None:
 
 
 class ForkServer:
-    """One run at a time, each in a process of its own."""
+    """Runs one program at a time, each in its own process."""
 
     def __init__(self, confinement: Confinement, landlock_abi: int) -> None:
         self.landlock_abi = landlock_abi
@@ -90,7 +90,7 @@ class ForkServer:
         self._mapped, self._resident = mapped, resident
 
     def serve(self, control: socket.socket) -> None:
-        """Until the trainer closes its end."""
+        """Serve requests until the trainer closes its end."""
         while True:
             data, files, _, _ = socket.recv_fds(control, wire.MESSAGE_BYTES, wire.FILES)
             if not data:
@@ -118,17 +118,17 @@ class ForkServer:
         """In the forked process: give up all rights, then run the program.  It ends with the worker at the latest."""
         try:
             die_with_parent()
-            if os.getppid() != worker:  # who died before we asked
+            if os.getppid() != worker:  # the worker died before die_with_parent
                 os._exit(1)
             self._confinement.apply(request, files, ready, self._mapped)
             gc.enable()
-        except BaseException:  # nothing may return into the worker's loop; no byte was written to `ready`
+        except BaseException:  # this process must never return into the worker's loop; no byte was written to `ready`
             os._exit(1)
         run_payload()
 
 
 def _supervise(pid: int, request: RunRequest, control: socket.socket, begin: float) -> Cause:
-    """Wait for ``pid`` to end and kill it when a limit is reached; what ended it."""
+    """Wait until ``pid`` ends, or kill it at a limit; returns the cause of the end."""
     clock = (~pid << 3) | 2  # the CPU clock of a process, as clock_getcpuclockid(3) makes it
     active = Activity(pid)
     pidfd = os.pidfd_open(pid)
@@ -165,7 +165,7 @@ def _supervise(pid: int, request: RunRequest, control: socket.socket, begin: flo
 
 
 def _kill(pid: int, pidfd: int) -> None:
-    """Kill the run and whatever it left in its process group (without seccomp it may have forked)."""
+    """Kill the run and its process group (without seccomp it may have forked)."""
     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     try:
         os.killpg(pid, signal.SIGKILL)

@@ -21,25 +21,25 @@ def adapter(*modules: str, r: int = 2) -> dict[str, Tensor]:
     """Random weights on layers of a model of width 16."""
     generator = torch.Generator().manual_seed(0)
     shapes = {"q_proj": (16, 16), "k_proj": (8, 16), "v_proj": (8, 16), "gate_proj": (48, 16), "up_proj": (48, 16)}
-    found = {}
+    weights = {}
     for module in modules:
         out, read = shapes[module.rpartition(".")[2]]
-        found[f"{LAYER}{module}.lora_A.weight"] = torch.randn(r, read, generator=generator)
-        found[f"{LAYER}{module}.lora_B.weight"] = torch.randn(out, r, generator=generator)
-    return found
+        weights[f"{LAYER}{module}.lora_A.weight"] = torch.randn(r, read, generator=generator)
+        weights[f"{LAYER}{module}.lora_B.weight"] = torch.randn(out, r, generator=generator)
+    return weights
 
 
 def test_additions_side_by_side(model: Qwen3ForCausalLM) -> None:
     weights = adapter("self_attn.q_proj", "self_attn.v_proj")
     ours, x = Adapter("p", Adapted(model, weights, 1.5)), torch.randn(3, 16)
     paths = [f"model.layers.0.self_attn.{name}_proj" for name in "qkv"]
-    found = ours.joined(paths, [16, 8, 8])
-    assert found is not None
+    addition = ours.joined(paths, [16, 8, 8])
+    assert addition is not None
     expected = []
     for name, width in (("q", 16), ("k", 8), ("v", 8)):
         a, b = (weights.get(f"{LAYER}self_attn.{name}_proj.lora_{end}.weight") for end in "AB")
         expected.append(torch.zeros(3, width) if a is None or b is None else 1.5 * x @ a.T @ b.T)
-    torch.testing.assert_close(found(x), torch.cat(expected, -1))
+    torch.testing.assert_close(addition(x), torch.cat(expected, -1))
     assert ours.joined([f"model.layers.0.mlp.{name}_proj" for name in ("gate", "up")], [48, 48]) is None
     assert ours.of("model.layers.0.self_attn.o_proj") is None
 

@@ -5,7 +5,7 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Request, Sampling
 from troupe.rollout.engines.base import Engine
-from troupe.rollout.engines.scripted import ScriptedEngine, ScriptError
+from troupe.rollout.engines.scripted import MissingAnswerError, ScriptedEngine
 
 
 def request(words: PreTrainedTokenizerFast, prompt: str, n: int = 2, max_tokens: int = 8) -> Request:
@@ -34,9 +34,9 @@ async def test_a_mapping_answers_by_prompt_and_row(words: PreTrainedTokenizerFas
     engine = ScriptedEngine({"tool": "U", "plan": ["L", "R"]}, words)
     assert [c.text for c in await engine.generate(request(words, "tool"))] == ["U", "U"]
     assert [c.text for c in await engine.generate(request(words, "plan"))] == ["L", "R"]
-    with pytest.raises(ScriptError, match="'solo'"):
+    with pytest.raises(MissingAnswerError, match="'solo'"):
         await engine.generate(request(words, "solo"))
-    with pytest.raises(ScriptError, match="row 2"):
+    with pytest.raises(MissingAnswerError, match="row 2"):
         await engine.generate(request(words, "plan", n=3))
 
 

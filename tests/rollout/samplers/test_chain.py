@@ -32,9 +32,9 @@ def play(words: PreTrainedTokenizerFast, board: Task) -> Callable[..., object]:
         world = world or Sokoban()
         client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         sampler = sampler or ChainSampler(k=3)
-        found = await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed)
-        assert [{episode.task.task_id for episode in each} for each in found] == [{task.task_id} for task in tasks]
-        return [episode for episodes in found for episode in episodes], engine
+        results = await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed)
+        assert [{episode.task.task_id for episode in each} for each in results] == [{task.task_id} for task in tasks]
+        return [episode for episodes in results for episode in episodes], engine
 
     return collect
 

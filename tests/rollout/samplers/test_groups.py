@@ -46,14 +46,14 @@ async def test_one_prompt_a_group(
     played = WORLDS[world] or duet
     client = PolicyClient("p", ScriptedEngine(babble, words), words, 512, Sampling(max_tokens=40))
     tasks = played.tasks("train", 4, 0)
-    found = await sampler.collect(played, tasks, dict.fromkeys(played.agents, client), 3)
-    episodes = [episode for (episode,) in found]
+    results = await sampler.collect(played, tasks, dict.fromkeys(played.agents, client), 3)
+    episodes = [episode for (episode,) in results]
     prompts: dict[Hashable, set[tuple[int, ...]]] = {}
     for episode in episodes:
         for node in episode.nodes:
             prompts.setdefault(rule.key(node), set()).add(node.prompt_ids)
     assert len(prompts) == sum(len(episode.nodes) for episode in episodes)  # a group is a node, here
-    assert all(len(found) == 1 for found in prompts.values())
+    assert all(len(group) == 1 for group in prompts.values())
     rule(episodes)
     assert all(candidate.advantage is not None for episode in episodes for _, candidate in episode.candidates())
     # Whatever the topology, the probabilities of an episode's ends sum to 1.

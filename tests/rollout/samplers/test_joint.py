@@ -62,7 +62,7 @@ async def test_an_aligned_tree_by_hand(play: Play, duet: TeamEnv) -> None:
     assert episode.edges == edges
     assert [c.reward for c in episode.nodes[2].candidates] == pytest.approx([1.4, 0.4])
     assert [c.reward for c in episode.nodes[3].candidates] == pytest.approx([1, 0])
-    assert all(c.continued for _, c in episode.candidates()) and not episode.chosen
+    assert all(c.continued for _, c in episode.candidates()) and not episode.best_of_k
     assert episode.env_steps == 6 and len(engine.requests) == 6
     assert len({request.seed for request in engine.requests}) == 6
     assert {request.n for request in engine.requests} == {2}
@@ -99,7 +99,7 @@ async def test_only_the_best_goes_on(play: Play, duet: TeamEnv) -> None:
     assert episode.nodes[2].path == (went_on.index(True),)
     assert [edge.outcome for edge in episode.edges] == [None, None, None, Outcome(True, 2, 1.0)]
     assert [c.continued for c in episode.nodes[3].candidates] == [False, True]
-    assert episode.chosen
+    assert episode.best_of_k
     ties = {(await play(script, duet, JointSampler(k=2, tree="best"), seed=s))[0].nodes[2].path for s in range(8)}
     assert ties == {(0,), (1,)}
 

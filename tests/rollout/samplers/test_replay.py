@@ -26,8 +26,8 @@ def play(words: PreTrainedTokenizerFast) -> Play:
         engine = ScriptedEngine(script, words)
         client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         tasks = tasks or world.tasks("train", 1, 0)
-        found = await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed)
-        return [episode for (episode,) in found], engine
+        results = await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed)
+        return [episode for (episode,) in results], engine
 
     return collect
 
@@ -50,7 +50,7 @@ async def test_an_episode_by_hand(play: Play, board: Task) -> None:
         ("plan", 1, 2),
     ]
     assert [[c.continued for c in n.candidates] for n in episode.nodes] == [[True, False, False]] * 4
-    assert episode.outcomes == [Outcome(False, 2, 0.0)] and not episode.chosen
+    assert episode.outcomes == [Outcome(False, 2, 0.0)] and not episode.best_of_k
     assert episode.edges[:3] == [JointAction({n.agent: (i, 0)}, i + 1) for i, n in enumerate(episode.nodes[:3])]
     # A proposal leads to the goal whenever it comes; of the planner's own answers, row 2 in turn 1.
     assert [[c.team for c in n.candidates] for n in episode.nodes] == [[0, 1, 0], [0, 0, 0], [0, 1, 0], [0, 0, 1]]
@@ -58,9 +58,9 @@ async def test_an_episode_by_hand(play: Play, board: Task) -> None:
     expected = [-0.5, 1, -0.5, 0, 0, 0, -0.5, 1, -0.5, -0.5, -0.5, 1]
     assert [c.advantage for _, c in episode.candidates()] == pytest.approx(expected)
     # Continuations: after the first proposal 1 message and after nothing 3, of 2 alternatives; 2 and 2; 1 and 1; none.
-    assert len(episode.asides) == (1 + 3) + (2 + 2) + (1 + 1)
-    assert episode.env_steps == 4 + 8 + len(episode.asides)
-    assert sum(request.n for request in engine.requests) == 4 * 3 + len(episode.asides)
+    assert len(episode.auxiliary) == (1 + 3) + (2 + 2) + (1 + 1)
+    assert episode.env_steps == 4 + 8 + len(episode.auxiliary)
+    assert sum(request.n for request in engine.requests) == 4 * 3 + len(episode.auxiliary)
 
 
 async def test_equal_messages_have_equal_ends(play: Play) -> None:
@@ -87,7 +87,7 @@ async def test_messages_beside_an_alternative_are_kept(play: Play, duet: TeamEnv
     assert [[c.team for c in n.candidates] for n in episode.nodes] == [[1, 1], [1, 1], [1, 0], [1, 0]]
     assert episode.edges[0] == JointAction({"tool": (0, 0), "plan": (1, 0)}, child=2)
     assert episode.outcomes == [Outcome(True, 2, 1.0)]
-    assert len(episode.asides) == 4 and episode.env_steps == 2 + 2 * 2 + 2
+    assert len(episode.auxiliary) == 4 and episode.env_steps == 2 + 2 * 2 + 2
     assert len(engine.requests) == 4 + 4
 
 
@@ -103,7 +103,7 @@ async def test_several_continuations_are_averaged(play: Play, board: Task) -> No
     assert tool.candidates[0].team == tool.candidates[1].team
     assert 0 < tool.candidates[0].team < 1
     assert planner.candidates[0].team in (0, 1)
-    assert len(episode.asides) == 15
+    assert len(episode.auxiliary) == 15
     seeds = [request.seed for request in engine.requests if request.key[2] == "plan"]
     assert len(set(seeds)) == 8
 

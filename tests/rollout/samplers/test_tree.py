@@ -1,5 +1,6 @@
 """Algorithm 1 of AT-GRPO on real worlds, with scripted agents."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
@@ -7,13 +8,15 @@ from typing import Any
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from troupe.envs.base import TeamEnv
+from troupe.envs.base import StepResult, TeamEnv
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
-from troupe.experience import Episode, Node, Outcome, Sampling, Task
+from troupe.experience import Completion, Episode, Node, Outcome, Request, Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler
+
+from ..conftest import Duet
 
 SOLVED, HALFWAY, MALFORMED = "box 2,2 R 2,3 R 2,4", "box 2,2 R 2,3", "goal"
 
@@ -35,8 +38,8 @@ def play(words: PreTrainedTokenizerFast, board: Task) -> Callable[..., object]:
         engine = ScriptedEngine(script, words)
         client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
         sampler = sampler or TreeSampler(k=4)
-        found = await sampler.collect(world or Sokoban(), tasks, {"tool": client, "plan": client}, seed)
-        return [episode for (episode,) in found], engine
+        results = await sampler.collect(world or Sokoban(), tasks, {"tool": client, "plan": client}, seed)
+        return [episode for (episode,) in results], engine
 
     return collect
 
@@ -52,7 +55,7 @@ def babble(prompt: str, row: int, seed: int) -> str:
     return " ".join(rng.choice(["U", "D", "L", "R", "R", "goal"]) for _ in range(rng.randint(0, 5)))
 
 
-def chosen(node: Node) -> list[int]:
+def continued(node: Node) -> list[int]:
     return [index for index, candidate in enumerate(node.candidates) if candidate.continued]
 
 
@@ -77,11 +80,11 @@ async def test_an_episode_by_hand(play: Play, board: Task) -> None:
         ("board", "tool", 1, 1),
         ("board", "plan", 1, 2),
     ]
-    assert [chosen(node) for node in (episode.nodes[0], episode.nodes[1], episode.nodes[3])] == [[1], [2], [2]]
+    assert [continued(node) for node in (episode.nodes[0], episode.nodes[1], episode.nodes[3])] == [[1], [2], [2]]
     assert episode.task is board
     assert episode.outcomes == [Outcome(success=True, turns=2, team_return=1.0)]
     assert episode.env_steps == 16
-    assert episode.asides == []
+    assert episode.auxiliary == []
 
 
 async def test_a_failed_episode_uses_every_turn(play: Play) -> None:
@@ -156,15 +159,15 @@ async def test_ties_are_drawn_from_the_seed(play: Play) -> None:
     for seed in range(24):
         (episode,), _ = await play(script, seed=seed)
         (again,), _ = await play(script, seed=seed)
-        assert [chosen(n) for n in episode.nodes] == [chosen(n) for n in again.nodes]
+        assert [continued(n) for n in episode.nodes] == [continued(n) for n in again.nodes]
         for node in episode.nodes[:2]:
-            seen[node.agent] |= set(chosen(node))
+            seen[node.agent] |= set(continued(node))
     assert seen == {"tool": {1, 2}, "plan": {0, 1, 2, 3}}
 
 
 async def test_nodes_of_one_episode_draw_their_ties_apart(play: Play) -> None:
     (episode,), _ = await play(by_agent(tool=["", ""] * 2, plan=["", ""] * 2))
-    assert len({chosen(node)[0] for node in episode.nodes}) > 1
+    assert len({continued(node)[0] for node in episode.nodes}) > 1
 
 
 @pytest.mark.parametrize(("alpha", "expected"), [(0.0, [0, 0.1, 0.05, 0]), (0.5, [0, 0.6, 0.05, 0])])
@@ -179,7 +182,7 @@ async def test_alpha_weighs_the_team_reward(play: Play, alpha: float, expected: 
 async def test_the_mixed_reward_decides_not_the_team_reward(play: Play) -> None:
     # Pushing once earns more than nothing, though the team reward of both is 0.
     (episode,), _ = await play(by_agent(tool=[""] * 4, plan=["", "", "R", ""]))
-    assert chosen(episode.nodes[1]) == [2]
+    assert continued(episode.nodes[1]) == [2]
 
 
 # ---- options --------------------------------------------------------------------------------------------------------
@@ -210,10 +213,10 @@ async def test_each_agent_may_have_its_own_width(play: Play) -> None:
         TreeSampler(width={"tool": 0})
 
 
-async def test_an_episode_says_whether_its_branches_were_chosen(play: Play) -> None:
-    for continuation, chosen in (("greedy", True), ("sampled", False)):
+async def test_an_episode_says_whether_the_best_of_k_continued(play: Play) -> None:
+    for continuation, best_of_k in (("greedy", True), ("sampled", False)):
         (episode,), _ = await play(SCRIPT, sampler=TreeSampler(k=4, continuation=continuation))
-        assert episode.chosen is chosen
+        assert episode.best_of_k is best_of_k
 
 
 async def test_a_sampled_continuation_is_any_candidate(play: Play) -> None:
@@ -222,7 +225,7 @@ async def test_a_sampled_continuation_is_any_candidate(play: Play) -> None:
         (episode,), _ = await play(SCRIPT, seed=seed, sampler=TreeSampler(k=4, continuation="sampled"))
         (again,), _ = await play(SCRIPT, seed=seed, sampler=TreeSampler(k=4, continuation="sampled"))
         assert episode == again
-        seen |= set(chosen(episode.nodes[0]))
+        seen |= set(continued(episode.nodes[0]))
     assert seen == {0, 1, 2, 3}
 
 
@@ -256,8 +259,8 @@ async def test_agents_that_act_at_once_are_tried_together(play: Play, duet: Team
     # Candidate c of the one meets candidate c of the other: U U agree, D U do not, L L agree.
     assert [[c.team for c in node.candidates] for node in episode.nodes[2:]] == [[1, 0, 1], [1, 0, 1]]
     assert [c.reward for c in episode.nodes[2].candidates] == pytest.approx([1.4, 0.4, 1.4])
-    assert chosen(episode.nodes[2]) == chosen(episode.nodes[3])
-    assert chosen(episode.nodes[2])[0] in (0, 2)
+    assert continued(episode.nodes[2]) == continued(episode.nodes[3])
+    assert continued(episode.nodes[2])[0] in (0, 2)
     assert episode.edges[0].members.keys() == {"tool", "plan"} and episode.edges[0].child == 2
     assert episode.outcomes == [Outcome(True, 2, 1.0)]
     assert (episode.env_steps, len(engine.requests)) == (6, 4)
@@ -280,16 +283,16 @@ async def test_lookahead_asks_the_next_agent_once_about_each_candidate(play: Pla
     tool, planner = episode.nodes
     assert [c.team for c in tool.candidates] == [1, 0, 1, 0]
     assert [c.reward for c in tool.candidates] == pytest.approx([1, 0.1, 1, 0.05])
-    assert chosen(tool)[0] in (0, 2)
+    assert continued(tool)[0] in (0, 2)
     assert [c.team for c in planner.candidates] == [1, 1, 1, 1]  # the turn ends with it: nobody is asked
     assert [request.n for request in engine.requests] == [4, 1, 1, 1, 1, 4]
-    asked = engine.requests[1:5]
+    lookahead = engine.requests[1:5]
     assert len({request.seed for request in engine.requests}) == 6
     assert sorted(request.key for request in engine.requests)
     # Each answer is to the candidate's own message; it costs tokens and a step, and is not learnt from.
-    assert [r.prompt_ids for r in asked].count(planner.prompt_ids) == 2
-    assert [(length, c.text) for length, c in episode.asides] == [
-        (len(r.prompt_ids), text) for r, text in zip(asked, ["R R", "", "R R", ""], strict=True)
+    assert [r.prompt_ids for r in lookahead].count(planner.prompt_ids) == 2
+    assert [(length, c.text) for length, c in episode.auxiliary] == [
+        (len(r.prompt_ids), text) for r, text in zip(lookahead, ["R R", "", "R R", ""], strict=True)
     ]
     assert episode.env_steps == 4 + 4 + 4
     assert episode.outcomes == [Outcome(success=True, turns=1, team_return=1.0)]
@@ -305,6 +308,57 @@ async def test_without_lookahead_nobody_is_asked(play: Play) -> None:
     (episode,), engine = await play(contrary)
     assert [c.team for c in episode.nodes[0].candidates] == [0, 1, 0, 0]
     assert all(request.n == 4 for request in engine.requests)
+
+
+class Briefing(Duet):
+    """One agent speaks before the two that act at once."""
+
+    agents = ("solo", "tool", "plan")
+
+    def __init__(self, briefed: bool = False) -> None:
+        super().__init__()
+        self.briefed = briefed
+
+    def next_agents(self) -> tuple[str, ...]:
+        return super().next_agents()[1:] if self.briefed else super().next_agents()[:1]
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        if not self.briefed:
+            self.briefed = True
+            return StepResult({"solo": 0.0}, 0.0, False, False)
+        self.briefed = False
+        return await super().step(actions)
+
+    def fork(self) -> "Briefing":
+        copy = Briefing(self.briefed)
+        copy.turn = self.turn
+        return copy
+
+
+async def test_lookahead_asks_agents_that_act_at_once_at_once(words: PreTrainedTokenizerFast) -> None:
+    """Answers of a lookahead come once those of all branches and agents are asked for."""
+    looking: list[Request] = []
+    together = asyncio.Event()
+
+    class Patient(ScriptedEngine):
+        async def generate(self, request: Request) -> list[Completion]:
+            if "lookahead" in request.key and request.key[1] == 0:
+                looking.append(request)
+                if len(looking) == 2 * 2:
+                    together.set()
+                await together.wait()
+            return await super().generate(request)
+
+    world = Briefing()
+    client = PolicyClient("p", Patient(lambda prompt, row, seed: "U", words), words, 512, Sampling(max_tokens=40))
+    sampler = TreeSampler(k=2, lookahead=1)
+    playing = sampler.collect(world, world.tasks("train", 1, 0), dict.fromkeys(world.agents, client), 0)
+    ((episode,),) = await asyncio.wait_for(playing, 10)
+    assert [request.key[2] for request in sorted(looking, key=lambda r: (r.key[5], r.key[2]))] == ["plan", "tool"] * 2
+    assert [node.agent for node in episode.nodes] == ["solo", "tool", "plan"] * 2
+    # Whoever looks ahead from the last turn's briefing sees the two agree: 1 for the team.
+    assert [c.team for c in episode.nodes[3].candidates] == [1, 1]
+    assert len(episode.auxiliary) == 2 * 2 * 2 and episode.env_steps == 2 * (2 + 2 + 2)
 
 
 # ---- any episode ----------------------------------------------------------------------------------------------------
@@ -323,7 +377,7 @@ async def test_the_tree_is_consistent(play: Play, world: TeamEnv, lookahead: int
             assert node.task_id == episode.task.task_id
             assert node.parent == (index - 1 if index else None)
             assert (node.agent, node.turn) == (world.agents[index % 2], index // 2)
-            (best,) = chosen(node)
+            (best,) = continued(node)
             assert edge.members == {node.agent: (index, best)}
             assert node.candidates[best].reward == max(c.reward for c in node.candidates)
             assert edge.child == (index + 1 if index + 1 < len(episode.nodes) else None)
@@ -333,11 +387,11 @@ async def test_the_tree_is_consistent(play: Play, world: TeamEnv, lookahead: int
         assert episode.edges[-1].outcome == outcome
         assert outcome.team_return == team_return
         assert outcome.turns == len(episode.nodes) / 2 <= world.horizon
-        assert outcome.success == (episode.nodes[-1].candidates[chosen(episode.nodes[-1])[0]].team == 1)
+        assert outcome.success == (episode.nodes[-1].candidates[continued(episode.nodes[-1])[0]].team == 1)
         assert outcome.success or outcome.turns == world.horizon
-        asked = 3 * sum(node.agent == "tool" for node in episode.nodes) if lookahead else 0
-        assert len(episode.asides) == asked
-        assert episode.env_steps == 3 * len(episode.nodes) + asked
+        looks = 3 * sum(node.agent == "tool" for node in episode.nodes) if lookahead else 0
+        assert len(episode.auxiliary) == looks
+        assert episode.env_steps == 3 * len(episode.nodes) + looks
 
 
 async def test_an_episode_does_not_depend_on_those_beside_it(play: Play) -> None:

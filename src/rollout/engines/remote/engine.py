@@ -1,4 +1,4 @@
-"""The remote engine: a policy that speaks through an OpenAI-compatible server, and never learns."""
+"""The remote engine: a policy behind an OpenAI-compatible server, which is never trained."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAIError
 
 COUNTS = ("requests", "retries", "prompt_tokens", "completion_tokens", "unmetered", "empty")
-LONGEST = 500
-"""Characters of what a server said that an error repeats."""
+MAX_QUOTE = 500
+"""Characters of a server's answer that an error repeats, at the most."""
 
 
-class UselessAnswerError(ValueError):
-    """An answer that holds nothing that was said; the message says why."""
+class UnusableAnswerError(ValueError):
+    """An answer without a completion that can be read; the message says why."""
 
 
 class RemoteEngine:
     """Chat completions of one policy.  Prompts are those of a :class:`...chat_codec.ChatCodec`.
 
-    A completion is text alone: no token ids and no log-probabilities, so nothing can be learnt from it.  What the
-    server did not answer (429, 5xx, a lost connection, no answer in time) is asked again by the client, with backoff;
-    so is an answer without content that can be read, and the rest of one with fewer candidates than were asked for.
-    Greedy candidates are asked for once.
+    A completion is text alone: no token ids and no log-probabilities, so no policy can be trained on it.  A request
+    without an answer (429, 5xx, a lost connection, no answer in time) is repeated by the client, with backoff; so is
+    one whose answer cannot be read.  Where an answer has too few candidates, the rest is requested again.  The greedy
+    candidates of a request are one completion, requested once.
 
     Lockstep engines begin no round while an answer is awaited, so that their batches do not depend on who was quicker.
 
@@ -48,11 +48,11 @@ class RemoteEngine:
     def __init__(self, policy: str, settings: RemoteSettings) -> None:
         self.policy, self.settings, self._codec = policy, settings, ChatCodec()
         self._key = settings.key(policy)
-        self._client = self._connected()
-        self._turns = asyncio.Semaphore(settings.concurrency)
+        self._client = self._connect()
+        self._slots = asyncio.Semaphore(settings.concurrency)
         self._free_at = 0.0
         self._counts: Counter[str] = Counter()
-        self._under_way: set[asyncio.Future[list[Completion]]] = set()
+        self._pending: set[asyncio.Future[list[Completion]]] = set()
         self._closed = False
 
     # ---- the interface ----------------------------------------------------------------------------------------------
@@ -71,9 +71,9 @@ class RemoteEngine:
         if request.sampling.top_k:
             raise ValueError(f"{label(request)}: a remote server takes no top_k, got {request.sampling.top_k}")
         with hold():
-            answer = asyncio.ensure_future(self._answered(request))
-            self._under_way.add(answer)
-            answer.add_done_callback(self._under_way.discard)
+            answer = asyncio.ensure_future(self._collect(request))
+            self._pending.add(answer)
+            answer.add_done_callback(self._pending.discard)
             try:
                 return await in_time(request, answer)
             except asyncio.CancelledError as error:
@@ -82,8 +82,8 @@ class RemoteEngine:
                 raise
 
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
-        """Raises ``ValueError``: a remote policy never learns."""
-        raise ValueError(f"policy '{policy}' is remote: it speaks and never learns, so it takes no weights")
+        """Raises ``ValueError``: a remote policy is never trained."""
+        raise ValueError(f"policy '{policy}' is remote: it is never trained, so it takes no weights")
 
     async def sleep(self) -> None:
         """Its memory is elsewhere."""
@@ -95,45 +95,45 @@ class RemoteEngine:
     async def close(self) -> None:
         """Waiting callers get :class:`..base.EngineClosedError`.  May be called twice."""
         self._closed = True
-        for answer in self._under_way:
+        for answer in self._pending:
             answer.cancel()
         await self._client.close()
 
     def drain(self) -> dict[str, float]:
-        """What was counted since the last call, as ``remote/POLICY/...``: ``requests`` sent, ``retries`` among them,
-        tokens as the server bills them, ``unmetered`` answers for which it told no tokens, ``empty`` candidates without
-        a word, and the ``cost`` where prices are known.
+        """The counts since the last call, as ``remote/POLICY/...``: ``requests`` sent, ``retries`` among them, tokens
+        as the server bills them, ``unmetered`` answers without a count of tokens, ``empty`` candidates without a word,
+        and the ``cost`` where prices are known.
         """
         counts, self._counts = self._counts, Counter()
-        found: dict[str, float] = {name: counts[name] for name in COUNTS}
+        metrics: dict[str, float] = {name: counts[name] for name in COUNTS}
         if self.settings.prompt_price is not None and self.settings.completion_price is not None:
             spent = self.settings.prompt_price * counts["prompt_tokens"]
-            found["cost"] = (spent + self.settings.completion_price * counts["completion_tokens"]) / 1e6
-        return {f"remote/{self.policy}/{name}": count for name, count in found.items()}
+            metrics["cost"] = (spent + self.settings.completion_price * counts["completion_tokens"]) / 1e6
+        return {f"remote/{self.policy}/{name}": count for name, count in metrics.items()}
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
-    async def _answered(self, request: Request) -> list[Completion]:
+    async def _collect(self, request: Request) -> list[Completion]:
         """All candidates, however many answers that takes."""
-        greedy = request.sampling.temperature == 0
-        wanted, found, useless = 1 if greedy else request.n, list[Completion](), 0
-        while len(found) < wanted:
+        is_greedy = request.sampling.temperature == 0
+        n, completions, failures = 1 if is_greedy else request.n, list[Completion](), 0
+        while len(completions) < n:
             try:
-                found += self._read(await self._post(request, wanted - len(found), len(found)))
-            except UselessAnswerError as error:
-                useless += 1
-                if useless > self.settings.retries:
-                    raise EngineError(self._told(str(error), self.settings.retries)) from error
+                completions += self._read(await self._post(request, n - len(completions), len(completions)))
+            except UnusableAnswerError as error:
+                failures += 1
+                if failures > self.settings.retries:
+                    raise EngineError(self._message(str(error), self.settings.retries)) from error
                 self._counts["retries"] += 1
-                await asyncio.sleep(min(0.5 * 2 ** (useless - 1), 8))
-        return found[:wanted] * (request.n if greedy else 1)  # whatever a server added
+                await asyncio.sleep(min(0.5 * 2 ** (failures - 1), 8))
+        return completions[:n] * (request.n if is_greedy else 1)  # a server may add choices
 
     async def _post(self, request: Request, n: int, first: int) -> str:
-        """The server's answer about candidates ``first`` and on, unread.  Raises :class:`EngineError`."""
+        """The server's answer for candidates ``first`` and on, as text.  Raises :class:`EngineError`."""
         from openai import APIError, Omit, OpenAIError
 
         sampling, keyless = request.sampling, {} if self._key else {"Authorization": Omit()}
-        said: dict[str, Any] = {
+        body: dict[str, Any] = {
             "model": self.settings.model,
             "messages": self._codec.messages(request.prompt_ids),
             "n": n,
@@ -142,50 +142,50 @@ class RemoteEngine:
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_tokens,
         }
-        said |= {"stop": list(sampling.stop)} if sampling.stop else {}
+        body |= {"stop": list(sampling.stop)} if sampling.stop else {}
         extra = dict(self.settings.extra)
-        said = {name: value for name, value in said.items() if name not in extra}
-        more = {name: value for name, value in extra.items() if value is not None}
-        async with self._turns:
+        body = {name: value for name, value in body.items() if name not in extra}
+        extra_body = {name: value for name, value in extra.items() if value is not None}
+        async with self._slots:
             try:
-                ask = self._client.chat.completions.with_raw_response.create
-                return str((await ask(**said, extra_headers=keyless, extra_body=more)).text)
+                create = self._client.chat.completions.with_raw_response.create
+                return str((await create(**body, extra_headers=keyless, extra_body=extra_body)).text)
             except OpenAIError as error:
-                repeated = _retries(error.request) if isinstance(error, APIError) else 0
-                raise EngineError(self._told(_reason(error), repeated)) from error
+                retries = _retries(error.request) if isinstance(error, APIError) else 0
+                raise EngineError(self._message(_reason(error), retries)) from error
 
     def _read(self, text: str) -> list[Completion]:
-        """The candidates of an answer, at least one.  Raises :class:`UselessAnswerError`."""
+        """The candidates of an answer, at least one.  Raises :class:`UnusableAnswerError`."""
         try:
             reply = json.loads(text)
             usage = reply.get("usage") or {}
-            billed = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-            said = [(choice["message"].get("content") or "", choice["finish_reason"]) for choice in reply["choices"]]
+            tokens = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+            choices = [(choice["message"].get("content") or "", choice["finish_reason"]) for choice in reply["choices"]]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise UselessAnswerError(f"the answer is no chat completion: {text}") from error
-        match billed:
+            raise UnusableAnswerError(f"the answer is no chat completion: {text}") from error
+        match tokens:
             case [int(prompt), int(completion)]:
                 self._counts.update(prompt_tokens=prompt, completion_tokens=completion)
             case _:
                 self._counts["unmetered"] += 1
-        if not said or not all(isinstance(words, str) for words, _ in said):
-            raise UselessAnswerError(f"the answer has no choices that can be read: {text}")
-        self._counts["empty"] += sum(not words for words, _ in said)
-        return [self._completion(words, reason) for words, reason in said]
+        if not choices or not all(isinstance(content, str) for content, _ in choices):
+            raise UnusableAnswerError(f"the answer has no choices that can be read: {text}")
+        self._counts["empty"] += sum(not content for content, _ in choices)
+        return [self._completion(content, reason) for content, reason in choices]
 
-    def _completion(self, words: str, reason: str | None) -> Completion:
+    def _completion(self, content: str, reason: str | None) -> Completion:
         # Half characters can stand in JSON; tokenizers and files refuse them.
-        text = words.encode("utf-8", "replace").decode("utf-8")
+        text = content.encode("utf-8", "replace").decode("utf-8")
         return Completion((), (), text, "length" if reason == "length" else "stop", self.policy, 0)
 
     # ---- the client -------------------------------------------------------------------------------------------------
 
-    def _connected(self) -> AsyncOpenAI:
+    def _connect(self) -> AsyncOpenAI:
         """The client.  Raises :class:`....errors.AbsentError` where it is not installed."""
         check_client(self.policy, self.settings)
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-        for name in ("openai", "httpx", "httpx2"):  # a line a request would drown all others
+        for name in ("openai", "httpx", "httpx2"):  # one line per request would drown all others
             if logging.getLogger(name).level == logging.NOTSET:
                 logging.getLogger(name).setLevel(logging.WARNING)
         return AsyncOpenAI(
@@ -193,10 +193,10 @@ class RemoteEngine:
             api_key=self._key or "none",
             max_retries=self.settings.retries,
             timeout=self.settings.timeout_s,
-            http_client=DefaultAsyncHttpxClient(event_hooks={"request": [self._sending]}),
+            http_client=DefaultAsyncHttpxClient(event_hooks={"request": [self._before_request]}),
         )
 
-    async def _sending(self, request: Any) -> None:
+    async def _before_request(self, request: Any) -> None:
         """Before each request, repeated ones too: wait for its turn, and count it."""
         if (rate := self.settings.requests_per_minute) is not None:
             now = time.monotonic()
@@ -206,11 +206,11 @@ class RemoteEngine:
         self._counts["requests"] += 1
         self._counts["retries"] += _retries(request) > 0
 
-    def _told(self, what: str, repeated: int) -> str:
-        """An error's message: policy, url, what the server said, without the key."""
-        shown = what.replace(self._key, "KEY") if self._key else what
-        after = f" (after {repeated} retries)" if repeated else ""
-        return f"policy '{self.policy}' at {self.settings.url}: {shown[:LONGEST]}{after}"
+    def _message(self, reason: str, retries: int) -> str:
+        """An error's message: policy, url and reason, without the key."""
+        text = reason.replace(self._key, "KEY") if self._key else reason
+        after = f" (after {retries} retries)" if retries else ""
+        return f"policy '{self.policy}' at {self.settings.url}: {text[:MAX_QUOTE]}{after}"
 
 
 def check_client(policy: str, settings: RemoteSettings) -> None:
@@ -225,7 +225,7 @@ def check_client(policy: str, settings: RemoteSettings) -> None:
 
 
 def _reason(error: OpenAIError) -> str:
-    """What the server said, or why it said nothing."""
+    """The server's answer, or why there is none."""
     from openai import APIStatusError
 
     if isinstance(error, APIStatusError):

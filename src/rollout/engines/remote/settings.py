@@ -1,4 +1,4 @@
-"""``policies.NAME.remote``: which server speaks for a policy, and how it is asked."""
+"""``policies.NAME.remote``: the server of a policy, and how it is called."""
 
 from __future__ import annotations
 
@@ -11,31 +11,34 @@ from urllib.parse import urlsplit
 from ....errors import AbsentError
 
 OWN = ("model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "stop")
-"""What ``extra`` may not say, since the engine does; the first three it may not even leave out."""
+"""Keys that ``extra`` may not set, since the engine does; the first three it may not even leave out."""
 
 
 @dataclass(frozen=True)
 class RemoteSettings:
-    """``policies.NAME.remote``: which model of which server speaks, and how it is asked.
-
-    ``url`` ends before ``/chat/completions``; ``key_env`` names an environment variable that holds the key (None: none
-    is sent).  At most ``concurrency`` requests are under way, and no more than ``requests_per_minute`` begin, repeated
-    ones included (None: no limit).  A request waits ``timeout_s`` for each part of an answer and is repeated up to
-    ``retries`` times.  Prices are of a million tokens, in any currency (None: unknown).  ``extra`` is sent along, for
-    what one server knows beyond the interface; what is None in it is not sent at all, for what a server refuses to hear
-    (``max_tokens``, ``seed``).  Raises ``ValueError`` naming the key.
-    """
+    """``policies.NAME.remote``.  Raises ``ValueError``, naming the key, for a value out of range."""
 
     url: str
+    """Of the server, up to and without ``/chat/completions``."""
     model: str
+    """The server's name of the model."""
     key_env: str | None = None
+    """Environment variable that holds the key; None: none is sent."""
     concurrency: int = 16
+    """Requests under way at the same time, at the most."""
     requests_per_minute: float | None = None
+    """Requests that begin per minute at the most, repeated ones included; None: no limit."""
     retries: int = 6
+    """How often a request is repeated, at the most."""
     timeout_s: float = 120.0
+    """Seconds to wait for each part of an answer."""
     prompt_price: float | None = None
+    """Of a million tokens, in any currency; None: unknown."""
     completion_price: float | None = None
+    """As ``prompt_price``."""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    """Sent along, for options that one server has beyond the interface.  A key with None is not sent at all, for one
+    that a server refuses (``max_tokens``, ``seed``)."""
 
     def __post_init__(self) -> None:
         place = urlsplit(str(self.url))
@@ -62,7 +65,7 @@ class RemoteSettings:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the words; the other keys only say how they are fetched."""
+        """The keys that decide the completions; the others only say how to get them."""
         return {"url": self.url, "model": self.model, "extra": dict(self.extra)}
 
     def key(self, policy: str) -> str | None:

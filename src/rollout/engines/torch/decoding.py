@@ -1,4 +1,8 @@
-"""The decoding loop of one policy: rows join with their prompt read once, step together, and leave when done."""
+"""Decoding of one policy: rows join with their prompt read once, step together, and leave when they end.
+
+The rows of a batch are at different places of different completions (continuous batching): a row that ends makes room
+at once, instead of being padded until the longest is done, and a request that waits may join at any step.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,8 @@ from ....experience import Completion, FinishReason, Request
 from ..lora import Adapter
 from ..weights import load_strictly
 from .forward import Forward
-from .sampling import Knobs, draw, uniforms
-from .shared_prompt import SharedPromptCache, close
+from .sampling import SamplingTensors, draw, uniforms
+from .shared_prompt import SharedPromptCache, close_gaps
 
 # Prompts are read in batches of at most this many tokens, padding included, and this many logits: enough to keep a GPU
 # busy, few enough for the caches of a CPU.
@@ -24,38 +28,45 @@ PREFILL_TOKENS, PREFILL_LOGITS = 4096, 1 << 26
 
 
 @dataclass(eq=False)
-class Job:
-    """A request under way.  ``deliver`` gets the completions; a job whose caller has gone (``gone()``) is dropped."""
+class DecodingJob:
+    """A request under way."""
 
     request: Request
     deliver: Callable[[list[Completion]], None]
-    gone: Callable[[], bool]
-    done: dict[int, Completion] = field(default_factory=dict)
+    """Called once, with all completions, in the thread that decodes."""
+    is_abandoned: Callable[[], bool]
+    """Whether nobody waits for the completions any more: the job is dropped then."""
+    completions: dict[int, Completion] = field(default_factory=dict)
 
     def finish(self, index: int, completion: Completion) -> None:
-        self.done[index] = completion
-        if len(self.done) == self.request.n:
-            self.deliver([self.done[i] for i in range(self.request.n)])
+        """Completion ``index`` has ended."""
+        self.completions[index] = completion
+        if len(self.completions) == self.request.n:
+            self.deliver([self.completions[i] for i in range(self.request.n)])
 
 
 @dataclass(eq=False)
 class Row:
     """One completion under way."""
 
-    job: Job
+    job: DecodingJob
     index: int
+    """Among the request's completions."""
     uniforms: list[float]
+    """One per token, in [0, 1): see :mod:`.sampling`."""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
-    read: int = 0
-    """Tokens before this one were already searched for stop strings."""
+    searched: int = 0
+    """Index of the first token that may still be part of a stop string."""
 
 
 class Decoder:
     """The rows of one policy that decode together.
 
-    ``eos`` ends a completion.  With ``adapter``, the policy is one on ``model``.  ``forwarded`` counts the tokens that
-    went through the model: of prompts (padding excluded), and of completions.
+    ``eos`` are the tokens that end a completion.  With ``adapter``, the policy is that adapter on ``model``.
+    ``forwarded`` counts the tokens that went through the model: ``prompt`` (padding excluded) and ``completion``.
+
+    Between two steps, the last token of each row is drawn and not yet read by the model.
     """
 
     def __init__(
@@ -74,7 +85,7 @@ class Decoder:
         self.forwarded: Counter[str] = Counter()
         self.rows: list[Row] = []
         self._cache = SharedPromptCache()
-        self._knobs: Knobs | None = None
+        self._sampling: SamplingTensors | None = None  # of all rows; kept from step to step while they stay the same
 
     def load(self, weights: Mapping[str, Tensor]) -> None:
         """Replace the policy's weights.  Raises ``ValueError`` for weights that do not fit; nothing is changed then."""
@@ -86,14 +97,14 @@ class Decoder:
 
     def clear(self) -> None:
         """Drop all rows and the memory they held."""
-        self.rows, self._cache, self._knobs = [], SharedPromptCache(), None
+        self.rows, self._cache, self._sampling = [], SharedPromptCache(), None
 
-    def jobs(self) -> list[Job]:
+    def jobs(self) -> list[DecodingJob]:
         """The jobs under way, in order."""
         return list(dict.fromkeys(row.job for row in self.rows))
 
     @torch.inference_mode()
-    def admit(self, jobs: Sequence[Job]) -> None:
+    def admit(self, jobs: Sequence[DecodingJob]) -> None:
         """Read the prompts of ``jobs``, each distinct one once, and sample their rows' first tokens."""
         by_prompt: dict[tuple[int, ...], list[Row]] = {}
         for job in jobs:
@@ -101,10 +112,11 @@ class Decoder:
             by_prompt.setdefault(request.prompt_ids, []).extend(
                 Row(job, i, uniforms(request.seed, i, request.sampling.max_tokens)) for i in range(request.n)
             )
-        # By length, so that little is padded; stable, so that the order is that of the jobs.
+        # By length, so that little is padded.  The sort is stable: the same jobs give the same rows in the same order,
+        # hence the same bits.
         prompts = sorted(by_prompt, key=len)
         width = _group_width([len(by_prompt[prompt]) for prompt in prompts])
-        groups = [  # (prompt, rows)
+        groups = [  # (index of the prompt, at most `width` of its rows)
             (index, by_prompt[prompt][start : start + width])
             for index, prompt in enumerate(prompts)
             for start in range(0, len(by_prompt[prompt]), width)
@@ -116,11 +128,12 @@ class Decoder:
             max(job.request.sampling.max_tokens for job in jobs),
         )
         logits = self._read(prompts, [index for index, _ in groups], first)
-        joined = len(self.rows)
+        before = len(self.rows)
         self.rows += [row for _, rows in groups for row in rows]
-        self._knobs = None
-        of_row = torch.tensor([index for index, rows in groups for _ in rows], device=logits.device)
-        self._extend(range(joined, len(self.rows)), logits[of_row])
+        self._sampling = None
+        # The K first tokens of a prompt are K draws from one row of logits.
+        prompt_of_row = torch.tensor([index for index, rows in groups for _ in rows], device=logits.device)
+        self._extend(range(before, len(self.rows)), logits[prompt_of_row])
 
     @torch.inference_mode()
     def step(self) -> None:
@@ -135,9 +148,9 @@ class Decoder:
 
     @torch.inference_mode()
     def drop_abandoned(self) -> None:
-        """Drop the rows whose callers have gone."""
-        if gone := {job for job in self.jobs() if job.gone()}:
-            self._remove([index for index, row in enumerate(self.rows) if row.job in gone])
+        """Drop the rows for which nobody waits."""
+        if abandoned := {job for job in self.jobs() if job.is_abandoned()}:
+            self._remove([index for index, row in enumerate(self.rows) if row.job in abandoned])
 
     # ---- the model --------------------------------------------------------------------------------------------------
 
@@ -147,9 +160,10 @@ class Decoder:
         for start, stop in _chunks([len(prompt) for prompt in prompts], self.model.config.vocab_size):
             width = len(prompts[stop - 1])
             ids = torch.tensor([[*p, *[0] * (width - len(p))] for p in prompts[start:stop]], device=device)
-            here = [(index - start, first + i) for i, index in enumerate(prompt_of) if start <= index < stop]
+            # A prompt with more rows than a group may have is read once and stored by each of its groups.
+            places = [(index - start, first + i) for i, index in enumerate(prompt_of) if start <= index < stop]
             last = torch.tensor([len(prompt) - 1 for prompt in prompts[start:stop]], device=device)
-            with self._cache.prefilling([source for source, _ in here], [group for _, group in here]):
+            with self._cache.prefilling([source for source, _ in places], [group for _, group in places]):
                 parts.append(self.forward.prefill(self._cache, ids, last))
             self.forwarded["prompt"] += sum(map(len, prompts[start:stop]))
         return torch.cat(parts)
@@ -157,55 +171,58 @@ class Decoder:
     # ---- tokens -----------------------------------------------------------------------------------------------------
 
     def _extend(self, indices: range, logits: Tensor) -> None:
-        """Draw the next token of the rows ``indices`` (all that are newest) and remove those that it finishes."""
+        """Draw the next token of the rows ``indices``, all or the newest, and remove those that it ends."""
         if not math.isfinite(logits.sum(dtype=torch.float32).item()):  # one pass; a NaN or infinity survives a sum
             raise FloatingPointError(f"policy '{self.policy}', version {self.version}: logits that are not finite")
         rows = self.rows[indices.start : indices.stop]
-        whole = len(rows) == len(self.rows)
-        knobs = self._knobs if whole else None
-        if knobs is None:
-            knobs = Knobs.of([row.job.request.sampling for row in rows], logits.shape[-1], logits.device)
-        self._knobs = knobs if whole else None
+        all_rows = len(rows) == len(self.rows)
+        sampling = self._sampling if all_rows else None
+        if sampling is None:
+            samplings = [row.job.request.sampling for row in rows]
+            sampling = SamplingTensors.of(samplings, logits.shape[-1], logits.device)
+        self._sampling = sampling if all_rows else None
         uniform = torch.tensor([row.uniforms[len(row.tokens)] for row in rows], dtype=torch.float64)
-        tokens, logprobs = draw(logits, knobs, uniform.to(logits.device))
-        finished = []
+        tokens, logprobs = draw(logits, sampling, uniform.to(logits.device))
+        complete = []
         for index, token, logprob in zip(indices, tokens.tolist(), logprobs.tolist(), strict=True):
             row = self.rows[index]
             row.tokens.append(token)
             row.logprobs.append(logprob)
             if (end := self._end(row)) is not None:
                 row.job.finish(row.index, self._completion(row, *end))
-                finished.append(index)
-        if finished:
-            self._remove(finished)
+                complete.append(index)
+        if complete:
+            self._remove(complete)
 
     def _end(self, row: Row) -> tuple[FinishReason, str] | None:
         """(reason, text) if the last token ends the row."""
         sampling = row.job.request.sampling
-        ended = row.tokens[-1] in self.eos
-        if sampling.stop and (text := self._stopped(row, sampling.stop)) is not None:
+        is_eos = row.tokens[-1] in self.eos
+        if sampling.stop and (text := self._before_stop(row, sampling.stop)) is not None:
             return "stop", text
-        if ended or len(row.tokens) == sampling.max_tokens:
-            return "stop" if ended else "length", self._text(row.tokens[: -1 if ended else None])
+        if is_eos or len(row.tokens) == sampling.max_tokens:
+            return "stop" if is_eos else "length", self._text(row.tokens[: -1 if is_eos else None])
         return None
 
-    def _stopped(self, row: Row, stops: Sequence[str]) -> str | None:
+    def _before_stop(self, row: Row, stops: Sequence[str]) -> str | None:
         """The text before the first stop string, if there is one.
 
-        At each token only the newest text is decoded, with enough before it to hold a stop string's beginning; the
-        whole text decides.
+        Stop strings are searched in text, since tokens may begin or end in the middle of one.  To decode the whole text
+        at each token would cost the square of its length, so only the newest part is, with enough before it to hold a
+        stop string's beginning.  Where that part holds one, the whole text decides: a tokenizer may decode a part
+        differently.
         """
-        fresh = self._text(row.tokens[row.read :])
-        if any(stop in fresh for stop in stops):
+        newest = self._text(row.tokens[row.searched :])
+        if any(stop in newest for stop in stops):
             text = self._text(row.tokens)
-            found = [position for stop in stops if (position := text.find(stop)) >= 0]
-            if found:
-                return text[: min(found)]
+            positions = [position for stop in stops if (position := text.find(stop)) >= 0]
+            if positions:
+                return text[: min(positions)]
         longest = max(map(len, stops))
-        if len(fresh) > 8 * (longest + 8):
-            middle = (row.read + len(row.tokens)) // 2
+        if len(newest) > 8 * (longest + 8):
+            middle = (row.searched + len(row.tokens)) // 2
             if len(self._text(row.tokens[middle:])) > longest + 4:  # a few more: decoding may trim the first characters
-                row.read = middle
+                row.searched = middle
         return None
 
     def _text(self, tokens: Sequence[int]) -> str:
@@ -219,14 +236,15 @@ class Decoder:
             self.clear()
             return
         self._cache.remove(indices)
-        close(self.rows, indices)
-        self._knobs = None
+        close_gaps(self.rows, indices)  # as the cache does with its rows
+        self._sampling = None
 
 
 def _chunks(lengths: Sequence[int], vocabulary: int) -> Iterator[tuple[int, int]]:
     """Ranges of ascending ``lengths`` within the budgets, of one prompt at least.
 
-    Logits are computed at every distinct length's end for every prompt of the range, hence the second budget.
+    :class:`.forward.ModuleForward` computes logits at every distinct length's end for every prompt of the range, hence
+    the second budget.
     """
     start = 0
     for stop in range(1, len(lengths) + 1):
@@ -239,8 +257,10 @@ def _chunks(lengths: Sequence[int], vocabulary: int) -> Iterator[tuple[int, int]
 
 
 def _group_width(sizes: Sequence[int]) -> int:
-    """Rows a group may have: the widest of the present sizes that the padding of smaller groups does not eat up.
+    """Rows per group, at the most, for prompts with ``sizes`` rows: one of the sizes.
 
-    Decoding costs about (groups x (width + the reading of the prompt's keys, worth a few rows)).
+    The grid of a decoding step has equally many slots in every group, used or not.  Wide groups read a prompt's keys
+    once for many rows; but one prompt with 64 rows beside nine with one would make ten groups of 64 slots.  A step
+    costs about groups * (width + the reading of the prompt's keys, worth some 4 rows): the cheapest width is taken.
     """
     return min(sorted(set(sizes)), key=lambda width: sum(-(-size // width) for size in sizes) * (width + 4))

@@ -7,6 +7,7 @@ import copy
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,10 +15,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
 from ..base import EngineClosedError
-from ..lockstep import held, rounds
+from ..lockstep import inside_hold, rounds
 from ..lora import Adapted, Adapter
 from ..requests import check_prompt, in_time, label, order
-from .decoding import Decoder, Job
+from .decoding import Decoder, DecodingJob
 from .forward import Forward
 from .support import check_architecture, prepare
 
@@ -27,16 +28,17 @@ class TorchEngine:
 
     ``models`` maps policy to model; the engine owns them (it sets their attention and, in :meth:`load`, their weights).
     A LoRA policy is a :class:`..lora.Adapted`; a model that several policies share is there once and never changed.
-    ``max_batch_rows`` bounds the completions of one policy that decode together.  Decoding runs in a thread, so the
-    event loop lives on and several engines decode side by side.
+    ``max_batch_rows`` bounds the completions of one policy that decode together.  Decoding runs in a thread, so that
+    the event loop goes on (worlds step, other engines decode) meanwhile.
 
-    With ``lockstep`` (see :mod:`..lockstep`) what waits is decoded in rounds, in the order of ``Request.key``: the same
-    requests make the same batches and, on CPU, the same bits.  Without, a request joins the running batch at the next
-    token; its draws are still those of its seed, but its logits may differ in the last bits.
+    With ``lockstep`` (see :mod:`..lockstep`) all requests that wait are decoded in rounds, in the order of
+    ``Request.key``: the same requests make the same batches.  That matters because floating-point sums depend on the
+    shape of a batch: on CPU, the same batches give the same bits.  Without lockstep, a request joins the running batch
+    at the next token; its draws are still those of its seed, but its logits may differ in the last bits.
 
     A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
 
-    Raises :class:`.support.UnsupportedModelError` for a model that it cannot run exactly.
+    Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly.
     """
 
     def __init__(
@@ -50,16 +52,17 @@ class TorchEngine:
             raise ValueError("a torch engine needs at least one policy")
         _check_rows(max_batch_rows)
         self.max_batch_rows, self.lockstep = max_batch_rows, lockstep
-        # Its own, because tokenizers must not be used by two threads at once.
-        tokenizer = copy.deepcopy(tokenizer)
+        tokenizer = copy.deepcopy(tokenizer)  # of its own, because tokenizers must not be used by two threads at once
         self._decoders = _decoders(models, tokenizer)
         self._outstanding: set[asyncio.Future[list[Completion]]] = set()
-        self._arrived: deque[Job] = deque()
-        self._queue: deque[Job] = deque()
+        # Requests arrive in the event loop and are queued for decoding: in lockstep by the loop, in the order of their
+        # keys, before a round; else by the worker, as they come, before a token.
+        self._arrived: deque[DecodingJob] = deque()
+        self._queue: deque[DecodingJob] = deque()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="torch-engine")
-        self._idle = asyncio.Lock()
-        self._gates = 0
-        self._pump: asyncio.Task[None] | None = None
+        self._worker_lock = asyncio.Lock()  # who holds it may change models and decoders
+        self._waiting_loads = 0  # while there are any, no request is admitted
+        self._serving: asyncio.Task[None] | None = None
         self._asleep = self._closed = False
 
     @staticmethod
@@ -88,7 +91,7 @@ class TorchEngine:
         self._check_open("generate")
         if self._asleep:
             raise RuntimeError("the engine is asleep; call wake() before generate()")
-        if self.lockstep and held():
+        if self.lockstep and inside_hold():
             raise RuntimeError("generate() inside hold() would wait for itself")
         self._check(request)
         loop = asyncio.get_running_loop()
@@ -100,8 +103,9 @@ class TorchEngine:
 
         self._outstanding.add(future)
         future.add_done_callback(self._outstanding.discard)
-        self._arrived.append(Job(request, lambda done: _tell(loop, resolve, done), future.done))
-        self._ask()
+        deliver = partial(_call_in, loop, resolve)
+        self._arrived.append(DecodingJob(request, deliver, future.done))
+        self._schedule()
         return await in_time(request, future)
 
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
@@ -117,14 +121,14 @@ class TorchEngine:
             raise ValueError(
                 f"policy '{policy}': its weights are those of {', '.join(sharing)} too, and stay as they are"
             )
-        self._gates += 1
+        self._waiting_loads += 1  # the batch runs dry, so that a completion never mixes two versions
         try:
-            async with self._idle:
+            async with self._worker_lock:
                 await asyncio.get_running_loop().run_in_executor(self._worker, decoder.load, weights)
                 decoder.version = version
                 return {}
         finally:
-            self._gates -= 1
+            self._waiting_loads -= 1
 
     async def sleep(self) -> None:
         """Finish what is under way and give memory back; ``generate`` raises until :meth:`wake`."""
@@ -132,7 +136,7 @@ class TorchEngine:
         self._asleep = True
         if self._outstanding:
             await asyncio.wait(self._outstanding)
-        async with self._idle:
+        async with self._worker_lock:
             for decoder in self._decoders.values():
                 decoder.clear()
             if torch.cuda.is_available():
@@ -149,30 +153,31 @@ class TorchEngine:
             return
         self._closed = True
         self._fail_all(EngineClosedError("the engine was closed before the request was served"))
-        async with self._idle:  # the worker has seen by the next token that nobody waits
+        async with self._worker_lock:  # free at the next token: the worker sees that nobody waits
             self._worker.shutdown(wait=False)
             self._decoders.clear()
 
     # ---- rounds -----------------------------------------------------------------------------------------------------
 
-    def _ask(self) -> None:
+    def _schedule(self) -> None:
+        """See to it that what has arrived is served."""
         if self.lockstep:
-            rounds().ask(self)
-        elif self._pump is None or self._pump.done():
-            self._pump = asyncio.get_running_loop().create_task(self._serve(), name="torch engine")
+            rounds().join(self)
+        elif self._serving is None or self._serving.done():
+            self._serving = asyncio.get_running_loop().create_task(self._serve(), name="torch engine")
 
     async def _serve(self) -> None:
         while self._arrived or self._queue:
-            await self.play_round()
+            await self.serve_round()
 
-    async def play_round(self) -> None:
+    async def serve_round(self) -> None:
         """Serve all that waits; a failure goes to every caller."""
-        async with self._idle:
+        async with self._worker_lock:
             if self.lockstep:
                 self._queue.extend(sorted(self._arrived, key=lambda job: order(job.request)))
                 self._arrived.clear()
             try:
-                await asyncio.get_running_loop().run_in_executor(self._worker, self._drain)
+                await asyncio.get_running_loop().run_in_executor(self._worker, self._decode)
             except Exception as error:  # whatever it is, nobody may wait for ever
                 self._fail_all(error)
                 self._queue.clear()
@@ -181,10 +186,10 @@ class TorchEngine:
             except BaseException:  # the loop ends; the worker stops by itself, since nobody waits any more
                 self._fail_all(EngineClosedError("the event loop ended before the request was served"))
                 raise
-        if self.lockstep and self._queue:
-            rounds().ask(self)
+        if self.lockstep and self._queue:  # a load made it wait
+            rounds().join(self)
 
-    def _drain(self) -> None:
+    def _decode(self) -> None:
         """Decode until nothing is left; in the worker thread."""
         while True:
             if not self.lockstep:
@@ -192,32 +197,36 @@ class TorchEngine:
                     self._queue.append(self._arrived.popleft())
             for decoder in self._decoders.values():
                 decoder.drop_abandoned()
-                if self._queue and not self._gates:
+                if self._queue and not self._waiting_loads:
                     self._admit(decoder)
             busy = [decoder for decoder in self._decoders.values() if decoder.rows]
-            if not busy and (self._gates or not self._queue):
+            if not busy and (self._waiting_loads or not self._queue):
                 return
             for decoder in busy:
                 decoder.step()
 
     def _admit(self, decoder: Decoder) -> None:
-        """Let waiting jobs join, first come first served, once a quarter of the policy's rows is free."""
+        """Let waiting jobs join, first come first served, once a quarter of the policy's rows is free.
+
+        Not as soon as one row is free: to read many prompts at once costs less than to read them one by one.
+        """
         rows = len(decoder.rows)
         if rows > self.max_batch_rows * 3 // 4:
             return
-        joining: list[Job] = []
-        staying: deque[Job] = deque()
-        full = False
+        joining: list[DecodingJob] = []
+        waiting: deque[DecodingJob] = deque()
+        is_full = False
         for job in self._queue:
-            if job.gone():
+            if job.is_abandoned():
                 continue
-            full = full or (job.request.policy == decoder.policy and rows + job.request.n > self.max_batch_rows)
-            if full or job.request.policy != decoder.policy:
-                staying.append(job)
+            mine = job.request.policy == decoder.policy
+            is_full = is_full or (mine and rows + job.request.n > self.max_batch_rows)
+            if is_full or not mine:
+                waiting.append(job)
             else:
                 joining.append(job)
                 rows += job.request.n
-        self._queue = staying
+        self._queue = waiting
         if joining:
             decoder.admit(joining)
 
@@ -229,9 +238,9 @@ class TorchEngine:
 
     # ---- checks -----------------------------------------------------------------------------------------------------
 
-    def _check_open(self, what: str) -> None:
+    def _check_open(self, method: str) -> None:
         if self._closed:
-            raise EngineClosedError(f"{what}() after close()")
+            raise EngineClosedError(f"{method}() after close()")
 
     def _decoder(self, policy: str) -> Decoder:
         if policy not in self._decoders:
@@ -259,19 +268,19 @@ def _decoders(
     """By policy; a model that several policies share is prepared once."""
     forwards: dict[int, Forward] = {}
     decoders: dict[str, Decoder] = {}
-    for policy, given in models.items():
-        model = given.model if isinstance(given, Adapted) else given
+    for policy, source in models.items():
+        model = source.model if isinstance(source, Adapted) else source
         if id(model) not in forwards:
             forwards[id(model)] = prepare(policy, model, tokenizer)
-        adapter = Adapter(policy, given) if isinstance(given, Adapted) else None
+        adapter = Adapter(policy, source) if isinstance(source, Adapted) else None
         decoders[policy] = Decoder(policy, model, forwards[id(model)], tokenizer, _eos(model, tokenizer), adapter)
     return decoders
 
 
-def _tell(
+def _call_in(
     loop: asyncio.AbstractEventLoop, resolve: Callable[[list[Completion]], None], completions: list[Completion]
 ) -> None:
-    """Hand completions from the worker to the caller's loop, unless that has ended."""
+    """Call ``resolve`` in the caller's loop, unless that has ended: futures may be set by their own loop alone."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(resolve, completions)
 

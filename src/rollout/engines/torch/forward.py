@@ -1,8 +1,9 @@
 """One forward pass of the engine: prompts into the cache, or one more token of every row.
 
 :class:`ModuleForward` calls the model's own code, whatever its architecture.  :class:`FusedForward` computes the same
-for the Llama family in float32 with a third of the operations: on small models their overhead is most of a step.
-Both have an ``adapted`` twin a LoRA policy, on the same weights.
+for the Llama family in float32 with a third of the operations.  Each operation has a fixed cost of some microseconds,
+whatever its size; a small model decodes one token with hundreds of tiny operations, and this cost is most of a step.
+For each LoRA policy, ``adapted`` makes a copy with the policy's additions, on the same weights.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .shared_prompt import SharedPromptCache
 
 
 class Forward(Protocol):
-    """What a decoder asks of a model.  Both passes run inside the cache's ``prefilling`` or ``decoding``."""
+    """What a decoder needs of a model.  The passes run inside the cache's ``prefilling`` and ``decoding``."""
 
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
         """Read prompts ``ids`` (n, T), padded on the right; (n, V) logits at the positions ``last`` (n,)."""
@@ -38,7 +39,11 @@ class Forward(Protocol):
 
 
 class ModuleForward:
-    """The model's own forward pass."""
+    """The model's own forward pass.
+
+    The cache hands the model its attention (:mod:`.shared_prompt`); positions are handed over, since the model cannot
+    count tokens that it does not find in an ordinary cache.
+    """
 
     def __init__(self, model: PreTrainedModel, adapter: Adapter | None = None) -> None:
         self.model, self.adapter = model, adapter
@@ -48,17 +53,18 @@ class ModuleForward:
 
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
         rows, width = ids.shape
-        kept, which = last.unique(return_inverse=True)
+        # `logits_to_keep` takes the same positions of all prompts: one for each distinct length among them.
+        ends, end_of = last.unique(return_inverse=True)
         positions = torch.arange(width, device=ids.device)[None].expand_as(ids)
-        return self._logits(cache, ids, positions, kept)[torch.arange(rows, device=ids.device), which]
+        return self._logits(cache, ids, positions, ends)[torch.arange(rows, device=ids.device), end_of]
 
     def step(self, cache: SharedPromptCache, tokens: Tensor, positions: Tensor) -> Tensor:
         return self._logits(cache, tokens[:, None], positions[:, None], 1)[:, -1]
 
-    def _logits(self, cache: SharedPromptCache, ids: Tensor, positions: Tensor, kept: Tensor | int) -> Tensor:
+    def _logits(self, cache: SharedPromptCache, ids: Tensor, positions: Tensor, keep: Tensor | int) -> Tensor:
         with nullcontext() if self.adapter is None else self.adapter.applied():
             output = self.model(
-                input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=kept
+                input_ids=ids, position_ids=positions, past_key_values=cache, use_cache=True, logits_to_keep=keep
             )
         return output.logits
 
@@ -66,8 +72,9 @@ class ModuleForward:
 class FusedForward:
     """The forward pass of Llama, Mistral, Qwen2 and Qwen3 on the model's own weights.
 
-    The projections that read the same input become one matrix, of which the model's parameters are views from now on:
-    what is loaded into the model is seen here, and nothing is stored twice.
+    The projections that read the same input (queries, keys and values; gate and up) become one matrix, and one product
+    instead of three or two.  The model's parameters are views of these matrices from now on: what is loaded into the
+    model is seen here, and nothing is stored twice.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -75,16 +82,21 @@ class FusedForward:
         self.embedding, self.norm, self.eps = core.embed_tokens, core.norm, config.rms_norm_eps
         self.head = model.lm_head
         self.layers = [_Layer(layer, self.eps) for layer in core.layers]
-        everywhere = torch.arange(config.max_position_embeddings, device=model.device)
-        cos, sin = core.rotary_emb(core.embed_tokens.weight, everywhere[None])
+        # Rotary embedding: x * cos + rotated(x) * sin, where rotated([a, b]) = [-b, a] for the halves of a head.  The
+        # tables are computed once for all positions, and the sine carries the minus, so that a plain roll will do.
+        positions = torch.arange(config.max_position_embeddings, device=model.device)
+        cos, sin = core.rotary_emb(core.embed_tokens.weight, positions[None])
         half = sin.shape[-1] // 2
         self.cos = cos[0, :, None]  # (positions, 1, D)
-        # Rotating by half a head changes the sign of the first half; the sine carries it.
         self.sin = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)[:, None]
 
     @staticmethod
     def applies(model: PreTrainedModel) -> bool:
-        """Whether the architecture is one of those that are computed here."""
+        """Whether the model is computed here.
+
+        In float32 only: in half precision the models' own code computes some steps, such as norms, in float32 and
+        rounds in between, which is not repeated here.
+        """
         config = model.config
         rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
         return (
@@ -95,9 +107,9 @@ class FusedForward:
         )
 
     def adapted(self, adapter: Adapter) -> FusedForward:
-        twin = copy.copy(self)
-        twin.layers = [layer.adapted(adapter, f"model.layers.{index}.") for index, layer in enumerate(self.layers)]
-        return twin
+        result = copy.copy(self)
+        result.layers = [layer.adapted(adapter, f"model.layers.{index}.") for index, layer in enumerate(self.layers)]
+        return result
 
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
         rows, width = ids.shape
@@ -107,14 +119,17 @@ class FusedForward:
         for index, layer in enumerate(self.layers):
             q, k, v = (part.transpose(1, 2) for part in layer.attention_inputs(x, cos, sin))  # (n, heads, T, D)
             cache.update(k, v, index)
-            shared = q.shape[1] != k.shape[1]
+            grouped = q.shape[1] != k.shape[1]
             if index + 1 < len(self.layers):
-                out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=layer.scaling, enable_gqa=shared)
+                # Causal attention hides the padding on the right from every real token.
+                out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=layer.scaling, enable_gqa=grouped)
                 x = layer.finish(x, out.transpose(1, 2))
-            else:  # of the last layer's outputs only those at the ends are wanted
-                seen = (torch.arange(width, device=ids.device) <= last[:, None])[:, None, None]
+            else:
+                # Only the last position of each prompt is sampled from.  The last layer needs keys and values of all
+                # tokens, for the cache, but the rest of it, and the vocabulary's logits, of that position alone.
+                visible = (torch.arange(width, device=ids.device) <= last[:, None])[:, None, None]
                 q = q.transpose(1, 2)[ends][:, :, None]
-                out = scaled_dot_product_attention(q, k, v, seen, scale=layer.scaling, enable_gqa=shared)
+                out = scaled_dot_product_attention(q, k, v, visible, scale=layer.scaling, enable_gqa=grouped)
                 x = layer.finish(x[ends], out)
         return self._logits(x)
 
@@ -132,7 +147,7 @@ class FusedForward:
 
 
 class _Layer:
-    """One decoder layer; ``low_...`` is what an adapter adds to a projection."""
+    """One decoder layer; ``low_...`` is the addition of an adapter to a projection."""
 
     low_qkv: LowRank | None = None
     low_out: LowRank | None = None
@@ -149,59 +164,60 @@ class _Layer:
         self.heads = attention.q_proj.out_features // self.width
         self.kv_heads = attention.k_proj.out_features // self.width
         self.head_norms: Tensor | None = None
-        if hasattr(attention, "q_norm"):
+        if hasattr(attention, "q_norm"):  # Qwen3: a norm over each head of the queries, and another of the keys
             self.head_norms = torch.stack([attention.q_norm.weight, attention.k_norm.weight])
             attention.q_norm.weight.data, attention.k_norm.weight.data = self.head_norms
-        kinds = [0] * self.heads + [1] * self.kv_heads
+        kinds = [0] * self.heads + [1] * self.kv_heads  # which of the two norms a head has
         self.kinds = torch.tensor(kinds, device=attention.q_proj.weight.device)
 
     def adapted(self, adapter: Adapter, path: str) -> _Layer:
         """This layer, whose modules' names begin with ``path``, with the present weights of ``adapter``."""
-        twin = copy.copy(self)
+        result = copy.copy(self)
         widths = [self.heads * self.width, self.kv_heads * self.width, self.kv_heads * self.width]
-        twin.low_qkv = adapter.joined([f"{path}self_attn.{name}_proj" for name in "qkv"], widths)
-        twin.low_out = adapter.of(f"{path}self_attn.o_proj")
-        inner = [self.down.in_features] * 2
-        twin.low_gate_up = adapter.joined([f"{path}mlp.{name}_proj" for name in ("gate", "up")], inner)
-        twin.low_down = adapter.of(f"{path}mlp.down_proj")
-        return twin
+        result.low_qkv = adapter.joined([f"{path}self_attn.{name}_proj" for name in "qkv"], widths)
+        result.low_out = adapter.of(f"{path}self_attn.o_proj")
+        widths = [self.down.in_features] * 2
+        result.low_gate_up = adapter.joined([f"{path}mlp.{name}_proj" for name in ("gate", "up")], widths)
+        result.low_down = adapter.of(f"{path}mlp.down_proj")
+        return result
 
     def attention_inputs(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (..., heads, D) of ``x`` (..., hidden); rotated by (..., 1, D) tables."""
-        read = rms_norm(x, x.shape[-1:], self.before_attention.weight, self.eps)
-        x = _with(self.low_qkv, read, linear(read, *self.qkv))
+        normed = rms_norm(x, x.shape[-1:], self.before_attention.weight, self.eps)
+        x = _with(self.low_qkv, normed, linear(normed, *self.qkv))
         x = x.view(*x.shape[:-1], self.heads + 2 * self.kv_heads, self.width)
-        turned, values = x.split([self.heads + self.kv_heads, self.kv_heads], -2)
+        # Queries and keys stay in one tensor for the norm and the rotation, which treat all heads alike.
+        qk, values = x.split([self.heads + self.kv_heads, self.kv_heads], -2)
         if self.head_norms is not None:
-            turned = rms_norm(turned, (self.width,), None, self.eps) * self.head_norms[self.kinds]
-        turned = torch.addcmul(turned * cos, turned.roll(self.width // 2, -1), sin)
-        queries, keys = turned.split([self.heads, self.kv_heads], -2)
+            qk = rms_norm(qk, (self.width,), None, self.eps) * self.head_norms[self.kinds]
+        qk = torch.addcmul(qk * cos, qk.roll(self.width // 2, -1), sin)
+        queries, keys = qk.split([self.heads, self.kv_heads], -2)
         return queries, keys, values
 
-    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
-        """The layer's output, from its input ``x`` (..., hidden) and the heads' outputs."""
-        attended = attended.reshape(*x.shape[:-1], -1)
-        x = _with(self.low_out, attended, _plus(x, attended, self.out))
-        read = rms_norm(x, x.shape[-1:], self.before_mlp.weight, self.eps)
-        gate, up = _with(self.low_gate_up, read, linear(read, *self.gate_up)).chunk(2, -1)
+    def finish(self, x: Tensor, attention: Tensor) -> Tensor:
+        """The layer's output (..., hidden), from its input ``x`` and the heads' outputs ``attention``."""
+        attention = attention.reshape(*x.shape[:-1], -1)
+        x = _with(self.low_out, attention, _plus(x, attention, self.out))
+        normed = rms_norm(x, x.shape[-1:], self.before_mlp.weight, self.eps)
+        gate, up = _with(self.low_gate_up, normed, linear(normed, *self.gate_up)).chunk(2, -1)
         inner = silu(gate) * up
         return _with(self.low_down, inner, _plus(x, inner, self.down))
 
 
-def _with(low: LowRank | None, read: Tensor, written: Tensor) -> Tensor:
-    """``written`` and what an adapter adds to it."""
-    return written if low is None else written + low(read)
+def _with(low: LowRank | None, source: Tensor, output: Tensor) -> Tensor:
+    """``output`` of a projection of ``source``, and an adapter's addition to it."""
+    return output if low is None else output + low(source)
 
 
 def _joined(*projections: Any) -> tuple[Tensor, Tensor | None]:
-    """The projections' weights and biases one below the other; the projections keep views."""
+    """The projections' weights and biases, one below the other; the projections keep views."""
     weight = _one([projection.weight for projection in projections])
     biases = [projection.bias for projection in projections if projection.bias is not None]
     return weight, _one(biases) if biases else None
 
 
 def _one(parameters: Sequence[Tensor]) -> Tensor:
-    """The parameters' values one below the other, of which they become views."""
+    """The parameters' values, one below the other, of which they become views."""
     whole = torch.cat([parameter.data for parameter in parameters])
     for parameter, view in zip(parameters, whole.split([len(p) for p in parameters]), strict=True):
         parameter.data = view
@@ -209,7 +225,7 @@ def _one(parameters: Sequence[Tensor]) -> Tensor:
 
 
 def _plus(x: Tensor, y: Tensor, projection: Any) -> Tensor:
-    """``x`` plus the projection of ``y``, in one operation where there is no bias."""
+    """``x`` plus the projection of ``y``; in one operation, the residual inside of the product, without a bias."""
     if projection.bias is not None:
         return x + linear(y, projection.weight, projection.bias)
     flat = torch.addmm(x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1]), projection.weight.t())

@@ -1,4 +1,11 @@
-"""Drawing tokens: temperature, truncation, inverse-CDF sampling and the log-probabilities of what was drawn."""
+"""Drawing tokens: temperature, truncation, inverse-CDF sampling and the log-probabilities of the drawn tokens.
+
+``torch.multinomial`` would not do.  It takes its randomness from one generator for the whole batch, so a row's tokens
+would change with whatever shares its batch, with the order of the rows and with the device.  Here a row has uniform
+numbers of its own, a function of the request's seed and the row's index (:func:`uniforms`), and inverse-CDF sampling
+turns one number and one row of logits into one token (:func:`draw`).  A request then draws the same alone, in a crowd,
+and on a GPU, as far as its logits are the same.
+"""
 
 from __future__ import annotations
 
@@ -15,27 +22,35 @@ _MASK64 = (1 << 64) - 1
 
 
 def uniforms(seed: int, row: int, count: int) -> list[float]:
-    """``count`` draws from [0, 1) that depend on nothing but (``seed``, ``row``): a counter-based generator."""
+    """``count`` draws from [0, 1) that depend on nothing but (``seed``, ``row``).
+
+    Philox is a counter-based generator: number i is a hash of the key and of i.  Any pair of numbers is a valid key, so
+    there is a stream for every row of every request, and none has a state that decoding would have to keep or to copy.
+    It runs in numpy on the host, so that every device gets the same numbers.
+    """
     key = np.array([seed & _MASK64, row & _MASK64], dtype=np.uint64)
     return np.random.Generator(np.random.Philox(key=key)).random(count).tolist()
 
 
 @dataclass(frozen=True)
-class Knobs:
-    """The sampling of every row of a batch as tensors; None keeps what no row asks for off the common path.
+class SamplingTensors:
+    """The sampling of every row of a batch; None stands for a setting that no row uses, and skips its work.
 
-    ``temperature`` (B, 1) float64, 1 where greedy; None if all are 1.  ``greedy`` (B,) bool; None if no row is.
-    ``top_k`` (B, 1) int64, V where off; None if off everywhere.  ``top_p`` (B, 1) float64; None if all are 1.
+    Most batches of training use none of them: temperature 1, no truncation.
     """
 
     temperature: Tensor | None
+    """(B, 1) float64, 1 for greedy rows; None if all are 1."""
     greedy: Tensor | None
+    """(B,) bool; None if no row is greedy."""
     top_k: Tensor | None
+    """(B, 1) int64, V for rows that it does not truncate; None if it truncates none."""
     top_p: Tensor | None
+    """(B, 1) float64; None if all are 1."""
 
     @classmethod
-    def of(cls, samplings: Sequence[Sampling], vocabulary: int, device: torch.device) -> Knobs:
-        """The knobs of rows with these samplings over a vocabulary of this size."""
+    def of(cls, samplings: Sequence[Sampling], vocabulary: int, device: torch.device) -> SamplingTensors:
+        """Of rows with ``samplings`` over a vocabulary of this size."""
 
         def column(values: list[float] | list[int]) -> Tensor:
             dtype = torch.float64 if isinstance(values[0], float) else torch.int64
@@ -53,41 +68,47 @@ class Knobs:
         )
 
 
-def distribution(logits: Tensor, knobs: Knobs) -> Tensor:
-    """Log-probabilities (B, V), nats, -inf where truncated, of what the rows sample from; greedy rows are not special.
+def distribution(logits: Tensor, sampling: SamplingTensors) -> Tensor:
+    """Log-probabilities (B, V), nats, -inf where truncated, that the rows sample from; greedy rows are not special.
 
     The order is temperature, top-k, top-p.  ``logits`` (B, V) float32 or float64, finite.  Top-k keeps ties with the
     k-th logit; top-p keeps the smallest set of most likely tokens whose mass reaches ``top_p``.
     """
-    if knobs.temperature is not None:
-        # From 0 downwards, so that a tiny temperature cannot overflow.
-        logits = (logits - logits.amax(-1, keepdim=True)) / knobs.temperature.to(logits.dtype)
-    if knobs.top_k is not None:
-        least = logits.sort(dim=-1, descending=True).values.gather(1, knobs.top_k - 1)
+    if sampling.temperature is not None:
+        # The maximum is moved to 0 first: logits / 1e-30 would overflow to infinity, and inf - inf is no number.
+        logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature.to(logits.dtype)
+    if sampling.top_k is not None:
+        least = logits.sort(dim=-1, descending=True).values.gather(1, sampling.top_k - 1)
         logits = logits.masked_fill(logits < least, float("-inf"))
-    if knobs.top_p is not None:
+    if sampling.top_p is not None:
         ordered, order = logits.sort(dim=-1, descending=True, stable=True)
         mass = ordered.softmax(-1)
-        outside = mass.cumsum(-1) - mass >= knobs.top_p
+        # A token stays if the tokens before it do not reach top_p yet; so the first one always stays.
+        outside = mass.cumsum(-1) - mass >= sampling.top_p
         logits = logits.masked_fill(torch.zeros_like(outside).scatter_(1, order, outside), float("-inf"))
     return logits.log_softmax(-1)
 
 
-def draw(logits: Tensor, knobs: Knobs, uniform: Tensor) -> tuple[Tensor, Tensor]:
-    """One token a row: (ids (B,) int64, log-probs (B,) nats under :func:`distribution`; 0 for a greedy row).
+def draw(logits: Tensor, sampling: SamplingTensors, uniform: Tensor) -> tuple[Tensor, Tensor]:
+    """One token per row: (ids (B,) int64, log-probs (B,) nats under :func:`distribution`; 0 for a greedy row).
 
-    ``logits`` (B, V) of any float type, finite; ``uniform`` (B,) float64 in [0, 1).  Inverse-CDF sampling, so a row's
-    token is a function of its logits and its uniform alone.
+    ``logits`` (B, V) of any float type, finite; ``uniform`` (B,) float64 in [0, 1).  Inverse-CDF sampling: the token is
+    the first one at which the cumulative probability exceeds the uniform number.
     """
+    # Log-probs are the denominator of the learner's importance ratio, which it computes in float32 too.  bfloat16 has 8
+    # bits of mantissa: near 10 nats its steps are 1/16, and every ratio would be off by a few per cent.
     logits = logits if logits.dtype == torch.float64 else logits.float()
-    logprobs = distribution(logits, knobs)
+    logprobs = distribution(logits, sampling)
+    # float64: a token of probability below 3e-8 adds nothing to a float32 sum near 1, and could never be drawn.
     cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
+    # The total is 1 but for rounding.  Scaling the number by it costs less than dividing all of ``cumulative``; staying
+    # strictly below it keeps the search from running past the last token of positive probability.
     total = cumulative[:, -1:]
-    # Strictly below the total, so that the search never runs past the last token of positive probability.
     point = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    tokens = torch.searchsorted(cumulative, point, right=True)
-    chosen = logprobs.gather(1, tokens)
-    if knobs.greedy is not None:
-        tokens = torch.where(knobs.greedy[:, None], logits.argmax(-1, keepdim=True), tokens)
-        chosen = torch.where(knobs.greedy[:, None], torch.zeros_like(chosen), chosen)
-    return tokens[:, 0], chosen[:, 0]
+    tokens = torch.searchsorted(cumulative, point, right=True)  # right: never a token of probability 0
+    token_logprobs = logprobs.gather(1, tokens)
+    if sampling.greedy is not None:
+        # The distribution that a greedy row samples from is a point mass: probability 1, log-prob 0.
+        tokens = torch.where(sampling.greedy[:, None], logits.argmax(-1, keepdim=True), tokens)
+        token_logprobs = torch.where(sampling.greedy[:, None], torch.zeros_like(token_logprobs), token_logprobs)
+    return tokens[:, 0], token_logprobs[:, 0]

@@ -1,9 +1,22 @@
 """Attention in which the K candidates of a node share the keys and values of their prompt.
 
-A prompt's keys and values are stored once a group (the candidates of one prompt); a candidate's own are stored beside.
-In a decoding step the queries of a group's candidates meet the prompt's keys in one matrix product, each candidate's
-queries meet its own keys, and one softmax runs over both.  The attention is plugged into ``transformers`` through its
-attention interface and a cache, so every model that uses both keeps its own forward pass.
+**Memory.**  An ordinary cache of a batch keeps every row's whole history: K copies of the same prompt.  Here a layer
+has two stores, each a pair of tensors (keys, values):
+
+- the prompts, one entry per *group*, the rows with one prompt: (>= N, Hkv, >= P, D), padded on the right;
+- the completions' own tokens, one entry per *row*: (>= B, Hkv, C, D), a ring of C columns.
+
+A prompt of 1,000 tokens with 8 candidates of up to 100 takes 1,000 + 8 * 100 places instead of 8 * 1,100.
+
+**One step.**  A decoding step has one query per row and head, so it computes little and reads much: its time is that of
+fetching keys and values from memory.  Row by row, each candidate would fetch the prompt's keys again (K matrix-vector
+products).  Instead the queries of all candidates of a group, and of the G query heads that share a key-value head, are
+stacked into one matrix, and meet the prompt's keys in one matrix product that fetches them once.  Each candidate's
+queries then meet its own keys.  One softmax runs over both kinds of scores, side by side, so that the result is that of
+ordinary attention, up to rounding; nothing is approximated.
+
+**The model.**  The attention is plugged into ``transformers`` through its attention interface and a cache, so every
+model that uses both keeps its own forward pass.
 
 Shapes: ``N`` groups, ``W`` candidates of the largest group, ``B`` candidates (rows), ``H`` query heads, ``Hkv``
 key-value heads, ``G = H / Hkv``, ``P`` tokens of the longest prompt, ``C`` columns for the candidates' own tokens,
@@ -15,6 +28,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,9 +38,11 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
 ATTENTION = "troupe_shared_prompt"
-# Which keyword arguments of an attention call change its result and are not computed here.
+# Keyword arguments of an attention call that change its result and are not computed here.
 _FOREIGN = ("sliding_window", "softcap", "s_aux", "position_bias", "head_mask")
 
+# The cache whose forward pass runs in this thread.  `transformers` calls the attention as a plain function and hands it
+# no cache; several engines decode side by side, each in a thread of its own, hence not a global variable.
 _thread = threading.local()
 
 
@@ -34,32 +50,57 @@ class UnsupportedAttentionError(ValueError):
     """A model asks its attention for something that is not computed here."""
 
 
-def moves(size: int, gone: Sequence[int]) -> tuple[list[int], list[int]]:
-    """How to close the holes ``gone`` in ``range(size)``: move ``sources`` to ``holes``, keep the front."""
-    missing, left = set(gone), size - len(gone)
-    holes = [i for i in range(left) if i in missing]
-    sources = [i for i in range(left, size) if i not in missing]
-    return holes, sources
+@dataclass(frozen=True)
+class _Prefill:
+    """A forward pass that reads prompts: prompt ``sources[i]`` of its batch is that of group ``groups[i]``."""
+
+    sources: Tensor
+    groups: Tensor
+
+
+@dataclass(frozen=True)
+class _DecodingStep:
+    """A forward pass that reads one new token of every row: where it writes, and what it reads."""
+
+    column: int
+    """Of the ring, written by all rows."""
+    own: slice
+    """The columns of the ring that any row reads."""
+    longest: int
+    """Tokens of the longest prompt."""
+    prompt_mask: Tensor | None
+    """(N, 1, longest) bool, True on padding of shorter prompts; None if there is none."""
+    own_mask: Tensor | None
+    """(B, 1, 1, columns in ``own``) bool, True where a column is not of the row's present tokens; None if all are."""
+    slots: Tensor | None
+    """(B,) int64, each row's place in the grid of groups and ranks; None if that is simply the row's index."""
 
 
 class SharedPromptCache(Cache):
-    """Keys and values of a batch: prompts once a group, completions once a row.
+    """Keys and values of a batch: prompts once per group, completions once per row.
 
-    ``group_of`` gives each row's group; rows and groups are dense, ``remove`` closes the holes from the end.  A row's
-    own columns form a ring that all rows write in step, so that rows may join at any time.
+    Rows and groups are dense in their stores: ``remove`` fills the gaps with the last ones, so that a step reads no
+    entry in vain, and copies a few entries instead of all that follow.
+
+    All rows write column ``step % C`` of the ring in step ``step``, whenever they joined.  So a step's write is one
+    plain copy, whereas a column of each row's own would need a scatter; and rows may join at any time without a shift
+    of those that are there.  Nothing is overwritten too early, because no row lives for more than C steps.  Columns
+    older than a row hold tokens of rows before it, and are masked.
     """
 
     def __init__(self) -> None:
         super().__init__(layers=[])
         self.group_of: list[int] = []
+        """The group of each row."""
         self.prompt_lengths: list[int] = []
-        self._born: list[int] = []
+        """Of each group, tokens."""
+        self._first_steps: list[int] = []  # of each row
         self._steps = self._columns = 0
         self._prompt: dict[int, list[Tensor]] = {}  # layer -> keys and values (>= N, Hkv, >= P, D)
         self._own: dict[int, list[Tensor]] = {}  # layer -> keys and values (>= B, Hkv, C, D)
-        self._plan: _Prefill | _Step | None = None
+        self._pass: _Prefill | _DecodingStep | None = None
         self._slots: Tensor | None = None
-        self._width = 1
+        self._width = 1  # W
 
     # ---- rows and groups --------------------------------------------------------------------------------------------
 
@@ -69,31 +110,37 @@ class SharedPromptCache(Cache):
         self.prompt_lengths += lengths
         for group, count in enumerate(members, start=first):
             self.group_of += [group] * count
-            self._born += [self._steps] * count
+            self._first_steps += [self._steps] * count
         if columns > self._columns:
             self._widen(columns)
-        for kept, rows, width in ((self._prompt, len(self.prompt_lengths), max(self.prompt_lengths)),
-                                  (self._own, len(self.group_of), self._columns)):  # fmt: skip
-            for pair in kept.values():
-                pair[:] = [_grown(tensor, rows, width) for tensor in pair]
-        self._arrange()
+        for store, entries, width in (
+            (self._prompt, len(self.prompt_lengths), max(self.prompt_lengths)),
+            (self._own, len(self.group_of), self._columns),
+        ):
+            for pair in store.values():
+                pair[:] = [_enlarged(tensor, entries, width) for tensor in pair]
+        self._assign_slots()
 
     def remove(self, rows: Sequence[int]) -> None:
-        """Drop rows, and the groups that are left without any; the last ones take the holes."""
-        _shift(self._own, *moves(len(self.group_of), rows))
-        close(self.group_of, rows)
-        close(self._born, rows)
-        living = set(self.group_of)
-        gone = [group for group in range(len(self.prompt_lengths)) if group not in living]
-        holes, sources = moves(len(self.prompt_lengths), gone)
-        _shift(self._prompt, holes, sources)
-        close(self.prompt_lengths, gone)
-        moved = dict(zip(sources, holes, strict=True))
-        self.group_of = [moved.get(group, group) for group in self.group_of]
-        self._arrange()
+        """Drop rows, and the groups that are left without any; the last ones take their places."""
+        _move(self._own, *moves(len(self.group_of), rows))
+        close_gaps(self.group_of, rows)
+        close_gaps(self._first_steps, rows)
+        occupied = set(self.group_of)
+        empty = [group for group in range(len(self.prompt_lengths)) if group not in occupied]
+        gaps, sources = moves(len(self.prompt_lengths), empty)
+        _move(self._prompt, gaps, sources)
+        close_gaps(self.prompt_lengths, empty)
+        renamed = dict(zip(sources, gaps, strict=True))
+        self.group_of = [renamed.get(group, group) for group in self.group_of]
+        self._assign_slots()
 
-    def _arrange(self) -> None:
-        """Give every row a slot in the (group, rank) grid."""
+    def _assign_slots(self) -> None:
+        """Give every row a place in the grid of (group, rank), in which the groups' queries are stacked.
+
+        Rows of a group need not be neighbours, since ``remove`` moves them.  Where they are, and all groups have W
+        rows, as in most batches, the rows are the grid, and no step has to rearrange its queries.
+        """
         ranks = [0] * len(self.prompt_lengths)
         slots = []
         for group in self.group_of:
@@ -105,7 +152,7 @@ class SharedPromptCache(Cache):
         self._slots = None if dense else torch.tensor(flat)
 
     def _widen(self, columns: int) -> None:
-        """More own columns; what the ring holds keeps its step."""
+        """More columns in the ring; each step that is still in it moves to its column modulo the new width."""
         for pair in self._own.values():
             for index, old in enumerate(pair):
                 new = old.new_zeros(*old.shape[:2], columns, old.shape[3])
@@ -119,143 +166,133 @@ class SharedPromptCache(Cache):
     @contextmanager
     def prefilling(self, sources: Sequence[int], groups: Sequence[int]) -> Iterator[None]:
         """The forward pass inside reads prompts; prompt ``sources[i]`` of its batch is that of group ``groups[i]``."""
-        with self._acting(_Prefill(torch.tensor(sources), torch.tensor(groups))):
+        with self._active(_Prefill(torch.tensor(sources), torch.tensor(groups))):
             yield
 
     @contextmanager
     def decoding(self, device: torch.device) -> Iterator[None]:
         """The forward pass inside reads one new token of every row."""
-        with self._acting(self._next_step(device)):
+        with self._active(self._next_step(device)):
             yield
         self._steps += 1
 
     @contextmanager
-    def _acting(self, plan: _Prefill | _Step) -> Iterator[None]:
-        self._plan, _thread.cache = plan, self
+    def _active(self, forward_pass: _Prefill | _DecodingStep) -> Iterator[None]:
+        self._pass, _thread.cache = forward_pass, self
         try:
             yield
         finally:
-            self._plan, _thread.cache = None, None
+            self._pass, _thread.cache = None, None
 
-    def _next_step(self, device: torch.device) -> _Step:
+    def _next_step(self, device: torch.device) -> _DecodingStep:
+        """The same for all layers, so computed once per step; masks only where a row must not see something."""
         step, columns = self._steps, self._columns
         longest = max(self.prompt_lengths)
         prompt_mask = own_mask = None
         if min(self.prompt_lengths) < longest:
             lengths = torch.tensor(self.prompt_lengths, device=device)
             prompt_mask = (torch.arange(longest, device=device) >= lengths[:, None])[:, None]
-        oldest = min(self._born)
+        oldest = min(self._first_steps)
         first, last = oldest % columns, step % columns
-        if max(self._born) != oldest or first > last:
+        if max(self._first_steps) != oldest or first > last:  # rows of different ages, or a slice around the ring's end
             first, last = 0, min(step, columns - 1)
             age = (step - torch.arange(last + 1, device=device)) % columns
-            born = torch.tensor(self._born, device=device)
-            own_mask = (age > (step - born)[:, None])[:, None, None]
+            first_steps = torch.tensor(self._first_steps, device=device)
+            own_mask = (age > (step - first_steps)[:, None])[:, None, None]
         slots = None if self._slots is None else self._slots.to(device)
-        return _Step(step % columns, slice(first, last + 1), longest, prompt_mask, own_mask, slots)
+        return _DecodingStep(step % columns, slice(first, last + 1), longest, prompt_mask, own_mask, slots)
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
         """Store the keys and values (batch, Hkv, T, D) that the forward pass computed; hands them on."""
-        plan, new = self._plan, (key_states, value_states)
-        if isinstance(plan, _Prefill):
-            kept, rows, width = self._prompt, len(self.prompt_lengths), max(self.prompt_lengths)
+        forward_pass, new = self._pass, (key_states, value_states)
+        if isinstance(forward_pass, _Prefill):
+            store, entries, width = self._prompt, len(self.prompt_lengths), max(self.prompt_lengths)
         else:
-            kept, rows, width = self._own, len(self.group_of), self._columns
-        if layer_idx not in kept:
-            kept[layer_idx] = [s.new_zeros(rows, s.shape[1], width, s.shape[3]) for s in new]
-        for store, states in zip(kept[layer_idx], new, strict=True):
-            if isinstance(plan, _Prefill):
-                store[plan.groups, :, : states.shape[2]] = states[plan.sources]
-            elif plan is not None:
-                store[:rows, :, plan.column] = states[:, :, 0]
+            store, entries, width = self._own, len(self.group_of), self._columns
+        if layer_idx not in store:
+            store[layer_idx] = [s.new_zeros(entries, s.shape[1], width, s.shape[3]) for s in new]
+        for tensor, states in zip(store[layer_idx], new, strict=True):
+            if isinstance(forward_pass, _Prefill):
+                tensor[forward_pass.groups, :, : states.shape[2]] = states[forward_pass.sources]
+            elif forward_pass is not None:
+                tensor[:entries, :, forward_pass.column] = states[:, :, 0]
         return new
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """0: positions are always given, masks never come from here."""
+        """0: positions are always handed to the model, masks never come from here."""
         return 0
 
     def attend(self, layer: int, query: Tensor, scaling: float) -> Tensor:
         """One step's attention: ``query`` (B, H, 1, D) -> (B, 1, H, D)."""
-        plan, (prompt_k, prompt_v), (own_k, own_v) = self._plan, self._prompt[layer], self._own[layer]
-        assert isinstance(plan, _Step)
+        step, (prompt_k, prompt_v), (own_k, own_v) = self._pass, self._prompt[layer], self._own[layer]
+        assert isinstance(step, _DecodingStep)
         rows, heads, width = query.shape[0], own_k.shape[1], self._width
-        groups, per_head, length = len(self.prompt_lengths), query.shape[1] // heads, plan.longest
+        groups, per_head, length = len(self.prompt_lengths), query.shape[1] // heads, step.longest
         query = (query * scaling).reshape(rows, heads, per_head, -1)
 
+        # A grid has a slot for W rows in every group; slots of smaller groups are zeros, computed and thrown away.
         def to_grid(x: Tensor) -> Tensor:  # (B, Hkv, G, X) -> (N, Hkv, W, G, X)
-            if plan.slots is not None:
-                x = x.new_zeros(groups * width, *x.shape[1:]).index_copy_(0, plan.slots, x)
+            if step.slots is not None:
+                x = x.new_zeros(groups * width, *x.shape[1:]).index_copy_(0, step.slots, x)
             return x.view(groups, width, heads, per_head, -1).transpose(1, 2)
 
         def to_rows(x: Tensor) -> Tensor:  # (N, Hkv, W, G, X) -> (B * Hkv, G, X)
             x = x.transpose(1, 2).flatten(0, 1)
-            x = x if plan.slots is None else x.index_select(0, plan.slots)
+            x = x if step.slots is None else x.index_select(0, step.slots)
             return x.flatten(0, 1)
 
-        keys = own_k[:rows, :, plan.own].flatten(0, 1)
+        # Scores of each row's own tokens: one product per (row, key-value head), (G, D) x (D, C).
+        keys = own_k[:rows, :, step.own].flatten(0, 1)
         own = torch.bmm(query.flatten(0, 1), keys.transpose(1, 2)).view(rows, heads, per_head, -1)
-        if plan.own_mask is not None:
-            own.masked_fill_(plan.own_mask, float("-inf"))
+        if step.own_mask is not None:
+            own.masked_fill_(step.own_mask, float("-inf"))
+        # Scores of the prompts: one product per (group, key-value head), (W * G, D) x (D, P).
         grid = to_grid(query).reshape(groups * heads, width * per_head, -1)
         prompt = torch.bmm(grid, prompt_k[:groups, :, :length].flatten(0, 1).transpose(1, 2))
-        if plan.prompt_mask is not None:
-            prompt.view(groups, -1, length).masked_fill_(plan.prompt_mask, float("-inf"))
+        if step.prompt_mask is not None:
+            prompt.view(groups, -1, length).masked_fill_(step.prompt_mask, float("-inf"))
+        # One softmax over prompt and own tokens, as if they lay side by side in an ordinary cache.
         weights = torch.cat([prompt.view(groups, heads, width, per_head, -1), to_grid(own)], -1)
         # Half precision is summed in float32, as the models' own attention does.
         weights = weights.softmax(-1, dtype=torch.float32 if weights.itemsize < 4 else None).to(query.dtype)
         from_prompt = weights.view(groups * heads, width * per_head, -1)[..., :length]
         out = torch.bmm(from_prompt, prompt_v[:groups, :, :length].flatten(0, 1))
         out = to_rows(out.view(groups, heads, width, per_head, -1))
-        out = torch.baddbmm(out, to_rows(weights[..., length:]), own_v[:rows, :, plan.own].flatten(0, 1))
+        out = torch.baddbmm(out, to_rows(weights[..., length:]), own_v[:rows, :, step.own].flatten(0, 1))
         return out.reshape(rows, 1, heads * per_head, -1)
 
 
-class _Prefill:
-    """Prompt ``sources[i]`` of the forward batch goes to group ``groups[i]``."""
-
-    def __init__(self, sources: Tensor, groups: Tensor) -> None:
-        self.sources, self.groups = sources, groups
-
-
-class _Step:
-    """Where one decoding step writes (``column``) and what it reads."""
-
-    def __init__(
-        self,
-        column: int,
-        own: slice,
-        longest: int,
-        prompt_mask: Tensor | None,
-        own_mask: Tensor | None,
-        slots: Tensor | None,
-    ) -> None:
-        self.column, self.own, self.longest = column, own, longest
-        self.prompt_mask, self.own_mask, self.slots = prompt_mask, own_mask, slots
+def moves(size: int, removed: Sequence[int]) -> tuple[list[int], list[int]]:
+    """How to close the gaps that ``removed`` leaves in ``range(size)``: (gaps, sources), from the end to the gaps."""
+    missing, left = set(removed), size - len(removed)
+    gaps = [i for i in range(left) if i in missing]
+    sources = [i for i in range(left, size) if i not in missing]
+    return gaps, sources
 
 
-def _grown(tensor: Tensor, rows: int, width: int) -> Tensor:
-    """``tensor`` with at least this many rows and columns; grows by half, so that joining rows rarely copy."""
-    if tensor.shape[0] >= rows and tensor.shape[2] >= width:
+def close_gaps(values: list[Any], removed: Sequence[int]) -> None:
+    """Apply :func:`moves` to a list in place."""
+    for gap, source in zip(*moves(len(values), removed), strict=True):
+        values[gap] = values[source]
+    del values[len(values) - len(removed) :]
+
+
+def _move(store: Mapping[int, Sequence[Tensor]], gaps: Sequence[int], sources: Sequence[int]) -> None:
+    """Apply :func:`moves` to the first dimension of all tensors of ``store``."""
+    if gaps:
+        for pair in store.values():
+            for tensor in pair:
+                tensor[gaps] = tensor[sources]
+
+
+def _enlarged(tensor: Tensor, entries: int, width: int) -> Tensor:
+    """``tensor`` with at least this many entries and columns; entries grow by half, so that it is rarely copied."""
+    if tensor.shape[0] >= entries and tensor.shape[2] >= width:
         return tensor
-    size = max(rows, tensor.shape[0] * 3 // 2) if rows > tensor.shape[0] else tensor.shape[0]
+    size = max(entries, tensor.shape[0] * 3 // 2) if entries > tensor.shape[0] else tensor.shape[0]
     new = tensor.new_zeros(size, tensor.shape[1], max(width, tensor.shape[2]), tensor.shape[3])
     new[: tensor.shape[0], :, : tensor.shape[2]] = tensor
     return new
-
-
-def _shift(kept: Mapping[int, Sequence[Tensor]], holes: Sequence[int], sources: Sequence[int]) -> None:
-    """Move entries of the first dimension."""
-    if holes:
-        for pair in kept.values():
-            for tensor in pair:
-                tensor[holes] = tensor[sources]
-
-
-def close(values: list[Any], gone: Sequence[int]) -> None:
-    """Apply :func:`moves` to a list in place."""
-    for hole, source in zip(*moves(len(values), gone), strict=True):
-        values[hole] = values[source]
-    del values[len(values) - len(gone) :]
 
 
 def _attention(
@@ -274,11 +311,12 @@ def _attention(
         reason = f"with {', '.join(foreign)}" if foreign else "outside of the engine, or with a mask of its own"
         raise UnsupportedAttentionError(f"{type(module).__name__} calls its attention {reason}")
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if isinstance(cache._plan, _Step):
+    if isinstance(cache._pass, _DecodingStep):
         return cache.attend(module.layer_idx, query, scaling), None
+    # A prompt sees itself alone, so ordinary causal attention over the batch will do, and the stores are not read.
     # Prompts are padded on the right, where a causal mask hides the padding from every real token.
-    shared = query.shape[1] != key.shape[1]
-    out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=shared)
+    grouped = query.shape[1] != key.shape[1]
+    out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped)
     return out.transpose(1, 2), None
 
 

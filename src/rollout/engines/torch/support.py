@@ -1,4 +1,9 @@
-"""Which models the torch engine runs, found out at start and not in the middle of a run."""
+"""Which models the torch engine runs, decided at start and not in the middle of a run.
+
+The engine takes part of a model's forward pass into its own hands, and a model that works differently would decode on,
+quietly wrong.  So known differences are refused by name, and every other model is tested: it decodes two short prompts
+as the engine will, and must get the logits of its own forward pass.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +14,12 @@ import torch
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
 
+from ..base import UnsupportedModelError
 from .forward import Forward, FusedForward, ModuleForward
 from .shared_prompt import ATTENTION, SharedPromptCache
 
 # How far the engine's logits may be from the model's own, as a share of the largest: rounding only.
 _TOLERANCE, _HALF_TOLERANCE = 1e-3, 5e-2
-
-
-class UnsupportedModelError(ValueError):
-    """A model or tokenizer that the torch engine cannot run exactly; the message names policy and reason."""
 
 
 def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Forward:
@@ -40,8 +42,10 @@ def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
 
 
 def check_architecture(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> None:
-    """Raise :class:`UnsupportedModelError` for what shows without computing, and so on torch's meta device too."""
-    reasons = [reason for reason, holds in _conditions(model, tokenizer).items() if holds]
+    """Raise :class:`UnsupportedModelError` where the model's configuration and code decide it; nothing is computed, so
+    that the model may be on torch's meta device.
+    """
+    reasons = [reason for reason, applies in _conditions(model, tokenizer).items() if applies]
     if reasons:
         raise UnsupportedModelError(
             f"policy '{policy}': the torch engine does not run {type(model).__name__}: {'; '.join(reasons)}"
@@ -49,7 +53,7 @@ def check_architecture(policy: str, model: PreTrainedModel, tokenizer: PreTraine
 
 
 def _conditions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> dict[str, bool]:
-    """What speaks against a model -> whether it holds."""
+    """Reason against a model -> whether it applies."""
     config = model.config
     layers = sorted(set(getattr(config, "layer_types", None) or ["full_attention"]))
     window = None if getattr(config, "layer_types", None) else getattr(config, "sliding_window", None)
@@ -75,7 +79,11 @@ def _conditions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | Non
 
 @torch.no_grad()
 def _compared(model: PreTrainedModel) -> Forward:
-    """Plug the attention in; raises unless two short prompts, decoded by two rows each, get the model's own logits."""
+    """Plug the attention in; raises unless two short prompts, decoded by two rows each, get the model's own logits.
+
+    The prompts differ in length, and a prompt's rows in their tokens, so that padding, groups, ranks and the ring of
+    own columns all take part.
+    """
     if model.config._attn_implementation == ATTENTION:
         model.set_attn_implementation("sdpa")
     generator = torch.Generator().manual_seed(0)
@@ -87,8 +95,8 @@ def _compared(model: PreTrainedModel) -> Forward:
     if model.config._attn_implementation != ATTENTION:
         raise UnsupportedModelError("its attention cannot be replaced")
     forward: Forward = FusedForward(model) if FusedForward.applies(model) else ModuleForward(model)
-    for expected, found in zip(plain, _decoded(forward, sequences, lengths), strict=True):
-        scale, error = expected.abs().max(), (expected - found).abs().max()
+    for expected, logits in zip(plain, _decoded(forward, sequences, lengths), strict=True):
+        scale, error = expected.abs().max(), (expected - logits).abs().max()
         if not error <= (_HALF_TOLERANCE if expected.itemsize < 4 else _TOLERANCE) * scale:
             raise UnsupportedModelError(
                 f"decoded logits differ by {error:.2g} from a plain forward pass (of magnitude {scale:.2g})"
@@ -97,7 +105,7 @@ def _compared(model: PreTrainedModel) -> Forward:
 
 
 def _decoded(forward: Forward, sequences: Tensor, lengths: Sequence[int]) -> list[Tensor]:
-    """(3, V) logits a row, after its prompt and each of two more tokens, by prefill and decoding steps."""
+    """(3, V) logits per row, after its prompt and each of two more tokens, by prefill and decoding steps."""
     device, cache = sequences.device, SharedPromptCache()
     cache.add_groups([3, 5], [2, 2], 2)
     with cache.prefilling([0, 1], [0, 1]):

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
 from ..base import EngineClosedError
-from ..lockstep import held, rounds
+from ..lockstep import inside_hold, rounds
 from ..lora import Adapted
 from ..requests import check_prompt, in_time, label
 from .adapters import buffer_width
@@ -69,7 +69,7 @@ class VllmEngine:
     strings end completions (vLLM finds those outside of the process that decodes, so that it stops a few tokens sooner
     or later) or the process is replaced.
 
-    Raises :class:`.versions.UnsupportedVersionError`, :class:`..torch.support.UnsupportedModelError`, ``ValueError``
+    Raises :class:`.versions.UnsupportedVersionError`, :class:`..base.UnsupportedModelError`, ``ValueError``
     naming the key, :class:`..base.EngineError` where vLLM's process does not start.
     """
 
@@ -149,7 +149,7 @@ class VllmEngine:
         self._check_open("generate")
         if self._asleep:
             raise RuntimeError("the engine is asleep; call wake() before generate()")
-        if self.lockstep and held():
+        if self.lockstep and inside_hold():
             raise RuntimeError("generate() inside hold() would wait for itself")
         self._check(request)
         waiting = Waiting(request, asyncio.get_running_loop().create_future())
@@ -157,7 +157,7 @@ class VllmEngine:
         waiting.future.add_done_callback(lambda _: self._outstanding.discard(waiting))
         if self.lockstep:
             self._arrived.append(waiting)
-            rounds().ask(self)
+            rounds().join(self)
         else:
             waiting.due.set()
         self._joining.add(task := asyncio.create_task(self._join(waiting)))
@@ -226,7 +226,7 @@ class VllmEngine:
 
     # ---- serving ----------------------------------------------------------------------------------------------------
 
-    async def play_round(self) -> None:
+    async def serve_round(self) -> None:
         """Serve all that waits; a failure goes to every caller."""
         arrived, self._arrived = self._arrived, []
         with told(arrived):

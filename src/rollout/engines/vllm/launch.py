@@ -18,8 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from ..base import EngineError
-from ..torch.support import UnsupportedModelError
+from ..base import EngineError, UnsupportedModelError
 from . import placement
 from .interrupts import interruptible
 from .placement import Placement, check_adapters, place

@@ -15,8 +15,8 @@ from troupe.experience import Completion, Request, Sampling
 from troupe.models.loading import load_model
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.engines.base import Engine, EngineClosedError, EngineError
-from troupe.rollout.engines.lockstep import held
-from troupe.rollout.engines.remote.engine import LONGEST, RemoteEngine
+from troupe.rollout.engines.lockstep import inside_hold
+from troupe.rollout.engines.remote.engine import MAX_QUOTE, RemoteEngine
 from troupe.rollout.engines.remote.settings import RemoteSettings
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
@@ -122,8 +122,8 @@ def test_a_server_that_adds_choices_gives_no_more_than_were_asked_for(
     choices = [{"message": {"content": f"answer {i}"}, "finish_reason": "stop"} for i in range(5)]
     chat_server.faults.append(fault(text=json.dumps({"choices": choices})))
     (answers,), counts = ask(chat_server.url, request(n=3, sampling=Sampling(temperature=temperature)))
-    kept = [0, 0, 0] if temperature == 0 else [0, 1, 2]
-    assert [answer.text for answer in answers] == [f"answer {i}" for i in kept]
+    rows = [0, 0, 0] if temperature == 0 else [0, 1, 2]
+    assert [answer.text for answer in answers] == [f"answer {i}" for i in rows]
     assert counts["requests"] == 1
 
 
@@ -200,11 +200,11 @@ def test_nobody_there() -> None:
 
 
 def test_a_refusal_ends_the_run_at_once(chat_server: Any, fault: Callable[..., Any]) -> None:
-    said = json.dumps({"error": {"message": "no model m; " + "x" * 2000}})
-    chat_server.faults.append(fault(status=404, text=said))
+    body = json.dumps({"error": {"message": "no model m; " + "x" * 2000}})
+    chat_server.faults.append(fault(status=404, text=body))
     with pytest.raises(EngineError, match=r"HTTP 404: .*no model m") as raised:
         ask(chat_server.url, request())
-    assert len(chat_server.seen) == 1 and len(str(raised.value)) < LONGEST + 100
+    assert len(chat_server.seen) == 1 and len(str(raised.value)) < MAX_QUOTE + 100
 
 
 def test_the_key_is_sent_and_never_shown(chat_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +285,7 @@ def test_requests_that_cannot_be_asked(chat_server: Any, changes: dict[str, Any]
 
 async def test_weights_are_refused(chat_server: Any) -> None:
     engine = RemoteEngine("judge", RemoteSettings(chat_server.url, "m"))
-    with pytest.raises(ValueError, match="policy 'judge' is remote: it speaks and never learns"):
+    with pytest.raises(ValueError, match="policy 'judge' is remote: it is never trained"):
         await engine.load("judge", {}, 1)
     await engine.close()
 
@@ -320,9 +320,9 @@ def test_who_is_quicker_does_not_change_the_rounds_of_others(chat_server: Any, w
     model, sizes = load_model("laptop"), []
 
     class Watched(TorchEngine):
-        async def play_round(self) -> None:
+        async def serve_round(self) -> None:
             sizes.append(len(self._arrived))
-            await super().play_round()
+            await super().serve_round()
 
     async def main() -> None:
         local = Watched({"plan": model}, words)
@@ -332,8 +332,8 @@ def test_who_is_quicker_does_not_change_the_rounds_of_others(chat_server: Any, w
 
         async def talk(name: str) -> None:
             prompt = judge.encode("tool", name, [{"role": "user", "content": name}])
-            await judge.speak(prompt, 1, 0, (name,))
-            assert not held()
+            await judge.generate(prompt, 1, 0, (name,))
+            assert not inside_hold()
             await local.generate(Request("plan", plan, 1, Sampling(max_tokens=2), 0, (name,)))
 
         await asyncio.gather(talk("slow"), talk("quick"))

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.vllm
 
 def trained(engine: str, path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The summary and the rows of a run as a user makes it."""
-    command = [sys.executable, "-m", "troupe.cli.train", "experiment=sokoban_specialized", f"engine={engine}"]
+    command = [sys.executable, "-m", "troupe", "train", "experiment=sokoban_specialized", f"engine={engine}"]
     done = subprocess.run([*command, f"run_dir={path}"], capture_output=True, text=True, timeout=1800)
     assert done.returncode == 0, done.stderr[-3000:]
     rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]

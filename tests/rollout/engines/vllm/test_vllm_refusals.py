@@ -5,7 +5,7 @@ import copy
 import pytest
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from troupe.rollout.engines.torch.support import UnsupportedModelError
+from troupe.rollout.engines.base import UnsupportedModelError
 from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.rollout.engines.vllm.launch import GIB
 

@@ -22,7 +22,7 @@ PATIENCE_S = 400  # on a busy machine
 
 def started(path: Path, *words: str, experiment: str = "sokoban_lora") -> subprocess.Popen[str]:
     """``troupe`` in a process group of its own, as a shell starts it."""
-    command = [sys.executable, "-m", "troupe.cli.train", f"experiment={experiment}", "engine=vllm", f"run_dir={path}"]
+    command = [sys.executable, "-m", "troupe", "train", f"experiment={experiment}", "engine=vllm", f"run_dir={path}"]
     command += [*SMALL, "engine.kv_cache_gib=0.1", *words]
     return subprocess.Popen(
         command, cwd=path.parent, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

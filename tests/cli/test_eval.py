@@ -1,4 +1,4 @@
-"""The command from end to end: a small real run is trained, then asked."""
+"""The command from end to end: a small real run is trained, then evaluated."""
 
 import io
 import json
@@ -15,9 +15,11 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 from rich.console import Console
 
-from troupe.cli import evaluate, train
-from troupe.cli.compare import comparisons
+from troupe.cli import train
+from troupe.cli.eval import main, with_open_keys
+from troupe.cli.eval import run as evaluate
 from troupe.errors import ConfigError
+from troupe.evaluation.comparison import comparisons
 from troupe.evaluation.records import EvaluationRecord
 from troupe.runs.files import FORMAT
 
@@ -47,27 +49,27 @@ def ask(run_dir: Path) -> Ask:
 
     def asked(*words: str, console: Console | None = None) -> EvaluationRecord:
         with initialize_config_module("troupe.configs", version_base="1.3"):
-            cfg = compose("evaluate", overrides=evaluate.opened([f"run={run_dir}", *words]))
-        return evaluate.run(cfg, console or Console(file=io.StringIO()))
+            cfg = compose("eval", overrides=with_open_keys([f"run={run_dir}", *words]))
+        return evaluate(cfg, console or Console(file=io.StringIO()))
 
     return asked
 
 
 def summary(run_dir: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
-    return found
+    content: dict[str, Any] = json.loads((run_dir / "summary.json").read_text())
+    return content
 
 
-def told(evaluation: EvaluationRecord, condition: str = "sampled") -> dict[str, Any]:
+def metrics(evaluation: EvaluationRecord, condition: str = "sampled") -> dict[str, Any]:
     return dict(evaluation.conditions[condition])
 
 
 @pytest.mark.parametrize(("checkpoint", "prefix"), [("base", "eval_before"), ("last", "eval"), ("best", "eval_best")])
 def test_an_evaluation_repeats_the_runs_own_figures(run_dir: Path, ask: Ask, checkpoint: str, prefix: str) -> None:
-    found = told(ask(f"checkpoint={checkpoint}", "temperature=own"))
+    row = metrics(ask(f"checkpoint={checkpoint}", "temperature=own"))
     known = {k.removeprefix(f"{prefix}/"): v for k, v in summary(run_dir).items() if k.startswith(f"{prefix}/")}
-    assert {key: found[key] for key in known} == known
-    assert (found["tasks"], found["samples"]) == (12, 1)
+    assert {key: row[key] for key in known} == known
+    assert (row["tasks"], row["samples"]) == (12, 1)
 
 
 def test_several_samples_sum_up_what_is_written(ask: Ask) -> None:
@@ -75,14 +77,14 @@ def test_several_samples_sum_up_what_is_written(ask: Ask) -> None:
     assert list(evaluation.conditions) == ["sampled", "greedy"]
     rows = [row for row in evaluation.rows() if row["condition"] == "sampled"]
     assert len(rows) == 24 and {row["sample"] for row in rows} == {0, 1, 2, 3}
-    found = told(evaluation)
-    assert found["success"] == fmean(row["success"] for row in rows if row["sample"] == 0)
-    assert found["avg@4"] == pytest.approx(fmean(row["success"] for row in rows))
+    values = metrics(evaluation)
+    assert values["success"] == fmean(row["success"] for row in rows if row["sample"] == 0)
+    assert values["avg@4"] == pytest.approx(fmean(row["success"] for row in rows))
     tasks = evaluation.successes("sampled").values()
-    assert found["pass@4"] == pytest.approx(fmean(any(samples) for samples in tasks))
-    assert found["avg@4"] <= found["pass@2"] <= found["pass@4"]
+    assert values["pass@4"] == pytest.approx(fmean(any(samples) for samples in tasks))
+    assert values["avg@4"] <= values["pass@2"] <= values["pass@4"]
     for cost in ("tokens", "prompt_tokens", "env_steps"):
-        assert found[cost] == sum(row[cost] for row in rows) > 0
+        assert values[cost] == sum(row[cost] for row in rows) > 0
     assert {len(samples) for samples in evaluation.successes("greedy").values()} == {1}
     kept = (evaluation.path / "episodes" / "sampled.jsonl").read_text().splitlines()
     assert [json.loads(line)["task_id"] for line in kept] == list(evaluation.successes("sampled"))
@@ -111,7 +113,7 @@ def test_several_worlds_and_temperatures(ask: Ask) -> None:
     names = [f"horizon={h},{way}" for h in (1, 3) for way in ("temperature=0.5", "greedy")]
     assert list(evaluation.conditions) == names
     assert evaluation.path.name == "grid"
-    assert told(evaluation, names[0])["turns"] == 1
+    assert metrics(evaluation, names[0])["turns"] == 1
     with pytest.raises(ValueError, match=r"name=grid: .* already holds another evaluation"):
         ask("tasks=2", "name=grid")
 
@@ -127,7 +129,7 @@ def test_stand_ins_swap_and_cross_play(run_dir: Path, ask: Ask) -> None:
     )
     plain, swapped = ask(*words), ask(*words, "swap=true")
     assert messages(plain) != messages(swapped)
-    # Both roles from a copy of the run are the run itself, found by content; one untrained role is not.
+    # Both roles from a copy of the run are the run itself, recognised by content; one untrained role is not.
     copied = run_dir.parent / "copy"
     shutil.copytree(run_dir, copied, dirs_exist_ok=True)
     assert ask(*words, f"agents.tool={copied}", f"agents.plan={copied}@last").path == plain.path
@@ -143,7 +145,7 @@ def test_evaluations_can_be_compared(ask: Ask) -> None:
     before, after = ask("checkpoint=base", "temperature=own"), ask("checkpoint=last", "temperature=own")
     ((name, row),) = comparisons(str(before.path), str(after.path))
     assert (name, row.tasks) == ("sampled", 12)
-    assert row.difference == pytest.approx(told(after)["success"] - told(before)["success"])
+    assert row.difference == pytest.approx(metrics(after)["success"] - metrics(before)["success"])
     with pytest.raises(ValueError, match=r"different tasks: number 4 is sokoban-\w+ in .*, but .* ends"):
         comparisons(str(before.path), str(ask("checkpoint=last", "temperature=own", "tasks=3").path))
 
@@ -172,10 +174,10 @@ def command(
     """``command("key=value", ...)``: what a user reads, in an empty folder."""
 
     def said(*words: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["evaluate", *words])
+        monkeypatch.setattr(sys, "argv", ["troupe"])
         monkeypatch.chdir(tmp_path)
         try:
-            evaluate.main()
+            main(words)
         except SystemExit as end:
             return str(end.code)
         return capsys.readouterr().out
@@ -189,7 +191,7 @@ def test_an_untrained_team_by_the_name_of_its_experiment(command: Callable[..., 
     folder, header, first, *_ = out.splitlines()
     assert folder.startswith("runs/sokoban_shared/base/evaluations/base-test-")
     assert header.split() == ["greedy"] and first.split()[0] == "success"
-    assert told(EvaluationRecord.read(tmp_path / folder), "greedy")["turns"] == 1
+    assert metrics(EvaluationRecord.read(tmp_path / folder), "greedy")["turns"] == 1
 
 
 @pytest.mark.parametrize(

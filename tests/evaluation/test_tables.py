@@ -4,7 +4,8 @@ import io
 
 from rich.console import Console
 
-from troupe.reports.tables import evaluation_table, progress_bar, show
+from troupe.evaluation.comparison import Comparison
+from troupe.evaluation.tables import comparison_table, evaluation_table, progress_bar, show
 
 CONDITIONS = {
     "sampled": {"success": 0.5, "success_ci95": [0.25, 0.75], "pass@2": 1.0, "tokens": 12345},
@@ -31,6 +32,21 @@ def test_plain_rows_are_never_wrapped() -> None:
 
 def test_a_frame_on_a_terminal() -> None:
     assert "┃" in shown(terminal=True) and "┃" not in shown(terminal=False)
+
+
+def test_comparisons_have_mcnemars_p_where_tasks_have_one_sample() -> None:
+    rows = [
+        ("sampled", Comparison(4, 0.25, 1.0, 0.75, (0.25, 1.0), 0, 3, 0.25)),
+        ("avg", Comparison(4, 0.5, 0.25, -0.25, (-0.5, 0.0))),
+    ]
+    file = io.StringIO()
+    show(Console(file=file, width=60), comparison_table(rows))
+    lines = [" ".join(line.split()) for line in file.getvalue().splitlines()]
+    assert lines == [
+        "condition tasks A B B - A (95 %) only A only B McNemar p",
+        "sampled 4 0.250 1.000 +0.750 (+0.250 to +1.000) 0 3 0.25",
+        "avg 4 0.500 0.250 -0.250 (-0.500 to +0.000) several samples",
+    ]
 
 
 def test_progress_is_shown_on_terminals_only() -> None:

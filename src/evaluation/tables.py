@@ -1,18 +1,20 @@
-"""Tables and progress on a terminal, plain text elsewhere."""
+"""Tables of evaluations, and progress: framed on a terminal, plain text elsewhere."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from .comparison import Comparison
+
 
 def show(console: Console, table: Table) -> None:
-    """With a frame on a terminal; elsewhere columns separated by blanks, never wrapped."""
+    """Print ``table``: framed on a terminal; elsewhere blanks separate the columns, and no cell is wrapped."""
     if console.is_terminal:
         console.print(table)
         return
@@ -25,7 +27,7 @@ def show(console: Console, table: Table) -> None:
 
 
 def progress_bar(console: Console) -> Progress:
-    """Episodes done and the time that is left, on a terminal; elsewhere nothing."""
+    """Episodes done and the remaining time; shows nothing without a terminal."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("ETA"))
     return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
 
@@ -48,3 +50,14 @@ def _cell(row: Mapping[str, Any], metric: str) -> str:
     if interval := row.get(f"{metric}_ci95"):
         return f"{value:.3f} ({interval[0]:.3f}-{interval[1]:.3f})"
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
+
+
+def comparison_table(rows: Sequence[tuple[str, Comparison]]) -> Table:
+    """One row per pair of conditions, by name."""
+    table = Table("condition", "tasks", "A", "B", "B - A (95 %)", "only A", "only B", "McNemar p")
+    for name, row in rows:
+        low, high = row.interval
+        counts = ["several samples", "", ""] if row.p is None else [str(row.only_first), str(row.only_second)]
+        cells = [f"{row.first:.3f}", f"{row.second:.3f}", f"{row.difference:+.3f} ({low:+.3f} to {high:+.3f})"]
+        table.add_row(name, str(row.tasks), *cells, *counts, *([] if row.p is None else [f"{row.p:.2g}"]))
+    return table

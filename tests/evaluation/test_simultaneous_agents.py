@@ -1,4 +1,4 @@
-"""Agents who act at once are asked at once, and say what they say one after another."""
+"""Agents that act at the same time are asked at the same time, and answer as if asked one after another."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ import pytest
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.couplet.world import Couplet
-from troupe.evaluation.episodes import Actor, PolicyActor, Reply, evaluate, play
+from troupe.evaluation.episodes import Actor, AgentMessage, PolicyActor, evaluate, play
 from troupe.experience import Sampling, Task
 from troupe.models.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
@@ -23,10 +23,10 @@ class Waits:
 
     everybody: asyncio.Barrier
 
-    async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply:
+    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
         async with asyncio.timeout(10):
             await self.everybody.wait()
-        return Reply(agent)
+        return AgentMessage(agent)
 
 
 class InTurn:
@@ -39,12 +39,12 @@ class InTurn:
     def _event(self, *place: str | int) -> asyncio.Event:
         return self.said.setdefault(place, asyncio.Event())  # type: ignore[arg-type]
 
-    async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply:
+    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
         for before in self.order[: self.order.index(agent)]:
             await self._event(task.task_id, env.turn, before).wait()
-        reply = await self.actors[agent].reply(env, agent, task, heard, seed)
+        message = await self.actors[agent].act(env, agent, task, last_texts, seed)
         self._event(task.task_id, env.turn, agent).set()
-        return reply
+        return message
 
 
 async def test_who_acts_at_once_is_asked_at_once() -> None:
@@ -57,7 +57,9 @@ async def test_who_acts_at_once_is_asked_at_once() -> None:
 
 async def test_an_agent_that_fails_ends_the_episode() -> None:
     class Broken:
-        async def reply(self, env: TeamEnv, agent: str, task: Task, heard: Mapping[str, str], seed: int) -> Reply:
+        async def act(
+            self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int
+        ) -> AgentMessage:
             raise RuntimeError("the engine is gone")
 
     world = Couplet(horizon=1)

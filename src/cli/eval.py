@@ -1,0 +1,124 @@
+"""Evaluate the team of a run, or an untrained one.  The keys are those of ``configs/eval.yaml``."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from ..envs.base import WorldFailure
+from ..errors import ConfigError
+from ..evaluation import records
+from ..evaluation.conditions import Condition, ConditionResult
+from ..evaluation.identity import evaluation_identity
+from ..evaluation.records import EvaluationRecord
+from ..evaluation.request import EvalRequest
+from ..evaluation.summary import episode_rows
+from ..evaluation.tables import evaluation_table, progress_bar, show
+from ..models.loading import BaseModelError
+from ..rollout.engines.base import EngineError
+from ..rollout.policy_client import PromptError
+from ..runs.files import EVALUATIONS
+from ..sandbox import SandboxUnavailable
+from ..setup.actors import ActorFactory
+from ..setup.assembly import set_threads
+from ..setup.configuration import call, check_overridden, fail
+from ..setup.evaluation import build_conditions, other_teams, read_request, read_team, run_conditions
+
+REFUSED = (
+    *(ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, EngineError, OmegaConfBaseException),
+)
+"""The errors that end an evaluation in one line."""
+
+OPEN_KEYS = ("world", "agents", "echo", "swap")
+"""Keys under which users name keys of their own."""
+
+
+def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
+    """Play the evaluation that ``cfg`` describes, or find it finished; show it.
+
+    Raises ``ValueError`` (or a subclass) naming the key that is wrong.
+    """
+    console = console or Console(highlight=False)
+    keys: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True)  # type: ignore[assignment]
+    team = read_team(keys)
+    if not isinstance(keys["episodes"], int) or keys["episodes"] < 0:
+        raise ConfigError(f"episodes must be a whole number of at least 0, got {keys['episodes']!r}")
+    request = read_request(keys, team)
+    if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
+        call("threads", set_threads, threads)
+    conditions = build_conditions(request, team, other_teams(request))
+    fingerprint = records.fingerprint_of(evaluation_identity(request, conditions))
+    parent = (team.run.path if team.run else Path("runs", keys["exp"], "base")) / EVALUATIONS
+    if keys["name"] is not None:
+        records.check_name(parent, keys["name"], fingerprint)
+    evaluation = None if keys["again"] else records.find(parent, fingerprint)
+    if evaluation is None:
+        summary, results = _play(request, conditions, ActorFactory(team.config["engine"]), console)
+        folder = parent / (keys["name"] or f"{request.checkpoint}-{request.split}-{fingerprint}")
+        rows = (row for result in results for row in episode_rows(result.condition.name, result.samples))
+        samples = {_file(r.condition.name): map(asdict, r.samples[0][: keys["episodes"]]) for r in results}
+        text = OmegaConf.to_yaml(keys | {"request": asdict(request)})
+        evaluation = records.write(folder, fingerprint, text, summary, rows, samples)
+    else:
+        console.print("finished before; again=true plays it anew", soft_wrap=True)
+    console.print(str(evaluation.path), soft_wrap=True)
+    show(console, evaluation_table(evaluation.conditions))
+    return evaluation
+
+
+def _play(
+    request: EvalRequest, conditions: Sequence[Condition], factory: ActorFactory, console: Console
+) -> tuple[dict[str, Any], list[ConditionResult]]:
+    """The content of ``summary.json``, and the results."""
+    started = time.perf_counter()
+    with progress_bar(console) as bar:
+        episodes = bar.add_task("episodes", total=sum(condition.episodes for condition in conditions))
+        results = asyncio.run(run_conditions(request, conditions, factory, lambda result: bar.advance(episodes)))
+    summary = {
+        "conditions": {result.condition.name: result.summary for result in results},
+        **factory.drain(),
+        "time/wall_s": time.perf_counter() - started,
+    }
+    return summary, results
+
+
+def _file(condition: str) -> str:
+    """A file name for ``condition``."""
+    return re.sub(r"[^\w.=-]+", "_", condition)
+
+
+def with_open_keys(arguments: Sequence[str]) -> list[str]:
+    """``arguments`` with which ``world.size=8`` may name a key that ``eval.yaml`` does not list."""
+    return [f"++{word}" if re.match(rf"({'|'.join(OPEN_KEYS)})[.=]", word) else word for word in arguments]
+
+
+@hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="eval")
+def _hydra_main(cfg: DictConfig) -> None:
+    try:
+        run(cfg)
+    except KeyboardInterrupt:
+        sys.exit("interrupted; nothing was written")
+    except REFUSED as error:
+        fail(error)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """``troupe eval key=value ...``."""
+    words = with_open_keys(arguments)
+    try:
+        check_overridden("eval", words)
+    except ConfigError as error:
+        fail(error)
+    sys.argv[1:] = words  # where Hydra reads them
+    _hydra_main()

@@ -1,0 +1,104 @@
+"""Two evaluations on the same tasks, compared task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from ..runs.files import EVALUATIONS, SUMMARY, evaluation_folders
+from .records import EvaluationError, EvaluationRecord
+from .statistics import bootstrap_interval, mcnemar
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two conditions on the same tasks.
+
+    ``first`` and ``second`` are mean success; ``difference`` is second less first with ``interval``, its 95 % bootstrap
+    interval over tasks.  ``only_first`` and ``only_second`` count tasks that one solved and the other did not, ``p`` is
+    McNemar's; all three None where a task has several samples.
+    """
+
+    tasks: int
+    first: float
+    second: float
+    difference: float
+    interval: tuple[float, float]
+    only_first: int | None = None
+    only_second: int | None = None
+    p: float | None = None
+
+
+def compare(first: Mapping[str, list[bool]], second: Mapping[str, list[bool]], names: tuple[str, str]) -> Comparison:
+    """``first`` and ``second`` map each task to the success of each of its samples.
+
+    Raises :class:`EvaluationError`, naming the first task that differs, where the tasks are not the same.
+    """
+    check_tasks(list(first), list(second), names)
+    pairs = [(fmean(first[task]), fmean(second[task])) for task in first]
+    differences = [b - a for a, b in pairs]
+    means = (len(pairs), fmean(a for a, _ in pairs), fmean(b for _, b in pairs), fmean(differences))
+    interval = bootstrap_interval(differences)
+    if any(len(samples) > 1 for samples in [*first.values(), *second.values()]):
+        return Comparison(*means, interval)
+    only_first, only_second = differences.count(-1), differences.count(1)
+    return Comparison(*means, interval, only_first, only_second, mcnemar(only_first, only_second))
+
+
+def check_tasks(first: list[str], second: list[str], names: tuple[str, str]) -> None:
+    """Raises :class:`EvaluationError`, naming the first task that differs."""
+    for place, (a, b) in enumerate(zip(first, second, strict=False), 1):
+        if a != b:
+            raise EvaluationError(f"different tasks: number {place} is {a} in {names[0]}, but {b} in {names[1]}")
+    if len(first) != len(second):
+        more, fewer = (0, 1) if len(first) > len(second) else (1, 0)
+        place, extra = min(len(first), len(second)) + 1, max(first, second, key=len)[min(len(first), len(second))]
+        raise EvaluationError(f"different tasks: number {place} is {extra} in {names[more]}, but {names[fewer]} ends")
+
+
+def locate(place: str) -> tuple[EvaluationRecord, str | None]:
+    """The evaluation and the condition that ``FOLDER[@CONDITION]`` names.  Raises :class:`EvaluationError`."""
+    folder, _, condition = place.partition("@")
+    path = Path(folder)
+    if not (path / SUMMARY).is_file() or (path / EVALUATIONS).is_dir():
+        folders = evaluation_folders(path)
+        if not folders:
+            raise EvaluationError(f"{path} holds no evaluation; make one with `make eval run=DIR`")
+        if len(folders) > 1:
+            raise EvaluationError(f"{path} holds several evaluations; name one of {', '.join(map(str, folders))}")
+        path = folders[0]
+    evaluation = EvaluationRecord.read(path)
+    if condition and condition not in evaluation.conditions:
+        raise EvaluationError(f"{path} has no condition '{condition}'; it has {', '.join(evaluation.conditions)}")
+    return evaluation, condition or None
+
+
+def condition_pairs(
+    one: tuple[EvaluationRecord, str | None], other: tuple[EvaluationRecord, str | None]
+) -> list[tuple[str, str]]:
+    """The conditions to compare: those that are named, the only ones, or those of one name.
+
+    Raises :class:`EvaluationError` where there is no such pair.
+    """
+    (first, a), (second, b) = one, other
+    firsts, seconds = [a] if a else list(first.conditions), [b] if b else list(second.conditions)
+    if len(firsts) == len(seconds) == 1:
+        return [(firsts[0], seconds[0])]
+    if common := [name for name in firsts if name in seconds]:
+        return [(name, name) for name in common]
+    raise EvaluationError(
+        f"no condition in common: {first.path} has {', '.join(firsts)}, {second.path} has {', '.join(seconds)}; "
+        "name one of each: FOLDER@CONDITION"
+    )
+
+
+def comparisons(one: str, other: str) -> list[tuple[str, Comparison]]:
+    """The comparisons of ``one`` and ``other`` (``FOLDER[@CONDITION]``), by name.  Raises :class:`EvaluationError`."""
+    first, second = locate(one), locate(other)
+    rows = []
+    for a, b in condition_pairs(first, second):
+        names = (f"{first[0].path}@{a}", f"{second[0].path}@{b}")
+        rows.append((a if a == b else f"{a} / {b}", compare(first[0].successes(a), second[0].successes(b), names)))
+    return rows

@@ -1,0 +1,121 @@
+"""Conditions: the worlds, temperatures and assignments of one evaluation, played and summarised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from ..envs.base import TeamEnv
+from ..errors import ConfigError
+from ..experience import Sampling, Task
+from ..rollout.policy_client import PromptError
+from ..rollout.seeds import derive
+from .assignment import Assignment
+from .episodes import Actor, EpisodeResult, PolicyActor, evaluate
+from .request import EvalRequest, Temperature
+from .summary import summarise_samples
+
+
+@dataclass(frozen=True)
+class Condition:
+    """One column of an evaluation: a world with its tasks, an assignment, and a temperature.
+
+    ``world_config`` is the world's configuration; ``samples`` episodes are played per task.
+    """
+
+    name: str
+    world_config: Mapping[str, Any]
+    world: TeamEnv
+    tasks: Sequence[Task]
+    assignment: Assignment
+    temperature: Temperature
+    samples: int
+
+    @property
+    def episodes(self) -> int:
+        return self.samples * len(self.tasks)
+
+
+@dataclass(frozen=True)
+class ConditionResult:
+    """The episodes of each sample of a condition, in the order of the tasks, and their summary."""
+
+    condition: Condition
+    samples: list[list[EpisodeResult]]
+    summary: dict[str, Any]
+
+
+def world_variants(
+    changes: Mapping[str, Any], world_config: Mapping[str, Any]
+) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """(Labels, configuration) of every combination of the values that ``changes`` lists for keys of ``world_config``.
+
+    Raises :class:`ConfigError` for a key that the world does not have.
+    """
+    for key in changes:
+        if key not in world_config or key == "_target_":
+            known = ", ".join(sorted(set(world_config) - {"_target_"}))
+            raise ConfigError(f"world.{key} is an unknown key. Known: {known}")
+    values = [list(value) if isinstance(value, list) else [value] for value in changes.values()]
+    for key, listed in zip(changes, values, strict=True):
+        if not listed:
+            raise ConfigError(f"world.{key}=[] names no value")
+    for combination in product(*values):
+        variant = dict(zip(changes, combination, strict=True))
+        yield [f"{key}={value}" for key, value in variant.items()], {**world_config, **variant}
+
+
+def condition_name(labels: Sequence[str], temperature: Temperature) -> str:
+    """``horizon=2,sampled``: what differs from the run's world, and the sampling."""
+    return ",".join([*labels, {"own": "sampled", 0: "greedy"}.get(temperature, f"temperature={temperature}")])
+
+
+def sampling_at(temperature: Temperature, sampling: Sampling) -> Sampling:
+    """``sampling``, a policy's own, at ``temperature``."""
+    return sampling if temperature == "own" else replace(sampling, temperature=float(temperature))
+
+
+async def play_conditions(
+    request: EvalRequest,
+    conditions: Sequence[Condition],
+    actors: Sequence[Mapping[str, Actor]],
+    on_episode: Callable[[EpisodeResult], None],
+) -> list[ConditionResult]:
+    """Play and summarise every condition with its ``actors``; ``on_episode`` is called as each episode ends.
+
+    The seed of the first sample is that of a run's own evaluation, whose metrics it repeats.  Raises
+    :class:`ConfigError` where a policy cannot read a world, before anything is played.
+    """
+    try:
+        for condition, team in zip(conditions, actors, strict=True):
+            check_readable(condition, team)
+            await condition.world.open()
+        results = []
+        for condition, team in zip(conditions, actors, strict=True):
+            samples = []
+            for sample in range(condition.samples):
+                seed = derive(request.seed, "eval", request.split, *([sample] if sample else []))
+                samples.append(await evaluate(condition.world, condition.tasks, team, seed, on_episode))
+            results.append(ConditionResult(condition, samples, summarise_samples(samples)))
+        return results
+    finally:
+        for condition in conditions:
+            await condition.world.close()
+
+
+def check_readable(condition: Condition, actors: Mapping[str, Actor]) -> None:
+    """Encode the first observation of every task for the agents that act on it.  Raises :class:`ConfigError` where a
+    policy cannot read one.
+    """
+    world = condition.world.fork()
+    for task in condition.tasks:
+        world.reset(task)
+        for agent in world.next_agents():
+            actor = actors[agent]
+            if isinstance(actor, PolicyActor):
+                try:
+                    actor.client.encode(agent, task.task_id, world.observe(agent))
+                except PromptError as error:
+                    raise ConfigError(f"world ({condition.name}): {error}") from error

@@ -1,0 +1,68 @@
+"""From episodes to metrics: success, avg@k and pass@k with 95 % intervals, turns, rewards per agent, cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from statistics import fmean
+from typing import Any
+
+from .episodes import EpisodeResult
+from .statistics import bootstrap_interval, pass_at_k, wilson
+
+
+def summarise(results: Sequence[EpisodeResult]) -> dict[str, Any]:
+    """Flat metrics of one episode per task: success with its 95 % Wilson interval, mean turns, totals of tokens and
+    steps, and per agent the mean reward per message and the shares of malformed and blocked messages.
+    """
+    return _success(results) | _averages(results)
+
+
+def summarise_samples(samples: Sequence[Sequence[EpisodeResult]]) -> dict[str, Any]:
+    """Flat metrics of several samples, each one episode per task, of the same tasks in the same order.
+
+    ``success`` is that of the first sample alone; the averages are over all episodes.  With n > 1 samples also
+    ``avg@n``, the mean success of all, and ``pass@k`` for the powers of two from 2 to n and n itself
+    (:func:`.statistics.pass_at_k`), each a mean over tasks with its 95 % bootstrap interval over tasks.
+    """
+    summary = _success(samples[0]) | {"tasks": len(samples[0]), "samples": len(samples)}
+    if (n := len(samples)) > 1:
+        wins = [sum(result.success for result in task) for task in zip(*samples, strict=True)]
+        ks = sorted({2**i for i in range(1, n.bit_length())} | {n})
+        shares = {f"avg@{n}": [c / n for c in wins]} | {f"pass@{k}": [pass_at_k(n, c, k) for c in wins] for k in ks}
+        for name, values in shares.items():
+            summary |= {name: fmean(values), f"{name}_ci95": list(bootstrap_interval(values))}
+    return summary | _averages([result for sample in samples for result in sample])
+
+
+def episode_rows(condition: str, samples: Sequence[Sequence[EpisodeResult]]) -> Iterator[dict[str, Any]]:
+    """One flat row per episode: condition, sample, result, and per agent the mean reward per message."""
+    for sample, results in enumerate(samples):
+        for result in results:
+            rewards: dict[str, list[float]] = {}
+            for message in result.messages:
+                rewards.setdefault(message["agent"], []).append(message["team"] + message["local"])
+            row = {key: value for key, value in asdict(result).items() if key != "messages"}
+            means = {f"{agent}/reward": sum(values) / len(values) for agent, values in rewards.items()}
+            yield {"condition": condition, "sample": sample, **row, **means}
+
+
+def _success(results: Sequence[EpisodeResult]) -> dict[str, Any]:
+    successes = sum(result.success for result in results)
+    return {"success": successes / len(results), "success_ci95": list(wilson(successes, len(results)))}
+
+
+def _averages(results: Sequence[EpisodeResult]) -> dict[str, Any]:
+    summary: dict[str, Any] = {"turns": fmean(result.turns for result in results), "episodes": len(results)}
+    for world in sorted({result.world for result in results} - {""}):
+        summary[f"success_{world}"] = fmean(result.success for result in results if result.world == world)
+    for cost in ("tokens", "prompt_tokens", "env_steps"):
+        summary[cost] = sum(getattr(result, cost) for result in results)
+    messages = [message for result in results for message in result.messages]
+    for agent in sorted({message["agent"] for message in messages}):
+        own = [message for message in messages if message["agent"] == agent]
+        summary[f"{agent}/reward"] = fmean(message["team"] + message["local"] for message in own)
+        for name in ("malformed", "blocked"):
+            if all(name in message for message in own):
+                summary[f"{agent}/{name}"] = fmean(message[name] for message in own)
+    return summary

@@ -1,0 +1,156 @@
+"""What all samplers do with one task: sample completions, step the world, make nodes with rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+
+from ...envs.base import StepResult, TeamEnv
+from ...experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
+from ..playing import gather, step_env
+from ..policy_client import PolicyClient
+from ..seeds import derive
+from .rewards import RewardMix
+
+
+@dataclass(frozen=True)
+class PromptCompletions:
+    """A prompt and the completions sampled from it."""
+
+    prompt_ids: tuple[int, ...]
+    completions: Sequence[Completion]
+
+
+@dataclass(frozen=True)
+class TaskRollout:
+    """The rollout of one task: the policies of its agents, the seed of every draw, and the mix of rewards."""
+
+    task: Task
+    clients: Mapping[str, PolicyClient]
+    seed: int
+    mix: RewardMix
+
+    def start(self, world: TeamEnv) -> TeamEnv:
+        """A fork of ``world`` at the start of the task."""
+        env = world.fork()
+        env.reset(self.task)
+        return env
+
+    async def sample(self, env: TeamEnv, agent: str, n: int, *place: int | str) -> PromptCompletions:
+        """``n`` completions of ``agent`` in the state of ``env``, which stays as it is.
+
+        Task, turn, agent and ``place`` are the request's key; the key and the rollout's seed give the request's seed.
+        So a request draws the same in whatever order requests come, and two with one key would draw alike.
+        """
+        key = (self.task.task_id, env.turn, agent, *place)
+        prompt_ids = self.clients[agent].encode(agent, self.task.task_id, env.observe(agent))
+        completions = await self.clients[agent].generate(prompt_ids, n, derive(self.seed, *key), key)
+        return PromptCompletions(prompt_ids, completions)
+
+    async def sample_all(self, env: TeamEnv, n: int, *place: int | str) -> dict[str, PromptCompletions]:
+        """:meth:`sample` of each agent that acts now, by agent; all are asked at once."""
+        agents = env.next_agents()
+        answers = await gather(*(self.sample(env, agent, n, *place) for agent in agents))
+        return dict(zip(agents, answers, strict=True))
+
+    def rng(self, *place: int | str) -> Random:
+        """Draws of the sampler itself at ``place``, such as those that break ties."""
+        return Random(derive(self.seed, self.task.task_id, *place))
+
+    def reward(self, agent: str, completion: Completion, local: float, team: float) -> float:
+        """The mixed reward of a completion of ``agent``."""
+        return self.mix(team, local, completion, self.clients[agent].sampling)
+
+    def candidate(
+        self, agent: str, completion: Completion, local: float, team: float, info: Mapping[str, float]
+    ) -> Candidate:
+        """A completion of ``agent`` with its rewards."""
+        reward = self.reward(agent, completion, local, team)
+        overlong = self.mix.overlong_of(completion, self.clients[agent].sampling)
+        return Candidate(completion, local, team, reward, info=info, overlong=overlong)
+
+    def node(
+        self,
+        env: TeamEnv,
+        agent: str,
+        prompt_ids: tuple[int, ...],
+        candidates: list[Candidate],
+        path: tuple[int, ...] = (),
+    ) -> Node:
+        """The node of ``agent`` in the state of ``env``."""
+        return Node(self.task.task_id, agent, env.turn, prompt_ids, candidates, state=env.state_key(), path=path)
+
+    def nodes(
+        self,
+        env: TeamEnv,
+        answers: Mapping[str, PromptCompletions],
+        results: Sequence[StepResult],
+        teams: Sequence[float],
+    ) -> list[Node]:
+        """The node of each agent in ``answers``; the joint action of its completion c had ``results[c]``, and the team
+        reward ``teams[c]``.
+        """
+        return [
+            self.node(
+                env,
+                agent,
+                answer.prompt_ids,
+                [
+                    self.candidate(agent, completion, result.local[agent], team, result.info)
+                    for completion, result, team in zip(answer.completions, results, teams, strict=True)
+                ],
+            )
+            for agent, answer in answers.items()
+        ]
+
+
+@dataclass(frozen=True)
+class Transition:
+    """One step of a world."""
+
+    env: TeamEnv
+    """After the step."""
+    result: StepResult
+    ends_turn: bool
+    """The last step of an episode ends its turn, too."""
+
+    @property
+    def team_return(self) -> float:
+        """What the step adds to the episode's team return."""
+        return self.result.team if self.ends_turn else 0.0
+
+    def outcome(self, team_return: float, mixed_return: float | None = None) -> Outcome:
+        """Of an episode that ends here."""
+        return Outcome(self.result.success, self.env.turn, team_return, mixed_return)
+
+
+async def advance(env: TeamEnv, texts: Mapping[str, str]) -> Transition:
+    """Step ``env`` itself; a caller that needs the state before the step hands in a fork."""
+    turn = env.turn
+    result = await step_env(env, texts)
+    return Transition(env, result, result.done or env.turn > turn)
+
+
+def first_texts(answers: Mapping[str, PromptCompletions]) -> dict[str, str]:
+    """The joint action of each agent's first completion."""
+    return {agent: answer.completions[0].text for agent, answer in answers.items()}
+
+
+def auxiliary(answers: Mapping[str, PromptCompletions]) -> list[tuple[int, Completion]]:
+    """All completions of ``answers`` as :attr:`.experience.Episode.auxiliary` lists them."""
+    return [(len(answer.prompt_ids), each) for answer in answers.values() for each in answer.completions]
+
+
+def extend(episode: Episode, nodes: Sequence[Node], index: int, outcome: Outcome | None) -> None:
+    """Append the ``nodes`` of one step and the joint action of their candidates ``index``, which continue.
+
+    It ends the episode with ``outcome``; where that is None, it leads to the nodes that are appended next.
+    """
+    first = len(episode.nodes)
+    for node in nodes:
+        node.parent = first - 1 if first else None
+        node.candidates[index].continued = True
+    episode.nodes += nodes
+    members = {node.agent: (first + i, index) for i, node in enumerate(nodes)}
+    episode.edges.append(JointAction(members, len(episode.nodes) if outcome is None else None, outcome))

@@ -1,0 +1,44 @@
+"""The budget of a run: how many iterations, tasks and completions are left."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+
+from .progress import Progress
+
+
+@dataclass(frozen=True)
+class Budget:
+    """``iterations`` in total, of ``tasks_per_iteration`` each; a run ends earlier once about ``completions`` (0: no
+    bound) were generated for training.
+
+    How many tasks the bound still pays for is estimated by what a task has cost in the last iteration.
+    """
+
+    iterations: int
+    tasks_per_iteration: int
+    completions: int
+
+    def exhausted(self, progress: Progress) -> bool:
+        """Whether all iterations are done, or all completions generated."""
+        spent = 0 < self.completions <= progress.completions
+        return progress.iteration >= self.iterations or spent
+
+    def tasks_within_budget(self, progress: Progress) -> int:
+        """How many tasks the bound on completions still pays for; ``sys.maxsize`` without a bound, and before the first
+        iteration, whose cost is unknown.
+        """
+        if not self.completions or not progress.task_cost:
+            return sys.maxsize
+        return round((self.completions - progress.completions) / progress.task_cost)
+
+    def next_tasks(self, progress: Progress) -> int:
+        """How many tasks the next iteration plays: at least one."""
+        return max(1, min(self.tasks_per_iteration, self.tasks_within_budget(progress)))
+
+    def expected_iterations(self, progress: Progress) -> int:
+        """How many iterations the run will have."""
+        left = math.ceil(max(0, self.tasks_within_budget(progress)) / self.tasks_per_iteration)
+        return min(self.iterations, progress.iteration + left)

@@ -1,0 +1,179 @@
+"""From configurations to the objects of an evaluation: teams, the request, conditions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from hydra import compose
+from omegaconf import OmegaConf
+
+from ..errors import ConfigError
+from ..evaluation.assignment import LocalPolicy, RemotePolicy, assign
+from ..evaluation.conditions import Condition, ConditionResult, condition_name, play_conditions, world_variants
+from ..evaluation.episodes import EpisodeResult
+from ..evaluation.request import Checkpoint, EvalRequest
+from ..runs.fingerprint import flat
+from ..runs.run import Run
+from .actors import ActorFactory
+from .configuration import call, check_choices, check_keys, check_scale, instantiated
+from .policies import read_chat, read_remote, read_sampling
+
+NEEDED = ("env", "team", "policies", "engine", "loop", "seed", "threads")
+"""The keys of a run's configuration that an evaluation reads."""
+
+
+@dataclass(frozen=True)
+class TeamSource:
+    """A team whose policies can be evaluated: that of a run, or an experiment's that was never trained (``run`` is
+    None).  ``config`` is its resolved configuration.
+    """
+
+    config: Mapping[str, Any]
+    run: Run | None = None
+
+    def check_playable(self) -> None:
+        """Raise :class:`..runs.files.RunDirectoryError` where the run is of another version, in which its world or its
+        engine had classes that do not exist any more.
+        """
+        parts = {"env": self.config["env"], "engine": self.config["engine"]}
+        targets = [value for key, value in flat(parts) if key.endswith("._target_")]
+        if self.run is not None and not all(map(_importable, targets)):
+            self.run.check_format()
+
+    def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> LocalPolicy | RemotePolicy:
+        """The policy of ``agent`` at ``checkpoint``.  Raises :class:`ConfigError` naming ``key``."""
+        team = self.config["team"]
+        if agent not in team:
+            source = self.run.path if self.run else "the experiment"
+            raise ConfigError(f"{key}: {source} has no policy for agent '{agent}', only for {', '.join(team)}")
+        name = team[agent]
+        node = self.config["policies"][name]
+        sampling = read_sampling(f"policies.{name}.sampling.eval", node["sampling"]["eval"])
+        tuning = node.get("tuning")
+        if tuning == "remote":  # the same at every checkpoint
+            return RemotePolicy(name, read_remote(f"policies.{name}", node), sampling)
+        chat = read_chat(f"policies.{name}", node)
+        policy = partial(LocalPolicy, key, sampling=sampling, chat=chat, configured_as=name)
+        if checkpoint == "base":
+            return policy("base", node["base"])
+        folder = self._checkpoint(key, checkpoint) / name
+        if tuning == "frozen":  # its weights are those of its base model at every checkpoint
+            return policy(name, node["base"])
+        return policy(name, str(folder), base_model=node["base"] if tuning == "lora" else None)
+
+    def _checkpoint(self, key: str, checkpoint: Checkpoint) -> Path:
+        if self.run is None:
+            raise ConfigError(f"checkpoint={checkpoint}: exp has no run; its untrained team is checkpoint=base")
+        folder, names = self.run.checkpoint(checkpoint), self.run.checkpoints
+        if checkpoint not in names:
+            raise ConfigError(
+                f"{key}={checkpoint if key == 'checkpoint' else self.run.path}: no checkpoint '{checkpoint}' in "
+                f"{folder.parent}; there {'is ' + ', '.join(names) if names else 'are none'}"
+            )
+        return folder
+
+
+def trained_team(key: str, place: str) -> TeamSource:
+    """The team of the run in ``place`` (``DIR`` or ``DIR@CHECKPOINT``).  Raises :class:`ConfigError` naming ``key``."""
+    run: Run = call(key, Run, Path(place.partition("@")[0]))
+    for needed in NEEDED:
+        if needed not in run.config:
+            raise ConfigError(f"{key}={run.path}: its config.yaml has no '{needed}'")
+    return TeamSource(run.config, run)
+
+
+def untrained_team(experiment: str, overrides: Sequence[str]) -> TeamSource:
+    """The team of ``experiment`` with its base models.  Raises :class:`ConfigError` naming the key that is wrong."""
+    chosen = [f"experiment={experiment}", *overrides]
+    check_choices(chosen)
+    check_scale(chosen)
+    cfg = compose("train", overrides=[*chosen[:1], f"name={experiment}", "run_dir=none", *overrides])
+    config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
+    check_keys(config, OmegaConf.to_yaml(cfg, resolve=False))
+    return TeamSource(config)
+
+
+def read_team(keys: Mapping[str, Any]) -> TeamSource:
+    """The team that ``run`` or ``exp`` names.  Raises :class:`ConfigError`."""
+    if (keys["run"] is None) == (keys["exp"] is None):
+        raise ConfigError("give run=DIR, a run directory, or exp=NAME, an experiment, and not both")
+    if keys["run"] is None:
+        return untrained_team(keys["exp"], keys["overrides"])
+    if keys["overrides"]:
+        raise ConfigError("overrides belong to exp=NAME; a run has its own configuration")
+    return trained_team("run", keys["run"])
+
+
+def read_request(keys: Mapping[str, Any], team: TeamSource) -> EvalRequest:
+    """The request; keys that are null have the values of ``team``'s configuration.  Raises :class:`ConfigError`."""
+    loop, split = team.config["loop"], keys["split"]
+    tasks = loop["test_tasks" if split == "test" else "validation_tasks"] if keys["tasks"] is None else keys["tasks"]
+    return EvalRequest(
+        checkpoint=keys["checkpoint"] or ("base" if team.run is None else "best"),
+        split=split,
+        tasks=tasks,
+        samples=keys["samples"],
+        temperature=_as_tuple(keys["temperature"]),
+        seed=team.config["seed"] if keys["seed"] is None else keys["seed"],
+        silence=_as_tuple(keys["silence"]),
+        **{key: keys[key] for key in ("world", "swap", "agents", "echo")},
+    )
+
+
+def other_teams(request: EvalRequest) -> dict[str, TeamSource]:
+    """By agent, the teams of the runs that ``agents.NAME=DIR`` names.  Raises :class:`ConfigError`."""
+    return {agent: trained_team(f"agents.{agent}", dir) for agent, dir in request.agents.items() if dir != "base"}
+
+
+def build_conditions(
+    request: EvalRequest, team: TeamSource, others: Mapping[str, TeamSource] | None = None
+) -> list[Condition]:
+    """Each world at each temperature.  A greedy team plays each task once: its samples would be equal.
+
+    Raises :class:`ConfigError` naming the key that is wrong, and :class:`..runs.files.RunDirectoryError` where another
+    version wrote the run and its world or engine cannot be built.
+    """
+    team.check_playable()
+    conditions = []
+    for labels, config in world_variants(request.world, team.config["env"]):
+        world = instantiated("world", config)
+        assignment = assign(request, world.agents, team, others or {})
+        tasks = call(f"tasks={request.tasks}, split={request.split}", world.tasks, request.split, request.tasks, 0)
+        for temperature in dict.fromkeys(request.temperature):
+            name = condition_name(labels, temperature)
+            samples = 1 if temperature == 0 else request.samples
+            conditions.append(Condition(name, config, world, tasks, assignment, temperature, samples))
+    return conditions
+
+
+async def run_conditions(
+    request: EvalRequest,
+    conditions: Sequence[Condition],
+    factory: ActorFactory,
+    on_episode: Callable[[EpisodeResult], None] = lambda result: None,
+) -> list[ConditionResult]:
+    """Play ``conditions`` with the actors that ``factory`` makes, and close its engines.
+
+    Raises :class:`ConfigError` where weights cannot be loaded or a policy cannot read a world, before anything is
+    played.
+    """
+    try:
+        return await play_conditions(request, conditions, factory.actors(conditions), on_episode)
+    finally:
+        await factory.close()
+
+
+def _importable(target: str) -> bool:
+    try:
+        return bool(resolve_name(target))
+    except (ImportError, AttributeError, ValueError):
+        return False
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list) else (value,)

@@ -1,0 +1,16 @@
+"""The command that writes a report."""
+
+from pathlib import Path
+
+import pytest
+
+from troupe.cli.report import main
+
+
+def test_the_command(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    main([str(run_dir)])
+    assert capsys.readouterr().out == f"{run_dir / 'report.html'}\n"
+    assert (run_dir / "report.html").read_text().startswith("<!doctype html>")
+    with pytest.raises(SystemExit, match=r"error: .*episodes is not a run directory: config\.yaml is missing"):
+        main([str(run_dir / "episodes")])
+    assert not (run_dir / "episodes" / "report.html").exists()

@@ -1,0 +1,39 @@
+"""The keys of an evaluation, and their errors."""
+
+from typing import Any
+
+import pytest
+
+from troupe.errors import ConfigError
+from troupe.evaluation.request import EvalRequest
+
+GOOD: dict[str, Any] = {
+    "checkpoint": "best",
+    "split": "test",
+    "tasks": 1,
+    "samples": 1,
+    "temperature": ("own", 0),
+    "seed": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"checkpoint": "bst"}, "checkpoint=bst is unknown; did you mean best"),
+        ({"split": "dev"}, "split=dev is unknown"),
+        ({"tasks": 0}, "tasks must be a whole number of at least 1, got 0"),
+        ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
+        ({"samples": True}, "samples must be a whole number of at least 1, got True"),
+        ({"temperature": (0.5, -0.1)}, r"temperature must be own or a number of at least 0, got -0\.1"),
+        ({"temperature": (float("nan"),)}, "temperature .* got nan"),
+        ({"temperature": ()}, "temperature must name at least one"),
+        ({"seed": "x"}, "seed must be a whole number, got 'x'"),
+        ({"world": [1]}, "world must hold keys"),
+        ({"swap": "yes"}, "swap must be true, false or agents to agents, got 'yes'"),
+    ],
+)
+def test_a_wrong_key_is_named(wrong: dict[str, Any], message: str) -> None:
+    EvalRequest(**GOOD)
+    with pytest.raises(ConfigError, match=message):
+        EvalRequest(**GOOD | wrong)

@@ -1,0 +1,86 @@
+"""The forward passes of the torch engine, the models' own and the fused one, against plain ``transformers``."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+
+from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward
+
+from .conftest import ARCHITECTURES, all_of, build, decoder, gpt2, llama, qwen2, qwen3, request, worst
+
+SAMPLINGS = [{}, {"temperature": 0.7}, {"top_k": 5}, {"top_p": 0.8}, {"temperature": 1.5, "top_k": 12, "top_p": 0.9}]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+async def test_logprobs_are_those_of_a_plain_forward_pass(architecture, forward, tokenizer):
+    model = build(architecture)
+    engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+    assert type(decoder(engine).forward) is (forward if architecture is not gpt2 else ModuleForward)
+    requests = [request(length, **SAMPLINGS[i % 5]) for i, length in enumerate([1, 2, 30, 7, 7, 19, 3, 45, 12, 30])]
+    assert worst(model, requests, await all_of(engine, requests)) < 1e-4
+    other = build(architecture, seed=1)
+    await engine.load("p", other.state_dict(), 5)
+    nodes = await all_of(engine, requests)
+    assert worst(other, requests, nodes) < 1e-4
+    assert {c.version for node in nodes for c in node} == {5}
+    await engine.close()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        (qwen3, {"num_key_value_heads": 4, "head_dim": 16, "attention_bias": True, "tie_word_embeddings": True}),
+        (qwen2, {"num_key_value_heads": 1}),
+        (llama, {"mlp_bias": True, "attention_bias": True}),
+        (llama, {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}}),
+    ],
+)
+async def test_variants_of_the_fused_architectures(architecture, changes, tokenizer):
+    model = build(architecture, **changes)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias") or "norm" in name:  # as trained: neither zeros nor ones
+                parameter.add_(torch.rand_like(parameter))
+    engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+    assert type(decoder(engine).forward) is FusedForward
+    requests = [request(4), request(17)]
+    assert worst(model, requests, await all_of(engine, requests)) < 1e-4
+
+
+def test_what_is_not_fused_runs_the_models_own_code():
+    assert not FusedForward.applies(build(gpt2))
+    assert not FusedForward.applies(build().bfloat16())
+    assert not FusedForward.applies(build(hidden_act="gelu"))
+
+
+async def test_float64_models_agree_to_nine_digits(tokenizer):
+    model = build(gpt2).double()  # Llama's and Qwen3's norms compute in float32 whatever the weights are
+    engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+    requests = [request(4), request(9)]
+    assert worst(model, requests, await all_of(engine, requests)) < 1e-9
+
+
+async def test_bfloat16_models_decode(tokenizer):
+    model = build().bfloat16()
+    engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+    requests = [request(4), request(9)]
+    nodes = await all_of(engine, requests)
+    assert worst(model, requests, nodes) < 0.5
+    assert all(isinstance(x, float) for c in nodes[0] for x in c.logprobs)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+async def test_greedy_equals_transformers_generate(architecture, tokenizer):
+    model = build(architecture)
+    engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+    requests = [request(length, n=2, temperature=0.0, max_tokens=12) for length in (3, 17, 40)]
+    for each, node in zip(requests, await all_of(engine, requests), strict=True):
+        ids = torch.tensor([each.prompt_ids])
+        expected = model.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=12)
+        for completion in node:
+            assert completion.token_ids == tuple(expected[0, ids.shape[1] :].tolist())
+            assert set(completion.logprobs) == {0.0}

@@ -1,0 +1,63 @@
+"""Draws: distributions, truncation, and numbers that depend on a request alone."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from scipy.stats import chisquare
+
+from troupe.experience import Sampling
+from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.rollout.engines.torch.sampling import SamplingTensors, distribution, draw, uniforms
+
+from .conftest import VOCABULARY, all_of, build, request
+
+
+async def test_first_tokens_follow_the_softmax(tokenizer):
+    model = build(eos_token_id=None)
+    single = request(6, n=4000, max_tokens=1)
+    (node,) = await all_of(TorchEngine({"p": copy.deepcopy(model)}, tokenizer, max_batch_rows=4000), [single])
+    with torch.no_grad():
+        expected = model(input_ids=torch.tensor([single.prompt_ids])).logits[0, -1].double().softmax(-1) * 4000
+    counts = torch.bincount(torch.tensor([c.token_ids[0] for c in node]), minlength=VOCABULARY).double()
+    assert expected.min() > 5, "too few draws for the test"
+    assert chisquare(counts, expected).pvalue > 1e-3
+
+
+def test_uniforms_depend_on_seed_and_row_only():
+    assert uniforms(7, 3, 5) == uniforms(7, 3, 9)[:5]
+    assert len({tuple(uniforms(seed, row, 2)) for seed in (0, 1, 2**63 - 1) for row in range(5)}) == 15
+
+
+def test_a_draw_never_takes_a_token_of_probability_zero():
+    logits = torch.tensor([[float("-1e30"), 2.0, float("-1e30"), 1.0, float("-1e30")]]).repeat(4, 1)
+    edge = torch.tensor([0.0, 1 - 2.0**-53, 0.5, 0.9999999], dtype=torch.float64)
+    tokens, logprobs = draw(logits, SamplingTensors(None, None, None, None), edge)
+    assert tokens.tolist() == [1, 3, 1, 3] and torch.isfinite(logprobs).all()
+
+
+def test_truncation_of_mixed_rows():
+    logits = torch.tensor([[0.5, 0.25, 0.15, 0.1]]).log().repeat(4, 1)
+    ways = [Sampling(), Sampling(top_k=2), Sampling(top_p=0.5), Sampling(top_p=0.9, top_k=3)]
+    probabilities = distribution(logits, SamplingTensors.of(ways, 4, logits.device)).exp()
+    expected = [[0.5, 0.25, 0.15, 0.1], [2 / 3, 1 / 3, 0, 0], [1, 0, 0, 0], [5 / 9, 2.5 / 9, 1.5 / 9, 0]]
+    assert torch.allclose(probabilities, torch.tensor(expected), atol=1e-6)
+
+
+def test_a_tiny_temperature_is_nearly_greedy():
+    logits = torch.tensor([[1e4, 2e4, -3e4]])
+    tokens, logprobs = draw(
+        logits, SamplingTensors.of([Sampling(temperature=1e-30)], 3, logits.device), torch.tensor([0.99])
+    )
+    assert tokens.tolist() == [1] and logprobs.tolist() == [0.0]
+
+
+async def test_a_request_draws_the_same_whatever_shares_its_batch(tokenizer):
+    engine = TorchEngine({"p": build()}, tokenizer)
+    requests = [request(length, seed=length) for length in range(3, 12)]
+    together = await all_of(engine, requests)
+    for each, node in zip(requests, together, strict=True):
+        (alone,) = await all_of(engine, [each])
+        assert [c.token_ids for c in alone] == [c.token_ids for c in node]
+        assert len({c.token_ids for c in node}) > 1

@@ -1,0 +1,43 @@
+"""The budget of a run, by hand."""
+
+import sys
+
+import pytest
+
+from troupe.runs.budget import Budget
+from troupe.runs.progress import Progress
+
+
+@pytest.mark.parametrize(
+    ("completions", "iteration", "exhausted"),
+    [(0, 4, False), (999, 4, False), (1000, 4, True), (1001, 4, True), (0, 5, True)],
+)
+def test_a_budget_ends_with_its_iterations_or_its_completions(
+    completions: int, iteration: int, exhausted: bool
+) -> None:
+    progress = Progress(iteration=iteration, completions=completions)
+    assert Budget(5, 8, 1000).exhausted(progress) is exhausted
+    assert Budget(5, 8, 0).exhausted(progress) is (iteration == 5)
+
+
+def test_without_a_bound_or_a_known_cost_every_task_is_within_the_budget() -> None:
+    for budget, progress in (
+        (Budget(5, 8, 0), Progress(iteration=1, completions=999, task_cost=10.0)),
+        (Budget(5, 8, 1000), Progress()),
+    ):
+        assert budget.tasks_within_budget(progress) == sys.maxsize
+        assert budget.next_tasks(progress) == 8
+        assert budget.expected_iterations(progress) == 5
+
+
+def test_the_last_iteration_plays_what_is_left() -> None:
+    budget = Budget(iterations=50, tasks_per_iteration=8, completions=1000)
+    progress = Progress(iteration=6, completions=860, task_cost=20.0)  # 140 completions left: 7 tasks
+    assert (budget.tasks_within_budget(progress), budget.next_tasks(progress)) == (7, 7)
+    assert budget.expected_iterations(progress) == 6 + 1
+    progress.completions = 500  # 25 tasks: 3 whole iterations and a task
+    assert (budget.next_tasks(progress), budget.expected_iterations(progress)) == (8, 6 + 4)
+    progress.completions = 995  # a quarter of a task: one is played all the same
+    assert (budget.tasks_within_budget(progress), budget.next_tasks(progress)) == (0, 1)
+    progress.completions = 1100
+    assert (budget.next_tasks(progress), budget.expected_iterations(progress)) == (1, 6)

@@ -1,0 +1,112 @@
+"""Teams of run directories and experiments, and the conditions of an evaluation."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from troupe.errors import ConfigError
+from troupe.evaluation.assignment import LocalPolicy, RemotePolicy
+from troupe.evaluation.request import EvalRequest
+from troupe.runs.run import Run
+from troupe.setup.evaluation import TeamSource, build_conditions, other_teams, trained_team
+
+SAMPLING = {"eval": {"temperature": 0.7, "max_tokens": 40}}
+REQUEST: dict[str, Any] = {
+    "checkpoint": "best",
+    "split": "test",
+    "tasks": 2,
+    "samples": 3,
+    "temperature": ("own", 0),
+    "seed": 0,
+}
+
+
+@pytest.fixture
+def team(tmp_path: Path) -> TeamSource:
+    """A run directory with a best and a last checkpoint, as far as an assignment looks."""
+    for name in ("best", "last"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    policies = {policy: {"base": f"base of {policy}", "sampling": SAMPLING} for policy in "tp"}
+    env = {"_target_": "troupe.envs.grid.plan_path.PlanPath", "size": 6}
+    (tmp_path / "config.yaml").touch()
+    config = {"team": {"tool": "t", "plan": "p"}, "policies": policies, "env": env, "engine": {}}
+    return TeamSource(config, Run(tmp_path))
+
+
+def local(team: TeamSource, agent: str, checkpoint: Any) -> LocalPolicy:
+    policy = team.policy("checkpoint", agent, checkpoint)
+    assert isinstance(policy, LocalPolicy)
+    return policy
+
+
+def test_a_policy_at_each_checkpoint(team: TeamSource, tmp_path: Path) -> None:
+    best, last, base = (local(team, "tool", checkpoint) for checkpoint in ("best", "last", "base"))
+    assert (best.policy, best.weights) == ("t", str(tmp_path / "checkpoints" / "best" / "t"))
+    assert last.weights == str(tmp_path / "checkpoints" / "last" / "t")
+    assert (base.policy, base.weights) == ("base", "base of t")
+    assert all((p.sampling.temperature, p.base_model, p.configured_as) == (0.7, None, "t") for p in (best, last, base))
+
+
+def test_policies_by_their_tuning(team: TeamSource) -> None:
+    policy = team.config["policies"]["t"]
+    policy["tuning"] = "lora"
+    assert local(team, "tool", "best").base_model == "base of t"
+    assert local(team, "tool", "base").base_model is None
+    policy["tuning"] = "frozen"
+    assert (local(team, "tool", "best").weights, local(team, "tool", "best").policy) == ("base of t", "t")
+    policy |= {"tuning": "remote", "remote": {"url": "http://127.0.0.1:9/v1", "model": "m"}}
+    policy["sampling"] = SAMPLING
+    remote = team.policy("checkpoint", "tool", "best")
+    assert isinstance(remote, RemotePolicy) and (remote.policy, remote.server.model) == ("t", "m")
+    assert team.policy("checkpoint", "tool", "base") == remote
+
+
+def test_arguments_of_the_chat_template_belong_to_the_policy(team: TeamSource) -> None:
+    team.config["policies"]["t"]["chat"] = {"enable_thinking": False}
+    for checkpoint in ("best", "base"):
+        assert local(team, "tool", checkpoint).chat == {"enable_thinking": False}
+        assert local(team, "plan", checkpoint).chat == {}
+
+
+def test_checkpoints_that_are_not_there(team: TeamSource, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / "checkpoints" / "best")
+    with pytest.raises(ConfigError, match=r"checkpoint=best: no checkpoint 'best' in .*; there is last"):
+        team.policy("checkpoint", "tool", "best")
+    shutil.rmtree(tmp_path / "checkpoints")
+    with pytest.raises(ConfigError, match=rf"agents\.tool={tmp_path}: no checkpoint 'best' in .*; there are none"):
+        team.policy("agents.tool", "tool", "best")
+    with pytest.raises(ConfigError, match="checkpoint=last: exp has no run"):
+        TeamSource(team.config).policy("checkpoint", "tool", "last")
+    with pytest.raises(ConfigError, match=r"checkpoint: .* has no policy for agent 'solo', only for tool, plan"):
+        team.policy("checkpoint", "solo", "last")
+
+
+def test_each_world_at_each_temperature(team: TeamSource) -> None:
+    request = EvalRequest(**REQUEST, world={"size": [5, 6]})
+    conditions = build_conditions(request, team)
+    assert [(condition.name, condition.samples) for condition in conditions] == [
+        ("size=5,sampled", 3),
+        ("size=5,greedy", 1),  # greedy samples would be equal
+        ("size=6,sampled", 3),
+        ("size=6,greedy", 1),
+    ]
+    assert [condition.world_config["size"] for condition in conditions] == [5, 5, 6, 6]
+    assert all(len(condition.tasks) == 2 and set(condition.assignment) == {"tool", "plan"} for condition in conditions)
+    with pytest.raises(ConfigError, match=r"world\.size|env\.size"):
+        build_conditions(EvalRequest(**REQUEST, world={"size": 0}), team)
+
+
+def test_runs_that_agents_name(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("env: {}\n")
+    with pytest.raises(ConfigError, match=r"agents\.tool=.*: its config\.yaml has no 'team'"):
+        other_teams(EvalRequest(**REQUEST, agents={"tool": f"{tmp_path}@last", "plan": "base"}))
+    with pytest.raises(ConfigError, match=r"run: .*/nowhere is not a run directory: there is no such folder"):
+        trained_team("run", str(tmp_path / "nowhere"))
+    (tmp_path / "config.yaml").write_text(
+        "{env: {}, team: {}, policies: {}, engine: {}, loop: {}, seed: 1, threads: 2}"
+    )
+    teams = other_teams(EvalRequest(**REQUEST, agents={"tool": f"{tmp_path}@last", "plan": "base"}))
+    assert list(teams) == ["tool"] and teams["tool"].config["seed"] == 1
+    assert teams["tool"].run is not None and teams["tool"].run.path == tmp_path
