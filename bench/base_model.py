@@ -23,7 +23,8 @@ from troupe.envs.math import Arithmetic
 from troupe.evaluation.episodes import PolicyActor, evaluate
 from troupe.evaluation.summary import summarise
 from troupe.experience import Sampling
-from troupe.models.loading import SHIPPED, load_model, load_tokenizer
+from troupe.models.base_models import SHIPPED
+from troupe.models.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.sandbox import LocalSandbox

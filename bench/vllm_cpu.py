@@ -263,7 +263,7 @@ async def update(shape: str, repetitions: int) -> None:
     else:
         whole = adapters.attach(model, "laptop", {"policy": LoraSettings(r=16, alpha=32)}, {"policy": 0})
         weights = dict(adapters.weights(whole, "policy"))
-        speaking = Adapted(adapters.bare(whole), adapters.weights(whole, "policy"), 2.0)
+        speaking = Adapted(adapters.base_of(whole), adapters.weights(whole, "policy"), 2.0)
         engine = VllmEngine({"policy": speaking}, tokenizer, lora=shape, **given)  # type: ignore[arg-type]
     await engine.generate(Request("policy", tuple(range(4, 40)), 1, Sampling(max_tokens=2), 0, (0,)))
     print(f"{shape}, {dtype}: started and proven in {time.perf_counter() - started:.1f} s")

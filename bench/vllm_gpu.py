@@ -159,7 +159,7 @@ class Adapters:
         self.nats = machine.nats if machine.device == "cpu" else COARSE_NATS
         self.model = adapters.attach(tiny(machine, tokenizer).to(dtype), "base", LORA, {"tool": 1, "plan": 2})
         self.model.to(machine.device)
-        base = adapters.bare(self.model)
+        base = adapters.base_of(self.model)
         given = {name: Adapted(base, self.weights(name), LORA[name].scale) for name in LORA}
         own = copy.deepcopy(base)  # the engine empties what it is given
         self.engine = VllmEngine(

@@ -244,7 +244,7 @@ class TrainLoop:
         if not self.ranks.first:
             return
         state = {**self.progress.state_dict(), "credit": self.credit.state_dict()}
-        self.checkpoints.write(self.team.pools, self.team.tokenizers, state)
+        self.checkpoints.write(self.team.policies, self.team.tokenizers, state)
 
     def _write(self, row: Mapping[str, Any]) -> None:
         self.directory.metrics(row)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
 from .experience import Candidate, Episode, Node, Sample
-
-log = logging.getLogger(__name__)
 
 
 class TeamMapError(ValueError):
@@ -17,7 +14,7 @@ class TeamMapError(ValueError):
 class Router:
     """``team`` maps agent to policy, many to one; it must cover the world's ``agents`` and use every policy.
 
-    What ``frozen`` policies say is not routed: they do not learn (remote ones are frozen, too).
+    Candidates of ``frozen`` policies are not routed: these policies do not learn (remote ones are frozen, too).
     """
 
     def __init__(
@@ -25,28 +22,30 @@ class Router:
     ) -> None:
         for agent in agents:
             if agent not in team:
-                raise TeamMapError(f"agent '{agent}' has no policy: team maps only {', '.join(team) or 'nobody'}")
+                raise TeamMapError(f"agent '{agent}' has no policy: team has {', '.join(team) or 'no agent'}")
         for agent, policy in team.items():
             if agent not in agents:
                 raise TeamMapError(f"team maps agent '{agent}', but the world's agents are {', '.join(agents)}")
             if policy not in policies:
-                raise TeamMapError(f"agent '{agent}' wants policy '{policy}', but policies has {', '.join(policies)}")
+                raise TeamMapError(
+                    f"team maps agent '{agent}' to policy '{policy}', but policies has {', '.join(policies)}"
+                )
         for policy in policies:
             if policy not in team.values():
                 raise TeamMapError(f"policy '{policy}' is used by no agent; team is {dict(team)}")
         if set(policies) <= set(frozen):
             verb = "are" if len(policies) > 1 else "is"
-            raise TeamMapError(f"nobody learns: {', '.join(policies)} {verb} frozen or remote")
+            raise TeamMapError(f"no policy learns: {', '.join(policies)} {verb} frozen or remote")
         self.team, self.policies = dict(team), tuple(policies)
         self.learning = tuple(policy for policy in policies if policy not in frozen)
 
     def route(self, episodes: Sequence[Episode], key: Callable[[Node], Hashable]) -> dict[str, list[list[Sample]]]:
-        """For each policy that learns its samples, one list a group; ``key`` (the credit rule's) names a node's group.
+        """The samples of each policy that learns, one list per group; ``key`` (the credit rule's) names a node's group.
 
         A candidate's weight is 1 / (groups of the policy * the policy's candidates in the group): the loss is a mean
-        over candidates, then over groups.  Groups without any advantage are kept: they count in the mean.
+        over candidates, then over groups.  Groups without any advantage are routed too: they count in the mean.
 
-        Raises ``ValueError`` for a candidate without an advantage, or without tokens: what a remote policy said.
+        Raises ``ValueError`` for a candidate without an advantage, or without tokens, as a remote policy's.
         """
         groups: dict[str, dict[Hashable, list[tuple[Node, Candidate]]]] = {policy: {} for policy in self.learning}
         for episode in episodes:
@@ -63,23 +62,23 @@ class Router:
                         token_ids=candidate.completion.token_ids,
                         behaviour_logprobs=candidate.completion.logprobs,
                         advantage=_advantage(node.task_id, candidate.advantage),
-                        weight=1 / (len(mine) * len(members)),
+                        weight=1 / (len(own) * len(members)),
                         agent=node.agent,
                         turn=node.turn,
                     )
                     for node, candidate in members
                 ]
-                for members in mine.values()
+                for members in own.values()
             ]
-            for policy, mine in groups.items()
+            for policy, own in groups.items()
         }
 
 
 def _check_learnable(node: Node, candidate: Candidate) -> None:
     if candidate.completion.text_only:
         raise ValueError(
-            f"agent '{node.agent}', task {node.task_id}: policy '{candidate.completion.policy}' gave text without "
-            "tokens, and nobody can learn from that"
+            f"agent '{node.agent}', task {node.task_id}: a completion of policy '{candidate.completion.policy}' has "
+            "text but no tokens, and nothing can be learnt from it"
         )
 
 

@@ -16,8 +16,9 @@ from troupe.cli import train
 from troupe.envs.base import TeamEnv
 from troupe.experience import Episode, Task
 from troupe.loop import LoopSettings, TrainLoop
+from troupe.models.learner import Learner, NonFiniteError
 from troupe.models.loading import load_model
-from troupe.models.pool import LocalPool, NonFiniteError
+from troupe.models.pool import Pool
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler
@@ -74,8 +75,8 @@ def finished(build: Build) -> Iterator[TrainLoop]:
 def weights(loop: TrainLoop) -> Weights:
     return {
         f"{name}/{key}": value.clone()
-        for name, pool in loop.team.pools.items()
-        for key, value in pool.module.model.state_dict().items()
+        for name, policy in loop.team.policies.items()
+        for key, value in policy.pool.module.model.state_dict().items()
     }
 
 
@@ -92,7 +93,7 @@ def same(one: Weights, other: Weights) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
-LEDGER = ("max_abs_nats", "k3_nats", "effective_share")
+MISMATCH = ("max_abs_nats", "k3_nats", "ess_ratio")
 
 
 def rows(loop: TrainLoop) -> list[dict[str, Any]]:
@@ -106,7 +107,7 @@ def summary(loop: TrainLoop) -> dict[str, Any]:
 def checkpoint(loop: TrainLoop, name: str) -> Weights:
     """A checkpoint's weights, read as a user would read them."""
     found = {}
-    for policy in loop.team.pools:
+    for policy in loop.team.policies:
         folder = loop.directory.checkpoints / name / policy
         assert AutoTokenizer.from_pretrained(folder).encode("U D")
         for key, value in AutoModelForCausalLM.from_pretrained(folder).state_dict().items():
@@ -145,11 +146,11 @@ def test_one_row_of_metrics_an_iteration(finished: TrainLoop) -> None:
         assert expected <= row.keys()
         # The engine and the learner agree about the probabilities of what was said.
         assert all(abs(row[f"train/{policy}/behaviour_kl_nats"]) < 1e-4 for policy in ("tool", "plan"))
-        ledger = {
-            name: [v for k, v in row.items() if k.startswith("mismatch/") and k.endswith(name)] for name in LEDGER
+        mismatch = {
+            name: [v for k, v in row.items() if k.startswith("mismatch/") and k.endswith(name)] for name in MISMATCH
         }
-        assert all(0 <= value < 1e-3 for name in ("max_abs_nats", "k3_nats") for value in ledger[name])
-        assert ledger["effective_share"] == pytest.approx([1] * len(ledger["k3_nats"]), abs=1e-5)
+        assert all(0 <= value < 1e-3 for name in ("max_abs_nats", "k3_nats") for value in mismatch[name])
+        assert mismatch["ess_ratio"] == pytest.approx([1] * len(mismatch["k3_nats"]), abs=1e-5)
         assert {key.split("/")[1] for key in row if key.startswith("mismatch/")} == {"tool", "plan"}
 
 
@@ -297,7 +298,7 @@ def test_engines_sleep_while_policies_learn_and_wake_with_the_new_weights(
         method = getattr(of, name)
 
         async def call(self: Any, *given: Any) -> Any:
-            noted.append(f"{name} {names.get(id(self)) or self.name}")
+            noted.append(f"{name} {names.get(id(self)) or ', '.join(self.policies)}")
             found = await method(self, *given)
             return found | {"canary_nats": 0.1 * len(noted)} if name == "wake" else found
 
@@ -305,7 +306,7 @@ def test_engines_sleep_while_policies_learn_and_wake_with_the_new_weights(
 
     for name in ("sleep", "load", "wake", "generate"):
         noting(TorchEngine, name)
-    noting(LocalPool, "update")
+    noting(Pool, "update")
     train.train(loop)
     played = [what for what in noted if not what.startswith("generate")]
     loads = ["load tool", "load plan", "wake tool", "wake plan"]
@@ -342,19 +343,19 @@ def test_an_interrupt_leaves_a_usable_run(build: Build, monkeypatch: pytest.Monk
 def test_an_interrupt_during_an_update_lets_it_finish(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     # A signal cancels the main task; a checkpoint must never hold policies of which only some have learnt.
     loop = build()
-    step, steps = LocalPool._step, []
+    clip, steps = Learner._clip, []
 
     async def main() -> None:
         run = asyncio.create_task(loop.run())
         events = asyncio.get_running_loop()
 
-        def interrupted(self: LocalPool, *rest: Any) -> None:
-            step(self, *rest)
+        def interrupted(self: Learner) -> float:
             steps.append(self.name)
             if len(steps) == 1:
                 events.call_soon_threadsafe(run.cancel)
+            return clip(self)
 
-        monkeypatch.setattr(LocalPool, "_step", interrupted)
+        monkeypatch.setattr(Learner, "_clip", interrupted)
         await run
 
     with pytest.raises(asyncio.CancelledError):
@@ -370,12 +371,12 @@ def test_an_error_is_not_swallowed_and_leaves_the_checkpoint_before(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = build("loop.checkpoint.every=1")
-    real = loop.credit._judged
+    real = loop.credit._checked_advantages
 
-    def judged(key: Hashable, rewards: list[float]) -> list[float]:
+    def broken(key: Hashable, rewards: list[float]) -> list[float]:
         return [float("nan")] * len(rewards) if loop.progress.iteration == 1 else real(key, rewards)
 
-    monkeypatch.setattr(loop.credit, "_judged", judged)
+    monkeypatch.setattr(loop.credit, "_checked_advantages", broken)
     with pytest.raises(NonFiniteError):
         train.train(loop)
     found = summary(loop)

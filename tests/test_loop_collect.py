@@ -12,7 +12,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from troupe.algorithms.credit.base import CreditError
+from troupe.algorithms.credit.checks import CreditError
 from troupe.algorithms.credit.grpo import Grpo
 from troupe.cli import train
 from troupe.envs.base import StepResult, TeamEnv, WorldFailure
@@ -85,13 +85,13 @@ def test_what_is_not_finite_stops_the_run_before_a_step(build: Build, spoil: Cal
     loop = build()
     loop.sampler = Poisoned(loop.sampler)
     loop.sampler.spoil = spoil
-    before = [p.clone() for pool in loop.team.pools.values() for p in pool.module.parameters()]
+    before = [p.clone() for policy in loop.team.policies.values() for p in policy.pool.module.parameters()]
     with pytest.raises(CreditError) as error:
         train.train(loop)
     assert f"episode {loop.sampler.found[0][-1].name}: candidate 3 of agent" in str(error.value)
-    after = [p for pool in loop.team.pools.values() for p in pool.module.parameters()]
+    after = [p for policy in loop.team.policies.values() for p in policy.pool.module.parameters()]
     assert all(torch.equal(*pair) for pair in zip(before, after, strict=True))
-    assert all(pool.version == 0 for pool in loop.team.pools.values())
+    assert all(policy.version == 0 for policy in loop.team.policies.values())
 
 
 @pytest.fixture
@@ -169,7 +169,7 @@ def test_a_world_that_fails_in_every_episode_stops_the_run(build: Build, monkeyp
     with pytest.raises(WorldFailure, match="all 3 episodes are lost; the first: the judge is gone"):
         train.train(loop)
     assert json.loads((loop.directory.path / "summary.json").read_text())["status"] == "failed"
-    assert not loop.team.pools["tool"].version
+    assert not loop.team.policies["tool"].version
 
 
 def test_what_a_world_opens_is_described_and_closed(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,8 @@ from troupe.cli import train
 from troupe.cli.eval import run as evaluate
 from troupe.cli.eval import with_open_keys
 from troupe.loop import TrainLoop
-from troupe.models.loading import base_path, checkpoint_weights
+from troupe.models.base_models import base_path
+from troupe.models.loading import checkpoint_weights
 from troupe.rollout.engines.base import EngineError
 from troupe.setup.build import checked
 from troupe.setup.dry_run import plan, tables

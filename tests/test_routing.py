@@ -108,10 +108,10 @@ def test_credit_must_come_first() -> None:
 @pytest.mark.parametrize(
     ("team", "policies", "message"),
     [
-        ({"tool": "a"}, ["a"], "agent 'plan' has no policy: team maps only tool"),
-        ({}, ["a"], "agent 'tool' has no policy: team maps only nobody"),
+        ({"tool": "a"}, ["a"], "agent 'plan' has no policy: team has tool"),
+        ({}, ["a"], "agent 'tool' has no policy: team has no agent"),
         ({"tool": "a", "plan": "a", "cook": "a"}, ["a"], "agent 'cook', but the world's agents are tool, plan"),
-        ({"tool": "a", "plan": "b"}, ["a"], "agent 'plan' wants policy 'b', but policies has a"),
+        ({"tool": "a", "plan": "b"}, ["a"], "team maps agent 'plan' to policy 'b', but policies has a"),
         ({"tool": "a", "plan": "a"}, ["a", "b"], "policy 'b' is used by no agent"),
     ],
 )
@@ -134,5 +134,5 @@ def test_what_has_no_tokens_is_never_learnt_from() -> None:
     episodes[0].nodes[0].candidates[1] = said
     team = {"tool": "far", "plan": "worker"}
     assert set(Router(team, AGENTS, ("far", "worker"), ("far",)).route(episodes, by_node)) == {"worker"}
-    with pytest.raises(ValueError, match="agent 'tool', task t: policy 'far' gave text without tokens"):
+    with pytest.raises(ValueError, match="agent 'tool', task t: a completion of policy 'far' has text but no tokens"):
         Router(team, AGENTS, ("far", "worker")).route(episodes, by_node)

@@ -51,8 +51,8 @@ def test_a_seed_fixes_a_run(composed: Callable[..., DictConfig], tmp_path: Path,
         metrics = [{k: v for k, v in row.items() if not k.endswith("_s")} for row in asyncio.run(two())]
         weights = {
             f"{name}/{key}": value.clone()
-            for name, pool in loop.team.pools.items()
-            for key, value in pool.module.model.state_dict().items()
+            for name, policy in loop.team.policies.items()
+            for key, value in policy.pool.module.model.state_dict().items()
         }
         seen.append({"metrics": metrics, "weights": weights})
     first, other = seen

@@ -222,9 +222,9 @@ def played(composed: Composed, tiny: str, folder: Path, experiment: str, *words:
 
 def check(loop: Any, row: dict[str, Any]) -> None:
     assert all(math.isfinite(value) for value in row.values() if isinstance(value, float))
-    for name, pool in loop.team.pools.items():
-        agents = [agent for agent, policy in loop.router.team.items() if policy == name]
-        assert pool.version == 1 and row[f"train/{name}/samples"] == 2 * 2 * len(agents)
+    for name, policy in loop.team.policies.items():
+        agents = [agent for agent, own in loop.router.team.items() if own == name]
+        assert policy.version == 1 and row[f"train/{name}/samples"] == 2 * 2 * len(agents)
         assert row[f"train/{name}/learning_rate"] > 0
     for clients in (loop.team.training, loop.team.evaluation):
         for agent, client in clients.items():
@@ -236,7 +236,7 @@ def test_a_world_at_the_papers_scale(composed: Composed, tiny: str, tmp_path: Pa
     """An entropy bonus, so that a model that earns nothing takes its steps all the same."""
     loop, row = played(composed, tiny, tmp_path, "plan_path_specialized", "algorithm.objective.entropy=0.01")
     check(loop, row)
-    for name in loop.team.pools:
+    for name in loop.team.policies:
         assert row[f"train/{name}/optimizer_steps"] == 2 and row[f"train/{name}/grad_norm"] > 0
         assert row[f"train/{name}/learning_rate"] == pytest.approx(5e-7)  # the first of ten iterations of warmup
     env = loop.world.fork()

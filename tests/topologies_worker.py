@@ -44,7 +44,7 @@ def plain(episode: Episode) -> dict[str, Any]:
 
 async def played(loop: TrainLoop) -> dict[str, Any]:
     """What one iteration samples and learns, and what the engines then say with the new weights."""
-    before = {name: _copied(await pool.weights()) for name, pool in loop.team.pools.items()}
+    before = {name: _copied(await policy.weights()) for name, policy in loop.team.policies.items()}
     sampled: list[Episode] = []
     collect = loop.collect
 
@@ -57,7 +57,7 @@ async def played(loop: TrainLoop) -> dict[str, Any]:
     try:
         await loop.advance()
         await loop.collect()
-        after = {name: _copied(await pool.weights()) for name, pool in loop.team.pools.items()}
+        after = {name: _copied(await policy.weights()) for name, policy in loop.team.policies.items()}
     finally:
         await closed(loop)
     return {"episodes": list(map(plain, sampled)), "before": before, "after": after}

@@ -25,7 +25,7 @@ from ..evaluation.records import EvaluationRecord
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
 from ..evaluation.tables import evaluation_table, progress_bar, show
-from ..models.loading import BaseModelError
+from ..models.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..runs.files import EVALUATIONS

@@ -24,7 +24,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError
 from ..evaluation.assignment import RemotePolicy
-from ..models.loading import ADAPTER, BaseModelError, resolve
+from ..models.base_models import BaseModelError, resolve
+from ..models.loading import ADAPTER
 from ..rollout.engines.base import EngineError
 from ..rollout.engines.vllm.adapters import buffer_width
 from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, GIB, VllmSettings, environment

@@ -16,12 +16,12 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from ..algorithms.credit.base import CreditError
+from ..algorithms.credit.checks import CreditError
 from ..envs.base import WorldFailure
 from ..errors import ConfigError
 from ..loop import TrainLoop
+from ..models.base_models import BaseModelError
 from ..models.checkpoint import CheckpointError
-from ..models.loading import BaseModelError
 from ..models.ranks import OtherRankError
 from ..reports.report import write_report
 from ..rollout.engines.base import EngineError
@@ -91,7 +91,7 @@ async def _run_until_signal(loop: TrainLoop) -> dict[str, Any]:
         events.add_signal_handler(signal.SIGTERM, task.cancel)
     else:
         for number in (signal.SIGINT, signal.SIGTERM):
-            events.add_signal_handler(number, setattr, loop.ranks, "told", True)
+            events.add_signal_handler(number, setattr, loop.ranks, "stop_requested", True)
     return await loop.run()
 
 

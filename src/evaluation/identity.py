@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..models.loading import resolve
+from ..models.base_models import resolve
 from .assignment import AgentSource, LocalPolicy, RemotePolicy
 from .conditions import Condition, sampling_at
 from .episodes import EchoActor, SilentActor

@@ -18,14 +18,13 @@ from transformers import PreTrainedModel
 
 from ..rollout.engines.weights import load_into
 
-ALL = "all-linear"
+ALL_LINEAR = "all-linear"
 """Every linear layer but the output layer."""
 
 WEIGHTS = "adapter_model.safetensors"
 
-
-NAME = "policy_"
-"""Before a policy's name in peft's names, lest it be that of a layer; peft strips them when it writes."""
+NAME_PREFIX = "policy_"
+"""Before a policy's name in peft's names, so that no policy can have the name of a layer; peft strips it on writing."""
 
 
 class AdapterError(ValueError):
@@ -41,15 +40,15 @@ class LoraSettings:
 
     r: int
     alpha: float
-    targets: str | Sequence[str] = ALL
+    targets: str | Sequence[str] = ALL_LINEAR
 
     def __post_init__(self) -> None:
         if not isinstance(self.r, int) or self.r < 1:
             raise AdapterError(f"r must be a whole number of at least 1, got {self.r!r}")
         if not isinstance(self.alpha, int | float) or self.alpha <= 0:
             raise AdapterError(f"alpha must be a number above 0, got {self.alpha!r}")
-        if not self.targets or (isinstance(self.targets, str) and self.targets != ALL):
-            raise AdapterError(f"targets must be {ALL} or a list of linear layers, got {self.targets!r}")
+        if not self.targets or (isinstance(self.targets, str) and self.targets != ALL_LINEAR):
+            raise AdapterError(f"targets must be {ALL_LINEAR} or a list of linear layers, got {self.targets!r}")
 
     @property
     def scale(self) -> float:
@@ -69,7 +68,7 @@ class LoraSettings:
             return known
         for target in self.targets:
             if not any(name == target or name.endswith(f".{target}") for name in linear):
-                listed = ", ".join([*known, ALL])
+                listed = ", ".join([*known, ALL_LINEAR])
                 raise AdapterError(f"targets: {type(model).__name__} has no linear layer '{target}'. Known: {listed}")
         return list(self.targets)
 
@@ -89,8 +88,8 @@ def named_layers(policy: str, settings: LoraSettings, model: PreTrainedModel) ->
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Within, a warning that is meant for peft's authors is not shown: peft asks models for a deprecated name."""
+def without_peft_warnings() -> Iterator[None]:
+    """Hide a warning that is meant for peft's authors: peft asks models for a deprecated name."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".is_gradient_checkpointing. is deprecated", FutureWarning)
         yield
@@ -99,9 +98,11 @@ def quiet() -> Iterator[None]:
 def attach(
     model: PreTrainedModel, base: str, adapters: Mapping[str, LoraSettings], seeds: Mapping[str, int]
 ) -> PeftModel:
-    """``model``, frozen, with the adapters, which start from nothing (B = 0) and are exported as those of ``base``.
+    """``model``, frozen, with the adapters, each of which starts without effect (B = 0) and is exported as one of
+    ``base``.
 
-    An adapter's A is drawn with its own seed, whoever else is there.  Raises :class:`AdapterError` naming the key.
+    An adapter's A is drawn with its own seed, whatever other adapters there are.  Raises :class:`AdapterError` naming
+    the key.
     """
     configs = {}
     for name, settings in adapters.items():
@@ -111,57 +112,58 @@ def attach(
             target_modules=named_layers(name, settings, model),
             task_type="CAUSAL_LM",
         )
-    whole: PeftModel | None = None
+    adapted: PeftModel | None = None
     for name, config in configs.items():
-        with torch.random.fork_rng(devices=[]), quiet():
+        with torch.random.fork_rng(devices=[]), without_peft_warnings():
             torch.manual_seed(seeds[name])
-            if whole is None:
-                whole = cast(PeftModel, get_peft_model(model, config, NAME + name))
+            if adapted is None:
+                adapted = cast(PeftModel, get_peft_model(model, config, NAME_PREFIX + name))
             else:
-                whole.add_adapter(NAME + name, config)
+                adapted.add_adapter(NAME_PREFIX + name, config)
         config.base_model_name_or_path = base
-    assert whole is not None, "a pool of adapters needs one at least"
-    for name in adapters:
-        for parameter in parameters(whole, name):
+    assert adapted is not None, "a pool of adapters needs one at least"
+    for name in adapters:  # peft leaves only the active one trainable
+        for parameter in parameters(adapted, name):
             parameter.requires_grad_(True)
-    return whole
+    return adapted
 
 
-def activate(whole: PeftModel, name: str) -> None:
-    """From now on the model computes, and learns, with one adapter."""
-    whole.set_adapter(NAME + name)
+def activate(model: PeftModel, policy: str) -> None:
+    """From now on the model computes, and learns, with the adapter of ``policy`` alone."""
+    model.set_adapter(NAME_PREFIX + policy)
 
 
-def parameters(whole: PeftModel, name: str) -> list[nn.Parameter]:
+def parameters(model: PeftModel, policy: str) -> list[nn.Parameter]:
     """Those of one adapter, in the order of its layers."""
     # A parameter is called ...q_proj.lora_A.policy_NAME.weight.
-    return [p for path, p in whole.named_parameters() if path.split(".")[-2] == NAME + name and ".lora_" in path]
+    own = NAME_PREFIX + policy
+    return [p for path, p in model.named_parameters() if path.split(".")[-2] == own and ".lora_" in path]
 
 
-def weights(whole: PeftModel, name: str) -> dict[str, Tensor]:
+def weights(model: PeftModel, policy: str) -> dict[str, Tensor]:
     """One adapter's weights by the names of a peft checkpoint; not copies."""
-    # The embeddings are the base's; asked to find out whether they are, peft would ask the hub.
-    found = get_peft_model_state_dict(whole, adapter_name=NAME + name, save_embedding_layers=False)
-    return {key: value.detach() for key, value in found.items()}
+    # The embeddings are the base's.  Without this flag peft would ask the hub whether they are.
+    state = get_peft_model_state_dict(model, adapter_name=NAME_PREFIX + policy, save_embedding_layers=False)
+    return {key: value.detach() for key, value in state.items()}
 
 
-def load(whole: PeftModel, name: str, new: Mapping[str, Tensor]) -> None:
+def load(model: PeftModel, policy: str, new: Mapping[str, Tensor]) -> None:
     """Copy ``new`` into one adapter.  Raises ``ValueError`` for weights that do not fit; nothing is changed then."""
-    load_into(name, weights(whole, name), new)
+    load_into(policy, weights(model, policy), new)
 
 
-def export(whole: PeftModel, name: str, folder: Path) -> None:
+def export(model: PeftModel, policy: str, folder: Path) -> None:
     """Write one adapter as ``PeftModel.from_pretrained`` and transformers' ``from_pretrained`` read it."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({key: value.contiguous() for key, value in weights(whole, name).items()}, folder / WEIGHTS)
-    config = copy.copy(whole.peft_config[NAME + name])
+    save_file({key: value.contiguous() for key, value in weights(model, policy).items()}, folder / WEIGHTS)
+    config = copy.copy(model.peft_config[NAME_PREFIX + policy])
     config.inference_mode = True
     config.target_modules = sorted(config.target_modules)  # of a set, whose order would change from run to run
     config.save_pretrained(str(folder))
 
 
-def bare(whole: PeftModel) -> PreTrainedModel:
+def base_of(model: PeftModel) -> PreTrainedModel:
     """The base as a model of its own, without adapters, on the same memory."""
-    same = {id(parameter): parameter for parameter in whole.parameters()}
-    model: PreTrainedModel = copy.deepcopy(whole, same).unload()
-    return model
+    same = {id(parameter): parameter for parameter in model.parameters()}
+    base: PreTrainedModel = copy.deepcopy(model, same).unload()
+    return base

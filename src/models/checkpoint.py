@@ -1,4 +1,4 @@
-"""One checkpoint: a folder that is whole or not there, and that a training can be continued from to the bit.
+"""One checkpoint: a folder that is complete or not there, and from which training continues to the bit.
 
 ::
 
@@ -26,7 +26,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from .loading import checkpoint_weights
-from .pool import PolicyHandle
+from .pool import Policy
 
 CHECKSUMS, STATE, TRAINING, RNG = "checksums.json", "state.json", "training.pt", "rng.pt"
 
@@ -37,32 +37,34 @@ class CheckpointError(RuntimeError):
 
 def write_checkpoint(
     folder: Path,
-    pools: Mapping[str, PolicyHandle],
+    policies: Mapping[str, Policy],
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
     state: Mapping[str, Any],
 ) -> None:
-    """Write ``folder`` through a temporary neighbour: whatever happens, it is there as a whole or not at all.
+    """Write ``folder`` under a temporary name beside it, and rename it: whatever happens, it is complete or not there.
 
-    ``state`` must be fit for JSON.  Raises :class:`CheckpointError` where the files cannot be written; the neighbour
-    is removed then.
+    ``state`` must be fit for JSON.  Raises :class:`CheckpointError` where the files cannot be written; the temporary
+    folder is removed then.
     """
     temporary = folder.with_name(folder.name + ".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)  # what a killed run left
+    shutil.rmtree(temporary, ignore_errors=True)  # left by a run that was killed
     try:
         temporary.mkdir(parents=True)
-        for policy, pool in pools.items():
-            pool.export(temporary / policy)
-            tokenizers[policy].save_pretrained(temporary / policy)
-            training = {key: value for key, value in pool.state_dict().items() if key != "model"}
-            _save(training, temporary / policy / TRAINING)
+        for name, policy in policies.items():
+            policy.export(temporary / name)
+            tokenizers[name].save_pretrained(temporary / name)
+            training = {key: value for key, value in policy.state_dict().items() if key != "model"}
+            _save(training, temporary / name / TRAINING)
         _save(_rng_states(), temporary / RNG)
-        versions = {"versions": {policy: pool.version for policy, pool in pools.items()}}
+        versions = {"versions": {name: policy.version for name, policy in policies.items()}}
         (temporary / STATE).write_text(json.dumps({**state, **versions}) + "\n")
         (temporary / CHECKSUMS).write_text(json.dumps(_checksums(temporary), indent=1) + "\n")
+        # A rename may reach the disk before the bytes of the files do: after a power cut the folder would be there with
+        # empty files.  So first the contents, then the names within the folder, then its own name, then its parent.
         _sync(temporary)
         os.replace(temporary, folder)
         sync_folder(folder.parent)
-    # safetensors and torch report a full disk by exceptions of their own
+    # safetensors and torch report a full disk by exceptions of their own.
     except (OSError, SafetensorError, RuntimeError) as error:
         shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(f"{folder} could not be written: {error}") from error
@@ -78,28 +80,28 @@ def read_state(folder: Path) -> dict[str, Any]:
         path = folder / name
         if not path.is_file():
             raise CheckpointError(f"{path} is missing")
-        if (found := _sha256(path)) != expected:
-            raise CheckpointError(f"{path} is damaged: sha256 {found}, expected {expected}")
+        if (actual := _sha256(path)) != expected:
+            raise CheckpointError(f"{path} is damaged: sha256 {actual}, expected {expected}")
     if STATE not in listed:
         raise CheckpointError(f"{folder / CHECKSUMS} does not list {STATE}")
     return _json(folder / STATE)
 
 
-def restore(folder: Path, pools: Mapping[str, PolicyHandle]) -> None:
-    """Bring ``pools`` and torch's random states to where they were.  ``folder`` has passed :func:`read_state`.
+def restore(folder: Path, policies: Mapping[str, Policy]) -> None:
+    """Bring ``policies`` and torch's random states to where they were.  ``folder`` has passed :func:`read_state`.
 
     Raises :class:`CheckpointError` for a checkpoint of other policies, or of policies of other shapes.
     """
-    held = {path.parent.name for path in folder.glob(f"*/{TRAINING}")}
-    if held != set(pools):
+    names = {path.parent.name for path in folder.glob(f"*/{TRAINING}")}
+    if names != set(policies):
         raise CheckpointError(
-            f"{folder} holds the policies {', '.join(sorted(held)) or 'of nobody'}, the configuration has "
-            f"{', '.join(sorted(pools))}"
+            f"{folder} holds the policies {', '.join(sorted(names)) or '(none)'}, the configuration has "
+            f"{', '.join(sorted(policies))}"
         )
-    for name, pool in pools.items():
+    for name, policy in policies.items():
         try:
             training = torch.load(folder / name / TRAINING, map_location="cpu", weights_only=True)
-            pool.load_state_dict({**training, "model": checkpoint_weights(folder / name)})
+            policy.load_state_dict({**training, "model": checkpoint_weights(folder / name)})
         except (ValueError, KeyError, OSError, pickle.UnpicklingError) as error:
             raise CheckpointError(f"{folder / name} does not fit policy '{name}': {error}") from error
     states = torch.load(folder / RNG, map_location="cpu", weights_only=True)
@@ -130,14 +132,14 @@ def _save(value: Any, path: Path) -> None:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except FileNotFoundError as error:
         raise CheckpointError(f"{path} is missing") from error
     except ValueError as error:  # not JSON, or not text
         raise CheckpointError(f"{path} is damaged: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise CheckpointError(f"{path} is damaged: it holds no keys")
-    return found
+    return content
 
 
 def _files(folder: Path) -> list[Path]:
@@ -154,6 +156,7 @@ def _sha256(path: Path) -> str:
 
 
 def _sync(folder: Path) -> None:
+    """Wait until all files of ``folder``, and then their names, are on the disk."""
     for path in _files(folder):
         with path.open("rb+") as file:
             os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""The checkpoints of a run: which are kept, which is the last, which is the best."""
+"""The checkpoints of a run: how many stay, which is the last, which is the best."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from .checkpoint import STATE, CheckpointError, read_state, sync_folder, write_checkpoint
-from .pool import PolicyHandle
+from .pool import Policy
 
 FORMAT = 1
 """Of ``state.json``."""
@@ -24,7 +24,7 @@ class CheckpointFolder:
 
     A checkpoint is due ``every`` so many iterations (and where the loop has a reason of its own).  The newest ``keep``
     stay, and of each of these the one that was best by then, so that a run can be continued from any of them.
-    ``config`` is what a continued run must have in common with this one; it is kept in every checkpoint.
+    ``config`` holds the keys that a continued run must have in common with this one; every checkpoint contains it.
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any], *, every: int = 10, keep: int = 2) -> None:
@@ -38,7 +38,7 @@ class CheckpointFolder:
 
     def write(
         self,
-        pools: Mapping[str, PolicyHandle],
+        policies: Mapping[str, Policy],
         tokenizers: Mapping[str, PreTrainedTokenizerBase],
         state: Mapping[str, Any],
     ) -> None:
@@ -50,16 +50,16 @@ class CheckpointFolder:
         folder = self.at(state["iteration"])
         try:
             if not folder.exists():
-                write_checkpoint(folder, pools, tokenizers, {"format": FORMAT, **state, "config": self.config})
+                write_checkpoint(folder, policies, tokenizers, {"format": FORMAT, **state, "config": self.config})
             self.point(state)
             self._prune()
         except (CheckpointError, OSError) as error:
             last = self.path / "last"
-            left = f"{last.resolve()} is whole" if last.exists() else "there is none yet"
+            left = f"{last.resolve()} is complete" if last.exists() else "there is none yet"
             raise CheckpointError(f"{error}; of the checkpoints before, {left}") from error
 
     def point(self, state: Mapping[str, Any]) -> None:
-        """Let ``last`` and ``best`` be those of ``state``."""
+        """Point the links ``last`` and ``best`` to the checkpoints that ``state`` names."""
         self._link("last", state["iteration"])
         if state["best_iteration"] is not None:
             self._link("best", state["best_iteration"])
@@ -70,8 +70,8 @@ class CheckpointFolder:
 
     def iterations(self) -> list[int]:
         """Of the checkpoints that are there, ascending."""
-        found = (re.fullmatch(r"iteration_(\d{5,})", path.name) for path in self.path.glob("iteration_*"))
-        return sorted(int(match[1]) for match in found if match)
+        matches = (re.fullmatch(r"iteration_(\d{5,})", path.name) for path in self.path.glob("iteration_*"))
+        return sorted(int(match[1]) for match in matches if match)
 
     def state(self, name: str) -> dict[str, Any]:
         """The state of ``last`` or of ``iteration_NNNNN``, after it and the one best by then were checked.
@@ -85,9 +85,9 @@ class CheckpointFolder:
             named = (self.path / name).resolve().name
             for iteration in reversed(self.iterations()):
                 folder = self.at(iteration)
-                if folder.name != named and self._sound(folder):
-                    raise CheckpointError(f"{error}. Another one is whole: resume={folder}") from error
-            raise CheckpointError(f"{error}. No other checkpoint is whole") from error
+                if folder.name != named and self._is_complete(folder):
+                    raise CheckpointError(f"{error}. Another one is complete: resume={folder}") from error
+            raise CheckpointError(f"{error}. No other checkpoint is complete") from error
 
     def forget_after(self, iteration: int) -> None:
         """Remove later checkpoints: a run that goes on from an earlier one will write them again."""
@@ -105,7 +105,7 @@ class CheckpointFolder:
             read_state(self.at(state["best_iteration"]))
         return state
 
-    def _sound(self, folder: Path) -> bool:
+    def _is_complete(self, folder: Path) -> bool:
         try:
             self._checked(folder)
         except CheckpointError:
@@ -121,11 +121,11 @@ class CheckpointFolder:
         os.replace(temporary, link)
 
     def _prune(self) -> None:
-        there = self.iterations()
-        kept = set(there[-self.keep :])
-        kept |= {_best(self.at(iteration)) for iteration in kept}
-        for iteration in there:
-            if iteration not in kept:
+        iterations = self.iterations()
+        needed = set(iterations[-self.keep :])
+        needed |= {_best(self.at(iteration)) for iteration in needed}
+        for iteration in iterations:
+            if iteration not in needed:
                 shutil.rmtree(self.at(iteration))
 
 

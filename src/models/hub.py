@@ -1,4 +1,4 @@
-"""Base models that are not shipped: where they are, asked before libraries try for a minute."""
+"""Whether a base model can be loaded, answered in seconds: libraries would try for a minute."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined]  # the client's own
 
 PATIENCE_S = 10.0
-"""How long the hub may take to say whether it has a model."""
+"""How long the hub may take to answer whether it has a model."""
 
 
 class ModelNotFoundError(OSError):
-    """No such model here, nor at the hub as far as it can be asked."""
+    """No such model on this machine, and none that the hub offers."""
 
 
 def is_here(base: str) -> bool:
@@ -22,15 +22,15 @@ def is_here(base: str) -> bool:
         return True
     try:
         files = [try_to_load_from_cache(base, name) for name in ("config.json", "tokenizer_config.json")]
-    except ValueError:  # no name of a model
+    except ValueError:  # not the name of a model
         return False
     return all(isinstance(file, str) for file in files)
 
 
-def check_there(base: str) -> None:
+def check_available(base: str) -> None:
     """Return where ``base`` is a folder, a model of the hub's local cache, or one that the hub offers.
 
-    Raises :class:`ModelNotFoundError` saying what was tried and what to give instead.
+    Raises :class:`ModelNotFoundError` naming the places that were tried and the remedy.
     """
     if Path(base).is_dir():
         return
@@ -38,11 +38,11 @@ def check_there(base: str) -> None:
         if isinstance(try_to_load_from_cache(base, "config.json"), str):
             return
         HfApi().model_info(base, timeout=PATIENCE_S)
-    except ValueError as error:  # no name of a model
+    except ValueError as error:  # not the name of a model
         raise ModelNotFoundError(f"no such folder, and no name on the hub either: {error}") from error
     except GatedRepoError as error:
         raise ModelNotFoundError(
-            "the hub gives it to those alone who accepted its terms: do so there, then `hf auth login`"
+            "the hub gives it only to users who accepted its terms: do so there, then `hf auth login`"
         ) from error
     except RepositoryNotFoundError as error:
         raise ModelNotFoundError("no such folder, and the hub has no such model, or keeps it private") from error

@@ -1,15 +1,10 @@
-"""What learning is for one policy, whatever its pool: samples cut into steps, gradients gathered, statistics."""
+"""The learner: one policy's update, from an iteration's groups of samples to optimizer steps."""
 
 from __future__ import annotations
 
-import logging
 import math
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from functools import partial
 from random import Random
 from typing import Any, NoReturn
 
@@ -17,292 +12,218 @@ import lightning as L
 import torch
 from lightning.fabric.plugins.precision.amp import MixedPrecision
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ..algorithms.objectives.base import Objective, ObjectiveOutput
-from ..algorithms.objectives.mismatch import Ledger
 from ..experience import Sample, TokenBatch
-from .packing import drawn, micro_batches, mini_batches
-from .policy import MakeOptimizer, MakeScheduler
+from .packing import draw_rows, micro_batches, mini_batches
 from .ranks import Ranks
+from .train_config import PolicyTrainConfig
+from .update_stats import UpdateStats, warn_of_mismatch
 
-log = logging.getLogger(__name__)
+Groups = Sequence[Sequence[Sample]]
+"""A policy's samples of one iteration, by group."""
 
-SHARED = ("clipped", "kl", "tokens", "behaviour", "reference", "entropy")
-"""Totals over tokens, of which each process sees its own; losses and norms are those of all."""
-
-Step = tuple[list[TokenBatch], list[Tensor | None]]
-"""The micro-batches of one optimizer step, and the learner's log-probabilities at the update's start."""
+MiniBatch = tuple[list[TokenBatch], list[Tensor | None]]
+"""The samples of one optimizer step: this process's micro-batches, and for each the learner's log-probabilities (B, C)
+at the update's start; None where they are those that the step itself computes.
+"""
 
 
 class NonFiniteError(FloatingPointError):
     """A loss or gradient that is NaN or infinite; the step that it would have made was not taken."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class UpdateSettings:
-    """``mini_batches`` optimizer steps an epoch, ``epochs`` passes over an iteration's samples, gradients accumulated
-    over micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.  ``live_groups_only``
-    leaves groups without any advantage out of the loss's mean.
+class Learner:
+    """One policy's optimizer, learning-rate schedule and version, and the steps of its update.
 
-    Of the prompts whose candidates no step learns from (their advantage is 0), this ``mismatch_share`` is scored for
-    the mismatch ledger, which would otherwise see only those that are learnt from: drawn anew at each update, for each
-    agent and turn, at least one.  That costs a forward pass of theirs.  1: all; 0: none.
+    ``module`` is the pool's :class:`.policy.PolicyModule` as Fabric wraps it.  With several processes, all of them get
+    the same samples, each computes its share of every mini-batch, and all take the same steps.
 
-    Engine and learner are too far apart, and a warning says so, where for an agent in a turn ``k3_nats`` of
-    :class:`..algorithms.objectives.mismatch.Ledger` exceeds ``alarm_kl_nats`` or its ``effective_share`` is below
-    ``alarm_effective_share``; 0: never.
+    Exact: the gradient of a step does not depend on how its mini-batch is cut into micro-batches and divided among
+    processes.  Every candidate's weight is known before, so that the losses of the parts add up to that of the
+    mini-batch.  Not exact: the last bits, since floating-point sums depend on their order; and the engine's
+    log-probabilities, which come from other kernels and perhaps another precision (:mod:`.mismatch`).
     """
-
-    mini_batches: int = 1
-    epochs: int = 1
-    max_tokens: int = 16_384
-    clip_norm: float = 1.0
-    live_groups_only: bool = False
-    mismatch_share: float = 0.25
-    alarm_kl_nats: float = 0.01
-    alarm_effective_share: float = 0.8
-
-    def __post_init__(self) -> None:
-        for key in ("mini_batches", "epochs", "max_tokens"):
-            if (value := getattr(self, key)) < 1:
-                raise ValueError(f"algorithm.update.{key} must be at least 1, got {value}")
-        if self.clip_norm <= 0:
-            raise ValueError(f"algorithm.update.clip_norm must be above 0, got {self.clip_norm}")
-        if self.alarm_kl_nats < 0:
-            raise ValueError(f"algorithm.update.alarm_kl_nats must be >= 0, got {self.alarm_kl_nats}")
-        for key in ("mismatch_share", "alarm_effective_share"):
-            if not 0 <= (value := getattr(self, key)) <= 1:
-                raise ValueError(f"algorithm.update.{key} must be in [0, 1], got {value}")
-
-
-@dataclass(frozen=True)
-class Terms:
-    """How a policy learns.  ``temperature`` is the sampling temperature, as in :class:`.policy.PolicyModule`."""
-
-    objective: Objective
-    optimizer: MakeOptimizer
-    scheduler: MakeScheduler
-    temperature: float
-    update: UpdateSettings
-
-
-@dataclass
-class Update:
-    """One policy's update under way: its steps, the ``first`` epoch's so many, and what was counted so far."""
-
-    groups: Sequence[Sequence[Sample]]
-    steps: list[Step]
-    first: int
-    ledger: Ledger
-    learning_rate: float
-    started: float
-    totals: dict[str, float] = field(
-        default_factory=lambda: dict.fromkeys(("loss", "grad_norm", "steps", *SHARED), 0.0)
-    )
-
-
-class Learner(ABC):
-    """One policy's part in the updates of its pool.  The pool decides when an optimizer steps:
-    :meth:`begin`, then :meth:`gather` and :meth:`clip` for each step, then :meth:`end`.
-
-    With several processes, all are given the same samples, each takes its share of every mini-batch, and all take the
-    same steps.  ``averaged``: whether a backward pass averages the gradients over the processes.
-    """
-
-    averaged = True
-    module: Any  # as Fabric wraps it
-    scheduler: LRScheduler
 
     def __init__(
         self,
         name: str,
+        config: PolicyTrainConfig,
+        module: Any,
+        optimizer: Optimizer,
+        scheduler: LRScheduler,
         fabric: L.Fabric,
-        objective: Objective,
-        settings: UpdateSettings,
         *,
         pad_id: int,
         seed: int,
-        ranks: Ranks | None,
+        ranks: Ranks,
     ) -> None:
-        self.name, self.fabric, self.objective, self.settings = name, fabric, objective, settings
-        self.pad_id, self.seed, self.ranks = pad_id, seed, ranks or Ranks()
+        self.name, self.objective, self.settings = name, config.objective, config.update
+        self.module, self.optimizer, self.scheduler, self.fabric = module, optimizer, scheduler, fabric
+        self.pad_id, self.seed, self.ranks = pad_id, seed, ranks
         self.version = 0
+        # DDP exchanges gradients during the backward pass, but expects one for every parameter.  Where several policies
+        # share the backbone, only one adapter has gradients at a time: they are then added up by hand, in ``_clip``.
+        self.sync_in_backward = len(module.policies) == 1
 
-    @abstractmethod
-    def _output(self, batch: TokenBatch, old_logprobs: Tensor | None) -> ObjectiveOutput:
-        """The objective on a micro-batch."""
-
-    @abstractmethod
-    def _logprobs(self, batch: TokenBatch) -> Tensor:
-        """(B, C) nats, of the module itself: Fabric's wrapper rounds to the default dtype."""
-
-    @abstractmethod
-    def _clipped(self) -> Tensor:
-        """Clip this policy's gradients; their norm before that."""
-
-    @abstractmethod
-    def _drop(self) -> None:
-        """Forget the gradients gathered so far."""
-
-    def begin(self, groups: Sequence[Sequence[Sample]]) -> Update:
-        """The steps of an update from ``groups`` of samples."""
-        started = time.perf_counter()
-        rng = Random(f"{self.seed}/{self.name}/{self.version}")
-        learning_rate = float(self.scheduler.get_last_lr()[0])
-        parts = [[batch.to(self.fabric.device) for batch in part] for part in self._parts(groups, rng) if part]
-        steps = list(zip(parts, self._old_logprobs(parts), strict=True)) * self.settings.epochs
-        ledger = Ledger(((s.agent, s.turn) for group in groups for s in group), self.fabric.device)
-        self._score_unlearnt(groups, ledger)
-        return Update(groups, steps, len(parts), ledger, learning_rate, started)
-
-    def gather(self, update: Update, step: Step) -> None:
-        """Accumulate the gradients of one mini-batch, over its micro-batches and all processes.
+    def update(self, groups: Groups) -> dict[str, float]:
+        """Take all steps of one iteration; returns metrics.  The version grows by one.
 
         Raises :class:`NonFiniteError`.
         """
-        loss, totals = 0.0, update.totals
-        for index, (batch, old_logprobs) in enumerate(zip(*step, strict=True)):
-            alone = not self.averaged or index < len(step[0]) - 1
-            with self.fabric.no_backward_sync(self.module, enabled=alone):
-                with self._precision():
-                    output = self._output(batch, old_logprobs)
-                self.fabric.backward(output.loss * self.ranks.world if self.averaged else output.loss)
-            if not batch.weights.any():  # idle
-                continue
-            loss += output.loss.item()
-            totals["clipped"] += output.clipped.item()
-            totals["kl"] += output.approx_kl_nats.item()
-            totals["behaviour"] += output.behaviour_kl_nats.item()
-            totals["reference"] += output.reference_kl_nats.item()
-            totals["entropy"] += output.entropy_nats.item()
-            totals["tokens"] += output.tokens.item()
-            if totals["steps"] < update.first:  # later epochs drift from the same start
-                update.ledger.add(batch.places, output.drift, batch.mask, *self.objective.importance(output.drift))
-        loss = self._summed({"loss": loss})["loss"]
-        if not math.isfinite(loss):
-            self._refuse("loss", loss)
-        totals["loss"] += loss
-
-    def clip(self, update: Update) -> None:
-        """Clip the gathered gradients and count the step.  Raises :class:`NonFiniteError`."""
-        norm = self._clipped()
-        if not torch.isfinite(norm):
-            self._refuse("gradient's norm", norm.item())
-        update.totals["grad_norm"] += norm.item()
-        update.totals["steps"] += 1
-
-    def end(self, update: Update) -> dict[str, float]:
-        """The version and the schedule advance; metrics of the update."""
-        groups, totals = update.groups, update.totals
-        totals |= self._summed({key: totals[key] for key in SHARED})
-        if totals["steps"]:  # else nothing had an advantage, and the schedule waits too
+        stats = UpdateStats(groups, float(self.scheduler.get_last_lr()[0]), self.fabric.device)
+        steps = self._mini_batches(groups)
+        self._score_unlearnt(groups, stats)
+        for epoch in range(self.settings.epochs):
+            for batches, old_logprobs in steps:
+                # Later epochs would count the same distance between engine and learner again.
+                loss = self._backward(batches, old_logprobs, stats, count_mismatch=epoch == 0)
+                norm = self._clip()
+                self.optimizer.step()
+                self.optimizer.zero_grad()
+                stats.add_step(loss, norm)
+        if steps:  # else nothing had an advantage, and the schedule waits too
             self.scheduler.step()
-        self.version += 1
-        tokens, steps = max(totals["tokens"], 1), max(totals["steps"], 1)
-        live = sum(any(sample.advantage for sample in group) for group in groups)
-        mismatch = self._mismatch(update.ledger)
-        regularised = {"reference_kl_nats": "reference"} if self.objective.kl else {}
-        regularised |= {"entropy_nats": "entropy"} if self.objective.entropy else {}
-        return {name: totals[key] / tokens for name, key in regularised.items()} | {
-            "loss": totals["loss"] / steps,
-            "grad_norm": totals["grad_norm"] / steps,
-            "clipped_share": totals["clipped"] / tokens,
-            "step_kl_nats": totals["kl"] / tokens,
-            "behaviour_kl_nats": totals["behaviour"] / tokens,
-            "live_groups": live / max(len(groups), 1),
-            "samples": float(sum(len(group) for group in groups)),
-            "optimizer_steps": totals["steps"],
-            "learning_rate": update.learning_rate,
-            "update_s": time.perf_counter() - update.started,
-            **mismatch,
-        }
-
-    def _mismatch(self, ledger: Ledger) -> dict[str, float]:
-        """The ledger's metrics; warns of those beyond their bounds."""
-        if self.ranks.world > 1:
-            reduce, kinds = torch.distributed.all_reduce, torch.distributed.ReduceOp
-            ledger.reduce(partial(reduce, op=kinds.SUM), partial(reduce, op=kinds.MAX))
-        found = ledger.metrics()
+        metrics = stats.metrics(self.objective, self.ranks)
         if self.ranks.first:
-            self._alarm(found)
-        return found
+            warn_of_mismatch(metrics, self.settings, self.name, self.version)
+        self.version += 1
+        return metrics
 
-    def _alarm(self, found: Mapping[str, float]) -> None:
-        """Warn of the places that are worst, where they are beyond their bounds."""
-        if not found:
-            return
-        who = f"policy '{self.name}', version {self.version - 1}"
-        apart, place = max((value, key) for key, value in found.items() if key.endswith("/k3_nats"))
-        if 0 < (bound := self.settings.alarm_kl_nats) < apart:
-            log.warning("%s: %s=%.3g is more than algorithm.update.alarm_kl_nats=%g", who, place, apart, bound)
-        share, place = min((value, key) for key, value in found.items() if key.endswith("/effective_share"))
-        if share < (bound := self.settings.alarm_effective_share):
-            log.warning("%s: %s=%.3g is less than algorithm.update.alarm_effective_share=%g", who, place, share, bound)
+    # ---- before the first step --------------------------------------------------------------------------------------
 
-    def _parts(self, groups: Sequence[Sequence[Sample]], rng: Random) -> list[list[TokenBatch]]:
-        """The micro-batches of each mini-batch."""
+    def _mini_batches(self, groups: Groups) -> list[MiniBatch]:
+        """This process's part of each mini-batch; those without any gradient are left out, in all processes alike."""
+        rng = Random(f"{self.seed}/{self.name}/{self.version}")
         if self.settings.live_groups_only:
-            groups = [group for group in groups if any(sample.advantage for sample in group)]
+            groups = [group for group in groups if _is_live(group)]
         by_tokens = self.objective.normalisation == "token_mean"
         parts = mini_batches(groups, self.settings.mini_batches, rng, by_tokens=by_tokens)
-        return [self._cut(part, every_sample=self.objective.every_sample) for part in parts]
+        cut = [self._micro_batches(part, every_sample=self.objective.every_sample) for part in parts]
+        steps = [batches for batches in cut if batches]
+        return list(zip(steps, self._old_logprobs(steps), strict=True))
 
-    def _cut(self, samples: Sequence[Sample], *, every_sample: bool) -> list[TokenBatch]:
-        """This process's micro-batches."""
-        settings, ranks = self.settings, self.ranks
-        return micro_batches(
-            samples, settings.max_tokens, self.pad_id, ranks.rank, ranks.world, every_sample=every_sample
+    def _micro_batches(self, samples: Sequence[Sample], *, every_sample: bool) -> list[TokenBatch]:
+        """This process's part of ``samples``, on its device."""
+        batches = micro_batches(
+            samples,
+            self.settings.max_tokens,
+            self.pad_id,
+            self.ranks.rank,
+            self.ranks.world,
+            every_sample=every_sample,
         )
+        return [batch.to(self.fabric.device) for batch in batches]
 
-    def _score_unlearnt(self, groups: Sequence[Sequence[Sample]], ledger: Ledger) -> None:
-        """Add the samples that no step learns from, or some of them, to ``ledger``.
+    def _old_logprobs(self, steps: Sequence[Sequence[TokenBatch]]) -> list[list[Tensor | None]]:
+        """The learner's log-probabilities (B, C) at the update's start, of each micro-batch of each step.
+
+        The importance ratio compares with the weights before any step, so they are computed before the first one.
+        The first step's own forward pass has these very weights: with one epoch it needs no other.  With several, the
+        first mini-batch comes again after the weights have moved.
+        """
+        first = steps[:1] if self.settings.epochs == 1 else []
+        present: list[list[Tensor | None]] = [[None] * len(step) for step in first]
+        with torch.no_grad(), self._autocast():
+            rest = steps[len(first) :]
+            later: list[list[Tensor | None]] = [[self._logprobs(batch) for batch in step] for step in rest]
+        return present + later
+
+    def _score_unlearnt(self, groups: Groups, stats: UpdateStats) -> None:
+        """Add the samples that no step learns from, or some of them, to the mismatch statistics.
 
         Without gradients and in evaluation mode, which draws no random numbers: what is learnt stays the same.
         """
         rng = Random(f"{self.seed}/{self.name}/{self.version}/mismatch")
-        some = drawn(self._unlearnt(groups), self.settings.mismatch_share, rng)
+        samples = draw_rows(self._unlearnt(groups), self.settings.mismatch_share, rng)
         self.module.eval()
-        with torch.no_grad(), self._precision():
-            for batch in self._cut(some, every_sample=True):
-                batch = batch.to(self.fabric.device)
+        with torch.no_grad(), self._autocast():
+            for batch in self._micro_batches(samples, every_sample=True):
                 drift = torch.where(batch.mask, self._logprobs(batch) - batch.behaviour_logprobs, 0.0)
                 if batch.weights.any():  # else idle
-                    ledger.add(batch.places, drift, batch.mask, *self.objective.importance(drift), batch.weights)
+                    ratio, corrected = self.objective.importance(drift)
+                    stats.mismatch.add(batch.places, drift, batch.mask, ratio, corrected, batch.weights)
         self.module.train()
 
-    def _unlearnt(self, groups: Sequence[Sequence[Sample]]) -> list[Sample]:
+    def _unlearnt(self, groups: Groups) -> list[Sample]:
         """The samples that no step has."""
-        live = [any(sample.advantage for sample in group) for group in groups]
         if self.objective.every_sample:
-            live = [alive or not self.settings.live_groups_only for alive in live]
-            return [sample for group, alive in zip(groups, live, strict=True) if not alive for sample in group]
+            left_out = [group for group in groups if self.settings.live_groups_only and not _is_live(group)]
+            return [sample for group in left_out for sample in group]
         return [sample for group in groups for sample in group if sample.advantage == 0]
 
-    def _old_logprobs(self, parts: list[list[TokenBatch]]) -> list[list[Tensor | None]]:
-        """The learner's log-probabilities at the update's start; None where the first step will find them anyway."""
-        first = parts[:1] if self.settings.epochs == 1 else []
-        with torch.no_grad(), self._precision():
-            later: list[list[Tensor | None]] = [
-                [self._logprobs(batch) for batch in part] for part in parts[len(first) :]
-            ]
-        present: list[list[Tensor | None]] = [[None] * len(part) for part in first]
-        return present + later
+    # ---- one step ---------------------------------------------------------------------------------------------------
 
-    def _precision(self) -> AbstractContextManager[Any]:
-        """Fabric's autocast under mixed precision.  Its other contexts set the default dtype, which threads share."""
+    def _backward(
+        self,
+        batches: Sequence[TokenBatch],
+        old_logprobs: Sequence[Tensor | None],
+        stats: UpdateStats,
+        *,
+        count_mismatch: bool,
+    ) -> float:
+        """Accumulate the gradients of one mini-batch, over its micro-batches; its loss, over all processes."""
+        loss = 0.0
+        for index, (batch, old) in enumerate(zip(batches, old_logprobs, strict=True)):
+            last = index == len(batches) - 1
+            # Gradients accumulate locally, and meet those of the other processes in the last backward pass.
+            with self.fabric.no_backward_sync(self.module, enabled=not (last and self.sync_in_backward)):
+                with self._autocast():
+                    output = self.module.training_step(self.name, batch, old)
+                # DDP gives the mean over the processes.  Each has the loss of its own rows, so their sum is wanted.
+                self.fabric.backward(output.loss * self.ranks.world if self.sync_in_backward else output.loss)
+            if not batch.weights.any():  # an idle row, there so that all processes make as many backward passes
+                continue
+            loss += output.loss.item()
+            stats.add_batch(output)
+            if count_mismatch:
+                ratio, corrected = self.objective.importance(output.drift)
+                stats.mismatch.add(batch.places, output.drift, batch.mask, ratio, corrected)
+        loss = self.ranks.total({"loss": loss}, self.fabric.device)["loss"]
+        if not math.isfinite(loss):
+            self._refuse("loss", loss)
+        return loss
+
+    def _clip(self) -> float:
+        """Clip the policy's gradients; their norm before that, of the whole mini-batch."""
+        if self.ranks.world > 1 and not self.sync_in_backward:
+            self._add_up_gradients()
+        norm = self.fabric.clip_gradients(
+            self.module, self.optimizer, max_norm=self.settings.clip_norm, error_if_nonfinite=False
+        )
+        assert norm is not None  # None is what clipping by value returns
+        if not torch.isfinite(norm):
+            self._refuse("gradient's norm", norm.item())
+        return norm.item()
+
+    def _add_up_gradients(self) -> None:
+        """Over all processes, in one message."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        self.ranks.add_up(flat)
+        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def _refuse(self, quantity: str, value: float) -> NoReturn:
+        """Drop the gradients accumulated so far and raise."""
+        self.optimizer.zero_grad()
+        raise NonFiniteError(f"policy '{self.name}': the {quantity} is {value} in the update of version {self.version}")
+
+    def _logprobs(self, batch: TokenBatch) -> Tensor:
+        """(B, C) nats, by the module itself: Fabric's wrapper would round them to the default dtype."""
+        logprobs: Tensor = self.module.module(self.name, batch)
+        return logprobs
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        """Fabric's autocast under mixed precision.  Fabric's other contexts set torch's default dtype, which is one for
+        all threads, while other pools update.
+        """
         mixed = isinstance(self.fabric.strategy.precision, MixedPrecision)
         return self.fabric.autocast() if mixed else nullcontext()
 
-    def _summed(self, values: dict[str, float]) -> dict[str, float]:
-        """Each value's sum over the processes."""
-        if self.ranks.world == 1:
-            return values
-        total = torch.tensor(list(values.values()), dtype=torch.float64, device=self.fabric.device)
-        torch.distributed.all_reduce(total)
-        return dict(zip(values, total.tolist(), strict=True))
 
-    def _refuse(self, what: str, value: float) -> NoReturn:
-        """Drop the gradients gathered so far and raise."""
-        self._drop()
-        raise NonFiniteError(f"policy '{self.name}': the {what} is {value} in the update of version {self.version}")
+def _is_live(group: Sequence[Sample]) -> bool:
+    """Whether a sample of the group has an advantage."""
+    return any(sample.advantage for sample in group)

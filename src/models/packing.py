@@ -1,8 +1,22 @@
-"""Samples -> TokenBatches: shuffled mini-batches of whole groups, packed with their prompts shared, cut into
-micro-batches of rows of like length.
+"""Samples -> TokenBatches: mini-batches of whole groups, packed with their prompts shared, cut into micro-batches.
 
-The candidates of a node have one prompt; a row holds that prompt once, then one completion after another, none of which
-sees another.  This saves most of a learner's work where prompts are long and completions short.
+The candidates of a node have one prompt, so a row holds that prompt once and then the completions, one after another.
+This saves most of a learner's work where prompts are long and completions short.  A row with the prompt p0 p1 p2, the
+completions a0 a1 and b0 b1 b2, and two tokens of padding::
+
+                 prompt       completion 1   completion 2    padding
+    input_ids    p0  p1  p2   a0  a1         b0  b1  b2      -   -
+    positions     0   1   2    3   4          3   4   5      0   0     each completion directly follows the prompt
+    segments      0   0   0    1   1          2   2   2     -1  -1
+
+A token sees the prompt, and what comes before it in its own segment, as if its completion were alone (x)::
+
+           p0  p1  p2  a0  a1  b0  b1  b2
+    p2      x   x   x
+    a1      x   x   x   x   x
+    b1      x   x   x           x   x
+
+``sources`` says which place in the row predicts a token: p2 predicts a0 and b0, a0 predicts a1, b0 predicts b1.
 """
 
 from __future__ import annotations
@@ -25,7 +39,7 @@ def mini_batches(
 ) -> list[list[Sample]]:
     """Split groups at random into ``count`` parts of nearly equal size, each with weights rescaled to sum to 1.
 
-    With ``by_tokens`` a sample weighs as many tokens as it has, whatever its group.
+    With ``by_tokens`` a sample's weight is proportional to its number of tokens, whatever its group.
     """
     order = list(groups)
     rng.shuffle(order)
@@ -33,10 +47,10 @@ def mini_batches(
     parts = [[sample for group in order[i::count] for sample in group] for i in range(count)]
     if by_tokens:
         parts = [[replace(sample, weight=float(len(sample.token_ids))) for sample in part] for part in parts]
-    return [_rescaled(part) for part in parts]
+    return [_rescale(part) for part in parts]
 
 
-def _rescaled(samples: list[Sample]) -> list[Sample]:
+def _rescale(samples: list[Sample]) -> list[Sample]:
     total = sum(sample.weight for sample in samples)
     return [replace(sample, weight=sample.weight / total) for sample in samples]
 
@@ -50,7 +64,7 @@ def micro_batches(
     *,
     every_sample: bool = False,
 ) -> list[TokenBatch]:
-    """Batches of at most ``max_tokens`` tokens, padding included (or one row), of rows of like length.
+    """Batches of at most ``max_tokens`` tokens, padding included (or one row), of rows of similar length.
 
     Samples with advantage 0 have no gradient under an objective without regularisers; unless ``every_sample``, they are
     left out here, and still count in the weights of the others.  Row i belongs to process i modulo ``world``.  All
@@ -59,11 +73,12 @@ def micro_batches(
     rows = sorted(rows_of(sample for sample in samples if every_sample or sample.advantage != 0), key=_length)
     shares = [_chunks(rows[i::world], max_tokens) for i in range(world)]
     idle = [[replace(sample, weight=0.0) for sample in row] for row in rows[:1]]
-    mine = shares[rank] + [idle] * (max(map(len, shares)) - len(shares[rank]))
-    return [pack(batch, pad_id) for batch in mine]
+    own = shares[rank] + [idle] * (max(map(len, shares)) - len(shares[rank]))
+    return [pack(batch, pad_id) for batch in own]
 
 
 def _chunks(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
+    """Cut ``rows``, which grow in length, into batches; the last row of a batch is its longest."""
     batches: list[list[Row]] = []
     for row in rows:
         if not batches or (len(batches[-1]) + 1) * _length(row) > max_tokens:
@@ -75,33 +90,33 @@ def _chunks(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
 def rows_of(samples: Iterable[Sample]) -> list[Row]:
     """Put samples of one prompt into common rows, as long as a row's completions are at most twice its prompt.
 
-    Attention costs the square of a row's length, so long completions are better off apart.
+    Attention costs the square of a row's length, so long completions cost less in rows of their own.
     """
     by_prompt: dict[tuple[int, ...], list[Row]] = {}
     for sample in samples:
         rows = by_prompt.setdefault(sample.prompt_ids, [[]])
-        said = sum(len(other.token_ids) for other in rows[-1]) + len(sample.token_ids)
-        if rows[-1] and said > 2 * len(sample.prompt_ids):
+        length = sum(len(other.token_ids) for other in rows[-1]) + len(sample.token_ids)
+        if rows[-1] and length > 2 * len(sample.prompt_ids):
             rows.append([])
         rows[-1].append(sample)
     return [row for rows in by_prompt.values() for row in rows]
 
 
-def drawn(samples: Iterable[Sample], share: float, rng: Random) -> list[Sample]:
-    """The samples of a ``share`` of the rows, for each place (agent and turn) by itself: at least one row of each, all
-    rows equally likely.
+def draw_rows(samples: Iterable[Sample], share: float, rng: Random) -> list[Sample]:
+    """The samples of a ``share`` of the rows, for each agent and turn by itself: at least one row of each, all rows
+    equally likely.
 
     ``weight`` says how many samples each stands for, so that a sum with these weights is on average that over all.
     """
-    places: dict[tuple[str, int], list[Row]] = {}
+    by_place: dict[tuple[str, int], list[Row]] = {}
     for row in rows_of(samples):
-        places.setdefault((row[0].agent, row[0].turn), []).append(row)
-    found = []
-    for rows in places.values():
+        by_place.setdefault((row[0].agent, row[0].turn), []).append(row)
+    chosen = []
+    for rows in by_place.values():
         count = math.ceil(share * len(rows))
         for row in rng.sample(rows, count):
-            found += [replace(sample, weight=len(rows) / count) for sample in row]
-    return found
+            chosen += [replace(sample, weight=len(rows) / count) for sample in row]
+    return chosen
 
 
 def _length(row: Row) -> int:
@@ -109,14 +124,14 @@ def _length(row: Row) -> int:
 
 
 def pack(rows: Sequence[Row], pad_id: int) -> TokenBatch:
-    """Right-padded tensors; see :class:`TokenBatch`."""
+    """Right-padded tensors; see :class:`TokenBatch` and the drawing above."""
     samples = [sample for row in rows for sample in row]
     packed = (len(rows), max(map(_length, rows)))
     input_ids, positions = torch.full(packed, pad_id), torch.zeros(packed, dtype=torch.long)
     segments = torch.full(packed, -1)
-    spoken = (len(samples), max(len(sample.token_ids) for sample in samples))
-    targets, sources = torch.zeros(spoken, dtype=torch.long), torch.zeros(spoken, dtype=torch.long)
-    mask, behaviour = torch.zeros(spoken, dtype=torch.bool), torch.zeros(spoken)
+    padded = (len(samples), max(len(sample.token_ids) for sample in samples))
+    targets, sources = torch.zeros(padded, dtype=torch.long), torch.zeros(padded, dtype=torch.long)
+    mask, behaviour = torch.zeros(padded, dtype=torch.bool), torch.zeros(padded)
     row_of, b = [], 0
     for r, row in enumerate(rows):
         prompt = row[0].prompt_ids
@@ -129,7 +144,7 @@ def pack(rows: Sequence[Row], pad_id: int) -> TokenBatch:
             positions[r, start:end] = torch.arange(len(prompt), len(prompt) + length)
             segments[r, start:end] = segment
             sources[b, :length] = torch.arange(start - 1, end - 1)
-            sources[b, 0] = len(prompt) - 1
+            sources[b, 0] = len(prompt) - 1  # its first token follows the prompt, not the completion before it
             mask[b, :length] = True
             behaviour[b, :length] = torch.tensor(sample.behaviour_logprobs)
             row_of.append(r)

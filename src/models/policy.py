@@ -1,99 +1,126 @@
-"""PolicyModule: the LightningModule of one pool."""
+"""PolicyModule: the LightningModule of one pool.  From a micro-batch to log-probabilities and a loss."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import lightning as L
 import torch
-from torch import Tensor
-from torch.optim.lr_scheduler import LRScheduler
+from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from ..algorithms.objectives.base import Objective, ObjectiveOutput
+from ..algorithms.objectives import Objective, ObjectiveOutput
 from ..experience import TokenBatch
+from ..rollout.engines.weights import load_strictly
+from .train_config import PolicyTrainConfig
 
-MakeOptimizer = Callable[..., torch.optim.Optimizer]
-"""Takes parameters."""
+MAX_LOGITS: Final = 1 << 25
+"""The most logits that are computed at once: 2^25 numbers are 128 MiB in float32, and a step holds about three such
+tensors (logits, log-softmax, its gradient).  At the papers' scale a row of 8,192 tokens over a vocabulary of 151,936
+words would have 1.2 * 10^9, 5 GB each.  Runs at laptop scale stay below the bound, where one large product is fastest.
+"""
 
-MakeScheduler = Callable[[torch.optim.Optimizer], LRScheduler]
-
-MOST_LOGITS: Final = 1 << 25
-"""Numbers, 128 MiB in float32: logits that are kept at once.  A step holds about three times as many."""
-
-HEADED: Final = ("llama", "mistral", "qwen2", "qwen3")
-"""The kinds of models whose logits are their head's output for their last hidden state, and nothing else."""
+PLAIN_HEAD_MODELS: Final = ("llama", "mistral", "qwen2", "qwen3")
+"""The model types whose logits are the head's output for the last hidden state.  Others scale or cap it, so their
+logits are left to their own ``forward``.
+"""
 
 
 class PolicyModule(L.LightningModule):
-    """A causal language model with float32 master weights, its objective, optimizer and scheduler.
+    """A causal language model with float32 master weights, which computes for one of ``policies`` at a time.
 
-    ``temperature`` is the sampling temperature: learner log-probabilities are those of the distribution that the
-    engine samples from.  ``optimizer`` takes parameters, ``scheduler`` takes an optimizer.  Where the objective holds
-    the policy to a reference, ``reference`` is a frozen copy of ``model`` as it is given; else None.
+    Here there is one policy, and all weights of ``model`` are its own.  :class:`.adapter_module.AdapterModule`, where
+    each policy is an adapter, overrides what differs: the methods below :meth:`configure_optimizers`.
+
+    Where the objective needs reference log-probabilities (``kl`` > 0), ``reference`` is a frozen copy of the model as
+    it is now; else None.
     """
 
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        objective: Objective,
-        optimizer: MakeOptimizer,
-        scheduler: MakeScheduler,
-        temperature: float = 1.0,
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, policies: Mapping[str, PolicyTrainConfig]) -> None:
         super().__init__()
-        if temperature <= 0:
-            raise ValueError(f"training samples at a temperature above 0, got {temperature}")
-        self.model = model
-        self.reference = copy.deepcopy(model).eval().requires_grad_(False) if objective.kl else None
-        self.objective, self.temperature = objective, temperature
-        self._optimizer, self._scheduler = optimizer, scheduler
+        self.model, self.policies = model, dict(policies)
+        self.reference = self._make_reference()
 
-    def forward(self, batch: TokenBatch) -> Tensor:
+    def forward(self, policy: str, batch: TokenBatch) -> Tensor:
         """(B, C) float32, nats: the log-probability of each token given those before it; 0 where ``mask`` is False."""
-        return token_logprobs(self.model, batch, self.temperature)
+        return token_logprobs(self.model_of(policy), batch, self.policies[policy].temperature)
+
+    def training_step(  # type: ignore[override]
+        self, policy: str, batch: TokenBatch, old_logprobs: Tensor | None
+    ) -> ObjectiveOutput:
+        """The objective of ``policy`` on one micro-batch of its own.
+
+        ``old_logprobs`` (B, C) are the learner's at the update's start; None: the present ones are.
+        """
+        config = self.policies[policy]
+        reference = self.reference_logprobs(policy, batch) if config.objective.kl else None
+        scores = token_scores(self.model_of(policy), batch, config.temperature, entropy=config.objective.entropy > 0)
+        return compute_loss(config.objective, batch, scores, old_logprobs, reference)
 
     def train(self, mode: bool = True) -> PolicyModule:
         super().train(mode)
         if self.reference is not None:
-            self.reference.eval()
+            self.reference.eval()  # no dropout: the reference is one fixed distribution
         return self
 
-    def training_step(self, batch: TokenBatch, old_logprobs: Tensor | None) -> ObjectiveOutput:  # type: ignore[override]
-        """The objective on one micro-batch.
+    def configure_optimizers(self) -> Any:
+        """A list: ``optimizer`` and ``lr_scheduler`` of each policy, in the order of the policies."""
+        configured = []
+        for name, config in self.policies.items():
+            optimizer = config.optimizer(self.parameters_of(name))
+            configured.append({"optimizer": optimizer, "lr_scheduler": config.scheduler(optimizer)})
+        return configured
 
-        ``old_logprobs`` (B, C) are the learner's at the update's start; None says that these are the present ones.
-        """
-        scores = token_scores(self.model, batch, self.temperature, entropy=self.objective.entropy > 0)
-        return judged(self.objective, batch, scores, old_logprobs, self._reference_logprobs(batch))
+    def model_of(self, policy: str) -> PreTrainedModel:
+        """The model with the weights of ``policy``."""
+        return self.model
 
     @torch.no_grad()
-    def _reference_logprobs(self, batch: TokenBatch) -> Tensor | None:
-        return None if self.reference is None else token_logprobs(self.reference, batch, self.temperature)
+    def reference_logprobs(self, policy: str, batch: TokenBatch) -> Tensor:
+        """As :meth:`forward`, of the policy as it was when the module was made."""
+        assert self.reference is not None, "the reference is kept where an objective has kl > 0"
+        return token_logprobs(self.reference, batch, self.policies[policy].temperature)
 
-    def configure_optimizers(self) -> Any:
-        optimizer = self._optimizer(self.model.parameters())
-        return {"optimizer": optimizer, "lr_scheduler": self._scheduler(optimizer)}
+    def parameters_of(self, policy: str) -> Sequence[nn.Parameter]:
+        """Those that ``policy`` learns."""
+        return list(self.model.parameters())
+
+    def weights(self, policy: str) -> dict[str, Tensor]:
+        """The present weights of ``policy`` by checkpoint name; not copies."""
+        return {name: value.detach() for name, value in self.model.state_dict().items()}
+
+    def load_weights(self, policy: str, weights: Mapping[str, Tensor]) -> None:
+        """Copy ``weights`` into those of ``policy``.  Raises ``ValueError`` for weights that do not fit; nothing is
+        changed then.
+        """
+        load_strictly(policy, self.model, weights)
+
+    def export(self, policy: str, folder: Path) -> None:
+        """Write the weights of ``policy`` as ``from_pretrained`` reads them."""
+        self.model.save_pretrained(folder)
+
+    def _make_reference(self) -> PreTrainedModel | None:
+        if not any(config.objective.kl for config in self.policies.values()):
+            return None
+        return copy.deepcopy(self.model).eval().requires_grad_(False)
 
 
-def token_logprobs(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Tensor:
-    """(B, C), nats: log-probability, at ``temperature``, of each completion token; 0 where ``mask`` is False."""
-    return token_scores(model, batch, temperature, entropy=False)[0]
-
-
-def judged(
+def compute_loss(
     objective: Objective,
     batch: TokenBatch,
     scores: tuple[Tensor, Tensor | None],
     old_logprobs: Tensor | None,
-    reference: Tensor | None,
+    reference_logprobs: Tensor | None,
 ) -> ObjectiveOutput:
-    """``objective`` on a micro-batch with these :func:`token_scores`; ``old_logprobs`` and ``reference`` are (B, C).
+    """``objective`` on a micro-batch with these :func:`token_scores`; ``old_logprobs`` and ``reference_logprobs`` are
+    (B, C), nats.
 
-    None for ``old_logprobs``: they are the present ones.
+    ``old_logprobs`` None: they are the present ones, detached.  The importance ratio is then exactly 1, and its
+    gradient is that of the log-probability.
     """
     logprobs, entropies = scores
     return objective(
@@ -103,9 +130,17 @@ def judged(
         batch.advantages,
         batch.weights,
         batch.mask,
-        reference,
+        reference_logprobs,
         entropies,
     )
+
+
+# ---- log-probabilities of the completions' tokens -------------------------------------------------------------------
+
+
+def token_logprobs(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Tensor:
+    """(B, C), nats: log-probability, at ``temperature``, of each completion token; 0 where ``mask`` is False."""
+    return token_scores(model, batch, temperature, entropy=False)[0]
 
 
 def token_scores(
@@ -114,20 +149,22 @@ def token_scores(
     """:func:`token_logprobs`, and with ``entropy`` that of each token's distribution, (B, C) nats; both 0
     where ``mask`` is False.
 
-    Logits of more than :data:`MOST_LOGITS` numbers are computed in parts; see :func:`_scores_in_parts`.
+    Where there are more than :data:`MAX_LOGITS` logits they are computed in parts; see :func:`_scores_in_parts`.
     """
-    first = int(batch.sources[:, 0].min())  # no logits are needed before the end of the shortest prompt
-    kept = batch.input_ids.shape[1] - first
-    given: dict[str, Any] = {
+    # No token before the end of the shortest prompt predicts a completion's token, so none of their logits are needed.
+    first = int(batch.sources[:, 0].min())
+    length = batch.input_ids.shape[1] - first
+    inputs: dict[str, Any] = {
         "input_ids": batch.input_ids,
         "position_ids": batch.positions,
-        "attention_mask": _visible(batch.segments, model.dtype),
+        "attention_mask": _attention_mask(batch.segments, model.dtype),
         "use_cache": False,
     }
-    if model.config.model_type in HEADED and len(batch.input_ids) * kept * model.config.vocab_size > MOST_LOGITS:
-        return _scores_in_parts(model, given, batch, temperature, entropy)
-    scores = _log_softmax(model(**given, logits_to_keep=kept).logits, temperature)
-    sources = (batch.sources - first).clamp(min=0)
+    count = len(batch.input_ids) * length * model.config.vocab_size
+    if model.config.model_type in PLAIN_HEAD_MODELS and count > MAX_LOGITS:
+        return _scores_in_parts(model, inputs, batch, temperature, entropy)
+    scores = _log_softmax(model(**inputs, logits_to_keep=length).logits, temperature)
+    sources = (batch.sources - first).clamp(min=0)  # padding may point before ``first``; the mask drops what it reads
     rows = batch.rows[:, None]
     logprobs = torch.where(batch.mask, scores[rows, sources, batch.targets], 0.0)
     if not entropy:
@@ -136,29 +173,47 @@ def token_scores(
     return logprobs, torch.where(batch.mask, entropies[rows, sources], 0.0)
 
 
+def _attention_mask(segments: Tensor, dtype: torch.dtype) -> Tensor:
+    """(R, 1, T, T), to be added to the attention scores: 0 where a token sees another, the least number of ``dtype``
+    where it does not.  A token sees its prompt, and what comes before it in its own segment (:mod:`.packing`).
+
+    In numbers, although one bit per entry would do: from a mask of bits torch makes one of numbers in every layer, and
+    keeps each for the backward pass.
+    """
+    length = segments.shape[1]
+    query, key = segments[:, :, None], segments[:, None, :]
+    causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
+    visible = ((key == 0) | (key == query)) & causal
+    mask = torch.full(visible.shape, torch.finfo(dtype).min, dtype=dtype, device=segments.device)
+    return mask.masked_fill_(visible, 0.0)[:, None]
+
+
 def _scores_in_parts(
-    model: PreTrainedModel, given: Mapping[str, Any], batch: TokenBatch, temperature: float, entropy: bool
+    model: PreTrainedModel, inputs: Mapping[str, Any], batch: TokenBatch, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    """:func:`token_scores` in little memory: logits are computed where a completion's token comes next alone, for as
-    many tokens at a time as :data:`MOST_LOGITS` allows, and computed anew in the backward pass instead of being kept.
+    """:func:`token_scores` in little memory.
+
+    The head is applied only to the hidden states that predict a completion's token, as many at a time as
+    :data:`MAX_LOGITS` allows.  No part keeps its logits for the backward pass: they are computed again there
+    (activation checkpointing), which costs one more product with the head.
     """
     head = model.get_output_embeddings()
-    hidden = model.base_model(**given).last_hidden_state
+    hidden = model.base_model(**inputs).last_hidden_state
     candidate, token = batch.mask.nonzero(as_tuple=True)
     hidden = hidden[batch.rows[candidate], batch.sources[candidate, token]]  # (tokens, hidden)
-    count = max(1, MOST_LOGITS // model.config.vocab_size)
+    count = max(1, MAX_LOGITS // model.config.vocab_size)
     parts = [
-        checkpoint(_scored, head, *part, temperature, entropy, use_reentrant=False, preserve_rng_state=False)
+        checkpoint(_score_part, head, *part, temperature, entropy, use_reentrant=False, preserve_rng_state=False)
         for part in zip(hidden.split(count), batch.targets[batch.mask].split(count), strict=True)
     ]
-    logprobs, entropies = (torch.cat(found) for found in zip(*parts, strict=True))
-    nothing = logprobs.new_zeros(batch.mask.shape)
-    placed = nothing.masked_scatter(batch.mask, logprobs)
-    return placed, nothing.masked_scatter(batch.mask, entropies) if entropy else None
+    logprobs, entropies = (torch.cat(columns) for columns in zip(*parts, strict=True))
+    zeros = logprobs.new_zeros(batch.mask.shape)
+    scattered = zeros.masked_scatter(batch.mask, logprobs)
+    return scattered, zeros.masked_scatter(batch.mask, entropies) if entropy else None
 
 
-def _scored(
-    head: torch.nn.Module, hidden: Tensor, targets: Tensor, temperature: float, entropy: bool
+def _score_part(
+    head: nn.Module, hidden: Tensor, targets: Tensor, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor]:
     """(n,) log-probabilities of ``targets`` after ``hidden`` (n, hidden), and entropies, or nothing (0,), in nats."""
     scores = _log_softmax(head(hidden), temperature)
@@ -167,20 +222,6 @@ def _scored(
 
 
 def _log_softmax(logits: Tensor, temperature: float) -> Tensor:
-    """In float32 at least."""
+    """In float32 at least: bfloat16 has three digits, and an importance ratio is a difference of log-probabilities."""
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return torch.log_softmax(logits / temperature, dim=-1)
-
-
-def _visible(segments: Tensor, dtype: torch.dtype) -> Tensor:
-    """(R, 1, T, T) mask to add to attention scores: a token sees its prompt and what came before it in its segment.
-
-    Of numbers, although a bit would do: torch makes numbers of bits anew in every layer, and keeps them for the
-    backward pass.
-    """
-    length = segments.shape[1]
-    query, key = segments[:, :, None], segments[:, None, :]
-    causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
-    seen = ((key == 0) | (key == query)) & causal
-    mask = torch.full(seen.shape, torch.finfo(dtype).min, dtype=dtype, device=segments.device)
-    return mask.masked_fill_(seen, 0.0)[:, None]

@@ -1,4 +1,4 @@
-"""The shapes of the papers' base models, so that a dry run needs neither them nor the network."""
+"""The shapes of the papers' base models, so that a dry run needs neither weights nor network."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _QWEN3 = {
 }
 
 
-def published(base: str) -> PretrainedConfig | None:
-    """The configuration of ``base`` as its card on the hub has it; None for models that are not the papers'."""
+def published_config(base: str) -> PretrainedConfig | None:
+    """The configuration of ``base`` as published on the hub; None for models that are not the papers'."""
     match base:
         case "Qwen/Qwen3-1.7B":
             return Qwen3Config(

@@ -1,13 +1,15 @@
-"""The processes of a run: who plays which task, and how they agree about results, errors and interrupts."""
+"""The processes of a run: which plays which task, and how they agree about results, errors, interrupts and sums."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import torch
 import torch.distributed as dist
+from torch import Tensor
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -22,20 +24,20 @@ class ResultCountError(RuntimeError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """Some process was told to stop; every process raises this at the same place."""
+    """Some process received a request to stop; every process raises this at the same place."""
 
 
 @dataclass
 class Ranks:
-    """``world`` processes, of which this is ``rank``; only the ``first`` writes files and speaks.
+    """``world`` processes, of which this is ``rank``; only the ``first`` writes files and prints.
 
     Whatever all of them must know goes through :meth:`agreed` or :meth:`share`: either every process goes on, or none.
-    ``told`` becomes True where this process was told to stop, ``over`` once all know that the run ends here.
+    ``stop_requested`` becomes True where this process is asked to stop, ``over`` once all know that the run ends here.
     """
 
     rank: int = 0
     world: int = 1
-    told: bool = False
+    stop_requested: bool = False
     over: bool = False
 
     @property
@@ -56,18 +58,18 @@ class Ranks:
         return result
 
     async def share(self, tasks: Sequence[T], play: Callable[[Sequence[T]], Awaitable[list[R]]]) -> list[R]:
-        """What ``play`` makes of ``tasks``, one result for each, in their order; task i is played by process i modulo
+        """``play(tasks)``, one result for each task in their order, where task i is played by process i modulo
         ``world``.
 
-        Raises as :meth:`agreed` does, :class:`Interrupted`, and :class:`ResultCountError` where ``play`` gives more or
-        fewer results than it was given tasks.
+        Raises as :meth:`agreed` does, :class:`Interrupted`, and :class:`ResultCountError` where ``play`` returns more
+        or fewer results than tasks.
         """
         if self.world == 1:
-            return _counted(tasks, await play(tasks))
+            return _check_count(tasks, await play(tasks))
         done: list[list[R]] = []
         try:
-            mine = tasks[self.rank :: self.world]
-            done.append(_counted(mine, await play(mine)))
+            own = tasks[self.rank :: self.world]
+            done.append(_check_count(own, await play(own)))
         finally:
             everyone = self._exchange(done)
         return [everyone[i % self.world][0][i // self.world] for i in range(len(tasks))]
@@ -80,14 +82,30 @@ class Ranks:
         """Every process's ``value``, by rank."""
         return [one for (one,) in self._exchange([value])]
 
+    def total(self, values: Mapping[str, float], device: torch.device) -> dict[str, float]:
+        """Each value's sum over the processes."""
+        if self.world == 1:
+            return dict(values)
+        sums = torch.tensor(list(values.values()), dtype=torch.float64, device=device)
+        self.add_up(sums)
+        return dict(zip(values, sums.tolist(), strict=True))
+
+    def add_up(self, tensor: Tensor) -> None:
+        """Replace ``tensor``, of several processes, with its sum over them."""
+        dist.all_reduce(tensor, op=dist.ReduceOp.SUM)
+
+    def maximise(self, tensor: Tensor) -> None:
+        """Replace ``tensor``, of several processes, with its largest values."""
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+
     def _exchange(self, done: list[Any]) -> list[list[Any]]:
         """Every process's ``done``; an empty one says that it failed."""
         if self.world == 1:
             return [done]
         everyone: list[Any] = [None] * self.world
-        dist.all_gather_object(everyone, (done, self.told))
+        dist.all_gather_object(everyone, (done, self.stop_requested))
         failed = [rank for rank, (result, _) in enumerate(everyone) if not result]
-        self.over = bool(failed) or any(told for _, told in everyone)
+        self.over = bool(failed) or any(requested for _, requested in everyone)
         if failed and failed[0] != self.rank:
             raise OtherRankError(f"rank {failed[0]} has failed") from sys.exception()
         if not failed and self.over:
@@ -95,13 +113,13 @@ class Ranks:
         return [result for result, _ in everyone]
 
 
-def _counted(tasks: Sequence[T], results: list[R]) -> list[R]:
+def _check_count(tasks: Sequence[T], results: list[R]) -> list[R]:
     """``results``, which are as many as ``tasks``.  Raises :class:`ResultCountError`."""
     if len(results) != len(tasks):
         raise ResultCountError(f"{len(tasks)} tasks were played, and {len(results)} results came of it, not one each")
     return results
 
 
-def met() -> Ranks:
-    """The processes that have met in this one's life; it is alone where none have."""
+def current_ranks() -> Ranks:
+    """The processes that this one has joined; itself alone where it has joined none."""
     return Ranks(dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else Ranks()

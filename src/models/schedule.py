@@ -1,4 +1,4 @@
-"""When a policy learns: from some iteration on, or in turns with others (iterated best response)."""
+"""Schedules of policies: they learn from some iteration on, or in turns with others (iterated best response)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
-    """A policy's place in a rotation: ``every`` iterations another turn learns, those of the others rest.
+class Alternation:
+    """A policy's place in a rotation: for ``every`` iterations the policies of one turn learn and all others rest, then
+    those of the next turn.
 
     Turns count from 0.  Several policies may share one.
     """
@@ -27,11 +28,11 @@ class Turn:
 class Schedule:
     """A policy does not learn in the first ``freeze_until`` iterations, and with ``alternate`` only in its turns.
 
-    ``turns`` is how many turns the team's rotation has.
+    ``turns`` is the number of turns in the team's rotation.
     """
 
     freeze_until: int = 0
-    alternate: Turn | None = None
+    alternate: Alternation | None = None
     turns: int = 1
 
     def __post_init__(self) -> None:
@@ -45,25 +46,25 @@ class Schedule:
         return self.alternate is None or iteration // self.alternate.every % self.turns == self.alternate.turn
 
     def ever(self, iterations: int) -> bool:
-        """Whether the policy learns in a run of so many iterations."""
+        """Whether the policy learns in any of the first ``iterations`` iterations."""
         return any(self.learns(iteration) for iteration in range(iterations))
 
 
-def rotation(turns: Mapping[str, Turn]) -> int:
-    """How many turns the rotation of the policies ``turns`` has.
+def count_turns(alternations: Mapping[str, Alternation]) -> int:
+    """The number of turns in the rotation of these policies.
 
-    Raises ``ValueError``, naming the policy, where they disagree about its length, or a turn belongs to nobody.
+    Raises ``ValueError``, naming the policy, where they disagree about ``every``, or no policy has some turn.
     """
-    if not turns:
+    if not alternations:
         return 1
-    first = next(iter(turns))
-    for name, turn in turns.items():
-        if turn.every != turns[first].every:
+    first = next(iter(alternations))
+    for name, alternation in alternations.items():
+        if alternation.every != alternations[first].every:
             raise ValueError(
-                f"policies.{name}.schedule.alternate.every={turn.every}: policy '{first}' has {turns[first].every}, "
-                "and a rotation has one length"
+                f"policies.{name}.schedule.alternate.every={alternation.every}: policy '{first}' has "
+                f"{alternations[first].every}, and all policies of a rotation have the same"
             )
-    count = 1 + max(turn.turn for turn in turns.values())
-    for free in set(range(count)) - {turn.turn for turn in turns.values()}:
-        raise ValueError(f"policies.*.schedule.alternate.turn: nobody has turn {free} of {count}, counted from 0")
+    count = 1 + max(alternation.turn for alternation in alternations.values())
+    for free in set(range(count)) - {alternation.turn for alternation in alternations.values()}:
+        raise ValueError(f"policies.*.schedule.alternate.turn: no policy has turn {free} of {count}, counted from 0")
     return count

@@ -24,7 +24,10 @@ from .policy import PolicyModule
 from .ranks import Ranks
 
 PRECISIONS = {"32-true": 4, "64-true": 8, "bf16-mixed": 4, "bf16-true": 2, "16-mixed": 4}
-"""Names of ``strategy.precision``, with the bytes of a stored number.  16-true would lose small updates."""
+"""Names of ``strategy.precision``, with the bytes of a stored number.
+
+There is no 16-true: next to a weight of 1 half precision rounds an update below 5e-4 to nothing.
+"""
 
 
 class StrategyError(ValueError):
@@ -37,8 +40,8 @@ class DeviceError(StrategyError, AbsentError):
 
 @dataclass(frozen=True)
 class Sharded(ABC):
-    """A strategy that divides ``shards`` (of weights, gradients, optimizer) among the processes, and keeps ``offloads``
-    of them in the memory of the host.
+    """A strategy that divides ``shards`` (some of weights, gradients, optimizer) among the processes, and keeps
+    ``offloads`` of them in the host's memory.
     """
 
     @property
@@ -73,6 +76,7 @@ class Fsdp2(Sharded):
         policy = CPUOffloadPolicy() if self.cpu_offload else OffloadPolicy()
 
         def shard(module: PolicyModule, mesh: DeviceMesh) -> PolicyModule:
+            # Layer by layer, so that only the layer which computes is gathered; then what is outside of the layers.
             for layer in module.model.model.layers:
                 fully_shard(layer, mesh=mesh["data_parallel"], offload_policy=policy)
             fully_shard(module, mesh=mesh["data_parallel"], offload_policy=policy)
@@ -118,7 +122,8 @@ class DeepSpeed(Sharded):
 class StrategySettings:
     """The keys of ``configs/strategy``: Lightning Fabric's arguments for each pool, and ``gradient_checkpointing``.
 
-    Raises :class:`StrategyError` for values that no machine knows; what this machine lacks shows in :meth:`fabric`.
+    Raises :class:`StrategyError` for values that are wrong on every machine; :meth:`fabric` does for what is missing on
+    this one.
     """
 
     accelerator: str = "auto"
@@ -137,7 +142,7 @@ class StrategySettings:
             raise StrategyError(f"strategy.num_nodes must be a whole number of at least 1, got {self.num_nodes!r}")
 
     def fabric(self) -> L.Fabric:
-        """Raises :class:`StrategyError` for packages, and :class:`DeviceError` for hardware, that are not here."""
+        """Raises :class:`StrategyError` for a package, :class:`DeviceError` for hardware that this machine lacks."""
         strategy = self.strategy.build() if isinstance(self.strategy, Sharded) else self.strategy
         try:
             return L.Fabric(
@@ -152,7 +157,7 @@ class StrategySettings:
 
     @property
     def processes(self) -> int | None:
-        """How many processes a run has; None where that is left to the machine."""
+        """The number of processes of a run; None where the machine decides."""
         return self.devices * self.num_nodes if isinstance(self.devices, int) else None
 
     @property
@@ -162,9 +167,9 @@ class StrategySettings:
 
 
 def launch(fabric: L.Fabric) -> Ranks:
-    """The processes that ``fabric`` asks for; where nobody has started them, the command is started again for each.
+    """The processes of ``fabric``; those that are not running are started, each with the same command.
 
-    Processes other than the first say nothing but errors.
+    Processes other than the first log only errors.
     """
     if not isinstance(fabric.strategy, ParallelStrategy):
         return Ranks()
@@ -177,13 +182,14 @@ def launch(fabric: L.Fabric) -> Ranks:
 
 def check_trainable(fabric: L.Fabric) -> None:
     """Raises :class:`StrategyError` for strategies that can be set up, but that a pool cannot train with."""
+    # Lightning's DeepSpeedStrategy is a DDPStrategy, but it shards.
     if not isinstance(fabric.strategy, SingleDeviceStrategy | DDPStrategy) or isinstance(
         fabric.strategy, DeepSpeedStrategy
     ):
         raise _untrainable(fabric.strategy)
 
 
-def trainable(settings: StrategySettings) -> L.Fabric:
+def trainable_fabric(settings: StrategySettings) -> L.Fabric:
     """The Fabric of a strategy that pools can train with.
 
     Raises :class:`StrategyError` for one that no pool can, whatever this machine has, before :class:`DeviceError`.

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ..experience import Sample
 from ..rollout.engines.base import Engine
 from ..rollout.engines.counters import drain_counters
 from ..rollout.policy_client import PolicyClient
+from .learner import Groups
 from .loading import checkpoint_weights
-from .pool import Backbone, PolicyHandle
+from .pool import Policy, Pool
 from .schedule import Schedule
 
 
@@ -23,11 +23,10 @@ from .schedule import Schedule
 class Team:
     """Engines and tokenizers by policy, and each agent's client in training and in evaluation.
 
-    ``pools`` has each policy that learns, as its pool hands it out; ``schedules`` says in which iterations, where it is
-    not all of them.
+    ``policies`` are those that learn; ``schedules`` says in which iterations, where it is not all of them.
     """
 
-    pools: Mapping[str, PolicyHandle]
+    policies: Mapping[str, Policy]
     engines: Mapping[str, Engine]
     tokenizers: Mapping[str, PreTrainedTokenizerBase]
     training: Mapping[str, PolicyClient]
@@ -36,20 +35,20 @@ class Team:
 
     def learners(self, iteration: int) -> list[str]:
         """The policies that learn after ``iteration`` iterations."""
-        return [name for name in self.pools if name not in self.schedules or self.schedules[name].learns(iteration)]
+        return [name for name in self.policies if name not in self.schedules or self.schedules[name].learns(iteration)]
 
     async def update(
-        self, batches: Mapping[str, Sequence[Sequence[Sample]]], iteration: int, *, in_order: bool
+        self, batches: Mapping[str, Groups], iteration: int, *, in_order: bool
     ) -> dict[str, dict[str, float]]:
         """One update of every policy that learns after ``iteration`` iterations and has samples in ``batches`` (its
         groups, by policy); returns their metrics.  Pools update side by side, or ``in_order``, where several processes
         must meet in the same order.
         """
-        by_pool: dict[Backbone, dict[str, Sequence[Sequence[Sample]]]] = {}
+        by_pool: dict[Pool, dict[str, Groups]] = {}
         for name in self.learners(iteration):
             if batches[name]:
-                by_pool.setdefault(self.pools[name].pool, {})[name] = batches[name]
-        updates = [pool.learn(groups) for pool, groups in by_pool.items()]
+                by_pool.setdefault(self.policies[name].pool, {})[name] = batches[name]
+        updates = [pool.update(groups) for pool, groups in by_pool.items()]
         results = [await update for update in updates] if in_order else await asyncio.gather(*updates)
         return {name: metrics for result in results for name, metrics in result.items()}
 
@@ -57,7 +56,7 @@ class Team:
         """Load the weights of every policy that learns into its engine, and wake engines that sleep; returns the
         engines' metrics of it, each at its largest.
         """
-        loads = [await self._load(name, await pool.weights()) for name, pool in self.pools.items()]
+        loads = [await self._load(name, await policy.weights()) for name, policy in self.policies.items()]
         wakes = [await engine.wake() for engine in self.distinct_engines()]
         largest: dict[str, float] = {}
         for metrics in (*loads, *wakes):
@@ -66,11 +65,11 @@ class Team:
 
     async def load_checkpoint(self, folder: Path) -> None:
         """Load the weights of a checkpoint into the engines; the pools keep theirs."""
-        for name in self.pools:
+        for name in self.policies:
             await self._load(name, checkpoint_weights(folder / name))
 
     async def _load(self, name: str, weights: Mapping[str, Tensor]) -> Mapping[str, float]:
-        return await self.engines[name].load(name, weights, self.pools[name].version)
+        return await self.engines[name].load(name, weights, self.policies[name].version)
 
     async def sleep(self) -> None:
         """Let engines release what they can while policies learn; :meth:`load_weights` wakes them."""

@@ -18,7 +18,7 @@ CHAT_TEMPLATE = (
 
 
 def build_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
-    """One token a word, in the given order after the special tokens; words are apart by blanks."""
+    """One token per word, in their order after the special tokens; blanks separate words."""
     specials = [PAD, EOS, UNKNOWN, ANSWER]
     vocabulary = {word: index for index, word in enumerate(dict.fromkeys([*specials, *words]))}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token=UNKNOWN))
@@ -38,9 +38,10 @@ def build_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
 def build_model(
     tokenizer: PreTrainedTokenizerFast, *, hidden: int, layers: int, heads: int, seed: int
 ) -> Qwen3ForCausalLM:
-    """A Qwen3 with random weights, two query heads to a key-value head, tied embeddings, float32.
+    """A Qwen3 with random weights, two query heads per key-value head, tied embeddings, float32.
 
-    Cell words (``row,column``) start from Fourier features of row and column, so that neighbours begin alike.
+    The embeddings of cell words (``row,column``) start from Fourier features of row and column, so that neighbouring
+    cells have similar ones before any training.
     """
     torch.manual_seed(seed)
     config = Qwen3Config(
@@ -61,15 +62,16 @@ def build_model(
     model = Qwen3ForCausalLM(config)
     weight = model.get_input_embeddings().weight
     with torch.no_grad():
+        scale = weight.std()  # before any change: the vocabulary comes in another order in every process
         for word, index in tokenizer.get_vocab().items():
             row, comma, column = word.partition(",")
             if comma:
-                weight[index] += weight.std() * _fourier(int(row), int(column), hidden)
+                weight[index] += scale * _fourier(int(row), int(column), hidden)
     return model
 
 
 def _fourier(row: int, column: int, width: int) -> torch.Tensor:
-    """(width,) sines and cosines of a cell's row and column at wavelengths from 2.5 to 40 cells; 0 beyond."""
+    """(width,) sines and cosines of a cell's row and column at wavelengths from 2.5 to 40 cells; the rest is 0."""
     wave = 2 * torch.pi / torch.logspace(0.4, 1.6, width // 8, base=10)
     angles = torch.cat([row * wave, column * wave])
     features = torch.cat([angles.sin(), angles.cos()])

@@ -23,7 +23,7 @@ PER_POLICY = {
 SHARES = {"clipped_share", "live_groups"}
 MISMATCH = {
     "k3_nats": "KL of the engine from the learner, nats",
-    "effective_share": "Effective sample size of the importance ratios, as a share",
+    "ess_ratio": "Effective sample size of the importance ratios, over their number",
     "corrected_share": "Importance ratios truncated or masked",
 }
 MISMATCH_KEY = re.compile(r"mismatch/(.+)/(turn\d+)/(.+)")

@@ -10,6 +10,7 @@ from typing import Any
 RENAMED = {
     r"rollout/cut_off": "rollout/truncated_ratio",
     r"rollout/(.+)/tokens_a_message": r"rollout/\1/tokens_per_message",
+    r"mismatch/(.+)/effective_share": r"mismatch/\1/ess_ratio",
 }
 """Old key, a regular expression, to today's key."""
 

@@ -14,7 +14,7 @@ from ..evaluation.assignment import AgentSource, LocalPolicy, RemotePolicy
 from ..evaluation.conditions import Condition, sampling_at
 from ..evaluation.episodes import Actor, PolicyActor
 from ..evaluation.request import Temperature
-from ..models.loading import resolve
+from ..models.base_models import resolve
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat
 from ..rollout.engines.base import Engine

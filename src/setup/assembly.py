@@ -19,7 +19,7 @@ from ..loop import LoopSettings, TrainLoop
 from ..models.checkpoint import restore
 from ..models.checkpoint_folder import CheckpointFolder
 from ..models.ranks import Ranks
-from ..models.strategies import StrategySettings, launch, trainable
+from ..models.strategies import StrategySettings, launch, trainable_fabric
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
 from ..runs.directory import ReadOnlyRunDirectory, RunDirectory, check_free
@@ -80,7 +80,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     """
     parts = parts_of(config, unresolved)
     checkpoints = _checkpoints(config)
-    ranks = launch(call("strategy", trainable, parts.strategy))
+    ranks = launch(call("strategy", trainable_fabric, parts.strategy))
     path = Path(ranks.from_first(config["run_dir"]))
     checkpoints.path = path / CHECKPOINTS
     with ExitStack() as refused:
@@ -132,12 +132,12 @@ def check(config: dict[str, Any], parts: Parts, *, new: bool, starts: bool = Tru
     """
     machine = Machine(starts)
     _checkpoints(config)
-    fabric = machine.ask(call, "strategy", trainable, parts.strategy)
+    machine.ask(call, "strategy", trainable_fabric, parts.strategy)
     if new:
         check_free(Path(config["run_dir"]))
     check_threads(config["threads"])
     check_seed(config["seed"])
-    bases = check_policies(parts.policies, config["engine"], fabric, machine)
+    bases = check_policies(parts.policies, config["engine"], machine)
     clients = clients_of(parts.router.team, parts.policies, bases)
     check_tasks(parts.world, parts.settings, clients, parts.sampler.resample, machine)
     for name, node in config["logger"].items():
@@ -194,7 +194,7 @@ def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:
     """Bring ``loop`` to where ``state`` was written; changes no file."""
     progress = Progress.of(state)
     loop.progress = progress
-    restore(loop.checkpoints.at(progress.iteration), loop.team.pools)
+    restore(loop.checkpoints.at(progress.iteration), loop.team.policies)
     loop.credit.load_state_dict(state["credit"])
     loop.display.goes_on(progress.iteration)
 

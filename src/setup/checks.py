@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import lightning as L
 import torch
 from transformers import (
     AutoConfig,
@@ -25,12 +24,11 @@ from ..envs.base import TeamEnv
 from ..envs.datasets import without_downloads
 from ..errors import AbsentError, ConfigError
 from ..loop import LoopSettings
-from ..models.adapter_pool import check_precision
 from ..models.adapters import named_layers
-from ..models.group_view import joined
-from ..models.hub import check_there, is_here
-from ..models.loading import is_adapter, resolve, whole_base
-from ..models.published import published
+from ..models.base_models import resolve
+from ..models.hub import check_available, is_here
+from ..models.loading import full_base, is_adapter
+from ..models.published import published_config
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat
 from ..rollout.engines.base import Engine
@@ -81,12 +79,10 @@ class Base:
     tokenizer: PreTrainedTokenizerBase | None
 
 
-def check_policies(
-    policies: Mapping[str, PolicySpec], engine: dict[str, Any], fabric: L.Fabric | None, machine: Machine
-) -> dict[str, Base]:
+def check_policies(policies: Mapping[str, PolicySpec], engine: dict[str, Any], machine: Machine) -> dict[str, Base]:
     """Refuse what pools and engines would; returns the base of each policy that is not remote.
 
-    ``fabric`` is None where this machine cannot set it up.  Raises ``ValueError`` (or a subclass) naming the key.
+    Raises ``ValueError`` (or a subclass) naming the key.
     """
     bases: dict[str, Base] = {}
     for spec in policies.values():
@@ -107,8 +103,6 @@ def check_policies(
         adapters = {spec.name: spec.lora for spec in specs if spec.lora is not None}
         for name, lora in adapters.items():
             named_layers(name, lora, model)
-        if adapters and fabric is not None:
-            check_precision(fabric)
         _check_optimizers(specs)
         ranks = {name: lora.r for name, lora in adapters.items()}
         machine.ask(_check_engine, engine, [spec.name for spec in specs], model, base.tokenizer, ranks)
@@ -126,14 +120,14 @@ def _check_adapter_base(specs: Sequence[PolicySpec]) -> None:
 
 def _base(key: str, base: str, machine: Machine) -> Base:
     """Raises :class:`ConfigError` naming ``key`` where what can be looked at cannot be loaded."""
-    path, whole, here = resolve(base), resolve(whole_base(base)), not machine.starts
+    path, whole, here = resolve(base), resolve(full_base(base)), not machine.starts
     if here and not (is_here(path) and is_here(whole)):
         machine.lacks.append(
             f"{key}={base} would be fetched from the hub: its chat template and its agents' prompts were not checked"
         )
         return Base(shape_of(key, base), None)
     try:
-        check_there(path)
+        check_available(path)
         shape = AutoConfig.from_pretrained(whole, local_files_only=here)
         return Base(shape, AutoTokenizer.from_pretrained(path, local_files_only=here))
     except (OSError, ValueError) as error:  # missing, or damaged in some file
@@ -142,11 +136,11 @@ def _base(key: str, base: str, machine: Machine) -> Base:
 
 def shape_of(key: str, base: str) -> PretrainedConfig:
     """The configuration of ``base``, from its card where it is one of the papers'.  Raises :class:`ConfigError`."""
-    whole = whole_base(base)
-    if (known := published(whole)) is not None:
+    whole = full_base(base)
+    if (known := published_config(whole)) is not None:
         return known
     try:
-        check_there(resolve(whole))
+        check_available(resolve(whole))
         return AutoConfig.from_pretrained(resolve(whole))
     except OSError as error:
         raise ConfigError(f"{key}={base} cannot be found: {error}") from error
@@ -160,13 +154,9 @@ def meta_model(shape: PretrainedConfig) -> PreTrainedModel:
 
 def _check_optimizers(specs: Sequence[PolicySpec]) -> None:
     """Try optimizers and schedulers on a few numbers: a matrix, and a vector where a whole model learns."""
-    learning = {spec.name: spec.terms for spec in specs if spec.terms is not None}
     shapes = [(2, 2), (2,)] if specs[0].whole else [(2, 2)]
-    numbers = {name: [torch.nn.Parameter(torch.zeros(shape)) for shape in shapes] for name in learning}
-    for name, terms in learning.items():
-        terms.scheduler(terms.optimizer(numbers[name]))
-    if learning and not specs[0].whole:
-        joined({name: (terms.optimizer, numbers[name]) for name, terms in learning.items()})
+    for config in (spec.train_config for spec in specs if spec.train_config is not None):
+        config.scheduler(config.optimizer([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]))
 
 
 def _check_engine(

@@ -112,7 +112,7 @@ def _pool(specs: Sequence[PolicySpec], config: Mapping[str, Any], parts: Parts) 
     parameters = sum(p.numel() for p in model.parameters())
     adapters = sum(_adapter(spec, model) for spec in specs)
     trained = parameters if first.whole else adapters
-    tokens = max((spec.terms.update.max_tokens for spec in specs if spec.terms is not None), default=0)
+    tokens = max((spec.train_config.update.max_tokens for spec in specs if spec.train_config is not None), default=0)
     strategy, number = parts.strategy, parts.strategy.number_bytes
     memory = Memory(
         weights=number * (parameters + adapters) * _share(strategy, "weights"),

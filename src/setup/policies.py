@@ -11,8 +11,8 @@ from ..algorithms.objectives.base import Objective
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..models.adapters import LoraSettings
-from ..models.learner import Terms, UpdateSettings
-from ..models.schedule import Schedule, Turn, rotation
+from ..models.schedule import Alternation, Schedule, count_turns
+from ..models.train_config import PolicyTrainConfig, UpdateSettings
 from ..rollout.engines.remote.settings import RemoteSettings
 from .configuration import call, instantiated, partially
 
@@ -23,16 +23,16 @@ SCHEDULE = ("freeze_until", "alternate")
 class PolicySpec:
     """One policy: its base model, how it is sampled in training and evaluation, and how it learns.
 
-    ``terms`` and ``schedule`` are None where it does not learn (tuning=frozen, remote); ``lora`` is its adapter, None
-    where the whole model learns; ``remote`` is the server that speaks for it, and ``base`` then the model's name there.
-    ``chat`` is what the base's chat template is given beside the messages.
+    ``train_config`` and ``schedule`` are None where it does not learn (tuning=frozen, remote); ``lora`` is its adapter,
+    None where the whole model learns; ``remote`` is the server that speaks for it, and ``base`` then the model's name
+    there.  ``chat`` is what the base's chat template is given beside the messages.
     """
 
     name: str
     base: str
     train: Sampling
     eval: Sampling
-    terms: Terms | None
+    train_config: PolicyTrainConfig | None
     schedule: Schedule | None
     lora: LoraSettings | None
     remote: RemoteSettings | None = None
@@ -41,7 +41,7 @@ class PolicySpec:
     @property
     def whole(self) -> bool:
         """Whether all weights of its model learn; else nothing does, or an adapter."""
-        return self.terms is not None and self.lora is None
+        return self.train_config is not None and self.lora is None
 
 
 def read_policies(config: Mapping[str, Any], objective: Objective) -> dict[str, PolicySpec]:
@@ -52,7 +52,7 @@ def read_policies(config: Mapping[str, Any], objective: Objective) -> dict[str, 
     nodes: Mapping[str, Any] = config["policies"]
     check_names(nodes)
     turns = {name: turn for name, node in nodes.items() if (turn := _turn(name, node)) is not None}
-    count = call("policies.*.schedule", rotation, turns)
+    count = call("policies.*.schedule", count_turns, turns)
     found = {}
     for name, node in nodes.items():
         spec = _policy(name, node, config["algorithm"], objective)
@@ -65,7 +65,7 @@ def read_policies(config: Mapping[str, Any], objective: Objective) -> dict[str, 
 def cautions(policies: Mapping[str, PolicySpec], iterations: int) -> Iterator[str]:
     """What is legal in a run of so many ``iterations``, and hardly meant."""
     for name, spec in policies.items():
-        if spec.terms is not None and (spec.train.top_p < 1 or spec.train.top_k > 0):
+        if spec.train_config is not None and (spec.train.top_p < 1 or spec.train.top_k > 0):
             yield (
                 f"policies.{name}.sampling.train truncates (top_p={spec.train.top_p}, top_k={spec.train.top_k}): the "
                 "learner's log-probabilities are those of the whole distribution, so the importance ratio is biased"
@@ -103,7 +103,7 @@ def _policy(name: str, node: Mapping[str, Any], algorithm: Mapping[str, Any], ob
         merged = _merged(f"{key}.algorithm.objective", algorithm["objective"], mine)
         objective = instantiated(f"{key}.algorithm.objective", merged)
     where = f"{key}.algorithm.update" if own.get("update") else "algorithm.update"
-    terms = Terms(
+    train_config = PolicyTrainConfig(
         objective=objective.sized(train.max_tokens),
         optimizer=partially(f"{key}.optimizer", node["optimizer"]),
         scheduler=partially(f"{key}.scheduler", node["scheduler"]),
@@ -116,12 +116,12 @@ def _policy(name: str, node: Mapping[str, Any], algorithm: Mapping[str, Any], ob
             raise ConfigError(f"{key}.schedule.{word} is an unknown key{nearest(word, SCHEDULE)}")
     schedule = call(f"{key}.schedule", Schedule, **{**given, "alternate": _turn(name, node)})
     lora = call(f"{key}.lora", LoraSettings, **node["lora"]) if tuning == "lora" else None
-    return PolicySpec(name, node["base"], train, evaluation, terms, schedule, lora, chat=read_chat(key, node))
+    return PolicySpec(name, node["base"], train, evaluation, train_config, schedule, lora, chat=read_chat(key, node))
 
 
-def _turn(name: str, node: Mapping[str, Any]) -> Turn | None:
+def _turn(name: str, node: Mapping[str, Any]) -> Alternation | None:
     given = (node.get("schedule") or {}).get("alternate")
-    return None if given is None else call(f"policies.{name}.schedule.alternate", Turn, **given)
+    return None if given is None else call(f"policies.{name}.schedule.alternate", Alternation, **given)
 
 
 def _merged(key: str, run: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,13 @@ from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import ConfigError
-from ..models.adapter_pool import AdapterModule, AdapterPool
-from ..models.adapters import attach, bare
-from ..models.adapters import weights as adapter_weights
-from ..models.hub import check_there
-from ..models.loading import load_adapted, load_model, load_tokenizer, resolve
+from ..models.adapter_module import AdapterModule
+from ..models.adapters import attach, base_of
+from ..models.base_models import resolve
+from ..models.hub import check_available
+from ..models.loading import load_adapted, load_model, load_tokenizer
 from ..models.policy import PolicyModule
-from ..models.pool import LocalPool, PolicyHandle
+from ..models.pool import Policy, Pool
 from ..models.ranks import Ranks
 from ..models.strategies import StrategySettings, launch
 from ..models.team import Team
@@ -40,7 +40,7 @@ class Backing:
     engine: Engine
     tokenizer: PreTrainedTokenizerBase | ChatCodec
     context: int
-    handles: Mapping[str, PolicyHandle] = field(default_factory=dict)
+    handles: Mapping[str, Policy] = field(default_factory=dict)
 
 
 def build_team(
@@ -56,7 +56,7 @@ def build_team(
 
     Raises ``ValueError`` (or a subclass) naming the key that is wrong.
     """
-    pools: dict[str, PolicyHandle] = {}
+    learning: dict[str, Policy] = {}
     of = {
         name: Backing(RemoteEngine(name, spec.remote), ChatCodec(), sys.maxsize)
         for name, spec in policies.items()
@@ -65,7 +65,7 @@ def build_team(
     for specs in backbones(policies):
         given = strategy, engine, seed, ranks
         backing = _full(specs[0], *given) if specs[0].whole else _shared(specs, *given)
-        pools |= backing.handles
+        learning |= backing.handles
         of |= {spec.name: backing for spec in specs}
     training: dict[str, PolicyClient] = {}
     evaluation: dict[str, PolicyClient] = {}
@@ -74,7 +74,7 @@ def build_team(
         for clients, sampling in ((training, spec.train), (evaluation, spec.eval)):
             clients[agent] = PolicyClient(name, backing.engine, backing.tokenizer, backing.context, sampling, spec.chat)
     return Team(
-        pools={name: pools[name] for name in policies if name in pools},
+        policies={name: learning[name] for name in policies if name in learning},
         engines={name: of[name].engine for name in policies},
         tokenizers={name: of[name].tokenizer for name in policies},
         training=training,
@@ -97,17 +97,15 @@ def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
 
 def _full(spec: PolicySpec, strategy: StrategySettings, engine: dict[str, Any], seed: int, ranks: Ranks) -> Backing:
     """A policy with a pool of its own."""
-    assert spec.terms is not None  # it learns
+    assert spec.train_config is not None  # it learns
     model, tokenizer, context = _loaded([spec])
-    terms = spec.terms
-    module = PolicyModule(model, terms.objective, terms.optimizer, terms.scheduler, terms.temperature)
+    module = PolicyModule(model, {spec.name: spec.train_config})
     _recompute(model, strategy)
     fabric = strategy.fabric()
     launch(fabric)
-    given: dict[str, Any] = {"pad_id": tokenizer.pad_token_id, "seed": seed, "ranks": ranks}
-    pool = LocalPool(spec.name, module, fabric, **given, **asdict(terms.update))
+    pool = Pool(module, fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
     speaking = build_engine(engine, {spec.name: copy.deepcopy(model)}, tokenizer)
-    return Backing(speaking, tokenizer, context, {spec.name: pool})
+    return Backing(speaking, tokenizer, context, pool.policies)
 
 
 def _shared(
@@ -115,21 +113,21 @@ def _shared(
 ) -> Backing:
     """Adapters and frozen policies on one base, which learner and engine hold in memory once."""
     model, tokenizer, context = _loaded(specs)
-    terms = {spec.name: spec.terms for spec in specs if spec.terms is not None}
+    learning = {spec.name: spec.train_config for spec in specs if spec.train_config is not None}
     fabric = strategy.fabric()
     launch(fabric)
-    if not terms:
+    if not learning:
         model = fabric.to_device(fabric.strategy.precision.convert_module(model))
         speaking = build_engine(engine, {spec.name: model for spec in specs}, tokenizer)
         return Backing(speaking, tokenizer, context)
     settings = {spec.name: spec.lora for spec in specs if spec.lora is not None}
     seeds = {name: derive(seed, "adapter", name) for name in settings}
-    whole = attach(model, specs[0].base, settings, seeds)
-    pool = AdapterPool(AdapterModule(whole, terms), fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
-    base = bare(whole)
+    module = AdapterModule(attach(model, specs[0].base, settings, seeds), learning)
+    pool = Pool(module, fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
+    base = base_of(module.model)
     _recompute(model, strategy)
     models = {
-        spec.name: base if spec.lora is None else Adapted(base, adapter_weights(whole, spec.name), spec.lora.scale)
+        spec.name: base if spec.lora is None else Adapted(base, module.weights(spec.name), spec.lora.scale)
         for spec in specs
     }
     return Backing(build_engine(engine, models, tokenizer), tokenizer, context, pool.policies)
@@ -159,7 +157,7 @@ def build_engine(
 def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """A causal LM and its tokenizer.  Raises :class:`ConfigError` naming ``key`` where they cannot be loaded."""
     try:
-        check_there(resolve(base))
+        check_available(resolve(base))
         return load_model(base), load_tokenizer(base)
     except (OSError, ValueError, SafetensorError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error

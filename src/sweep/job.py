@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from ..errors import ConfigError
 from ..loop import TrainLoop
 from ..models.checkpoint import CheckpointError
-from ..models.ranks import OtherRankError, met
+from ..models.ranks import OtherRankError, current_ranks
 from ..runs.directory import write_atomic
 from ..runs.files import RunDirectoryError, parse_yaml
 from ..runs.fingerprint import evaluation_keys, training_hash
@@ -101,7 +101,7 @@ def _resume(cfg: DictConfig, run: Run, alternative: str) -> TrainLoop | None:
     try:
         return build(cfg)
     except (CheckpointError, ConfigError, RunDirectoryError, HeldError, OtherRankError) as error:
-        held, reason = met().from_first((isinstance(error, HeldError), " ".join(str(error).split())))
+        held, reason = current_ranks().from_first((isinstance(error, HeldError), " ".join(str(error).split())))
     finally:
         cfg.resume = None
     if held:
@@ -112,7 +112,7 @@ def _resume(cfg: DictConfig, run: Run, alternative: str) -> TrainLoop | None:
 
 def _print(text: str) -> None:
     """Once, whatever the number of processes."""
-    if met().first:
+    if current_ranks().first:
         print(text, flush=True)
 
 

@@ -1,4 +1,4 @@
-"""Supervised pretraining of base models on demonstrations: ``troupe warm-start``.
+"""Supervised fine-tuning of base models on demonstrations: ``troupe warm-start``.
 
 Each step plays train tasks of one world with demonstrators in every role, whose skill is drawn message by message, and
 fits the messages on their authors' prompts.  The worlds and the recipe of each model are in :mod:`.curriculum`.

@@ -21,7 +21,8 @@ from omegaconf import DictConfig, OmegaConf
 from troupe.cli import train
 from troupe.cli.serve import Serving, check_addresses, command, serve, servings
 from troupe.errors import ConfigError
-from troupe.models.loading import load_model, load_tokenizer, resolve
+from troupe.models.base_models import resolve
+from troupe.models.loading import load_model, load_tokenizer
 from troupe.rollout.engines.vllm.launch import VllmSettings
 from troupe.runs.run import Run
 from troupe.setup.evaluation import TeamSource, trained_team

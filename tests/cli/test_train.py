@@ -80,7 +80,7 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
     agents = ("solo",) if regime == "single" else pairs.get(world, ("tool", "plan"))
     team = {agent: "shared" if regime == "shared" else agent for agent in agents}
     assert loop.router.team == team
-    assert set(loop.team.pools) == set(loop.team.engines) == set(team.values())
+    assert set(loop.team.policies) == set(loop.team.engines) == set(team.values())
     for clients in (loop.team.training, loop.team.evaluation):
         assert {agent: client.policy for agent, client in clients.items()} == team
     # The configuration that is kept has no riddles left, and says what was asked for.
@@ -106,29 +106,29 @@ def test_every_algorithm_learns_from_an_iteration(composed: Composed, tmp_path: 
 
     row = asyncio.run(once())
     assert all(math.isfinite(value) for value in row.values())
-    for policy, pool in loop.team.pools.items():
-        assert pool.version == 1
-        assert row[f"train/{policy}/samples"] >= 8
-        assert row[f"train/{policy}/step_kl_nats"] >= 0
+    for name, policy in loop.team.policies.items():
+        assert policy.version == 1
+        assert row[f"train/{name}/samples"] >= 8
+        assert row[f"train/{name}/step_kl_nats"] >= 0
 
 
 def test_engines_do_not_share_memory_with_the_learner(composed: Composed, tmp_path: Path) -> None:
     loop = built(composed, tmp_path / "run", "regime=shared")
-    learner = {p.data_ptr() for p in loop.team.pools["shared"].module.parameters()}
+    learner = {p.data_ptr() for p in loop.team.policies["shared"].pool.module.parameters()}
     (engine,) = {decoder.model for decoder in loop.team.engines["shared"]._decoders.values()}
     assert learner.isdisjoint(p.data_ptr() for p in engine.parameters())
 
 
 def test_the_learner_judges_at_the_sampling_temperature(composed: Composed, tmp_path: Path) -> None:
     loop = built(composed, tmp_path / "run", "regime=shared", "policies.shared.sampling.train.temperature=0.8")
-    assert loop.team.pools["shared"].module.temperature == 0.8
+    assert loop.team.policies["shared"].pool.module.policies["shared"].temperature == 0.8
     assert loop.team.training["plan"].sampling.temperature == 0.8
     assert loop.team.evaluation["plan"].sampling.temperature == 1.0
 
 
 def test_pools_start_alike_and_learn_apart(composed: Composed, tmp_path: Path) -> None:
-    pools = built(composed, tmp_path / "run").team.pools
-    pairs = list(zip(*(pool.module.parameters() for pool in pools.values()), strict=True))
+    policies = built(composed, tmp_path / "run").team.policies.values()
+    pairs = list(zip(*(policy.pool.module.parameters() for policy in policies), strict=True))
     assert all((one == other).all() and one is not other for one, other in pairs)
 
 

@@ -1,5 +1,6 @@
-"""A tiny Qwen3, ragged samples, a pool of one policy, and the learner's log-probabilities written plainly."""
+"""A tiny Qwen3, samples of many lengths, a pool with one policy, and its log-probabilities written plainly."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from random import Random
@@ -15,8 +16,9 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
 from troupe.models.policy import PolicyModule
-from troupe.models.pool import LocalPool
+from troupe.models.pool import Policy, Pool
 from troupe.models.tiny import build_model, build_tokenizer
+from troupe.models.train_config import PolicyTrainConfig, UpdateSettings
 
 Groups = list[list[Sample]]
 Tiny = Callable[..., Qwen3ForCausalLM]
@@ -28,19 +30,66 @@ CONSTANT = partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=
 PRECISION = {torch.float64: "64-true", torch.float32: "32-true"}
 
 
-def pool(
-    model: Qwen3ForCausalLM,
-    *,
-    name: str = "p",
+def train_config(
     objective: Any = None,
     optimizer: Any = SGD,
     scheduler: Any = CONSTANT,
-    precision: str | None = None,
+    temperature: float = TEMPERATURE,
     **update: Any,
-) -> LocalPool:
-    module = PolicyModule(model, objective or ClippedObjective(), optimizer, scheduler, TEMPERATURE)
+) -> PolicyTrainConfig:
+    """By default a single step on whole gradients, of small micro-batches."""
+    return PolicyTrainConfig(
+        objective=objective or ClippedObjective(),
+        optimizer=optimizer,
+        scheduler=scheduler,
+        temperature=temperature,
+        update=UpdateSettings(**({"max_tokens": 40, "clip_norm": 1e9} | update)),
+    )
+
+
+def full_policy(
+    model: Qwen3ForCausalLM, *, name: str = "p", precision: str | None = None, seed: int = 0, **config: Any
+) -> Policy:
+    """The policy that has all weights of ``model``, in a pool of its own."""
     fabric = L.Fabric(accelerator="cpu", devices=1, precision=precision or PRECISION[model.dtype])
-    return LocalPool(name, module, fabric, pad_id=0, **({"max_tokens": 40, "clip_norm": 1e9} | update))
+    return Pool(PolicyModule(model, {name: train_config(**config)}), fabric, pad_id=0, seed=seed).policies[name]
+
+
+async def learn(policy: Policy, groups: Groups) -> dict[str, float]:
+    """The metrics of an update of this policy alone."""
+    return (await policy.pool.update({policy.name: groups}))[policy.name]
+
+
+def model_of(policy: Policy) -> Qwen3ForCausalLM:
+    model: Qwen3ForCausalLM = policy.pool.module.model
+    return model
+
+
+def weights_of(model: Qwen3ForCausalLM) -> Tensor:
+    """(parameters,) a copy of all weights in a row."""
+    return torch.cat([p.detach().flatten().clone() for p in model.parameters()])
+
+
+def perturb(model: Qwen3ForCausalLM) -> Qwen3ForCausalLM:
+    """``model`` with all weights moved, by the same random step for the same shapes."""
+    generator = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn(parameter.shape, generator=generator).to(parameter.dtype)
+    return model
+
+
+def snapshot(policy: Policy) -> dict[str, Any]:
+    return copy.deepcopy(policy.state_dict())
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Equal bit for bit, through dictionaries and lists."""
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(equal(one[key], other[key]) for key in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(equal, one, other))
+    return torch.equal(one, other) if isinstance(one, Tensor) else bool(one == other)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A checkpoint is whole or not there, says what is wrong with it, and continues to the bit."""
+"""A checkpoint is complete or not there, says what is wrong with it, and continues to the bit."""
 
 import asyncio
 import json
@@ -11,21 +11,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from troupe.algorithms.objectives import ClippedObjective
 from troupe.models import checkpoint
 from troupe.models.checkpoint import CheckpointError, read_state, restore, write_checkpoint
-from troupe.models.policy import PolicyModule
-from troupe.models.pool import LocalPool
+from troupe.models.pool import Policy
 from troupe.models.tiny import build_model
 
-from .conftest import Groups
+from .conftest import Groups, full_policy, model_of
 
-Make = Callable[..., dict[str, LocalPool]]
+Make = Callable[..., dict[str, Policy]]
 Write = Callable[..., None]
 FILES = [
     "b/config.json",
@@ -40,27 +37,27 @@ FILES = [
 
 @pytest.fixture
 def make(tiny: Callable[..., Qwen3ForCausalLM]) -> Make:
-    """Pools named as asked, each a tiny Qwen3 under AdamW and a falling rate."""
+    """Policies with these names, each a tiny Qwen3 under AdamW and a falling rate."""
 
-    def build(*names: str, model: Qwen3ForCausalLM | None = None) -> dict[str, LocalPool]:
-        pools = {}
+    def build(*names: str, model: Qwen3ForCausalLM | None = None) -> dict[str, Policy]:
+        policies = {}
         for seed, name in enumerate(names):
-            module = PolicyModule(
+            policies[name] = full_policy(
                 model or tiny(seed=seed),
-                ClippedObjective(),
-                partial(torch.optim.AdamW, lr=1e-2),
-                partial(torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.1, total_iters=5),
+                name=name,
+                optimizer=partial(torch.optim.AdamW, lr=1e-2),
+                scheduler=partial(torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.1, total_iters=5),
+                mini_batches=2,
             )
-            pools[name] = LocalPool(name, module, L.Fabric(accelerator="cpu", devices=1), pad_id=0, mini_batches=2)
-        return pools
+        return policies
 
     return build
 
 
 @pytest.fixture
 def write(tokenizer: PreTrainedTokenizerFast) -> Write:
-    def write(folder: Path, pools: Mapping[str, LocalPool], **state: Any) -> None:
-        write_checkpoint(folder, pools, dict.fromkeys(pools, tokenizer), state)
+    def write(folder: Path, policies: Mapping[str, Policy], **state: Any) -> None:
+        write_checkpoint(folder, policies, dict.fromkeys(policies, tokenizer), state)
 
     return write
 
@@ -68,23 +65,27 @@ def write(tokenizer: PreTrainedTokenizerFast) -> Write:
 @pytest.fixture
 def written(make: Make, write: Write, groups: Callable[..., Groups], tmp_path: Path) -> Path:
     """A checkpoint of the policies a and b after one update."""
-    pools = make("a", "b")
-    learn(pools, groups())
-    write(tmp_path / "iteration_00001", pools, iteration=1)
+    policies = make("a", "b")
+    learn(policies, groups())
+    write(tmp_path / "iteration_00001", policies, iteration=1)
     return tmp_path / "iteration_00001"
 
 
-def learn(pools: Mapping[str, LocalPool], samples: Groups) -> None:
-    for pool in pools.values():
-        asyncio.run(pool.update(samples))
+def learn(policies: Mapping[str, Policy], samples: Groups) -> None:
+    for policy in policies.values():
+        asyncio.run(policy.pool.update({policy.name: samples}))
 
 
-def weights(pools: Mapping[str, LocalPool]) -> dict[str, torch.Tensor]:
+def weights(policies: Mapping[str, Policy]) -> dict[str, torch.Tensor]:
     return {
         f"{name}/{key}": value.clone()
-        for name, pool in pools.items()
-        for key, value in pool.module.model.state_dict().items()
+        for name, policy in policies.items()
+        for key, value in model_of(policy).state_dict().items()
     }
+
+
+def rates(policies: Mapping[str, Policy]) -> list[list[float]]:
+    return [policy.learner.scheduler.get_last_lr() for policy in policies.values()]
 
 
 def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
@@ -105,19 +106,19 @@ def test_what_is_restored_learns_on_as_if_nothing_had_happened(
     again = make("a", "b")
     assert read_state(tmp_path / "c") == {"iteration": 1, "note": "x", "versions": {"a": 1, "b": 1}}
     restore(tmp_path / "c", again)
-    assert same(weights(again), middle) and {pool.version for pool in again.values()} == {1}
+    assert same(weights(again), middle) and {policy.version for policy in again.values()} == {1}
     for seed in (2, 3):
         learn(again, groups(seed=seed))
     assert same(weights(again), weights(straight)) and not same(middle, weights(straight))
-    assert [p.scheduler.get_last_lr() for p in again.values()] == [p.scheduler.get_last_lr() for p in straight.values()]
+    assert rates(again) == rates(straight)
 
 
 def test_torchs_random_state_is_restored(make: Make, write: Write, tmp_path: Path) -> None:
-    pools = make("a")
+    policies = make("a")
     torch.manual_seed(3)
-    write(tmp_path / "c", pools)
+    write(tmp_path / "c", policies)
     drawn = torch.rand(3)
-    restore(tmp_path / "c", pools)
+    restore(tmp_path / "c", policies)
     assert torch.equal(torch.rand(3), drawn)
 
 
@@ -153,9 +154,9 @@ def test_other_policies_are_refused(written: Path, make: Make) -> None:
 
 
 def test_other_shapes_are_refused(written: Path, make: Make, tokenizer: PreTrainedTokenizerFast) -> None:
-    pools = make("a", "b", model=build_model(tokenizer, hidden=32, layers=2, heads=2, seed=0))
+    policies = make("a", "b", model=build_model(tokenizer, hidden=32, layers=2, heads=2, seed=0))
     with pytest.raises(CheckpointError, match=r"does not fit policy 'a': .*of another shape: .*\(24, 16\) for"):
-        restore(written, pools)
+        restore(written, policies)
 
 
 def test_another_optimizer_is_refused(written: Path, make: Make) -> None:
@@ -193,7 +194,7 @@ def test_a_disk_that_is_full_leaves_what_was_there(make: Make, write: Write, wri
 def test_a_run_killed_at_any_point_leaves_a_whole_checkpoint_or_none(
     make: Make, write: Write, written: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pools, new = make("a"), written.with_name("iteration_00002")
+    policies, new = make("a"), written.with_name("iteration_00002")
     steps: list[str] = []
     real = {name: getattr(checkpoint.os, name) for name in ("fsync", "replace")}
     stop = -1
@@ -209,7 +210,7 @@ def test_a_run_killed_at_any_point_leaves_a_whole_checkpoint_or_none(
 
     for name in real:
         monkeypatch.setattr(checkpoint.os, name, counted(name))
-    write(new, pools, iteration=2)
+    write(new, policies, iteration=2)
     points, order = len(steps), list(steps)
     assert order[-2:] == ["replace", "fsync"] and order.count("replace") == 1
     for stop in (0, points // 2, points - 2, points - 1):
@@ -217,7 +218,7 @@ def test_a_run_killed_at_any_point_leaves_a_whole_checkpoint_or_none(
         steps.clear()
         child = os.fork()
         if child == 0:
-            write(new, pools, iteration=2)
+            write(new, policies, iteration=2)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
         assert read_state(written)["iteration"] == 1
@@ -226,6 +227,6 @@ def test_a_run_killed_at_any_point_leaves_a_whole_checkpoint_or_none(
             assert read_state(new)["iteration"] == 2
     stop = -1
     shutil.rmtree(new)
-    write(new, pools, iteration=2)  # what was left half-written is no obstacle
+    write(new, policies, iteration=2)  # what was left half-written is no obstacle
     assert json.loads((new / "state.json").read_text())["iteration"] == 2
     assert not new.with_name("iteration_00002.tmp").exists()

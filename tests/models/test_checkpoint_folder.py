@@ -3,21 +3,19 @@
 import asyncio
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-import lightning as L
 import pytest
 import torch
-from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
+from transformers import PreTrainedTokenizerFast
 
-from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
 from troupe.models.checkpoint import CheckpointError
 from troupe.models.checkpoint_folder import CheckpointFolder
 from troupe.models.loading import checkpoint_weights
-from troupe.models.policy import PolicyModule
-from troupe.models.pool import LocalPool
+from troupe.models.pool import Policy
+
+from .conftest import Tiny, full_policy, learn
 
 Write = Callable[[int, int | None], None]
 
@@ -30,18 +28,16 @@ def folder(tmp_path: Path) -> CheckpointFolder:
 
 
 @pytest.fixture
-def pool(tiny: Callable[..., Qwen3ForCausalLM]) -> LocalPool:
-    constant = partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=0)
-    module = PolicyModule(tiny(), ClippedObjective(), partial(torch.optim.SGD, lr=0.1), constant)
-    return LocalPool("p", module, L.Fabric(accelerator="cpu", devices=1), pad_id=0)
+def policy(tiny: Tiny) -> Policy:
+    return full_policy(tiny())
 
 
 @pytest.fixture
-def write(folder: CheckpointFolder, pool: LocalPool, tokenizer: PreTrainedTokenizerFast) -> Write:
+def write(folder: CheckpointFolder, policy: Policy, tokenizer: PreTrainedTokenizerFast) -> Write:
     """``write(iteration, best)``."""
 
     def write(iteration: int, best: int | None = None) -> None:
-        folder.write({"p": pool}, {"p": tokenizer}, {"iteration": iteration, "best_iteration": best})
+        folder.write({"p": policy}, {"p": tokenizer}, {"iteration": iteration, "best_iteration": best})
 
     return write
 
@@ -62,14 +58,14 @@ def test_the_newest_stay_and_whatever_was_best_for_one_of_them(folder: Checkpoin
 
 
 def test_what_is_there_is_not_written_again(
-    folder: CheckpointFolder, write: Write, pool: LocalPool, groups: Callable[..., list[list[Sample]]]
+    folder: CheckpointFolder, write: Write, policy: Policy, groups: Callable[..., list[list[Sample]]]
 ) -> None:
     write(5, None)
     before = (folder.at(5) / "p" / "model.safetensors").stat().st_ino
     write(5, 5)
     assert (folder.at(5) / "p" / "model.safetensors").stat().st_ino == before
     assert links(folder) == {"last": "iteration_00005", "best": "iteration_00005"}
-    asyncio.run(pool.update(groups()))
+    asyncio.run(learn(policy, groups()))
     write(10, 5)
     one, other = (checkpoint_weights(folder.path / name / "p") for name in ("best", "last"))
     assert any(not torch.equal(one[key], other[key]) for key in one)
@@ -83,10 +79,10 @@ def test_a_damaged_one_is_answered_with_one_that_is_whole(folder: CheckpointFold
     with pytest.raises(CheckpointError) as error:
         folder.state("last")
     assert "last/p/training.pt is damaged" in str(error.value)
-    assert f"Another one is whole: resume={folder.at(5)}" in str(error.value)
+    assert f"Another one is complete: resume={folder.at(5)}" in str(error.value)
     assert folder.state("iteration_00005")["iteration"] == 5
     (folder.at(5) / "p" / "config.json").unlink()
-    with pytest.raises(CheckpointError, match="No other checkpoint is whole"):
+    with pytest.raises(CheckpointError, match="No other checkpoint is complete"):
         folder.state("last")
 
 
@@ -127,7 +123,7 @@ def test_what_cannot_be_written_says_what_is_left(folder: CheckpointFolder, writ
         write(5, None)
     write(10, None)
     (folder.path / "iteration_00015.tmp").write_text("in the way")
-    with pytest.raises(CheckpointError, match=r"of the checkpoints before, .*iteration_00010 is whole"):
+    with pytest.raises(CheckpointError, match=r"of the checkpoints before, .*iteration_00010 is complete"):
         write(15, None)
     assert folder.state("last")["iteration"] == 10
 

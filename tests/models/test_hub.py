@@ -9,8 +9,7 @@ import pytest
 from huggingface_hub import constants
 
 from troupe.errors import ConfigError
-from troupe.models.hub import ModelNotFoundError, check_there
-from troupe.models.published import published
+from troupe.models.hub import ModelNotFoundError, check_available
 from troupe.setup.team import load_base
 
 
@@ -22,7 +21,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_a_folder_is_there(tmp_path: Path) -> None:
-    check_there(str(tmp_path))
+    check_available(str(tmp_path))
 
 
 def test_a_model_of_the_cache_is_there(tmp_path: Path) -> None:
@@ -31,7 +30,7 @@ def test_a_model_of_the_cache_is_there(tmp_path: Path) -> None:
     (folder / "snapshots" / "abc" / "config.json").write_text("{}")
     (folder / "refs").mkdir()
     (folder / "refs" / "main").write_text("abc")
-    check_there("some/model")
+    check_available("some/model")
 
 
 @pytest.mark.parametrize(
@@ -43,7 +42,7 @@ def test_a_model_of_the_cache_is_there(tmp_path: Path) -> None:
 )
 def test_what_is_not_there(base: str, message: str) -> None:
     with pytest.raises(ModelNotFoundError, match=message):
-        check_there(base)
+        check_available(base)
     with pytest.raises(ConfigError, match=rf"^policies\.plan\.base={base} cannot be loaded: "):
         load_base("policies.plan.base", base)
 
@@ -64,12 +63,5 @@ def test_what_the_hub_refuses(monkeypatch: pytest.MonkeyPatch, code: str, messag
         Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         with pytest.raises(ModelNotFoundError, match=message):
-            check_there("some/model")
+            check_available("some/model")
         server.shutdown()
-
-
-def test_the_published_shapes_are_those_of_the_papers_models() -> None:
-    for base, heads, tied in (("Qwen/Qwen3-1.7B", 16, True), ("Qwen/Qwen3-8B", 32, False)):
-        shape = published(base)
-        assert shape is not None and (shape.num_attention_heads, shape.tie_word_embeddings) == (heads, tied)
-    assert published("laptop") is None

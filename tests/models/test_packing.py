@@ -1,5 +1,6 @@
 """Samples -> TokenBatches: nothing is lost, nothing is mixed up, and the limits hold."""
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -7,7 +8,7 @@ from random import Random
 import pytest
 
 from troupe.experience import Sample, TokenBatch
-from troupe.models.packing import micro_batches, mini_batches, pack, rows_of
+from troupe.models.packing import draw_rows, micro_batches, mini_batches, pack, rows_of
 
 from .conftest import Groups
 
@@ -138,3 +139,46 @@ def test_processes_share_a_mini_batch_by_rows(groups: Callable[..., Groups], wor
 def test_nothing_to_learn_is_nothing_for_every_process(groups: Callable[..., Groups]) -> None:
     flatter = [replace(sample, advantage=0.0) for sample in flat(groups())]
     assert [micro_batches(flatter, 40, 0, rank, 2) for rank in (0, 1)] == [[], []]
+
+
+def test_samples_without_advantage_are_kept_where_they_matter() -> None:
+    given = [Sample("p", (5, i), (6, 1), (-1.0, -1.0), advantage, 0.5) for i, advantage in enumerate((2.0, 0.0))]
+    assert [len(b.weights) for b in micro_batches(given, 100, 0)] == [1]
+    assert [len(b.weights) for b in micro_batches(given, 100, 0, every_sample=True)] == [2]
+
+
+def test_weights_by_tokens() -> None:
+    group = [Sample("p", (4,), (5,) * n, (-1.0,) * n, 1.0, weight=0.5) for n in (1, 3)]
+    ((one, other),) = mini_batches([group], 1, Random(0), by_tokens=True)
+    assert (one.weight, other.weight) == (0.25, 0.75)
+    assert len(pack(rows_of([one, other]), 0).weights) == 2
+
+
+# ---- drawing rows ----------------------------------------------------------------------------------------------------
+
+
+def many() -> list[Sample]:
+    """Forty prompts of the planner's and three of the tool's, of two samples each."""
+    places = [("plan", 3)] * 40 + [("tool", 0)] * 3
+    return [Sample("p", (i,), (j,), (0.0,), 0.0, 0.1, *place) for i, place in enumerate(places) for j in range(2)]
+
+
+@pytest.mark.parametrize(("share", "planner", "tool"), [(0.1, 4, 1), (0.25, 10, 1), (0.5, 20, 2), (1.0, 40, 3)])
+def test_a_share_of_the_prompts_of_each_place_is_drawn(share: float, planner: int, tool: int) -> None:
+    found = draw_rows(many(), share, Random(0))
+    assert Counter(s.agent for s in found) == {"plan": 2 * planner, "tool": 2 * tool}
+    assert {s.weight for s in found} == {40 / planner, 3 / tool}
+    assert all(len(row) == 2 for row in rows_of(found))  # prompts are drawn whole: they are the larger part
+    assert found == draw_rows(many(), share, Random(0)) and (share == 1 or found != draw_rows(many(), share, Random(1)))
+
+
+def test_nothing_is_drawn_from_nothing_and_with_a_share_of_0() -> None:
+    assert draw_rows([], 0.5, Random(0)) == draw_rows(many(), 0.0, Random(0)) == []
+
+
+def test_sums_are_right_on_average() -> None:
+    """Of a value that only two prompts have, among them one of the tool's."""
+    value = {5: 7.0, 41: 2.0}
+    rng, draws = Random(0), 4000
+    total = sum(s.weight * value.get(s.prompt_ids[0], 0.0) for _ in range(draws) for s in draw_rows(many(), 0.2, rng))
+    assert total / draws == pytest.approx(2 * (7 + 2), rel=0.05)

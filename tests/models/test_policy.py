@@ -2,32 +2,31 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 import torch
+from omegaconf import DictConfig
 from torch import Tensor
-from transformers import Qwen3ForCausalLM
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import Qwen3Config, Qwen3ForCausalLM
 
-from troupe.algorithms.objectives import ClippedObjective
+from troupe.algorithms.objectives import Cispo, ClippedObjective, Objective, PolicyGradient
 from troupe.experience import Sample, TokenBatch
-from troupe.models.packing import micro_batches, pack, rows_of
-from troupe.models.policy import PolicyModule, token_logprobs
+from troupe.models import policy
+from troupe.models.base_models import SHIPPED, base_path
+from troupe.models.loading import load_tokenizer
+from troupe.models.packing import micro_batches, mini_batches, pack, rows_of
+from troupe.models.policy import PolicyModule, token_logprobs, token_scores
 
-from .conftest import TEMPERATURE, Groups
+from .conftest import TEMPERATURE, Groups, Tiny, perturb, train_config
 
 DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
 
 
 def module(model: Qwen3ForCausalLM, cap: float = 0.0) -> PolicyModule:
-    return PolicyModule(
-        model,
-        ClippedObjective(importance_cap=cap),
-        partial(torch.optim.SGD, lr=0.1),
-        partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=0),
-        TEMPERATURE,
-    )
+    return PolicyModule(model, {"p": train_config(ClippedObjective(importance_cap=cap))})
 
 
 def gradient_of(model: Qwen3ForCausalLM) -> Tensor:
@@ -41,8 +40,8 @@ def accumulated(model: Qwen3ForCausalLM, batches: list[TokenBatch], shift: float
     """The gradient over micro-batches; the update's start lies ``shift`` nats away (None: it is now)."""
     policy = module(model, cap)
     for batch in batches:
-        old = None if shift is None else policy(batch).detach() + shift * signs(batch)
-        policy.training_step(batch, old).loss.backward()
+        old = None if shift is None else policy("p", batch).detach() + shift * signs(batch)
+        policy.training_step("p", batch, old).loss.backward()
     return gradient_of(model)
 
 
@@ -172,7 +171,7 @@ def test_padding_reaches_neither_loss_nor_gradient(
     other = replace(other, behaviour_logprobs=torch.where(other.mask, other.behaviour_logprobs, float("nan")))
     losses, gradients = [], []
     for given in (batch, other):
-        output = policy.training_step(given, None)
+        output = policy.training_step("p", given, None)
         output.loss.backward()
         losses.append(output.loss.item())
         gradients.append(gradient_of(model))
@@ -180,7 +179,169 @@ def test_padding_reaches_neither_loss_nor_gradient(
     assert distance(gradients[1], gradients[0]) <= 1e-12
 
 
-def test_greedy_training_is_refused(tiny: Callable[..., Qwen3ForCausalLM]) -> None:
-    optimizer, scheduler = partial(torch.optim.SGD, lr=0.1), partial(torch.optim.lr_scheduler.ConstantLR)
-    with pytest.raises(ValueError, match="temperature"):
-        PolicyModule(tiny(), ClippedObjective(), optimizer, scheduler, temperature=0.0)
+# ---- every objective -------------------------------------------------------------------------------------------------
+
+
+OBJECTIVES: dict[str, Objective] = {
+    "grpo with k3": ClippedObjective(kl=0.3),
+    "reinforce++ with k1": ClippedObjective(kl=0.3, kl_estimator="k1", kl_in="reward"),
+    "dapo with entropy": ClippedObjective(normalisation="token_mean", clip_high=0.28, entropy=0.2),
+    "gspo": ClippedObjective(ratio="sequence", clip=0.05),
+    "cispo": Cispo(normalisation="token_mean", importance_cap=1.5, importance_mode="mask"),
+    "magrpo": PolicyGradient(normalisation="sequence_sum"),
+    "dr. grpo": ClippedObjective(normalisation="constant", length=6),
+}
+
+
+def shifted_gradient(module: PolicyModule, samples: list[Sample], max_tokens: int) -> Tensor:
+    """(parameters,) over micro-batches of ``max_tokens``; the update's start lies half a nat away, either way."""
+    for batch in micro_batches(samples, max_tokens, 0, every_sample=module.policies["p"].objective.every_sample):
+        logprobs = module("p", batch).detach()
+        old = logprobs + 0.5 - (batch.targets % 2).to(logprobs.dtype)
+        module.training_step("p", batch, old).loss.backward()
+    found = torch.cat([p.grad.flatten() for p in module.model.parameters() if p.grad is not None])
+    module.zero_grad()
+    return found
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=str)
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_neither_changes_the_gradient_of_any_objective(
+    tiny: Tiny, groups: Callable[..., Groups], name: str, dtype: torch.dtype, tolerance: float
+) -> None:
+    objective = OBJECTIVES[name]
+    module = PolicyModule(tiny(dtype), {"p": train_config(objective)})
+    perturb(module.model)
+    by_tokens = objective.normalisation == "token_mean"
+    (samples,) = mini_batches(groups(), 1, Random(0), by_tokens=by_tokens)
+    shuffled = samples.copy()
+    Random(1).shuffle(shuffled)
+    expected = shifted_gradient(module, samples, 100_000)
+    assert expected.norm() > 1e-3
+    for max_tokens in (1, 25):
+        assert distance(shifted_gradient(module, shuffled, max_tokens), expected) <= tolerance
+
+
+def test_the_reference_stays_where_it_was_and_costs_nothing_when_off(tiny: Tiny) -> None:
+    plain, held = (PolicyModule(tiny(), {"p": train_config(ClippedObjective(kl=kl))}) for kl in (0.0, 0.1))
+    assert plain.reference is None
+    assert held.reference is not None and not held.train().reference.training  # type: ignore[union-attr]
+    assert not any(p.requires_grad for p in held.reference.parameters())
+    optimizer = held.configure_optimizers()[0]["optimizer"]
+    assert len(optimizer.param_groups[0]["params"]) == len(list(held.model.parameters()))
+
+
+# ---- a large vocabulary, in parts ------------------------------------------------------------------------------------
+
+
+Scores = tuple[Tensor, Tensor | None]
+VOCABULARY = 24
+
+
+def scored(model: Qwen3ForCausalLM, batch: TokenBatch, entropy: bool) -> tuple[Scores, Tensor]:
+    """The scores, and the gradient of a sum that weighs each token by its place."""
+    found = token_scores(model, batch, TEMPERATURE, entropy=entropy)
+    weights = 1 + torch.arange(batch.mask.numel()).reshape(batch.mask.shape) / batch.mask.numel()
+    total = sum(((part * weights).sum() for part in found if part is not None), torch.zeros(()))
+    total.backward()
+    gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    model.zero_grad()
+    return found, gradient
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
+@pytest.mark.parametrize("entropy", [False, True])
+@pytest.mark.parametrize("most", [1, 5 * VOCABULARY])
+def test_parts_are_the_whole(
+    tiny: Tiny,
+    groups: Callable[..., Groups],
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: torch.dtype,
+    tolerance: float,
+    entropy: bool,
+    most: int,
+) -> None:
+    """A token at a time, and five."""
+    model = tiny(dtype)
+    assert model.config.vocab_size == VOCABULARY
+    batch = pack(rows_of(sample for group in groups() for sample in group), pad_id=0)
+    (logprobs, entropies), gradient = scored(model, batch, entropy)
+    monkeypatch.setattr(policy, "MAX_LOGITS", most)
+    (in_parts, entropies_in_parts), gradient_in_parts = scored(model, batch, entropy)
+    assert in_parts.dtype == logprobs.dtype and not in_parts[~batch.mask].any()
+    assert (in_parts - logprobs).abs().max() <= tolerance * logprobs.abs().max()
+    assert (gradient_in_parts - gradient).norm() <= tolerance * gradient.norm()
+    if entropy:
+        assert entropies is not None and entropies_in_parts is not None
+        assert (entropies_in_parts - entropies).abs().max() <= tolerance * entropies.max()
+    else:
+        assert entropies_in_parts is None
+
+
+def test_an_empty_completion_disturbs_no_part(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoken = Sample("p", (5, 6, 7), (8, 1), (-1.0, -1.0), 1.0, 0.5)
+    silent = Sample("p", (5, 6, 7), (), (), 1.0, 0.5)
+    model = tiny(torch.float64)
+    (alone, _) = token_scores(model, pack([[spoken]], pad_id=0), 1.0, entropy=False)
+    monkeypatch.setattr(policy, "MAX_LOGITS", 1)
+    (both, _) = token_scores(model, pack([[spoken, silent]], pad_id=0), 1.0, entropy=False)
+    assert torch.allclose(both[0], alone[0], atol=1e-12)
+    assert not both[1].any()
+
+
+def test_what_is_known_of_no_other_architecture_is_not_assumed(
+    tiny: Tiny, groups: Callable[..., Groups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some scale or cap what the head gives."""
+    monkeypatch.setattr(policy, "MAX_LOGITS", 1)
+    model, batch = tiny(), pack(rows_of(groups()[0]), pad_id=0)
+    model.config.model_type = "gemma2"
+    called: list[Any] = []
+    monkeypatch.setattr(policy, "_scores_in_parts", lambda *given: called.append(given))
+    token_scores(model, batch, 1.0, entropy=False)
+    assert not called
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers in a tensor that was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, (tuple, list)) else [made]:
+            if isinstance(tensor, Tensor):
+                self.numbers = max(self.numbers, tensor.numel())
+        return made
+
+
+@pytest.mark.parametrize("entropy", [False, True])
+def test_no_tensor_holds_more_logits_than_may_be(monkeypatch: pytest.MonkeyPatch, entropy: bool) -> None:
+    """200 tokens and 3,000 words: 600,000 logits, of which 60,000 may be there at a time; the head has 24,000."""
+    config = Qwen3Config(vocab_size=3000, hidden_size=8, intermediate_size=8, num_hidden_layers=1, head_dim=4)
+    config.num_attention_heads = config.num_key_value_heads = 2
+    model, rng = Qwen3ForCausalLM(config), Random(0)
+    answers = [tuple(rng.randrange(3000) for _ in range(50)) for _ in range(4)]
+    samples = [Sample("p", (1,) * 100, answer, (-1.0,) * 50, 1.0, 0.25) for answer in answers]
+    batch = pack([samples], pad_id=0)
+    monkeypatch.setattr(policy, "MAX_LOGITS", 60_000)
+    kept: list[int] = []
+    pack_hook: Callable[[Tensor], Tensor] = lambda tensor: kept.append(tensor.numel()) or tensor  # type: ignore[func-returns-value]  # noqa: E731
+    with Largest() as largest, torch.autograd.graph.saved_tensors_hooks(pack_hook, lambda tensor: tensor):
+        logprobs, entropies = token_scores(model, batch, 1.0, entropy=entropy)
+        forward = max(kept)
+        (logprobs.sum() if entropies is None else logprobs.sum() + entropies.sum()).backward()
+    mask = batch.input_ids.shape[1] ** 2
+    assert forward <= max(mask, 24_000)  # the logits are not among what the backward pass waits for
+    assert largest.numbers <= max(mask, 60_000)
+
+
+@pytest.mark.parametrize("base", SHIPPED)
+def test_runs_at_laptop_scale_are_computed_at_once(composed: Callable[..., DictConfig], base: str) -> None:
+    """So that they are, to the bit, what they were."""
+    world = {"laptop": "sokoban", "laptop_couplet": "couplet", "laptop_code": "code", "laptop_math": "math"}[base]
+    cfg = composed(f"experiment={world}_specialized", "run_dir=nowhere")
+    tokens = max(cfg.algorithm["update"].max_tokens, 512)  # or one row
+    assert tokens * len(load_tokenizer(str(base_path(base)))) <= policy.MAX_LOGITS

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from troupe.models.schedule import Schedule, Turn, rotation
+from troupe.models.schedule import Alternation, Schedule, count_turns
 
 
 def learns(schedule: Schedule, iterations: int = 8) -> str:
@@ -21,36 +21,37 @@ def test_frozen_until() -> None:
 
 
 def test_iterated_best_response() -> None:
-    first, second = (Schedule(alternate=Turn(every=2, turn=turn), turns=2) for turn in (0, 1))
+    first, second = (Schedule(alternate=Alternation(every=2, turn=turn), turns=2) for turn in (0, 1))
     assert learns(first) == "xx..xx.."
     assert learns(second) == "..xx..xx"
-    assert learns(Schedule(freeze_until=5, alternate=Turn(every=2, turn=0), turns=2)) == ".....x.."
+    assert learns(Schedule(freeze_until=5, alternate=Alternation(every=2, turn=0), turns=2)) == ".....x.."
     assert not second.ever(2) and second.ever(3)
 
 
 def test_the_turns_of_a_team() -> None:
-    turn = {name: Turn(every=3, turn=index) for index, name in enumerate("abc")}
-    assert rotation(turn) == 3
-    assert rotation({}) == 1
-    assert rotation(turn | {"d": Turn(every=3, turn=1)}) == 3  # two policies learn at once
+    turn = {name: Alternation(every=3, turn=index) for index, name in enumerate("abc")}
+    assert count_turns(turn) == 3
+    assert count_turns({}) == 1
+    assert count_turns(turn | {"d": Alternation(every=3, turn=1)}) == 3  # two policies learn at once
 
 
 @pytest.mark.parametrize(
     ("turns", "message"),
     [
-        ({"a": Turn(every=3, turn=0), "b": Turn(every=4, turn=1)}, r"policies\.b\..*every=4: policy 'a' has 3"),
-        ({"a": Turn(every=3, turn=0), "b": Turn(every=3, turn=2)}, "nobody has turn 1 of 3"),
+        ([(3, 0), (4, 1)], r"policies\.b\..*every=4: policy 'a' has 3"),
+        ([(3, 0), (3, 2)], "no policy has turn 1 of 3"),
     ],
 )
-def test_turns_that_do_not_fit_together(turns: dict[str, Turn], message: str) -> None:
+def test_turns_that_do_not_fit_together(turns: list[tuple[int, int]], message: str) -> None:
+    alternations = {name: Alternation(every=every, turn=turn) for name, (every, turn) in zip("ab", turns, strict=True)}
     with pytest.raises(ValueError, match=message):
-        rotation(turns)
+        count_turns(alternations)
 
 
 @pytest.mark.parametrize("wrong", [{"every": 0, "turn": 0}, {"every": 2, "turn": -1}, {"every": True, "turn": 0}])
 def test_a_turn_out_of_range(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"alternate\.(every|turn) must be a whole number"):
-        Turn(**wrong)
+        Alternation(**wrong)
 
 
 def test_a_schedule_out_of_range() -> None:

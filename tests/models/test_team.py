@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from troupe.models import team as module
-from troupe.models.schedule import Schedule, Turn
+from troupe.models.schedule import Alternation, Schedule
 from troupe.models.team import Team
 
 
@@ -20,7 +20,7 @@ class FakePool:
         self.learnt: list[Mapping[str, Any]] = []
         self.events = [] if events is None else events
 
-    async def learn(self, batches: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    async def update(self, batches: Mapping[str, Any]) -> dict[str, dict[str, float]]:
         self.events.append(f"begin {' '.join(batches)}")
         await asyncio.sleep(0)
         self.events.append(f"end {' '.join(batches)}")
@@ -58,13 +58,13 @@ class FakeEngine:
 
 
 def build(pools: dict[str, FakePool], engines: dict[str, FakeEngine], **schedules: Schedule) -> Team:
-    handles = {name: FakePolicy(name, pool) for name, pool in pools.items()}
-    return Team(handles, engines, {}, {}, {}, schedules)  # type: ignore[arg-type]
+    policies = {name: FakePolicy(name, pool) for name, pool in pools.items()}
+    return Team(policies, engines, {}, {}, {}, schedules)  # type: ignore[arg-type]
 
 
 async def test_policies_of_one_pool_learn_together_and_those_at_rest_do_not() -> None:
     shared, own = FakePool(), FakePool()
-    rests = Schedule(alternate=Turn(every=1, turn=1), turns=2)
+    rests = Schedule(alternate=Alternation(every=1, turn=1), turns=2)
     team = build({"a": shared, "b": shared, "c": own, "d": own}, {}, d=rests)
     batches: dict[str, Any] = {"a": [[1], [2]], "b": [[3]], "c": [], "d": [[4]]}
     assert team.learners(0) == ["a", "b", "c"] and team.learners(1) == ["a", "b", "c", "d"]

@@ -48,10 +48,6 @@ REFUSED = {
     "an optimizer's key": (["+policies.tool.optimizer.rate=1"], "policies.tool.optimizer.rate is an unknown key"),
     "an optimizer's value": (["policies.tool.optimizer.lr=-1"], "policies.tool.optimizer: Invalid learning rate: -1"),
     "a scheduler's key": (["+policies.tool.scheduler.warm=1"], "policies.tool.scheduler.warm is an unknown key"),
-    "two optimizers of adapters": (
-        [*LORA, "policies.plan.optimizer._target_=torch.optim.Adam"],
-        "policies.plan.optimizer._target_: policies that share a base share one optimizer",
-    ),
     "a model that the engine does not run": (
         ["policies.tool.base=sliding"],
         "policy 'tool': the torch engine does not run MistralForCausalLM: its attention has a sliding window of 64",
@@ -105,7 +101,8 @@ def test_what_training_refuses_a_dry_run_refuses(composed: Composed, case: str) 
 
 
 def test_what_training_builds_a_dry_run_lets_pass(composed: Composed) -> None:
-    for words in (["experiment=sokoban_specialized"], LORA, ["strategy=ddp", "strategy.accelerator=cpu"]):
+    two_optimizers = [*LORA, "policies.plan.optimizer._target_=torch.optim.Adam"]
+    for words in (["experiment=sokoban_specialized"], two_optimizers, ["strategy=ddp", "strategy.accelerator=cpu"]):
         _, _, lacks = checked(composed("run_dir=new", "name=test", *words, *SMALL))
         assert lacks == []
     assert not Path("new").exists()

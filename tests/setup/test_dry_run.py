@@ -54,7 +54,9 @@ def test_every_experiment_can_be_composed_with_vllm_and_with_adapters(experiment
     config, parts = composed(*words)
     inspect.signature(VllmEngine).bind({}, None, **{k: v for k, v in config["engine"].items() if k[0] != "_"})
     assert config["algorithm"]["objective"]["importance_cap"] == 2.0
-    assert {spec.terms.objective.importance_cap for spec in parts.policies.values() if spec.terms} == {2.0}
+    assert {spec.train_config.objective.importance_cap for spec in parts.policies.values() if spec.train_config} == {
+        2.0
+    }
     pools = plan(config, parts).pools
     if adapters:
         (pool,) = pools

@@ -35,7 +35,7 @@ def test_what_a_policy_overrides_is_its_own(read: Read) -> None:
         "policies.plan.schedule.freeze_until=5",
         "policies.plan.sampling.train.temperature=0.8",
     ).policies
-    tool, plan = found["tool"].terms, found["plan"].terms
+    tool, plan = found["tool"].train_config, found["plan"].train_config
     assert (tool.objective.clip, tool.objective.kl, tool.update.mini_batches) == (0.1, 0.05, 2)
     assert (plan.objective.clip, plan.objective.kl, plan.update.mini_batches) == (0.2, 0.0, 4)
     assert tool.update.max_tokens == plan.update.max_tokens == 8192
@@ -46,8 +46,8 @@ def test_what_a_policy_overrides_is_its_own(read: Read) -> None:
 def test_another_objective_stands_alone(read: Read) -> None:
     name = "troupe.algorithms.objectives.PolicyGradient"
     found = read(f"+policies.tool.algorithm.objective={{_target_: {name}, normalisation: sequence_sum}}").policies
-    assert type(found["tool"].terms.objective).__name__ == "PolicyGradient"
-    assert type(found["plan"].terms.objective).__name__ == "ClippedObjective"
+    assert type(found["tool"].train_config.objective).__name__ == "PolicyGradient"
+    assert type(found["plan"].train_config.objective).__name__ == "ClippedObjective"
 
 
 def test_who_shares_a_base(read: Read) -> None:
@@ -60,13 +60,13 @@ def test_who_shares_a_base(read: Read) -> None:
     frozen = [f"policies.tool.{key}=null" for key in ("optimizer", "scheduler")]
     parts = read("regime=specialized", "policies.tool.tuning=frozen", *frozen)
     assert [[spec.name for spec in group] for group in backbones(parts.policies)] == [["tool"], ["plan"]]
-    assert parts.policies["tool"].terms is None and parts.router.learning == ("plan",)
+    assert parts.policies["tool"].train_config is None and parts.router.learning == ("plan",)
 
 
 def test_a_remote_policy(read: Read) -> None:
     parts = read(*REMOTE, "+policies.tool.remote.extra.chat_template_kwargs.enable_thinking=false")
     spec = parts.policies["tool"]
-    assert (spec.base, spec.terms, spec.schedule) == ("m", None, None) and spec.remote is not None
+    assert (spec.base, spec.train_config, spec.schedule) == ("m", None, None) and spec.remote is not None
     assert spec.remote.identity == {
         "url": "http://localhost:8000/v1",
         "model": "m",
@@ -112,7 +112,7 @@ MISTAKES = {
     ),
     "a team of servers": (
         [*REMOTE, "policy@policies.plan=[laptop,remote]", "policies.plan.remote.model=m"],
-        "nobody learns: tool, plan are frozen or remote",
+        "no policy learns: tool, plan are frozen or remote",
     ),
     "a frozen policy with an optimizer": (
         ["policies.tool.tuning=frozen"],
@@ -124,9 +124,9 @@ MISTAKES = {
         ],
         "policies.tool.schedule is an unknown key with",
     ),
-    "nobody learns": (
+    "no policy learns": (
         [f"+policies.{n}={{tuning: frozen, optimizer: null, scheduler: null}}" for n in ("tool", "plan")],
-        "nobody learns: tool, plan are frozen or remote",
+        "no policy learns: tool, plan are frozen or remote",
     ),
     "an adapter of a whole model": (["+policies.tool.lora.r=4"], "policies.tool.lora is an unknown key with"),
     "an adapter without settings": (["policies.tool.tuning=lora"], "policies.tool.lora is missing"),
@@ -152,7 +152,10 @@ MISTAKES = {
         ["policies.tool.schedule.alternate={every: 1, turn: 0, of: 2}"],
         "policies.tool.schedule.alternate.of is an unknown key",
     ),
-    "a turn that nobody has": (["policies.tool.schedule.alternate={every: 1, turn: 1}"], "nobody has turn 0 of 2"),
+    "a turn that no policy has": (
+        ["policies.tool.schedule.alternate={every: 1, turn: 1}"],
+        "no policy has turn 0 of 2",
+    ),
 }
 
 

@@ -209,7 +209,7 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
     "damaged": (
         [MORE],
         damage_weights,
-        r"last/plan/model\.safetensors is damaged: .*Another one is whole: resume=.*iteration_0000\d",
+        r"last/plan/model\.safetensors is damaged: .*Another one is complete: resume=.*iteration_0000\d",
     ),
     "rows lost": ([MORE], lose_rows, r"metrics\.jsonl, line 1: expected iteration 1, found 2"),
 }

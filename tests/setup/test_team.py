@@ -19,7 +19,8 @@ from troupe.cli.eval import run as evaluate
 from troupe.cli.eval import with_open_keys
 from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
-from troupe.models.loading import base_path, checkpoint_weights, load_model, load_tokenizer
+from troupe.models.base_models import base_path
+from troupe.models.loading import checkpoint_weights, load_model, load_tokenizer
 from troupe.models.tiny import build_tokenizer
 
 SMALL = [
@@ -80,10 +81,10 @@ def adapted(build: Build) -> Path:
 
 def test_adapters_share_one_pool_one_engine_and_one_base(build: Build) -> None:
     loop = build(*LORA)
-    pools, engines = loop.team.pools, loop.team.engines
-    assert pools["tool"].pool is pools["plan"].pool and engines["tool"] is engines["plan"]
+    policies, engines = loop.team.policies, loop.team.engines
+    assert policies["tool"].pool is policies["plan"].pool and engines["tool"] is engines["plan"]
     base = sum(p.numel() for p in load_model("laptop").parameters())
-    learner = list(pools["tool"].pool.module.parameters())  # type: ignore[attr-defined]
+    learner = list(policies["tool"].pool.module.parameters())
     decoders = engines["tool"]._decoders.values()  # type: ignore[attr-defined]
     tensors = [*learner, *(p for d in decoders for p in d.model.parameters())]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
@@ -185,7 +186,7 @@ def test_a_frozen_policy_speaks_and_never_learns(build: Build) -> None:
     loop = build("experiment=sokoban_specialized", *SMALL, *FROZEN)
     train.train(loop)
     path, base = loop.directory.path, load_model("laptop").state_dict()
-    assert set(loop.team.pools) == set(checkpoint(path)) == {"plan"}
+    assert set(loop.team.policies) == set(checkpoint(path)) == {"plan"}
     assert not same(checkpoint(path)["plan"], base)
     for row in rows(path):
         assert row["rollout/tool/reward"] is not None
@@ -205,7 +206,7 @@ async def test_frozen_policies_and_adapters_meet_on_one_base(build: Build) -> No
     before = {k: v.clone() for k, v in engine_of(loop, "tool").items()}
     await loop.advance()
     assert same(engine_of(loop, "tool"), before) and same(before, load_model("laptop").state_dict())
-    assert loop.team.pools["plan"].version == 1
+    assert loop.team.policies["plan"].version == 1
     await loop.team.engines["plan"].close()
 
 
@@ -221,7 +222,8 @@ async def test_policies_learn_in_turns(build: Build, experiment: str) -> None:
 
     async def weights() -> dict[str, Weights]:
         return {
-            name: {k: v.clone() for k, v in (await pool.weights()).items()} for name, pool in loop.team.pools.items()
+            name: {k: v.clone() for k, v in (await policy.weights()).items()}
+            for name, policy in loop.team.policies.items()
         }
 
     learnt, before = [], await weights()
@@ -232,7 +234,7 @@ async def test_policies_learn_in_turns(build: Build, experiment: str) -> None:
         assert {name for name in after if f"train/{name}/loss" in row} == learnt[-1]
         before = after
     assert learnt == [{"tool"}, set(), {"tool"}, {"plan"}]
-    assert {name: pool.version for name, pool in loop.team.pools.items()} == {"tool": 2, "plan": 1}
+    assert {name: policy.version for name, policy in loop.team.policies.items()} == {"tool": 2, "plan": 1}
     await asyncio.gather(*(engine.close() for engine in set(loop.team.engines.values())))
 
 

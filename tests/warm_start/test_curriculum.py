@@ -9,7 +9,8 @@ from random import Random
 import pytest
 
 from troupe.envs.couplet.world import Couplet
-from troupe.models.loading import SHIPPED, base_path, load_tokenizer
+from troupe.models.base_models import SHIPPED, base_path
+from troupe.models.loading import load_tokenizer
 from troupe.models.tiny import build_tokenizer
 from troupe.warm_start.curriculum import CURRICULA, Recipe, _micro_code, _sandbox, messages
 

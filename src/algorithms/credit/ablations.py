@@ -1,12 +1,11 @@
-"""AT-GRPO with coarser groups: what agent- and turn-wise grouping is worth (arXiv 2510.11062, ablation)."""
+"""AT-GRPO with coarser groups: the ablation of agent- and turn-wise grouping (arXiv 2510.11062)."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
 from ...experience import Node
-from .base import GroupRelative
-from .baselines import Baseline
+from .base import Baseline, GroupRelative
 
 
 class TreeGroups(GroupRelative):
@@ -14,7 +13,7 @@ class TreeGroups(GroupRelative):
 
     ``by=[agent]``: an agent's candidates of all turns are one group; ``by=[turn]``: a turn's candidates of all agents;
     ``by=[]``: flat, all candidates of the team.  ``by=[agent, turn]`` is AT-GRPO.  Coarser groups compare answers to
-    different prompts: their baseline carries how hard a prompt was.
+    different prompts: their baseline depends on how hard the prompts were.
     """
 
     topologies = ("tree",)
@@ -23,8 +22,8 @@ class TreeGroups(GroupRelative):
         self, *, by: Sequence[str], baseline: Baseline = "mean", normalise: bool = True, std_floor: float = 1e-6
     ) -> None:
         super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor)
-        if strangers := [name for name in by if name not in ("agent", "turn")]:
-            raise ValueError(f"algorithm.credit.by may hold agent and turn, got {', '.join(map(str, strangers))}")
+        if unknown := [name for name in by if name not in ("agent", "turn")]:
+            raise ValueError(f"algorithm.credit.by may hold agent and turn, got {', '.join(map(str, unknown))}")
         self.by = tuple(by)
         self.one_prompt_per_group = set(by) == {"agent", "turn"}
 

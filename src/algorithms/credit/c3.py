@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from .at_grpo import AtGrpo
-from .baselines import Baseline
+from .base import Baseline
 
 
 class C3(AtGrpo):
     """A = v - mean of the others' v: leave-one-out over the K messages that one agent might have sent in one context.
 
-    v is the outcome of the message when the episode is played on to its end under the same policies and seeds, see
-    :class:`...rollout.samplers.replay.ReplaySampler`.  It is the effect of this one message: what happened before it is
-    the same for all K and cancels.
+    v is the outcome of the message when the episode is played from there to its end under the same policies and seeds,
+    see :class:`...rollout.samplers.replay.ReplaySampler`.  A is the effect of this one message: what happened before it
+    is the same for all K and cancels.
     """
 
     topologies = ("replay",)

@@ -7,8 +7,9 @@ from math import isclose
 
 from ...experience import Candidate, Episode
 from .at_grpo import AtGrpo
-from .base import CreditError, Share
-from .baselines import whiten
+from .base import Share
+from .checks import CreditError
+from .whitening import whiten
 
 COMPONENTS = ("team", "local", "overlong")
 
@@ -16,15 +17,15 @@ COMPONENTS = ("team", "local", "overlong")
 class Gdpo(AtGrpo):
     """A = sum over components c of w_c (r_c - mean r_c) / (std r_c + ``std_floor``), in AT-GRPO's groups; then, with
     ``batch=true``, A <- (A - mean A) / (std A + ``std_floor``) over the policy's candidates in the iteration (equations
-    4 to 6; the mean, which is 0, is not computed: see :func:`.baselines.whiten`).
+    4 to 6; the mean, which is 0, is not computed: see :func:`.whitening.whiten`).
 
     The components are the terms of the sampler's mix: the ``team`` reward, the ``local`` reward and the ``overlong``
-    penalty.  A factor on a component is lost when it is normalised, so the mix counts in the weights: w_team is
-    ``weights.team`` times ``alpha``; without ``local``, w_local is 0; w_overlong (1, where ``weights`` do not name it)
-    is without effect where nothing is penalised.  ``alpha`` and ``local`` are the sampler's.
+    penalty.  Normalisation would cancel a factor on a component, so the factors of the mix go into the weights: w_team
+    is ``weights.team`` times ``alpha``; without ``local``, w_local is 0; w_overlong (1, where ``weights`` do not name
+    it) is without effect where nothing is penalised.  ``alpha`` and ``local`` are the sampler's.
 
-    Mixed before normalisation, the component with the largest spread drowns the others, and different mixes may
-    collapse into one advantage.
+    Why: if rewards are mixed before normalisation, the component with the largest spread dominates, and different
+    combinations of rewards may get the same advantage.
     """
 
     def __init__(

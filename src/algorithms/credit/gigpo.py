@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from ...experience import Episode
-from .base import CreditError, Share, episode_return
-from .baselines import Baseline
-from .grpo import Grpo
+from .base import Baseline, Share
+from .checks import CreditError
+from .grpo import Grpo, episode_return
 
 
 class Gigpo(Grpo):
     """A = A^E + omega * A^S (equation 8).
 
-    A^E compares the returns of a task's K episodes, as :class:`Grpo` does (equation 3).  A^S compares what came of the
-    messages that an agent gave in one and the same state of the world (``state_key``, the anchor), across those
-    episodes and within them (equations 6 and 7); a state met once gives 0.
+    A^E compares the returns of a task's K episodes, as :class:`Grpo` does (equation 3).  A^S compares the returns R of
+    the messages that an agent sent in one and the same state of the world (``state_key``, the anchor), across those
+    episodes and within them (equations 6 and 7); for a state that was met once it is 0.
 
-    What came of a message is its own part of the reward (local, length), and the team's rewards from its turn on:
+    R of a message is its own part of the reward (local, length), and the team's rewards from its turn on:
     R = own + alpha * sum over turns u >= t of gamma^(u - t) * team_u.  The later local rewards of the same agent are
-    left out, so that failing longer never pays.  ``alpha`` is the sampler's.  ``normalise=false`` leaves both divisions
-    out (the paper's F_norm = 1).
+    left out, so that a longer failure never earns more.  ``alpha`` is the sampler's.  ``normalise=false`` leaves both
+    divisions out (the paper's F_norm = 1).
     """
 
     def __init__(
@@ -40,13 +40,14 @@ class Gigpo(Grpo):
 
     def shares(self, episode: Episode) -> Iterator[tuple[Hashable, Share]]:
         yield from super().shares(episode)
-        episode_return(episode)  # refuses what is no chain
-        earned = {node.turn: node.candidates[-1].team for node in episode.nodes}  # who speaks last ends the turn
+        episode_return(episode)  # raises where the episode is no chain
+        # The team's reward of a turn is that of the message which ends it: the last one.
+        team_rewards = {node.turn: node.candidates[-1].team for node in episode.nodes}
         for node, candidate in episode.candidates():
             if node.state is None:
-                raise CreditError(f"episode {episode.name}: the sampler kept no state of turn {node.turn}")
+                raise CreditError(f"episode {episode.name}: the sampler recorded no state of turn {node.turn}")
             team = sum(
-                self.gamma ** (turn - node.turn) * reward for turn, reward in earned.items() if turn >= node.turn
+                self.gamma ** (turn - node.turn) * reward for turn, reward in team_rewards.items() if turn >= node.turn
             )
             value = candidate.reward - self.alpha * candidate.team + self.alpha * team
             yield ("state", node.task_id, node.agent, node.state), Share(value, (candidate,), self.omega)

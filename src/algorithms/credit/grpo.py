@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 
 from ...experience import Episode, Node
-from .base import GroupRelative, Share, episode_return
+from .base import GroupRelative, Share
+from .checks import CreditError
 
 
 class Grpo(GroupRelative):
     """Outcome-supervised GRPO (DeepSeekMath, arXiv 2402.03300, section 4.1.2): a task's K episodes are one group; each
-    of an episode's messages bears the advantage of the episode's return.
+    of an episode's messages gets the advantage of the episode's return.
     """
 
     one_prompt_per_group = False
@@ -40,3 +41,10 @@ class MasGrpo(GroupRelative):
         value = episode_return(episode)
         for node, candidate in episode.candidates():
             yield self.key(node), Share(value, (candidate,))
+
+
+def episode_return(episode: Episode) -> float:
+    """The return of a chain.  Raises :class:`.checks.CreditError` for an episode that is not one."""
+    if len(episode.outcomes) != 1 or (value := episode.outcomes[0].mixed_return) is None:
+        raise CreditError(f"the episode of task {episode.task.task_id} is no chain: it has no return of its own")
+    return value

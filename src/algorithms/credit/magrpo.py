@@ -1,4 +1,4 @@
-"""MAGRPO and its kin: the returns of joint actions (arXiv 2508.04652; CoMLRL)."""
+"""MAGRPO and its variants: the returns of joint actions (arXiv 2508.04652; CoMLRL)."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from collections.abc import Hashable, Iterator
 from statistics import fmean
 
 from ...experience import Episode, JointAction, Node
-from .base import CreditError, GroupRelative, Share
-from .baselines import Baseline
+from .base import Baseline, GroupRelative, Share
+from .checks import CreditError
 
 
 class Magrpo(GroupRelative):
     """A = R - mean of R over the node's joint actions, the same for all agents; no std (section 4, equations 1 and 2).
 
-    R of a joint action is its reward and ``gamma`` times the mean of what the team earns from the joint actions that
-    follow it: the return-to-go, averaged over the tree (``gamma`` 1 in the paper).  What later messages earn by
-    themselves (local, length) is left out, so that failing longer never pays; the paper has no such rewards.  Where
-    only the best joint action went on, the others have no future to compare: then R is the reward alone (the paper's
-    first version).  A candidate's R is the mean over the joint actions that hold it; under ``joint=aligned`` there is
-    one.  In the loss every node weighs the same, so that the K times as many nodes of a later turn weigh more together
-    (as in CoMLRL).
+    R of a joint action is its reward plus ``gamma`` times the mean, over the joint actions that follow it, of the
+    team's return-to-go from there (``gamma`` 1 in the paper).  The own rewards of later messages (local, length) are
+    left out, so that a longer failure never earns more; the paper has no such rewards.  Where only the best joint
+    action was continued, the others have no future to compare: then R is the reward alone (the paper's first version).
+    A candidate's R is the mean over the joint actions that contain it; under ``joint=aligned`` there is one.  In the
+    loss every node weighs the same, so that the K times as many nodes of a later turn weigh more together (as in
+    CoMLRL).
 
-    Other baselines b make A = R - b its kin: ``none`` MAREINFORCE, ``leave_one_out`` MARLOO, ``max`` MAReMax.
+    Other baselines b, A = R - b: ``none`` is MAREINFORCE, ``leave_one_out`` MARLOO, ``max`` MAReMax.
     """
 
     one_prompt_per_group = True
@@ -43,13 +43,13 @@ class Magrpo(GroupRelative):
         branches = episode.branches
         for edges in branches.values():
             if any(edge.reward is None for edge in edges):
-                raise CreditError(f"episode {episode.name}: the sampler gave a joint action no reward")
+                raise CreditError(f"episode {episode.name}: a joint action has no reward")
             for edge, value in zip(edges, self.returns(edges, branches), strict=True):
                 for place in edge.members.values():
                     values.setdefault(place, []).append(value)
-        for (node, candidate), found in values.items():
-            where = episode.nodes[node]
-            yield self.key(where), Share(fmean(found), (where.candidates[candidate],))
+        for (index, candidate), returns in values.items():
+            node = episode.nodes[index]
+            yield self.key(node), Share(fmean(returns), (node.candidates[candidate],))
 
     def returns(self, edges: list[JointAction], branches: dict[int, list[JointAction]]) -> list[float]:
         """R of the joint actions of one node."""
@@ -59,12 +59,12 @@ class Magrpo(GroupRelative):
         return [reward + self._later(edge, branches) for edge, reward in zip(edges, rewards, strict=True)]
 
     def _later(self, edge: JointAction, branches: dict[int, list[JointAction]]) -> float:
-        """What the team earns after ``edge``, discounted."""
+        """The team's mean return after ``edge``, discounted."""
         if edge.child is None:
             return 0.0
         return self.gamma * fmean(_team(later) + self._later(later, branches) for later in branches[edge.child])
 
 
 def _team(edge: JointAction) -> float:
-    """The team's part of the reward: all of it where the sampler tells no parts."""
+    """The team's part of the reward; all of it where the sampler does not split it."""
     return (edge.reward if edge.team is None else edge.team) or 0.0

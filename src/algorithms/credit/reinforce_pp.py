@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...experience import Episode
-from .baselines import Baseline, whiten
+from .base import Baseline
 from .grpo import Grpo
+from .whitening import whiten
 
 
 class ReinforcePP(Grpo):
@@ -15,14 +16,14 @@ class ReinforcePP(Grpo):
 
     REINFORCE++ (``baseline=none``): A = R, the episode's return on each of its messages; then
     A <- (A - mean A) / (std A + ``std_floor``) over all tokens of the policy in the iteration (section 3, advantage
-    normalisation).  One episode a task is enough.
+    normalisation).  One episode per task is enough.
 
     REINFORCE++-baseline (``baseline=mean``): A = R - mean over the task's K episodes; then
     A <- A / (std A + ``std_floor``), with the mean of A^2 over those tokens as variance.  The paper's formula subtracts
     the iteration's mean here too, which over samples is 0, since every group is centred: only rounding, and the
-    weighting by length, make it differ from 0.  It is left out (as in ms-swift), so that what has no advantage, such as
-    a group of equal returns, keeps exactly 0, and no common amount is added to every message because long answers
-    failed.
+    weighting by length, make it differ from 0.  It is left out (as in ms-swift), so that a candidate without an
+    advantage, as in a group of equal returns, keeps exactly 0, and so that no common amount is added to every message
+    because long answers failed.
 
     Where all values that are normalised are equal, every advantage is exactly 0.  (The authors' KL penalty is the
     objective's: ``kl_in=reward`` with k1, and k2 in the loss.)

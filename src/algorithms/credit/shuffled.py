@@ -1,4 +1,4 @@
-"""A control: AT-GRPO with advantages that tell nothing about their candidates."""
+"""A control: AT-GRPO with advantages that are unrelated to their candidates."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 from ...experience import Episode
 from .at_grpo import AtGrpo
-from .baselines import Baseline
+from .base import Baseline
 
 
 class ShuffledAtGrpo(AtGrpo):
-    """AT-GRPO's advantages, dealt at random over all candidates of an iteration.
+    """AT-GRPO's advantages, randomly permuted over all candidates of an iteration.
 
-    Their distribution, and so the size of the updates, stays; what they say is lost.  Whatever still rises under this
-    rule is not learnt from rewards.
+    Their distribution, and so the size of the updates, stays the same; their relation to the candidates is lost.  A
+    metric that still rises under this rule is not learnt from rewards.
     """
 
     def __init__(

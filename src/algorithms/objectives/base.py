@@ -1,4 +1,8 @@
-"""What every objective shares: aggregation over tokens, corrections and regularisers around a surrogate."""
+"""The policy-gradient objectives: a surrogate per token, its aggregation, corrections and regularisers.
+
+:class:`Objective` holds what all of them share; :class:`ClippedObjective` is the surrogate of PPO, GRPO, AT-GRPO, DAPO
+and GSPO.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +17,7 @@ Normalisation = Literal["sequence_mean", "token_mean", "constant", "sequence_sum
 Level = Literal["token", "sequence"]
 Mode = Literal["truncate", "mask"]
 Estimator = Literal["k1", "k2", "k3"]
-Place = Literal["loss", "reward"]
+KlPlace = Literal["loss", "reward"]
 
 
 @dataclass  # not frozen: Fabric converts the fields under some precisions
@@ -23,7 +27,7 @@ class ObjectiveOutput:
     ``approx_kl_nats`` and ``behaviour_kl_nats`` sum, over tokens, the estimate ``ratio - 1 - log ratio`` (k3,
     http://joschu.net/blog/kl-approx.html) of two divergences: of the learner now from the learner at the update's
     start, and of the latter from the behaviour policy.  ``reference_kl_nats`` sums k3 of the learner now from the
-    reference, ``entropy_nats`` the entropy of its next-token distribution; each 0 where the objective does not ask.
+    reference, ``entropy_nats`` the entropy of its next-token distribution; each 0 where the objective does not use it.
     ``drift`` is (B, C), nats: the learner at the update's start less the behaviour policy, 0 on padding.
     """
 
@@ -59,7 +63,7 @@ class Objective(ABC):
     divergence from d = log pi - log reference: k1 = d, k2 = d^2 / 2, k3 = exp(-d) - 1 + d.  ``kl_in=loss``: as above,
     not times c (GRPO's k3, arXiv 2402.03300, equation 4).  ``kl_in=reward``: the advantage of token t loses kl times
     the sum of k from t on, at the update's start, a constant (REINFORCE++, arXiv 2501.03262); no baseline and no
-    normalisation sees it, which leaves its expected gradient unchanged.
+    normalisation contains it, which leaves its expected gradient unchanged.
     """
 
     normalisation: Normalisation = "sequence_mean"
@@ -70,12 +74,12 @@ class Objective(ABC):
     importance_mode: Mode = "truncate"
     kl: float = 0.0
     kl_estimator: Estimator = "k3"
-    kl_in: Place = "loss"
+    kl_in: KlPlace = "loss"
     entropy: float = 0.0
 
     def __post_init__(self) -> None:
         kinds = {"normalisation": Normalisation, "importance_level": Level, "importance_mode": Mode}
-        for name, known in (kinds | {"kl_estimator": Estimator, "kl_in": Place}).items():
+        for name, known in (kinds | {"kl_estimator": Estimator, "kl_in": KlPlace}).items():
             if (value := getattr(self, name)) not in get_args(known):
                 raise ValueError(f"algorithm.objective.{name} must be one of {', '.join(get_args(known))}, got {value}")
         for name in ("length", "importance_cap", "importance_floor", "kl", "entropy"):
@@ -89,7 +93,7 @@ class Objective(ABC):
         if self.kl and self.kl_in == "loss" and self.kl_estimator == "k1":
             raise ValueError(
                 "algorithm.objective.kl_estimator=k1 with kl_in=loss: the gradient of k1 is 0 on average, so it would "
-                "hold nothing; give k2 or k3, or kl_in=reward"
+                "have no effect; give k2 or k3, or kl_in=reward"
             )
 
     @property
@@ -105,7 +109,7 @@ class Objective(ABC):
 
     @abstractmethod
     def surrogate(self, log_ratio: Tensor, logprobs: Tensor, advantages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, C) what each token gains, and (B, C) bool, whether it was clipped.
+        """(B, C) the gain g of each token, and (B, C) bool, whether it was clipped.
 
         ``log_ratio`` (B, C), learner now over learner at the update's start, and ``logprobs`` (B, C) are 0 where
         ``mask`` is False; ``advantages`` are (B, C) or (B, 1).
@@ -123,10 +127,10 @@ class Objective(ABC):
         entropies: Tensor | None = None,
     ) -> ObjectiveOutput:
         """All log-probabilities are (B, C) float, nats; ``mask`` (B, C) bool, True on completion tokens; ``advantages``
-        and ``weights`` (B,) float; ``entropies`` (B, C) float, nats.  What stands where ``mask`` is False never
-        matters.  ``reference_logprobs`` and ``entropies`` are needed where ``kl`` and ``entropy`` are above 0.
+        and ``weights`` (B,) float; ``entropies`` (B, C) float, nats.  Values where ``mask`` is False have no effect,
+        not even NaN.  ``reference_logprobs`` and ``entropies`` are needed where ``kl`` and ``entropy`` are above 0.
         """
-        none = torch.zeros_like(weights).sum()
+        zero = torch.zeros_like(weights).sum()
         log_ratio = torch.where(mask, logprobs - old_logprobs, 0.0)
         drift = torch.where(mask, old_logprobs - behaviour_logprobs, 0.0).detach()
         advantage = advantages[:, None]
@@ -135,7 +139,7 @@ class Objective(ABC):
             distance = torch.where(mask, logprobs - reference_logprobs, 0.0)
             if self.kl_in == "reward":
                 start = self._estimate((distance - log_ratio).detach())
-                advantage = advantage - self.kl * start.flip(1).cumsum(1).flip(1)
+                advantage = advantage - self.kl * start.flip(1).cumsum(1).flip(1)  # the sum from each token on
         gain, clipped = self.surrogate(log_ratio, torch.where(mask, logprobs, 0.0), advantage, mask)
         if self.importance_cap:
             gain = gain * self._correction(drift)
@@ -152,13 +156,13 @@ class Objective(ABC):
                 approx_kl_nats=_k3(-log_ratio).sum(),
                 behaviour_kl_nats=_k3(-drift).sum(),
                 tokens=mask.sum(),
-                reference_kl_nats=_k3(distance).sum() if self.kl else none,
-                entropy_nats=none if entropies is None else torch.where(mask, entropies, 0.0).sum(),
+                reference_kl_nats=_k3(distance).sum() if self.kl else zero,
+                entropy_nats=zero if entropies is None else torch.where(mask, entropies, 0.0).sum(),
                 drift=drift,
             )
 
     def _divisor(self, mask: Tensor) -> Tensor | int:
-        """(B,) or one for all: what a completion's sum over tokens is divided by."""
+        """(B,) or one for all: the divisor n of a completion's sum over tokens."""
         if self.normalisation == "sequence_sum":
             return 1
         if self.normalisation == "constant":
@@ -176,7 +180,7 @@ class Objective(ABC):
         return ratio, beyond if self.importance_cap else torch.zeros_like(beyond)
 
     def _correction(self, drift: Tensor) -> Tensor:
-        """(B, C) or (B, 1): what a token gains is multiplied with it."""
+        """(B, C) or (B, 1): the factor c of a token's gain."""
         ratio, beyond = self.importance(drift)
         if self.importance_mode == "truncate":
             return ratio.clamp(min=self.importance_floor, max=self.importance_cap)
@@ -187,6 +191,47 @@ class Objective(ABC):
         if self.kl_estimator == "k1":
             return distance
         return distance.square() / 2 if self.kl_estimator == "k2" else _k3(distance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClippedObjective(Objective):
+    """g_bt = min(rho_bt A_b, clip(rho_bt, 1 - clip, 1 + clip_high) A_b): PPO's surrogate (arXiv 1707.06347, equation
+    7), as GRPO and AT-GRPO use it.
+
+    ``rho`` is the importance ratio between the learner now and the learner at the update's start, of a token, or with
+    ``ratio=sequence`` the geometric mean over the completion's tokens (GSPO, arXiv 2507.18071, equations 5 to 7).
+    ``clip_high`` (null: as ``clip``) is DAPO's upper range (arXiv 2503.14476, equation 10).  ``dual_clip`` c > 1 bounds
+    g from below by c A_b where A_b < 0 (arXiv 1912.09729, equation 5); 0 does not.
+    """
+
+    clip: float = 0.2
+    clip_high: float | None = None
+    ratio: Level = "token"
+    dual_clip: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.clip < 1:
+            raise ValueError(f"algorithm.objective.clip must be in (0, 1), got {self.clip}")
+        if self.clip_high is not None and self.clip_high <= 0:
+            raise ValueError(f"algorithm.objective.clip_high must be above 0, got {self.clip_high}")
+        if self.ratio not in ("token", "sequence"):
+            raise ValueError(f"algorithm.objective.ratio must be token or sequence, got {self.ratio}")
+        if self.dual_clip and self.dual_clip <= 1:
+            raise ValueError(f"algorithm.objective.dual_clip must be above 1 (or 0: off), got {self.dual_clip}")
+
+    def surrogate(self, log_ratio: Tensor, logprobs: Tensor, advantages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        if self.ratio == "sequence":
+            log_ratio = log_ratio.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+        ratio = log_ratio.exp()
+        limited = ratio.clamp(1 - self.clip, 1 + (self.clip if self.clip_high is None else self.clip_high))
+        gain = torch.minimum(ratio * advantages, limited * advantages)
+        clipped = ratio * advantages > limited * advantages
+        if self.dual_clip:
+            least = torch.where(advantages < 0, self.dual_clip * advantages, -torch.inf)
+            clipped = clipped | (gain < least)
+            gain = torch.maximum(gain, least)
+        return gain, clipped
 
 
 def _k3(distance: Tensor) -> Tensor:

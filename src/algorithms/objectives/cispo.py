@@ -11,8 +11,9 @@ from .base import Objective
 
 @dataclass(frozen=True, kw_only=True)
 class Cispo(Objective):
-    """g_bt = sg(clip(rho_bt, ratio_floor, ratio_cap)) A_b log pi_bt: the weight of a token is clipped, never its
-    gradient (CISPO, MiniMax-M1, arXiv 2506.13585, equations 4 and 5; there is no lower bound in its runs).
+    """g_bt = sg(clip(rho_bt, ratio_floor, ratio_cap)) A_b log pi_bt, where sg stops the gradient: the weight of a token
+    is clipped, never its gradient (CISPO, MiniMax-M1, arXiv 2506.13585, equations 4 and 5; its runs have no lower
+    bound).
     """
 
     ratio_cap: float = 5.0

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.algorithms.credit.at_grpo import AtGrpo
-from troupe.algorithms.credit.base import CreditError
-from troupe.algorithms.credit.shuffled import ShuffledAtGrpo
+from troupe.algorithms.credit.checks import CreditError
 from troupe.experience import Candidate, Completion, Episode, Node, Task
 
 SPOKEN = Completion((1,), (-0.5,), "U", "stop", "policy", 0)
@@ -145,21 +144,3 @@ def test_chains_are_refused() -> None:
 def test_a_negative_floor_is_refused() -> None:
     with pytest.raises(ValueError, match=r"algorithm\.credit\.std_floor"):
         AtGrpo(std_floor=-0.1)
-
-
-# ---- the control ----------------------------------------------------------------------------------------------------
-
-
-def shuffled(seed: int) -> list[float | None]:
-    episodes = [episode(node([i % 3, 1, 0, 0], task=f"t{i}")) for i in range(8)]
-    ShuffledAtGrpo(seed=seed)(episodes)
-    return [a for e in episodes for n in e.nodes for a in advantages(n)]
-
-
-def test_shuffled_advantages_are_the_same_ones_elsewhere() -> None:
-    episodes = [episode(node([i % 3, 1, 0, 0], task=f"t{i}")) for i in range(8)]
-    AtGrpo()(episodes)
-    straight = [a for e in episodes for n in e.nodes for a in advantages(n)]
-    assert sorted(shuffled(0)) == sorted(straight)
-    assert shuffled(0) != straight
-    assert shuffled(0) == shuffled(0) != shuffled(1)

@@ -1,60 +1,72 @@
-"""What a credit rule of a user's own may get wrong, and how it is told."""
+"""Credit rules: what each must give and declare, group-relative advantages by hand, and what changes nothing."""
 
+import logging
 from collections.abc import Callable, Hashable, Sequence
+from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from troupe.algorithms.credit.base import CreditError, CreditRule
+from troupe.algorithms.credit.at_grpo import AtGrpo
+from troupe.algorithms.credit.base import Baseline, CreditRule, group_advantages
+from troupe.algorithms.credit.checks import CreditError
+from troupe.algorithms.credit.dr_mas import DrMas
+from troupe.algorithms.credit.gigpo import Gigpo
+from troupe.algorithms.credit.grpo import Grpo, MasGrpo
+from troupe.algorithms.credit.reinforce_pp import ReinforcePP
 from troupe.experience import Episode, Node
 
+Chain = Callable[..., Episode]
 Tree = Callable[..., Episode]
+Advantages = Callable[[Sequence[Episode]], list[list[float | None]]]
 
 
 class Own(CreditRule):
-    """A rule by agent and turn that gives what ``gives`` makes of a group's values."""
+    """A rule by agent and turn whose advantages are ``function`` of a group's values."""
 
     one_prompt_per_group: Any = True
     topologies: Any = ("tree",)
 
-    def __init__(self, gives: Callable[[Sequence[float]], Any] = list) -> None:
-        self.gives = gives
+    def __init__(self, function: Callable[[Sequence[float]], Any] = list) -> None:
+        self.function = function
 
     def key(self, node: Node) -> Hashable:
         return (node.agent, node.turn)
 
     def advantages(self, values: Sequence[float]) -> list[float]:
-        found: list[float] = self.gives(values)
-        return found
+        advantages: list[float] = self.function(values)
+        return advantages
 
 
 @pytest.mark.parametrize(
-    ("gives", "told"),
+    ("function", "message"),
     [
-        (lambda values: values[:-1], r"Own\.advantages must give a list of 3 numbers.*group \('tool', 0\).*gave \[1"),
-        (lambda values: None, r"Own\.advantages must give a list of 3 numbers.*gave None"),
+        (lambda values: values[:-1], r"Own\.advantages must return a list of 3 .*group \('tool', 0\).*returned \[1"),
+        (lambda values: None, r"Own\.advantages must return a list of 3 numbers.*returned None"),
         (lambda values: [float("nan")] * 3, r"Own\.advantages of the values \[1\.0, 2\.0, 4\.0\] of the group .*nan"),
     ],
 )
-def test_advantages_that_are_none(tree: Tree, gives: Callable[[Sequence[float]], Any], told: str) -> None:
+def test_advantages_that_are_none(tree: Tree, function: Callable[[Sequence[float]], Any], message: str) -> None:
     episodes = [tree(("tool", 0, [1, 2, 4]))]
-    for judge in (Own(gives), Own(gives).live):
-        with pytest.raises(CreditError, match=told):
+    for judge in (Own(function), Own(function).live):
+        with pytest.raises(CreditError, match=message):
             judge(episodes)
 
 
-def test_who_is_left_alone_is_not_asked_about(tree: Tree) -> None:
+def test_a_single_candidate_that_is_left_has_no_advantage(tree: Tree) -> None:
     episode = tree(("tool", 0, [3.0]), ("plan", 0, [1, 2]))
     rule = Own(lambda values: [value / (len(values) - 1) for value in values])
     rule([episode])
     assert [candidate.advantage for _, candidate in episode.candidates()] == [0, 1, 2]
-    rule.least = 1  # a rule that compares with nothing judges it too
+    rule.min_samples = 1  # a rule that compares with nothing judges it too
     with pytest.raises(ZeroDivisionError):
         rule([episode])
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "message"),
     [
         ("topologies", ("three",), r"Own\.topologies must be a tuple of some of tree, chain, joint, replay, got"),
         ("topologies", "tree", r"Own\.topologies must be a tuple .* got 'tree'"),
@@ -63,9 +75,140 @@ def test_who_is_left_alone_is_not_asked_about(tree: Tree) -> None:
         ("one_prompt_per_group", None, r"Own\.one_prompt_per_group must be declared: True or False"),
     ],
 )
-def test_what_a_rule_declares(name: str, value: object, told: str) -> None:
+def test_what_a_rule_declares(name: str, value: object, message: str) -> None:
     rule = Own()
     rule.check(4, "tree")
     setattr(rule, name, value)
-    with pytest.raises(ValueError, match=rf"^algorithm\.credit: {told}"):
+    with pytest.raises(ValueError, match=rf"^algorithm\.credit: {message}"):
         rule.check(4, "tree")
+
+
+def test_a_group_that_lost_candidates(tree: Tree, advantages: Advantages) -> None:
+    episode = tree(("tool", 0, [1, 0, 0]), ("plan", 0, [1]), ("tool", 1, []))
+    AtGrpo(normalise=False)([episode])
+    assert advantages([episode]) == [pytest.approx([2 / 3, -1 / 3, -1 / 3, 0], abs=1e-12)]
+
+
+# ---- group-relative advantages ---------------------------------------------------------------------------------------
+
+BASELINES: list[Baseline] = ["mean", "leave_one_out", "max", "none"]
+SHIFT_FREE: list[Baseline] = ["mean", "leave_one_out", "max"]
+values = st.lists(st.integers(0, 8).map(lambda n: n / 8), min_size=2, max_size=8)
+
+
+# v = 1, 2.5, 0, 4: mean 1.875, max 4.  Means of the others: 6.5/3, 5/3, 7.5/3, 3.5/3.
+BY_HAND = {
+    "mean": [-0.875, 0.625, -1.875, 2.125],
+    "leave_one_out": [1 - 6.5 / 3, 2.5 - 5 / 3, 0 - 7.5 / 3, 4 - 3.5 / 3],
+    "max": [-3.0, -1.5, -4.0, 0.0],
+    "none": [1.0, 2.5, 0.0, 4.0],
+}
+
+
+@pytest.mark.parametrize("baseline", BASELINES)
+def test_by_hand(baseline: Baseline) -> None:
+    assert group_advantages([1, 2.5, 0, 4], baseline, False, 0) == pytest.approx(BY_HAND[baseline], abs=1e-12)
+
+
+def test_divided_by_the_std() -> None:
+    # Squared deviations .765625 + .390625 + 3.515625 + 4.515625 = 9.1875; / 3 = 3.0625; std 1.75.
+    assert group_advantages([1, 2.5, 0, 4], "mean", True, 0.25) == pytest.approx(
+        [a / 2 for a in BY_HAND["mean"]], abs=1e-12
+    )
+    assert group_advantages([1, 2.5, 0, 4], "max", True, 0.25) == pytest.approx(
+        [a / 2 for a in BY_HAND["max"]], abs=1e-12
+    )
+
+
+def test_the_four_differ_and_a_std_cancels_one_difference(caplog: pytest.LogCaptureFixture) -> None:
+    found = [tuple(group_advantages([1, 2.5, 0, 4], baseline, False, 0)) for baseline in BASELINES]
+    assert len(set(found)) == 4
+    with caplog.at_level(logging.WARNING):
+        Grpo(baseline="leave_one_out", normalise=False)
+        Grpo(baseline="max")
+        assert not caplog.records
+        Grpo(baseline="leave_one_out")
+    assert "K / (K - 1) times those of baseline=mean" in caplog.text
+    scaled = [a * 4 / 3 for a in group_advantages([1, 2.5, 0, 4], "mean", True, 0.1)]
+    assert group_advantages([1, 2.5, 0, 4], "leave_one_out", True, 0.1) == pytest.approx(scaled, abs=1e-12)
+
+
+@given(values, st.randoms(use_true_random=False), st.sampled_from(BASELINES))
+def test_permuting_candidates_permutes_advantages(rewards: list[float], random: Random, baseline: Baseline) -> None:
+    order = list(range(len(rewards)))
+    random.shuffle(order)
+    straight = group_advantages(rewards, baseline, False, 0)
+    shuffled = group_advantages([rewards[i] for i in order], baseline, False, 0)
+    assert shuffled == pytest.approx([straight[i] for i in order], abs=1e-12)
+
+
+@given(values, st.integers(-16, 16).map(lambda n: n / 8), st.sampled_from(SHIFT_FREE), st.booleans())
+def test_a_constant_on_every_value_changes_nothing(
+    rewards: list[float], constant: float, baseline: Baseline, normalise: bool
+) -> None:
+    straight = group_advantages(rewards, baseline, normalise, 0.1)
+    assert group_advantages([r + constant for r in rewards], baseline, normalise, 0.1) == pytest.approx(
+        straight, abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("baseline", SHIFT_FREE)
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_equal_values_and_a_candidate_left_alone_teach_nothing(baseline: Baseline, count: int) -> None:
+    assert group_advantages([0.1] * count, baseline, False, 0) == [0.0] * count
+
+
+def test_reinforce_keeps_its_values() -> None:
+    assert group_advantages([0.5, 0.5], "none", False, 0) == [0.5, 0.5]
+    AtGrpo(baseline="none", normalise=False).check(1, "tree")
+
+
+# ---- every rule of episodes ------------------------------------------------------------------------------------------
+
+RULES: list[CreditRule] = [Grpo(), MasGrpo(), DrMas(), ReinforcePP(), ReinforcePP(baseline="mean"), Gigpo()]
+names = [f"{type(rule).__name__}-{rule.baseline}" for rule in RULES]  # type: ignore[attr-defined]
+rules = pytest.mark.parametrize("rule", RULES, ids=names)
+
+
+def some(chain: Chain, shift: float = 0.0) -> list[Episode]:
+    """Three episodes of two tasks each; ``shift`` is added to every return."""
+    found = []
+    for task, returns in {"t": [1.5, 0.25, 0.5], "u": [0, 1, 1]}.items():
+        for sample, value in enumerate(returns):
+            agents = ["tool", "plan"] * (1 + sample % 2)
+            found.append(chain(value + shift, agents, task=task, sample=sample, states=["s"] * len(agents)))
+    return found
+
+
+@rules
+def test_the_order_of_episodes_does_not_matter(rule: CreditRule, chain: Chain, advantages: Advantages) -> None:
+    straight, turned = some(chain), some(chain)
+    rule(straight)
+    rule(turned[::-1])
+    for one, other in zip(advantages(straight), advantages(turned), strict=True):
+        assert other == pytest.approx(one, abs=1e-12)
+    assert len({a for row in advantages(straight) for a in row}) > 2
+
+
+@rules
+def test_a_constant_on_every_return_changes_nothing(rule: CreditRule, chain: Chain, advantages: Advantages) -> None:
+    straight, shifted = some(chain), some(chain, 0.5)
+    rule(straight)
+    rule(shifted)
+    for one, other in zip(advantages(straight), advantages(shifted), strict=True):
+        assert other == pytest.approx(one, abs=1e-12)
+
+
+@rules
+def test_judging_twice_is_judging_once(rule: CreditRule, chain: Chain, advantages: Advantages) -> None:
+    episodes = some(chain)
+    rule(episodes)
+    once = advantages(episodes)
+    rule(episodes)
+    assert advantages(episodes) == once
+
+
+def test_live_tasks_have_groups_that_differ(chain: Chain) -> None:
+    episodes = [chain(v, ["solo"], task=t, sample=i) for t in "abc" for i, v in enumerate([1, 0 if t == "b" else 1])]
+    assert Grpo().live(episodes) == {"b"}
+    assert Grpo(baseline="none", normalise=False).live(episodes) == {"a", "b", "c"}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from troupe.algorithms.credit.base import CreditError
+from troupe.algorithms.credit.checks import CreditError
 from troupe.algorithms.credit.grpo import Grpo, MasGrpo
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 
@@ -74,3 +74,16 @@ def test_trees_are_refused(rule: Grpo | MasGrpo) -> None:
     rule.check(4, "chain")
     with pytest.raises(CreditError, match="board-7"):
         rule([chain(None, ["tool"], task="board-7")])
+
+
+def test_rloo() -> None:
+    # Means of the others: 0.5 (of 0 and 1), 1, 0.5.
+    episodes = [chain(v, ["tool", "plan"], sample=i) for i, v in enumerate([1, 0, 1])]
+    Grpo(baseline="leave_one_out", normalise=False)(episodes)
+    assert advantages(episodes) == [pytest.approx([a, a], abs=1e-12) for a in (0.5, -1, 0.5)]
+
+
+def test_dr_grpo() -> None:
+    episodes = [chain(v, ["solo"], sample=i) for i, v in enumerate([1, 0, 0.5, 0])]
+    Grpo(normalise=False)(episodes)
+    assert advantages(episodes) == [[0.625], [-0.375], [0.125], [-0.375]]

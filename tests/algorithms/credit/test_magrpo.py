@@ -1,4 +1,4 @@
-"""MAGRPO and its kin on trees of joint actions, by hand."""
+"""MAGRPO and its variants on trees of joint actions, by hand."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from troupe.algorithms.credit.base import CreditError
-from troupe.algorithms.credit.baselines import Baseline
+from troupe.algorithms.credit.base import Baseline
+from troupe.algorithms.credit.checks import CreditError
 from troupe.algorithms.credit.magrpo import Magrpo
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 
@@ -62,7 +62,7 @@ def test_gamma_discounts_what_follows(advantages: Advantages) -> None:
     ("baseline", "root", "after"),
     [("none", [2, 0.5], [2, 0]), ("leave_one_out", [1.5, -1.5], [2, -2]), ("max", [0, -1.5], [0, -2])],
 )
-def test_the_kin_differ(baseline: Baseline, root: list[float], after: list[float], advantages: Advantages) -> None:
+def test_the_variants_differ(baseline: Baseline, root: list[float], after: list[float], advantages: Advantages) -> None:
     found = judged(Magrpo(baseline=baseline), two_turns(), advantages)
     assert found[:6] == root * 2 + after
 
@@ -150,7 +150,7 @@ def test_what_it_refuses() -> None:
     Magrpo(baseline="none").check(1, "joint")
     with pytest.raises(ValueError, match=r"algorithm\.credit\.gamma must be in \[0, 1\], got 1.5"):
         Magrpo(gamma=1.5)
-    with pytest.raises(CreditError, match="episode t, sample 0: the sampler gave a joint action no reward"):
+    with pytest.raises(CreditError, match="episode t, sample 0: a joint action has no reward"):
         Magrpo()([Episode(Task("t", "train", {}), pair(()), [JointAction({"helper": (0, 0)}, None, END)])])
 
 

@@ -50,7 +50,7 @@ def move(peft: PeftModel, policy: str, seed: int) -> Mapping[str, Tensor]:
 
 
 def speaking(peft: PeftModel, *policies: str) -> dict[str, Any]:
-    base = adapters.bare(peft)
+    base = adapters.base_of(peft)
     given = {name: Adapted(base, adapters.weights(peft, name), SETTINGS[name].scale) for name in policies}
     return given if len(policies) == 1 else given | {"base": base}
 

@@ -1,5 +1,6 @@
-"""GDPO follows the mix of rewards: values worked out by hand, and mixes that contradict each other."""
+"""GDPO by hand, under every mix of rewards; mixes that contradict each other."""
 
+import math
 from collections.abc import Callable, Sequence
 from math import sqrt
 from typing import Any
@@ -8,7 +9,8 @@ import pytest
 from omegaconf import DictConfig, OmegaConf
 from transformers import PreTrainedTokenizerFast
 
-from troupe.algorithms.credit.base import CreditError
+from troupe.algorithms.credit.at_grpo import AtGrpo
+from troupe.algorithms.credit.checks import CreditError
 from troupe.algorithms.credit.gdpo import Gdpo
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, Sampling, Task
@@ -20,8 +22,41 @@ from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.tree import TreeSampler
 
 Tree = Callable[..., Episode]
+Advantages = Callable[[Sequence[Episode]], list[list[float | None]]]
 WEIGHTS = {"team": 1.0, "local": 0.5, "overlong": 0.25}
 S = 1 / sqrt(2)  # two values that differ, normalised: S and -S
+
+
+def test_gdpo_by_hand(tree: Tree, advantages: Advantages) -> None:
+    # team 1, 0: +-0.7071 (std sqrt(.5)); local 0, 0.1: -+0.7071 whatever its size.  0.7071 - 0.5 * 0.7071 = 0.3536.
+    episode = tree(("plan", 0, [(1, 0), (0, 0.1)]))
+    Gdpo(weights={"team": 1, "local": 0.5}, batch=False, std_floor=0)([episode])
+    assert advantages([episode]) == [pytest.approx([0.353553390593, -0.353553390593], abs=1e-12)]
+    # Mixed before, the local reward hardly counts: the sum differs by 0.9.
+    AtGrpo(std_floor=0)([episode])
+    assert advantages([episode]) == [pytest.approx([0.707106781187, -0.707106781187], abs=1e-12)]
+
+
+def test_gdpo_over_the_batch(tree: Tree, advantages: Advantages) -> None:
+    # Sums: +-1.4142 in the first node, 0 in the second: mean 0, squares 2 * 2 / 4 = 1.
+    episode = tree(("tool", 0, [(1, 0.1), (0, 0)]), ("plan", 0, [(1, 0), (1, 0)]))
+    Gdpo(weights={"team": 1, "local": 1}, std_floor=0)([episode])
+    assert advantages([episode]) == [pytest.approx([math.sqrt(2), -math.sqrt(2), 0, 0], abs=1e-12)]
+
+
+def test_gdpos_weights_are_checked() -> None:
+    with pytest.raises(ValueError, match=r"algorithm\.credit\.weights must weigh team and local, got team"):
+        Gdpo(weights={"team": 1})
+
+
+def test_gdpo_leaves_dead_groups_at_exactly_0(tree: Tree, advantages: Advantages) -> None:
+    """The mean over the iteration is rounding alone, 1e-17 or so."""
+    episode = tree(("tool", 0, [0.1, 0.7, 0.3]), ("plan", 0, [0.3, 0.3, 0.3]), ("tool", 1, [0.9, 0.1, 0.2]))
+    Gdpo(weights={"team": 1, "local": 1})([episode])
+    assert advantages([episode])[0][3:6] == [0.0, 0.0, 0.0]
+
+
+# ---- the mix of rewards ----------------------------------------------------------------------------------------------
 
 
 def mixed(tree: Tree, alpha: float = 1.0, local: bool = True, overlong: Sequence[float] = (0, 0)) -> Episode:

@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -11,22 +12,23 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from lightning.fabric.plugins.precision.amp import MixedPrecision
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Request, Sample, Sampling
-from troupe.models.adapter_pool import AdapterModule, AdapterPool
-from troupe.models.adapters import AdapterError, LoraSettings, activate, attach, bare, parameters, quiet, weights
-from troupe.models.learner import Terms, UpdateSettings
+from troupe.models.adapter_module import AdapterModule
+from troupe.models.adapters import LoraSettings, activate, attach, base_of, parameters, weights, without_peft_warnings
+from troupe.models.learner import NonFiniteError
 from troupe.models.loading import checkpoint_weights, load_adapted, load_model
 from troupe.models.packing import mini_batches
-from troupe.models.pool import NonFiniteError
+from troupe.models.pool import Pool
 from troupe.rollout.engines.lora import Adapted
 from troupe.rollout.engines.torch.engine import TorchEngine
 
-from .conftest import CONSTANT, Groups, Plain, Tiny
+from .conftest import PRECISION, Groups, Plain, Tiny, learn, train_config
 
 LORA = {
     "tool": LoraSettings(r=4, alpha=8, targets=["q_proj", "v_proj"]),
@@ -41,26 +43,27 @@ PLAIN = {torch.float64: 1e-9, torch.float32: 1e-5}
 """Of whole updates against sums in another order."""
 
 
-def terms(name: str, **changes: Any) -> Terms:
-    update = UpdateSettings(**({"max_tokens": 40, "clip_norm": 1e9} | changes.pop("update", {})))
-    given: dict[str, Any] = {"objective": ClippedObjective(), "optimizer": OPTIMIZER[name], "scheduler": CONSTANT}
-    return Terms(**(given | {"temperature": TEMPERATURE[name], "update": update} | changes))
+def adapter_pool(
+    model: Qwen3ForCausalLM,
+    precision: MixedPrecision | None = None,
+    base: str = "nowhere",
+    **changes: Mapping[str, Any],
+) -> Pool:
+    """Both policies on ``model``; ``changes`` of their configurations by policy."""
+    own = {name: {"optimizer": OPTIMIZER[name], "temperature": TEMPERATURE[name]} for name in LORA}
+    configs = {name: train_config(**(own[name] | changes.get(name, {}))) for name in LORA}
+    with without_peft_warnings():
+        module = AdapterModule(attach(model, base, LORA, SEEDS), configs)
+    kind: dict[str, Any] = {"precision": PRECISION[model.dtype]} if precision is None else {"plugins": [precision]}
+    return Pool(module, L.Fabric(accelerator="cpu", devices=1, **kind), pad_id=0)
 
 
-def pool(model: Qwen3ForCausalLM, **changes: Mapping[str, Any]) -> AdapterPool:
-    """Both policies on ``model``; ``changes`` of their terms by policy."""
-    whole = attach(model, "nowhere", LORA, SEEDS)
-    fabric = L.Fabric(accelerator="cpu", devices=1, precision="64-true" if model.dtype == torch.float64 else "32-true")
-    own = {name: terms(name, **changes.get(name, {})) for name in LORA}
-    return AdapterPool(AdapterModule(whole, own), fabric, pad_id=0)
-
-
-def state(ours: AdapterPool) -> dict[str, Tensor]:
+def state(ours: Pool) -> dict[str, Tensor]:
     """Copies of the base's weights and of both adapters'."""
-    found = {f"base/{name}": p for name, p in bare(ours.module.model).named_parameters()}
+    tensors = {f"base/{name}": p for name, p in base_of(ours.module.model).named_parameters()}
     for policy in LORA:
-        found |= {f"{policy}/{name}": value for name, value in weights(ours.module.model, policy).items()}
-    return {name: value.detach().clone() for name, value in found.items()}
+        tensors |= {f"{policy}/{name}": value for name, value in ours.module.weights(policy).items()}
+    return {name: value.detach().clone() for name, value in tensors.items()}
 
 
 def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
@@ -68,8 +71,8 @@ def moved(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
     return {name.partition("/")[0] for name in before if not torch.equal(before[name], after[name])}
 
 
-def given(groups: Callable[..., Groups]) -> dict[str, Groups]:
-    return {"tool": groups(seed=1), "plan": groups(seed=2)}
+def batches_of(groups: Callable[..., Groups], seed: int = 1) -> dict[str, Groups]:
+    return {"tool": groups(seed=seed), "plan": groups(seed=seed + 1)}
 
 
 # ---- learning -------------------------------------------------------------------------------------------------------
@@ -80,7 +83,7 @@ def alone(model: Qwen3ForCausalLM, name: str) -> PeftModel:
     torch.manual_seed(SEEDS[name])
     settings = LORA[name]
     targets = settings.targets if isinstance(settings.targets, str) else list(settings.targets)
-    with quiet():
+    with without_peft_warnings():
         return get_peft_model(model, LoraConfig(r=settings.r, lora_alpha=settings.alpha, target_modules=targets))
 
 
@@ -112,11 +115,11 @@ async def test_a_mixed_update_is_each_adapters_own(
 ) -> None:
     # A is without a gradient at first, since B is 0: hence several updates, of which one takes turns.
     counts = {"tool": 1, "plan": 3}
-    changes = {name: {"update": {"mini_batches": counts[name], "clip_norm": clip_norm}} for name in LORA}
-    ours = pool(tiny(dtype), **changes)
+    changes = {name: {"mini_batches": counts[name], "clip_norm": clip_norm} for name in LORA}
+    ours = adapter_pool(tiny(dtype), **changes)
     rounds = [{name: groups(seed=i + 3 * (name == "plan")) for name in LORA} for i in range(3)]
     for batches in rounds:
-        stats = await ours.learn(batches)
+        stats = await ours.update(batches)
     assert {name: values["optimizer_steps"] for name, values in stats.items()} == counts
 
     for name in LORA:
@@ -130,98 +133,83 @@ async def test_a_mixed_update_is_each_adapters_own(
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
-async def test_gradients_of_a_mixed_step_are_those_of_separate_steps(
+async def test_policies_that_learn_together_learn_as_if_alone(
     tiny: Tiny, groups: Callable[..., Groups], dtype: torch.dtype
 ) -> None:
-    gradients: dict[str, list[Tensor]] = {}
-    for together in (True, False):
-        ours = pool(tiny(dtype))
-        for p in ours.module.model.parameters():  # B away from 0, so that every parameter has a gradient
-            if p.requires_grad:
-                p.data += 0.1 * torch.randn(p.shape, generator=torch.Generator().manual_seed(p.numel()), dtype=dtype)
-        updates = {name: ours.policies[name].begin(mine) for name, mine in given(groups).items()}
-        for name, update in updates.items():
-            ours.policies[name].gather(update, update.steps[0])
-            if not together:
-                gradients[name] = [p.grad.clone() for p in parameters(ours.module.model, name)]
-                ours.optimizer.zero_grad()
-        if together:
-            mixed = {name: [p.grad.clone() for p in parameters(ours.module.model, name)] for name in LORA}
-    for name in LORA:
-        one, other = (torch.cat([g.flatten() for g in found[name]]) for found in (mixed, gradients))
-        assert other.norm() > 0
-        assert (one - other).norm() <= TOLERANCE[dtype] * other.norm()
+    """To the bit, in whatever order."""
+    changes = {name: {"mini_batches": count, "epochs": 2} for name, count in zip(LORA, (2, 3), strict=True)}
+    together, apart = adapter_pool(tiny(dtype), **changes), adapter_pool(tiny(dtype), **changes)
+    start = state(together)
+    for batches in (batches_of(groups), batches_of(groups, seed=3)):
+        await together.update(batches)
+        for name in reversed(LORA):
+            await learn(apart.policies[name], batches[name])
+    assert moved(state(together), state(apart)) == set() and moved(start, state(apart)) == set(LORA)
 
 
 @pytest.mark.parametrize("name", LORA)
 async def test_what_does_not_learn_stays_bit_for_bit(tiny: Tiny, groups: Callable[..., Groups], name: str) -> None:
     # Weight decay and the moments of the update before would move a parameter that the optimizer saw.
-    ours = pool(tiny())
+    ours = adapter_pool(tiny())
     start = state(ours)
-    await ours.learn(given(groups))
+    await ours.update(batches_of(groups))
     before = state(ours)
     assert moved(start, before) == {"tool", "plan"}
     for seed in (3, 4):
-        await ours.learn({name: groups(seed=seed)})
+        await ours.update({name: groups(seed=seed)})
     assert moved(before, state(ours)) == {name}
     assert {policy: handle.version for policy, handle in ours.policies.items()} == {"tool": 1, "plan": 1, name: 3}
 
 
 async def test_rates_and_schedules_are_each_policys_own(tiny: Tiny, groups: Callable[..., Groups]) -> None:
     falling = partial(torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.5, total_iters=2)
-    ours = pool(tiny(), plan={"scheduler": falling})
-    assert len(ours.optimizer.param_groups) == 2  # of one optimizer
-    rates = [await ours.learn(given(groups)) for _ in range(3)]
+    ours = adapter_pool(tiny(), plan={"scheduler": falling})
+    rates = [await ours.update(batches_of(groups)) for _ in range(3)]
     assert [r["tool"]["learning_rate"] for r in rates] == [1e-2] * 3
     assert [r["plan"]["learning_rate"] for r in rates] == pytest.approx([3e-3, 2.25e-3, 1.5e-3])
-    assert [group["weight_decay"] for group in ours.optimizer.param_groups] == [0.1, 0.3]
+    optimizers = [policy.learner.optimizer for policy in ours.policies.values()]
+    assert [optimizer.param_groups[0]["weight_decay"] for optimizer in optimizers] == [0.1, 0.3]
 
 
 async def test_the_reference_is_the_base_without_adapters(tiny: Tiny, groups: Callable[..., Groups]) -> None:
-    ours = pool(tiny(), tool={"objective": ClippedObjective(kl=0.1)})
-    first, second = [await ours.learn(given(groups)) for _ in range(2)]
+    ours = adapter_pool(tiny(), tool={"objective": ClippedObjective(kl=0.1)})
+    first, second = [await ours.update(batches_of(groups)) for _ in range(2)]
     assert first["tool"]["reference_kl_nats"] == 0.0
     assert second["tool"]["reference_kl_nats"] > 1e-5
     assert "reference_kl_nats" not in second["plan"]
 
 
-async def test_a_loss_that_is_not_finite_names_its_policy_and_changes_nothing(
+async def test_a_loss_that_is_not_finite_names_its_policy_and_changes_nothing_of_it(
     tiny: Tiny, groups: Callable[..., Groups]
 ) -> None:
-    ours = pool(tiny())
-    await ours.learn(given(groups))
+    ours = adapter_pool(tiny())
+    await ours.update(batches_of(groups))
     before = state(ours)
-    batches = given(groups)
-    spoilt = batches["plan"][0][0]
-    batches["plan"][0][0] = (
-        copy.replace(spoilt, advantage=float("nan"))
-        if hasattr(copy, "replace")
-        else Sample(
-            spoilt.policy, spoilt.prompt_ids, spoilt.token_ids, spoilt.behaviour_logprobs, float("nan"), spoilt.weight
-        )
-    )
+    batches = batches_of(groups)
+    batches["plan"][0][0] = replace(batches["plan"][0][0], advantage=float("nan"))
     with pytest.raises(NonFiniteError, match="policy 'plan': the loss is nan"):
-        await ours.learn(batches)
-    assert moved(before, state(ours)) == set()
+        await ours.update(batches)
+    assert moved(before, state(ours)) == {"tool"}  # which learnt before
+    assert {name: policy.version for name, policy in ours.policies.items()} == {"tool": 2, "plan": 1}
     assert all(p.grad is None for p in ours.module.model.parameters())
 
 
 async def test_a_loaded_state_goes_on_bit_for_bit(tiny: Tiny, groups: Callable[..., Groups]) -> None:
     falling = partial(torch.optim.lr_scheduler.LinearLR, total_iters=5)
-    changes = {name: {"scheduler": falling, "update": {"mini_batches": 2}} for name in LORA}
-    ours, other = pool(tiny(), **changes), pool(tiny(), **changes)
-    await ours.learn(given(groups))
+    changes = {name: {"scheduler": falling, "mini_batches": 2} for name in LORA}
+    ours, other = adapter_pool(tiny(), **changes), adapter_pool(tiny(), **changes)
+    await ours.update(batches_of(groups))
     for name, handle in ours.policies.items():
         other.policies[name].load_state_dict(copy.deepcopy(handle.state_dict()))
     for each in (ours, other):
         for seed in (5, 6):
-            await each.learn({name: groups(seed=seed) for name in LORA})
+            await each.update({name: groups(seed=seed) for name in LORA})
     assert moved(state(ours), state(other)) == set()
     with pytest.raises(ValueError, match=r"'plan'.*of another shape: .*lora_A.*\(\(3, 16\) for \(2, 16\)\)"):
         ours.policies["plan"].load_state_dict(ours.policies["tool"].state_dict() | {"model": {**wrong(ours)}})
 
 
-def wrong(ours: AdapterPool) -> dict[str, Tensor]:
+def wrong(ours: Pool) -> dict[str, Tensor]:
     """The planner's weights with one of the wrong shape."""
     found = weights(ours.module.model, "plan")
     name = next(name for name in found if "lora_A" in name)
@@ -246,9 +234,9 @@ async def test_the_engine_says_what_the_learner_thinks(
     tokenizer: PreTrainedTokenizerFast,
     dtype: torch.dtype,
 ) -> None:
-    ours = pool(tiny(dtype))
+    ours = adapter_pool(tiny(dtype))
     whole = ours.module.model
-    base = bare(whole)
+    base = base_of(whole)
     adapted = {name: Adapted(base, weights(whole, name), LORA[name].scale) for name in LORA}
     engine = TorchEngine({**adapted, "plain": base}, tokenizer)
     requests = [
@@ -258,7 +246,7 @@ async def test_the_engine_says_what_the_learner_thinks(
     ]
     untrained = await spoken(requests, engine)
     for _ in range(3):
-        await ours.learn(given(groups))
+        await ours.update(batches_of(groups))
     for name, handle in ours.policies.items():
         await engine.load(name, await handle.weights(), handle.version)
     said = await spoken(requests, engine)
@@ -284,8 +272,8 @@ async def test_the_engine_says_what_the_learner_thinks(
 async def test_the_base_is_in_memory_once(tiny: Tiny, tokenizer: PreTrainedTokenizerFast) -> None:
     model = tiny()
     numbers = sum(p.numel() for p in model.parameters())
-    ours = pool(model)
-    base = bare(ours.module.model)
+    ours = adapter_pool(model)
+    base = base_of(ours.module.model)
     own = {name: weights(ours.module.model, name) for name in LORA}
     engine = TorchEngine({n: Adapted(base, own[n], LORA[n].scale) for n in LORA}, tokenizer)
     adapters = sum(value.numel() for found in own.values() for value in found.values())
@@ -305,12 +293,10 @@ async def test_an_export_is_what_peft_and_transformers_read(
     tiny: Tiny, groups: Callable[..., Groups], tmp_path: Path
 ) -> None:
     tiny().save_pretrained(tmp_path / "base")
-    with quiet():
-        whole = attach(tiny(), str(tmp_path / "base"), LORA, SEEDS)
-    fabric = L.Fabric(accelerator="cpu", devices=1)
-    ours = AdapterPool(AdapterModule(whole, {name: terms(name) for name in LORA}), fabric, pad_id=0)
+    ours = adapter_pool(tiny(), base=str(tmp_path / "base"))
+    whole = ours.module.model
     for _ in range(2):
-        await ours.learn(given(groups))
+        await ours.update(batches_of(groups))
     ids = torch.tensor([[5, 6, 7, 8]])
     for name, handle in ours.policies.items():
         handle.export(tmp_path / name)
@@ -333,17 +319,28 @@ async def test_an_export_is_what_peft_and_transformers_read(
         assert adapted.scale == LORA[name].scale and adapted.weights.keys() == held.keys()
 
 
-# ---- mistakes -------------------------------------------------------------------------------------------------------
+# ---- optimizers and precisions --------------------------------------------------------------------------------------
 
 
-def test_policies_of_one_base_have_one_kind_of_optimizer(tiny: Tiny) -> None:
-    with pytest.raises(ValueError, match=r"policies\.plan\.optimizer\._target_: .*this is SGD, that of policy 'tool'"):
-        pool(tiny(), plan={"optimizer": partial(torch.optim.SGD, lr=0.1)})
+async def test_policies_of_one_base_may_have_different_optimizers(tiny: Tiny, groups: Callable[..., Groups]) -> None:
+    ours = adapter_pool(tiny(), plan={"optimizer": partial(torch.optim.SGD, lr=0.1)})
+    start = state(ours)
+    await ours.update(batches_of(groups))
+    assert moved(start, state(ours)) == {"tool", "plan"}
 
 
-def test_a_pool_does_not_scale_losses(tiny: Tiny) -> None:
-    whole = attach(tiny(), "nowhere", LORA, SEEDS)
-    fabric = L.Fabric(accelerator="cpu", devices=1)
-    fabric.strategy.precision = L.fabric.plugins.precision.amp.MixedPrecision("16-mixed", "cpu")
-    with pytest.raises(AdapterError, match=r"strategy\.precision=16-mixed"):
-        AdapterPool(AdapterModule(whole, {name: terms(name) for name in LORA}), fabric, pad_id=0)
+async def test_scaled_losses_step_the_same_way(tiny: Tiny, groups: Callable[..., Groups]) -> None:
+    """Gradients of 16-mixed are scaled, and unscaled before they are clipped: each policy's once."""
+    clipped = {name: {"clip_norm": 0.5} for name in LORA}
+    exact = adapter_pool(tiny(), **clipped)
+    scaled = adapter_pool(tiny(), MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu", 1024.0)), **clipped)
+    start = state(exact)
+    for seed in (1, 3):
+        plain, other = [await ours.update(batches_of(groups, seed)) for ours in (exact, scaled)]
+    for name in LORA:
+        steps = [
+            torch.cat([(state(ours)[key] - start[key]).flatten() for key in start if key.startswith(name)])
+            for ours in (exact, scaled)
+        ]
+        assert torch.nn.functional.cosine_similarity(*steps, dim=0) > 0.99
+        assert other[name]["grad_norm"] == pytest.approx(plain[name]["grad_norm"], rel=0.02)

@@ -1,0 +1,51 @@
+"""AdapterModule: the LightningModule of a pool whose policies are LoRA adapters on one frozen base."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from peft import PeftModel
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from ..experience import TokenBatch
+from . import adapters
+from .policy import PolicyModule, token_logprobs
+
+
+class AdapterModule(PolicyModule):
+    """A :class:`.policy.PolicyModule` whose ``model`` has one adapter per policy (:func:`.adapters.attach`).
+
+    The reference of every policy is the base without adapters: LoRA starts there, since B = 0.  It takes no memory.
+    """
+
+    model: PeftModel
+
+    def model_of(self, policy: str) -> PreTrainedModel:
+        adapters.activate(self.model, policy)
+        model: PreTrainedModel = self.model.get_base_model()
+        return model
+
+    @torch.no_grad()
+    def reference_logprobs(self, policy: str, batch: TokenBatch) -> Tensor:
+        with self.model.disable_adapter():
+            return token_logprobs(self.model.get_base_model(), batch, self.policies[policy].temperature)
+
+    def parameters_of(self, policy: str) -> Sequence[nn.Parameter]:
+        return adapters.parameters(self.model, policy)
+
+    def weights(self, policy: str) -> dict[str, Tensor]:
+        """The present weights of the adapter by the names of a peft checkpoint; not copies."""
+        return adapters.weights(self.model, policy)
+
+    def load_weights(self, policy: str, weights: Mapping[str, Tensor]) -> None:
+        adapters.load(self.model, policy, weights)
+
+    def export(self, policy: str, folder: Path) -> None:
+        """Write the adapter as ``PeftModel.from_pretrained`` reads it."""
+        adapters.export(self.model, policy, folder)
+
+    def _make_reference(self) -> None:
+        return None
