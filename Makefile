@@ -9,6 +9,8 @@ KEY  := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 CORE := $(VENV)/.core-$(KEY)
 DEV  := $(VENV)/.dev-$(KEY)
 TRL  := $(VENV)/.trl-$(KEY)
+NOTEBOOK := $(VENV)/.notebook-$(KEY)
+SITE := $(VENV)/.site-$(KEY)
 PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constraints.txt
 
 # vLLM has a virtual environment of its own: it wants other versions than the rest.
@@ -43,7 +45,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs train eval serve compare report sweep need-exp need-run need-team need-pair need-sweep base_model bench test test-vllm test-gpu test-trl lint fmt clean
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play push-to-hub serve compare report runs sweep need-exp need-run need-team need-seat need-pair need-sweep base_model bench test check-docs test-docs test-vllm test-gpu test-trl notebooks lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +65,12 @@ train: need-exp $(TRAIN_ENV) ## Train a team: exp=NAME [scale=laptop] [key=value
 eval: need-team $(CORE) ## Evaluate a team: run=DIR, or exp=NAME untrained: [key=value ...] [args="key=value ..."]
 	@$(BIN)/troupe eval $(if $(run),run=$(run)) $(if $(exp),exp=$(exp)) $(call SETTINGS,run exp args) $(args)
 
+play: need-seat $(CORE) ## Play with a team in the terminal: run=DIR, exp=NAME or env=NAME [human=AGENT] [key=value ...]
+	@$(BIN)/troupe play $(if $(run),run=$(run)) $(if $(exp),exp=$(exp)) $(if $(env),env=$(env)) $(call SETTINGS,run exp env args) $(args)
+
+push-to-hub: need-run $(CORE) ## Upload a trained team to the Hugging Face hub: run=DIR repo=OWNER/NAME [dry_run=true out=DIR]
+	@$(BIN)/troupe push-to-hub run=$(run) $(call SETTINGS,run args) $(args)
+
 serve: need-run $(VLLM) ## Serve a trained team with vLLM, on this machine's CPU: run=DIR [port=8000]
 	@$(VLLM_VENV)/bin/troupe serve run=$(run) $(call SETTINGS,run args) $(args)
 
@@ -71,6 +79,9 @@ compare: need-pair $(CORE) ## Compare two evaluations task by task: a=DIR b=DIR
 
 report: need-run $(CORE) ## Write a run's report.html again from its files: run=DIR
 	@$(BIN)/troupe report $(run) $(call SETTINGS,run)
+
+runs: $(CORE) ## List runs with their status and success: [dir=runs]
+	@$(BIN)/troupe runs $(dir) $(call SETTINGS,dir)
 
 sweep: need-sweep $(TRAIN_ENV) ## Run what is missing of a sweep, print its table: sweep=NAME [exp=NAME] [launcher=joblib] [key=value ...]
 	@$(TRAIN_VENV)/bin/troupe sweep sweep=$(sweep) $(if $(exp),experiment=$(exp)) $(if $(scale),scale=$(scale)) \
@@ -89,6 +100,10 @@ need-team:
 	@[ -n "$(run)$(exp)" ] || { \
 	  echo 'Which team?  make eval run=DIR, a run directory, or make eval exp=NAME, untrained' >&2; exit 2; }
 
+need-seat:
+	@[ -n "$(run)$(exp)$(env)" ] || { \
+	  echo 'Which team?  make play run=DIR, a run directory, or exp=NAME or env=NAME, untrained' >&2; exit 2; }
+
 need-pair:
 	@[ -n "$(a)" ] && [ -n "$(b)" ] || { \
 	  echo 'Which evaluations?  make compare a=DIR b=DIR' >&2; exit 2; }
@@ -100,7 +115,7 @@ need-sweep:
 	  exit 2; } >&2
 
 base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable): [base=laptop, an hour; laptop_couplet or laptop_math, minutes]
-	@$(BIN)/troupe warm-start --base $(base) --compile --threads 1 --export src/models/shipped/$(base) $(args)
+	@$(BIN)/troupe warm-start base=$(base) out=src/models/shipped/$(base) work=runs/base_model/$(base) again=true compile=true $(args)
 	@$(BIN)/python bench/base_model.py --base $(base)
 
 bench: $(CORE) ## Measure the engine against transformers' generate: [args="--threads 1"]
@@ -117,10 +132,19 @@ test-gpu: $(if $(HAS_GPU),$(GPU),$(DEV)) ## Check and measure vLLM on this machi
 	@OMP_NUM_THREADS=1 $(if $(HAS_GPU),$(GPU_VENV)/bin,$(BIN))/python -m pytest -m gpu -rs -s \
 	  tests/rollout/engines/vllm/test_vllm_gpu.py $(args)
 
+check-docs: $(DEV) ## Compare the pages with the code: generated pages, choices and keys of every documented command
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) -m pages tests/test_documentation.py tests/test_documented_commands.py $(args)
+
+test-docs: $(DEV) ## Run every command of README.md and docs/ that this machine can run, with a tiny budget
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) -m docs -rs tests/test_documented_runs.py $(args)
+
 test-trl: $(TRL) ## Compare the objectives with TRL's published loss
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/objectives/test_trl.py $(args)
 
-lint: $(DEV) ## Check style, types and which room imports which
+notebooks: $(NOTEBOOK) ## Run the tutorial notebook, docs/tutorial.py
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m notebook tests/test_tutorial.py $(args)
+
+lint: $(DEV) ## Check style, types and imports between packages
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
@@ -133,9 +157,14 @@ fmt: $(DEV) ## Format the code and fix what can be fixed
 docs: $(CORE) ## Write the pages that come from the code
 	@$(BIN)/python docs/make_configuration.py
 	@$(BIN)/python docs/make_strategies.py
+	@$(BIN)/python docs/make_one_step.py
+	@$(BIN)/python docs/make_credit_table.py
+
+site: $(SITE) ## Build the documentation site into site/, which any web server can serve
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs -q build
 
 clean: ## Remove caches and build leftovers (.venv and runs/ stay)
-	@rm -rf build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	@find src configs tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ---------------------------------------------------------------- set-up
@@ -160,6 +189,16 @@ $(TRL): $(DEV)
 	@echo 'Installing TRL'
 	@$(PIP) -e '.[dev,trl]'
 	@rm -f $(VENV)/.trl-* && touch $@
+
+$(NOTEBOOK): $(DEV)
+	@echo 'Installing the tools for notebooks'
+	@$(PIP) -e '.[dev,notebook]'
+	@rm -f $(VENV)/.notebook-* && touch $@
+
+$(SITE): $(DEV)
+	@echo 'Installing MkDocs'
+	@$(PIP) -e '.[dev,docs]'
+	@rm -f $(VENV)/.site-* && touch $@
 
 $(VLLM): | $(VLLM_VENV)/bin/python
 	@echo 'Installing Troupe and vLLM for a CPU (some minutes; 3.4 GB)'

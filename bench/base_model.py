@@ -20,13 +20,11 @@ from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
-from troupe.evaluation.episodes import PolicyActor, evaluate
+from troupe.evaluation.base_model import play_base
 from troupe.evaluation.summary import summarise
 from troupe.experience import Sampling
 from troupe.models.base_models import SHIPPED
 from troupe.models.loading import load_model, load_tokenizer
-from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.policy_client import PolicyClient
 from troupe.sandbox import LocalSandbox
 
 MODELS = Path(__file__).resolve().parent.parent / "src" / "models"
@@ -139,20 +137,17 @@ same mistake. So its likeliest message is wrong, and greedy sampling does not he
 
 async def measure(folder: Path, about: About) -> list[tuple[str, dict[str, Any]]]:
     """Success of the base in each world at each temperature."""
-    tokenizer = load_tokenizer(str(folder))
-    engine = TorchEngine({"base": load_model(str(folder)).eval()}, tokenizer, max_batch_rows=1024)
+    model, tokenizer = load_model(str(folder)), load_tokenizer(str(folder))
     rows = []
     for name, make in about.worlds.items():
         world = make()
         await world.open()
         for temperature in about.temperatures:
             way = {0.0: "greedy", 1.0: "sampled"}.get(temperature, f"temperature {temperature}")
-            client = PolicyClient("base", engine, tokenizer, 512, Sampling(temperature=temperature, max_tokens=40))
-            actors = {agent: PolicyActor(client) for agent in world.agents}
-            results = await evaluate(world, world.tasks("validation", TASKS, 0), actors, 0)
+            tasks, sampling = world.tasks("validation", TASKS, 0), Sampling(temperature=temperature, max_tokens=40)
+            results = await play_base(model, tokenizer, world, tasks, sampling, max_batch_rows=1024)
             rows.append((f"{name}, {way}", summarise(results)))
         await world.close()
-    await engine.close()
     return rows
 
 

@@ -17,7 +17,8 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from troupe.cli.eval import run, with_open_keys
+from troupe.cli.eval import run
+from troupe.cli.start import with_open_keys
 
 
 def silenced(agent: str, name: str) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 CONFIGS = HERE.parent / "configs"
 GROUPS = {
     "experiment": "Named runs, `make train exp=NAME`. They only override.",
+    "debug": "What a run is made small with, and what it shows then.",
     "env": "The world.",
     "regime": "The rule that makes policies of a world's agents: `docs/policies.md`.",
     "algorithm": "Sampler, credit rule, objective and update; `parts/` holds what several share.",
@@ -35,6 +36,20 @@ A run is composed by Hydra from one file per group, and `make train exp=NAME key
 `make train exp=NAME algorithm.sampler.k=8 regime=shared`. An unknown key, a choice that does not exist or a combination
 that cannot run is an error at start that names it. `args="--cfg job"` prints the composition and ends; `dry_run=true`
 prints what the run would do.
+
+## Files of your own
+
+A folder of your own has the same groups as `configs/`: `DIR/env/mine.yaml`, `DIR/experiment/mine.yaml`,
+`DIR/sweep/mine.yaml`. Every command finds it (`train`, `eval exp=NAME`, `sweep`, dry runs), in one of three ways:
+
+- `--config-dir DIR`, for one folder;
+- `hydra.searchpath=[DIR,pkg://lab.conf]`, for several, and for folders in Python packages;
+- a Hydra [`SearchPathPlugin`](https://hydra.cc/docs/advanced/search_path/) of an installed package, with which no
+  command needs a word more.
+
+A file with the name of one of Troupe's (`DIR/env/sokoban.yaml`) is refused, with both paths, because Hydra would read
+only one of the two. To change one of Troupe's files, extend it under another name: `defaults: [sokoban, _self_]` in
+`DIR/env/my_sokoban.yaml`.
 """
 
 

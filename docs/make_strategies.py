@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_module
+from marked_section import with_section
 from omegaconf import DictConfig
 
 from troupe.setup.build import checked
@@ -87,12 +88,7 @@ def _cell(what: str, strategy: str, refused: str | None, reasons: list[str]) -> 
 
 def page() -> str:
     """The page's text, with the table anew."""
-    text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, mark, after = rest.partition(END)
-    if not mark:
-        raise ValueError(f"{PAGE} lacks the marks {BEGIN.strip()} and {END.strip()}")
-    return f"{before}{BEGIN}\n{section()}\n{END}{after}"
+    return with_section(PAGE, BEGIN, END, section())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+"""Reinforcement learning of teams of language-model agents.
+
+Every name is imported when it is first asked for: ``import troupe`` alone imports nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api.experiment import Experiment
+    from .api.run import Run
+
+    __version__: str
+
+__all__ = ["Experiment", "Run", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    from importlib import import_module, metadata
+
+    if name == "__version__":
+        return metadata.version("troupe")
+    if name in __all__:
+        return getattr(import_module(f".api.{name.lower()}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

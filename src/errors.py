@@ -1,8 +1,9 @@
-"""The errors that rooms have in common, and suggestions for a misspelt key."""
+"""The errors that rooms have in common, checks of numbers, and suggestions for a misspelt key."""
 
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Sequence
 
 
@@ -12,6 +13,18 @@ class ConfigError(ValueError):
 
 class AbsentError(ValueError):
     """What this machine lacks and another may have: a package, a device, a key, a file that is to be fetched."""
+
+
+def check_whole(key: str, value: object, least: int) -> None:
+    """Raise ``ValueError``, naming ``key``, unless ``value`` (whatever a configuration holds) is such a number."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{key} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_above_zero(key: str, value: object, largest: float = math.inf) -> None:
+    """As :func:`check_whole`, for a number above 0 and not above ``largest``."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= largest:
+        raise ValueError(f"{key} must be above 0, got {value!r}")
 
 
 def nearest(word: str, known: Sequence[str]) -> str:

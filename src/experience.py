@@ -1,4 +1,4 @@
-"""The nouns of Troupe: what a rollout produces, what credit annotates and what a learner consumes.
+"""Troupe's data types: episodes with advantages, and the samples and batches of a learner.
 
 Shape glossary, used in every docstring:
 
@@ -27,6 +27,8 @@ Split = Literal["train", "validation", "test"]
 FinishReason = Literal["stop", "length"]
 Topology = Literal["tree", "chain", "joint", "replay"]
 """The shape of the episodes that a sampler gives; credit rules declare which ones they can judge."""
+Weighting = Literal["message", "episode"]
+"""How much a message counts in the loss, see :mod:`.routing`; credit rules declare it."""
 Message = Mapping[str, str]
 """One chat message: ``{"role": ..., "content": ...}``."""
 
@@ -146,8 +148,10 @@ class Node:
     """Index, in the episode's nodes, of the node whose continued candidate led here."""
     state: Hashable | None = None
     """The world's ``state_key`` at the prompt."""
+    anchor: Hashable | None = None
+    """The world's ``anchor_key`` at the prompt."""
     path: tuple[int, ...] = ()
-    """The joint actions that led here, each by its index among its siblings, where several may go on."""
+    """The joint actions that led here, each by its index among its siblings; empty unless several are continued."""
 
 
 @dataclass(frozen=True)
@@ -180,11 +184,16 @@ class JointAction:
     reward: float | None = None
     """Of the joint action itself, where the sampler compares joint actions."""
     team: float | None = None
-    """The team's part of ``reward``, without what each message earned by itself."""
+    """The team's part of ``reward``, without local rewards and length penalties."""
 
     def __post_init__(self) -> None:
         if self.child is not None and self.outcome is not None:
             raise ValueError("a joint action leads either to a child node or to an outcome, not to both")
+
+    @property
+    def went_on(self) -> bool:
+        """Whether it leads to a child node or to an outcome."""
+        return self.child is not None or self.outcome is not None
 
 
 @dataclass
@@ -199,8 +208,8 @@ class Episode:
     sample: int = 0
     """Index among the episodes of one task, where a sampler plays several."""
     auxiliary: list[tuple[int, Completion]] = field(default_factory=list)
-    """(Prompt tokens, completion) of each completion sampled only to judge a candidate: it costs, and is not trained
-    on."""
+    """(Number of prompt tokens, completion) of each completion sampled only to judge a candidate: it costs, and is not
+    trained on."""
     best_of_k: bool = False
     """Whether the candidate with the highest reward continued at each node: success is then above the policies' own."""
     failure: str | None = None
@@ -225,17 +234,28 @@ class Episode:
         return branches
 
     @property
-    def leaves(self) -> list[tuple[float, Outcome]]:
-        """(Probability, outcome) of each leaf: at a node, each joint action that went on is equally likely."""
-        leaves, probabilities = [], {0: 1.0}
-        for first, edges in self.branches.items():
-            followed = [edge for edge in edges if edge.child is not None or edge.outcome is not None]
+    def reach(self) -> list[float]:
+        """The probability of each node: at a node, each joint action that went on is equally likely.
+
+        In a full tree of K joint actions per node, a node of turn t has 1 / K^t; where one joint action goes on, every
+        node has 1.
+        """
+        reach, branches = [1.0] * len(self.nodes), self.branches
+        for first, edges in branches.items():
+            followed = [edge for edge in edges if edge.went_on]
             for edge in followed:
-                probability = probabilities[first] / len(followed)
                 if edge.child is not None:
-                    probabilities[edge.child] = probability
-                elif edge.outcome is not None:
-                    leaves.append((probability, edge.outcome))
+                    for node, _ in branches[edge.child][0].members.values():
+                        reach[node] = reach[first] / len(followed)
+        return reach
+
+    @property
+    def leaves(self) -> list[tuple[float, Outcome]]:
+        """(Probability, outcome) of each leaf; see :attr:`reach`."""
+        leaves, reach = [], self.reach
+        for first, edges in self.branches.items():
+            followed = [edge for edge in edges if edge.went_on]
+            leaves += [(reach[first] / len(followed), edge.outcome) for edge in followed if edge.outcome is not None]
         return leaves
 
     def candidates(self) -> Iterator[tuple[Node, Candidate]]:
@@ -257,10 +277,14 @@ class Sample:
     """One per token of the completion, nats."""
     advantage: float
     weight: float
-    """Share in its policy's loss; the weights of a policy's samples sum to 1."""
+    """Factor in its policy's loss."""
     agent: str = ""
     """Author of the completion."""
     turn: int = 0
+    share: float | None = None
+    """Its part of an iteration's groups, each of which has the same; the shares of a policy's samples sum to 1.  The
+    weights of a mini-batch are divided by the sum of its shares.  None: as ``weight``.
+    """
 
 
 @dataclass  # not frozen: Fabric converts the fields under some precisions
@@ -276,7 +300,7 @@ class TokenBatch:
     rows: Tensor
     """(B,) int64, index of the row that holds each candidate."""
     sources: Tensor
-    """(B, C) int64, index in its row of the token after which each target comes: where its logits are read."""
+    """(B, C) int64, index in its row of the token whose logits predict each target."""
     targets: Tensor
     """(B, C) int64, the completions' tokens; right-padded."""
     mask: Tensor
@@ -286,7 +310,7 @@ class TokenBatch:
     advantages: Tensor
     """(B,) float32."""
     weights: Tensor
-    """(B,) float32, each candidate's share in the policy's loss."""
+    """(B,) float32, each candidate's factor in the policy's loss."""
     places: list[tuple[str, int]]
     """(Agent, turn) of each candidate; length B."""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from .algorithms.credit.base import CreditRule
 from .envs.base import TeamEnv, WorldFailure
-from .evaluation.episodes import PolicyActor, evaluate
+from .evaluation.episodes import EpisodeResult, PolicyActor, evaluate
 from .evaluation.summary import summarise
 from .experience import Episode, Split, Task
 from .models.checkpoint_folder import CheckpointFolder
@@ -34,8 +34,8 @@ class LoopSettings:
     """How long a run trains, and how often it evaluates.
 
     ``iterations`` in total, of ``tasks_per_iteration`` training tasks; the run ends early once about ``completions``
-    (0: no bound) were generated for training, and its last iteration plays only the tasks that this bound still pays
-    for.  Every ``eval_every`` iterations ``validation_tasks`` are played; before and after training ``test_tasks``.
+    (0: no bound) were generated for training, and its last iteration plays only the tasks that this bound still
+    allows.  Every ``eval_every`` iterations ``validation_tasks`` are played; before and after training ``test_tasks``.
     ``lockstep`` is for the engines: they decode in common rounds, so that a seed fixes the run.
     """
 
@@ -84,12 +84,13 @@ class TrainLoop:
         self.loggers, self.display, self.seed = loggers, display, seed
         self.ranks, self.progress, self.budget = ranks or Ranks(), Progress(), settings.budget
         self.resample = sampler.resample
+        self.episodes_per_task = sampler.k if sampler.topology == "chain" else 1
         self.update_in_progress = False  # True while some policies have learnt from an iteration and others have not
         self._held_out: dict[Split, list[Task]] = {}
 
     # ---- one iteration ----------------------------------------------------------------------------------------------
 
-    async def advance(self) -> dict[str, Any]:
+    async def run_iteration(self) -> dict[str, Any]:
         """One iteration; returns its metrics.  Once the policies begin to learn from it, no interrupt stops it."""
         start = time.perf_counter()
         episodes = await self.collect()
@@ -101,11 +102,13 @@ class TrainLoop:
         start = time.perf_counter()
         complete = complete_episodes(episodes)
         self.credit(complete)  # before routing, which takes the joint episode apart
-        batches = self.router.route(complete, self.credit.key)
+        batches = self.router.route(complete, self.credit.key, self.credit.weight)
+        self.display.phase("update")
         await self.team.sleep()
         self.update_in_progress = True
         updates = await self.team.update(batches, self.progress.iteration, in_order=self.ranks.world > 1)
         after_update = time.perf_counter()
+        self.display.phase("loading weights")
         loads = await self.team.load_weights()
         end = time.perf_counter()
         times = {"rollout_s": rollout_s, "update_s": after_update - start, "load_s": end - after_update}
@@ -116,7 +119,10 @@ class TrainLoop:
         return row
 
     async def collect(self) -> list[Episode]:
-        """The episodes of an iteration.  Tasks whose groups do not differ are replaced; what they cost still counts."""
+        """The episodes of an iteration.
+
+        While too few tasks have a group with a nonzero advantage, more are played; all completions count.
+        """
         seed, count = derive(self.seed, "train", self.progress.iteration), self.budget.next_tasks(self.progress)
         episodes = await self._sample(self.world.tasks("train", count, seed), seed)
         for _ in range(self.resample):
@@ -130,9 +136,11 @@ class TrainLoop:
         return episodes
 
     async def _sample(self, tasks: Sequence[Task], seed: int) -> list[Episode]:
-        by_task = await self.ranks.share(
-            tasks, lambda mine: self.sampler.collect(self.world, mine, self.team.training, seed)
-        )
+        async def play(mine: Sequence[Task]) -> list[list[Episode]]:
+            self.display.phase("rollout", len(mine) * self.episodes_per_task)
+            return await self.sampler.collect(self.world, mine, self.team.training, seed, self.display.rollout_episode)
+
+        by_task = await self.ranks.share(tasks, play)
         return [episode for episodes in by_task for episode in episodes]
 
     def _drain_engine_counters(self) -> dict[str, float]:
@@ -155,7 +163,7 @@ class TrainLoop:
             await self._begin()
             while progress.row or not self.over():
                 if not progress.row:
-                    row = await self.advance()
+                    row = await self.run_iteration()
                     expected = self.budget.expected_iterations(progress)
                     self.display.iteration(progress.iteration, row, self.world.agents, expected)
                 self._write(progress.row | await self.validate())
@@ -163,7 +171,7 @@ class TrainLoop:
                 is_best = progress.best_iteration == progress.iteration
                 if self.checkpoints.due(progress.iteration) or is_best or self.over():
                     self._checkpoint()
-            await self._score()
+            await self._final_evaluation()
             status = "finished"
         except (KeyboardInterrupt, asyncio.CancelledError):
             status = "interrupted"
@@ -184,7 +192,7 @@ class TrainLoop:
 
     def over(self) -> bool:
         """Whether training is over."""
-        return self.budget.exhausted(self.progress)
+        return self.budget.exhausted(self.progress.iteration, self.progress.completions)
 
     async def _begin(self) -> None:
         """Open the world, evaluate the team before training, and load its weights into the engines."""
@@ -194,6 +202,7 @@ class TrainLoop:
             summary |= prefixed("eval_before", await self.evaluate("test", "before training"))
             self.directory.summary(summary)
             self.loggers.metrics(summary, self.progress.iteration)
+        self.display.phase("loading weights")
         await self.team.load_weights()
 
     # ---- evaluation -------------------------------------------------------------------------------------------------
@@ -209,7 +218,14 @@ class TrainLoop:
         """Evaluate the engines' present weights on ``split``; shows the result and writes the episodes to ``file``."""
         actors = {agent: PolicyActor(client) for agent, client in self.team.evaluation.items()}
         seed = derive(self.seed, "eval", split)
-        results = await self.ranks.share(self.held_out(split), lambda mine: evaluate(self.world, mine, actors, seed))
+
+        async def play_all(mine: Sequence[Task]) -> list[EpisodeResult]:
+            self.display.phase("evaluation", len(mine), title)
+            return await evaluate(
+                self.world, mine, actors, seed, lambda result: self.display.evaluation_episode(result.messages)
+            )
+
+        results = await self.ranks.share(self.held_out(split), play_all)
         self._drain_engine_counters()
         summary = summarise(results)
         self.directory.episodes(file or f"{split}_{self.progress.iteration:05d}", map(asdict, results))
@@ -228,7 +244,7 @@ class TrainLoop:
             progress.best, progress.best_iteration = result["success"], progress.iteration
         return prefixed("eval", result)
 
-    async def _score(self) -> None:
+    async def _final_evaluation(self) -> None:
         """Score the last and the best weights once on the test tasks."""
         progress = self.progress
         self._checkpoint()
@@ -271,4 +287,4 @@ def complete_episodes(episodes: Sequence[Episode]) -> list[Episode]:
 
 
 def _describe(error: BaseException | None) -> str:
-    return f"{type(error).__name__}: {error}"
+    return "; ".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])])

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 
-from .experience import Candidate, Episode, Node, Sample
+from .experience import Candidate, Episode, Node, Sample, Weighting
 
 
 class TeamMapError(ValueError):
@@ -39,39 +40,59 @@ class Router:
         self.team, self.policies = dict(team), tuple(policies)
         self.learning = tuple(policy for policy in policies if policy not in frozen)
 
-    def route(self, episodes: Sequence[Episode], key: Callable[[Node], Hashable]) -> dict[str, list[list[Sample]]]:
+    def route(
+        self, episodes: Sequence[Episode], key: Callable[[Node], Hashable], weight: Weighting = "message"
+    ) -> dict[str, list[list[Sample]]]:
         """The samples of each policy that learns, one list per group; ``key`` (the credit rule's) names a node's group.
+        Groups without any advantage are routed too: they count in the mean.
 
-        A candidate's weight is 1 / (groups of the policy * the policy's candidates in the group): the loss is a mean
-        over candidates, then over groups.  Groups without any advantage are routed too: they count in the mean.
+        ``weight`` (the credit rule's) says how much a candidate counts:
+
+        - ``message``: 1 / (groups of the policy * the policy's candidates in the group), so that the loss is a mean
+          over candidates, then over groups.  The denominators depend on how long the episodes were.
+        - ``episode``: the probability of its node / (tasks * episodes of the task * candidates of the node), so that
+          the loss is a mean over tasks, then over samples, of the sum over a sample's messages.  Of a chain that is
+          1 / (tasks * K), of a full tree's node of turn t 1 / (tasks * K^t * K).  No denominator depends on the
+          messages, so that an unbiased advantage gives an unbiased gradient.
 
         Raises ``ValueError`` for a candidate without an advantage, or without tokens, as a remote policy's.
         """
-        groups: dict[str, dict[Hashable, list[tuple[Node, Candidate]]]] = {policy: {} for policy in self.learning}
+        groups: dict[str, dict[Hashable, list[tuple[Node, Candidate, float]]]] = {p: {} for p in self.learning}
+        played = Counter(episode.task.task_id for episode in episodes)
         for episode in episodes:
-            for node, candidate in episode.candidates():
-                if (policy := self.team[node.agent]) in groups:
+            whole = 1 / (len(played) * played[episode.task.task_id])
+            for node, reach in zip(episode.nodes, episode.reach, strict=True):
+                if (policy := self.team[node.agent]) not in groups:
+                    continue
+                for candidate in node.candidates:
                     _check_learnable(node, candidate)
-                    groups[policy].setdefault(key(node), []).append((node, candidate))
-        return {
-            policy: [
+                    part = whole * reach / len(node.candidates)
+                    groups[policy].setdefault(key(node), []).append((node, candidate, part))
+        routed: dict[str, list[list[Sample]]] = {}
+        for policy, own in groups.items():
+            shares = [1 / (len(own) * len(members)) for members in own.values()]
+            routed[policy] = [
                 [
-                    Sample(
-                        policy=policy,
-                        prompt_ids=node.prompt_ids,
-                        token_ids=candidate.completion.token_ids,
-                        behaviour_logprobs=candidate.completion.logprobs,
-                        advantage=_advantage(node.task_id, candidate.advantage),
-                        weight=1 / (len(own) * len(members)),
-                        agent=node.agent,
-                        turn=node.turn,
-                    )
-                    for node, candidate in members
+                    _sample(policy, node, candidate, share if weight == "message" else part, share)
+                    for node, candidate, part in members
                 ]
-                for members in own.values()
+                for members, share in zip(own.values(), shares, strict=True)
             ]
-            for policy, own in groups.items()
-        }
+        return routed
+
+
+def _sample(policy: str, node: Node, candidate: Candidate, weight: float, share: float) -> Sample:
+    return Sample(
+        policy=policy,
+        prompt_ids=node.prompt_ids,
+        token_ids=candidate.completion.token_ids,
+        behaviour_logprobs=candidate.completion.logprobs,
+        advantage=_advantage(node.task_id, candidate.advantage),
+        weight=weight,
+        agent=node.agent,
+        turn=node.turn,
+        share=share,
+    )
 
 
 def _check_learnable(node: Node, candidate: Candidate) -> None:

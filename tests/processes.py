@@ -29,6 +29,11 @@ def command(pid: int) -> str:
         return ""
 
 
+def asleep(pid: int) -> bool:
+    """Whether a process waits, for input or for a signal."""
+    return _stat(pid)[:1] == ["S"]
+
+
 async def until(condition: Callable[[], object]) -> None:
     """Wait for ``condition``; fails where it does not hold within a minute."""
     async with asyncio.timeout(60):

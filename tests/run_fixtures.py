@@ -193,7 +193,7 @@ class Disk:
         """Write a run; without ``code``, of today's."""
         path.mkdir(parents=True)
         (path / "config.yaml").write_text(yaml.safe_dump(config))
-        versions = {FORMAT_KEY: FORMAT, "code": code_hash() if code is None else code}
+        versions = {FORMAT_KEY: FORMAT, "code": code_hash(config) if code is None else code}
         (path / "versions.json").write_text(json.dumps(versions))
         (path / "metrics.jsonl").touch()
         if summary is not None:

@@ -113,7 +113,7 @@ def test_the_command_starts_both_processes_and_stops_both(tmp_path: Path) -> Non
     process.send_signal(signal.SIGTERM)  # to the first process alone
     out, err = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert "Traceback" not in err and err.count("interrupted; what was reached is in run") == 1
+    assert "Traceback" not in err and err.count("interrupted; the results so far are in run") == 1
     assert out.count("before training") == 1  # one process speaks
     rows = metrics.read_text().splitlines()
     last = (tmp_path / "run" / "checkpoints" / "last").readlink().name

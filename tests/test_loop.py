@@ -21,6 +21,7 @@ from troupe.models.loading import load_model
 from troupe.models.pool import Pool
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.samplers.base import OnEpisode
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.runs.loggers import scalars
 
@@ -57,10 +58,10 @@ class Recorder:
         self.calls: list[tuple[list[Task], int]] = []
 
     async def collect(
-        self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int
+        self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int, on_episode: OnEpisode
     ) -> list[list[Episode]]:
         self.calls.append((tasks, seed))
-        return await self.sampler.collect(world, tasks, clients, seed)
+        return await self.sampler.collect(world, tasks, clients, seed, on_episode)
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,14 @@ import torch
 from omegaconf import DictConfig
 
 from troupe.algorithms.credit.checks import CreditError
-from troupe.algorithms.credit.grpo import Grpo
+from troupe.algorithms.credit.dapo import DynamicSampling
 from troupe.cli import train
 from troupe.envs.base import StepResult, TeamEnv, WorldFailure
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Candidate, Episode, Task
 from troupe.loop import TrainLoop
 from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.samplers.base import OnEpisode
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.rollout.seeds import derive
 
@@ -50,10 +51,10 @@ class Recorder:
         self.found: list[list[Episode]] = []
 
     async def collect(
-        self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int
+        self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int, on_episode: OnEpisode
     ) -> list[list[Episode]]:
         self.tasks.append(tasks)
-        found = await self.sampler.collect(world, tasks, clients, seed)
+        found = await self.sampler.collect(world, tasks, clients, seed, on_episode)
         self.found.append([episode for episodes in found for episode in episodes])
         return found
 
@@ -64,9 +65,9 @@ class Poisoned(Recorder):
     spoil: Callable[[Candidate], None]
 
     async def collect(
-        self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int
+        self, world: TeamEnv, tasks: list[Task], clients: dict[str, PolicyClient], seed: int, on_episode: OnEpisode
     ) -> list[list[Episode]]:
-        found = await super().collect(world, tasks, clients, seed)
+        found = await super().collect(world, tasks, clients, seed, on_episode)
         self.spoil(found[-1][-1].nodes[-1].candidates[-1])
         return found
 
@@ -117,7 +118,7 @@ def sparse(build: Build) -> Callable[..., Recorder]:
 def test_tasks_that_teach_nothing_are_replaced(sparse: Callable[..., Recorder]) -> None:
     recorder = sparse("algorithm.sampler.resample=3")
     assert 2 <= len(recorder.tasks) <= 4
-    credit, episodes = Grpo(), []
+    credit, episodes = DynamicSampling(), []
     for tasks, found in zip(recorder.tasks, recorder.found, strict=True):
         assert not {task.task_id for task in tasks} & {episode.task.task_id for episode in episodes}
         assert len(tasks) == 3 - len(credit.live(episodes))
@@ -133,6 +134,30 @@ def test_replacements_end_with_the_budget(sparse: Callable[..., Recorder]) -> No
 
 def test_nothing_is_replaced_unless_asked_for(sparse: Callable[..., Recorder]) -> None:
     assert len(sparse("algorithm.sampler.resample=0").tasks) == 1
+
+
+def test_dense_rewards_do_not_make_a_task_worth_keeping(build: Build) -> None:
+    """DAPO as it ships, local rewards included: each task that is not replaced is solved by some and not by all."""
+    loop = build("algorithm=dapo", "algorithm.sampler.resample=1")
+    loop.sampler = Recorder(loop.sampler)
+
+    async def once() -> list[Episode]:
+        episodes = await loop.collect()
+        for engine in loop.team.engines.values():
+            await engine.close()
+        return episodes
+
+    episodes = asyncio.run(once())
+    solved: dict[str, set[bool]] = {}
+    for episode in loop.sampler.found[0]:
+        solved.setdefault(episode.task.task_id, set()).add(episode.outcomes[0].success)
+    contested = sum(len(results) == 2 for results in solved.values())
+    assert contested < 3  # else this test shows nothing
+    assert len(loop.sampler.tasks[1]) == 3 - contested
+    loop.credit(episodes)
+    for task_id, results in solved.items():
+        advantages = [c.advantage for e in episodes if e.task.task_id == task_id for _, c in e.candidates()]
+        assert any(advantages) == (len(results) == 2)
 
 
 class Broken(Sokoban):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-INTERNAL = {"need-exp", "need-run", "need-team", "need-pair", "need-sweep"}
+INTERNAL = {"need-exp", "need-run", "need-team", "need-seat", "need-pair", "need-sweep"}
 PHONY = {*re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()} - INTERNAL
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 def make(*arguments: str, venv: str) -> subprocess.CompletedProcess[str]:
     """Run make apart from a make that may run this test, on a ``.venv`` that is not there and cannot be made."""
     apart = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
-    apart |= {"exp", "scale", "args", "jobs", "run", "a", "b", "sweep", "launcher", "base"}
+    apart |= {"exp", "env", "scale", "args", "jobs", "run", "a", "b", "sweep", "launcher", "base"}
     environment = {name: value for name, value in os.environ.items() if name not in apart}
     command = ["make", *arguments, f"VENV={venv}", "PYTHON=false"]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
@@ -58,8 +58,13 @@ COMMANDS = {
     ),
     ("eval", "run=runs/x", "args=samples=4 swap=true"): "eval run=runs/x samples=4 swap=true",
     ("eval", "exp=sokoban_shared", "tasks=5"): "eval exp=sokoban_shared tasks=5",
+    ("play", "run=runs/x", "human=tool", "args=tasks=2"): "play run=runs/x human=tool tasks=2",
+    ("play", "env=sokoban", "args=human=[tool,plan]"): "play env=sokoban human=[tool,plan]",
+    ("push-to-hub", "run=runs/x", "repo=me/team"): "push-to-hub run=runs/x repo=me/team",
     ("compare", "a=runs/x", "b=runs/y@greedy"): "compare runs/x runs/y@greedy",
     ("report", "run=runs/mine"): "report runs/mine",
+    ("runs",): "runs",
+    ("runs", "dir=here there"): "runs here there",
     ("sweep", "sweep=seeds", "exp=e", "launcher=joblib", "args=seed=0,1"): (
         "sweep sweep=seeds experiment=e launcher=joblib seed=0,1"
     ),
@@ -102,7 +107,9 @@ def test_vllm_trains_in_its_own_environment(target: list[str], setting: str, ven
 
 
 @pytest.mark.parametrize(
-    "arguments", [["eval"], ["compare"], ["compare", "a=runs/x"], ["report"], ["serve"]], ids=" ".join
+    "arguments",
+    [["eval"], ["play"], ["push-to-hub"], ["compare"], ["compare", "a=runs/x"], ["report"], ["serve"]],
+    ids=" ".join,
 )
 def test_a_target_asks_for_what_is_missing(arguments: list[str], venv: str) -> None:
     done = make(*arguments, f"VLLM_VENV={venv}", venv=venv)
@@ -132,9 +139,9 @@ def test_a_python_too_old_is_refused_before_anything_is_installed(venv: str) -> 
     assert not Path(venv).exists()
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*.md")], ids=str)
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")], ids=str)
 def test_pages_name_targets_that_exist(page: Path) -> None:
-    named = set(re.findall(r"(?:^|`)make ([a-z_]+)", page.read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z_-]+)", page.read_text(), re.MULTILINE))
     assert named <= PHONY
 
 

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from troupe.cli import train
 from troupe.cli.eval import run as evaluate
-from troupe.cli.eval import with_open_keys
+from troupe.cli.start import with_open_keys
 from troupe.loop import TrainLoop
 from troupe.models.base_models import base_path
 from troupe.models.loading import checkpoint_weights
@@ -117,14 +117,14 @@ def test_a_server_that_is_gone_ends_a_run_that_goes_on_later(
     straight = build("straight")
     train.train(straight)
     cut = build("cut")
-    real = cut.advance
+    real = cut.run_iteration
 
-    async def advance() -> dict[str, Any]:
+    async def run_iteration() -> dict[str, Any]:
         if cut.progress.iteration == 1:
             chat_server.faults.extend([None, fault(status=503)])
         return await real()
 
-    cut.advance = advance  # type: ignore[method-assign]
+    cut.run_iteration = run_iteration  # type: ignore[method-assign]
     with pytest.raises(EngineError, match=rf"policy 'tool' at {chat_server.url}: HTTP 503"):
         train.train(cut)
     path = cut.directory.path
@@ -155,11 +155,11 @@ def test_groups_that_mix_who_learns_and_who_does_not(build: Build, algorithm: st
         spoken = [(node.agent, candidate) for episode in episodes for node, candidate in episode.candidates()]
         assert {agent for agent, _ in spoken} == {"tool", "plan"}
         assert all(candidate.advantage is not None for _, candidate in spoken)
-        batches = loop.router.route(episodes, loop.credit.key)
+        batches = loop.router.route(episodes, loop.credit.key, loop.credit.weight)
         assert set(batches) == {"plan"}
         assert all(sample.token_ids for group in batches["plan"] for sample in group)
         try:
-            return await loop.advance()
+            return await loop.run_iteration()
         finally:
             for engine in loop.team.engines.values():
                 await engine.close()

@@ -1,10 +1,13 @@
 """Which candidates go to which policy, with which weight, and teams that do not fit."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from statistics import fmean
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from troupe.experience import Candidate, Completion, Episode, Node, Sample, Task
+from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Sample, Task
 from troupe.routing import Router, TeamMapError
 
 AGENTS = ("tool", "plan")
@@ -68,6 +71,7 @@ def test_a_sample_is_its_candidate() -> None:
         behaviour_logprobs=(-0.25, -1.0, -2.0, -3.0),
         advantage=1.5,
         weight=1 / 6,
+        share=1 / 6,
         agent="tool",
         turn=1,
     )
@@ -136,3 +140,71 @@ def test_what_has_no_tokens_is_never_learnt_from() -> None:
     assert set(Router(team, AGENTS, ("far", "worker"), ("far",)).route(episodes, by_node)) == {"worker"}
     with pytest.raises(ValueError, match="agent 'tool', task t: a completion of policy 'far' has text but no tokens"):
         Router(team, AGENTS, ("far", "worker")).route(episodes, by_node)
+
+
+# ---- weight=episode --------------------------------------------------------------------------------------------------
+
+
+def chained(task: str, agents: Sequence[str], sample: int = 0) -> Episode:
+    """An episode whose ``agents`` spoke one after the other, one candidate each."""
+    nodes = [node(task, agent, turn, k=1) for turn, agent in enumerate(agents)]
+    edges = [JointAction({agent: (i, 0)}, child=i + 1) for i, agent in enumerate(agents[:-1])]
+    edges.append(JointAction({agents[-1]: (len(agents) - 1, 0)}, outcome=Outcome(True, 1, 1.0)))
+    return Episode(Task(task, "train", {}), nodes, edges, sample=sample)
+
+
+def by_task(node: Node) -> Hashable:
+    return node.task_id
+
+
+def weights(routed: Mapping[str, Sequence[Sequence[Sample]]]) -> dict[str, list[list[float]]]:
+    return {policy: [[sample.weight for sample in group] for group in groups] for policy, groups in routed.items()}
+
+
+def test_by_episode_a_message_weighs_the_same_in_long_and_short_episodes() -> None:
+    """Task t: episodes of 2 and 4 messages; task u: one of its two episodes was lost, and the planner is silent."""
+    episodes = [chained("t", AGENTS), chained("t", AGENTS * 2, 1), chained("u", ["tool"])]
+    routed = Router({"tool": "a", "plan": "b"}, AGENTS, ("a", "b")).route(episodes, by_task, "episode")
+    # 1 / (2 tasks * 2 episodes) and 1 / (2 tasks * 1 episode), for the planner too: it could have spoken.
+    assert weights(routed) == {"a": [[1 / 4] * 3, [1 / 2]], "b": [[1 / 4] * 3]}
+    # Of a policy's groups each has an equal share, whatever its weights.
+    assert [[s.share for s in group] for group in routed["a"]] == [[1 / 6] * 3, [1 / 2]]
+
+
+def test_by_episode_a_frozen_policy_changes_nothing_for_the_others() -> None:
+    episodes = [chained("t", AGENTS), chained("t", AGENTS * 2, 1)]
+    team = {"tool": "a", "plan": "b"}
+    learning = Router(team, AGENTS, ("a", "b")).route(episodes, by_task, "episode")
+    assert Router(team, AGENTS, ("a", "b"), ("b",)).route(episodes, by_task, "episode") == {"a": learning["a"]}
+
+
+def test_by_episode_a_node_of_a_full_tree_has_its_probability() -> None:
+    """Three joint actions at the root: one ends, two lead to a node of three candidates each."""
+    nodes = [node("t", "tool", 0, k=3), node("t", "tool", 1, k=3), node("t", "tool", 1, k=3)]
+    end = Outcome(False, 1, 0.0)
+    edges = [
+        JointAction({"tool": (0, c)}, child, end if child is None else None) for c, child in enumerate([None, 1, 2])
+    ]
+    edges += [JointAction({"tool": (n, c)}, None, end) for n in (1, 2) for c in range(3)]
+    episode = Episode(Task("t", "train", {}), nodes, edges)
+    routed = Router({"tool": "a", "plan": "a"}, AGENTS, ("a",)).route([episode], lambda n: id(n), "episode")
+    assert [set(group) for group in weights(routed)["a"]] == [{1 / 3}, {1 / 3 / 3}, {1 / 3 / 3}]
+
+
+def test_by_episode_the_candidates_of_a_node_share_its_weight() -> None:
+    """A tree that goes on from one candidate: each of its nodes is certain."""
+    routed = Router({"tool": "a", "plan": "a"}, AGENTS, ("a",)).route(played(), by_node, "episode")
+    # Two tasks of one episode each; nodes of two candidates, and one of four.
+    assert [group[0] for group in weights(routed)["a"]] == [1 / 4] * 5 + [1 / 8]
+
+
+@given(st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4), min_size=1, max_size=5))
+def test_by_episode_a_policys_weights_are_its_messages_per_episode(lengths: list[list[int]]) -> None:
+    episodes = [
+        chained(chr(ord("a") + t), ["tool"] * length, i)
+        for t, task in enumerate(lengths)
+        for i, length in enumerate(task)
+    ]
+    (groups,) = Router({"tool": "a", "plan": "a"}, AGENTS, ("a",)).route(episodes, by_task, "episode").values()
+    assert sum(s.weight for group in groups for s in group) == pytest.approx(fmean(map(fmean, lengths)))
+    assert sum(s.share or 0 for group in groups for s in group) == pytest.approx(1)

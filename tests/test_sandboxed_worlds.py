@@ -42,7 +42,7 @@ def test_a_seed_fixes_a_run(composed: Callable[..., DictConfig], tmp_path: Path,
         async def two(loop: Any = loop) -> list[dict[str, Any]]:
             try:
                 await loop.team.load_weights()
-                return [await loop.advance() for _ in range(2)]
+                return [await loop.run_iteration() for _ in range(2)]
             finally:
                 for engine in set(loop.team.engines.values()):
                     await engine.close()

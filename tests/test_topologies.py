@@ -19,7 +19,13 @@ MATRIX = runpy.run_path(str(ROOT.parent / "docs" / "make_strategies.py"))  # whi
 CASES = {
     f"{way}-{regime}": MATRIX["overrides"](way, regime) for way in MATRIX["TOPOLOGIES"] for regime in MATRIX["TURNS"]
 }
-CASES["chain-resampled"] = [*MATRIX["SMALL"], "algorithm=dapo", "algorithm.sampler.resample=2", "env.horizon=1"]
+CASES["chain-resampled"] = [  # enough episodes that some tasks are solved by some of them, which DAPO's filter demands
+    *MATRIX["SMALL"],
+    "algorithm=dapo",
+    "algorithm.sampler.resample=2",
+    "algorithm.sampler.k=4",
+    "env.horizon=2",
+]
 EXACT = ["strategy.precision=64-true"]
 PROCESSES = {"single_device": 1, "ddp": 2}
 

@@ -55,7 +55,7 @@ async def played(loop: TrainLoop) -> dict[str, Any]:
 
     loop.collect = recorded  # type: ignore[method-assign]
     try:
-        await loop.advance()
+        await loop.run_iteration()
         await loop.collect()
         after = {name: _copied(await policy.weights()) for name, policy in loop.team.policies.items()}
     finally:
@@ -82,7 +82,7 @@ async def broken(loop: TrainLoop) -> str:
 
     loop.sampler.collect = forgetful  # type: ignore[method-assign]
     try:
-        await loop.advance()
+        await loop.run_iteration()
     except RuntimeError as error:
         return f"{type(error).__name__}: {error}"
     finally:

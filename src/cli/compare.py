@@ -12,11 +12,8 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-
-from ..evaluation.comparison import comparisons
-from ..evaluation.records import EvaluationError
-from ..evaluation.tables import comparison_table, show
+from ..evaluation.records import EvaluationError, locate
+from .main import quiet_interrupt
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -28,6 +25,13 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("b", metavar="B[@CONDITION]")
     options = parser.parse_args(arguments)
     try:
+        for place in (options.a, options.b):
+            locate(place)
+        with quiet_interrupt():
+            from rich.console import Console
+
+            from ..evaluation.comparison import comparisons  # scipy, which takes a second
+            from ..evaluation.tables import comparison_table, show
         rows = comparisons(options.a, options.b)
     except EvaluationError as error:
         sys.exit(f"error: {error}")

@@ -11,7 +11,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -28,21 +27,21 @@ from ..evaluation.tables import evaluation_table, progress_bar, show
 from ..models.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
+from ..runs.directory import versions
 from ..runs.files import EVALUATIONS
+from ..runs.fingerprint import code_hash
 from ..sandbox import SandboxUnavailable
 from ..setup.actors import ActorFactory
-from ..setup.command_line import check_command_line, fail
+from ..setup.command_line import fail
 from ..setup.evaluation import build_conditions, other_teams, read_request, read_team, run_conditions
 from ..setup.instantiation import call
 from ..setup.preflight import set_threads
+from ..setup.search_path import user_folders
 
 REFUSED = (
     *(ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, EngineError, OmegaConfBaseException),
 )
 """The errors that end an evaluation in one line."""
-
-OPEN_KEYS = ("world", "agents", "echo", "swap")
-"""Keys under which users name keys of their own."""
 
 
 def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
@@ -58,7 +57,8 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
     request = read_request(keys, team)
     if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
         call("threads", set_threads, threads)
-    conditions = build_conditions(request, team, other_teams(request))
+    conditions = build_conditions(request, team, other_teams(request, team))
+    played = {"worlds": [dict(condition.world_config) for condition in conditions], "engine": team.config["engine"]}
     fingerprint = records.fingerprint_of(evaluation_identity(request, conditions))
     parent = (team.run.path if team.run else Path("runs", keys["exp"], "base")) / EVALUATIONS
     if keys["name"] is not None:
@@ -70,9 +70,11 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         rows = (row for result in results for row in episode_rows(result.condition.name, result.samples))
         samples = {_file(r.condition.name): map(asdict, r.samples[0][: keys["episodes"]]) for r in results}
         text = OmegaConf.to_yaml(keys | {"request": asdict(request)})
-        evaluation = records.write(folder, fingerprint, text, summary, rows, samples)
+        code = versions(played, user_folders())
+        evaluation = records.write(folder, fingerprint, text, summary, rows, samples, code)
     else:
-        console.print("finished before; again=true plays it anew", soft_wrap=True)
+        other = "" if evaluation.code == code_hash(played) else ", with other code than today's"
+        console.print(f"finished before{other}; again=true plays it anew", soft_wrap=True)
     console.print(str(evaluation.path), soft_wrap=True)
     show(console, evaluation_table(evaluation.conditions))
     return evaluation
@@ -99,27 +101,11 @@ def _file(condition: str) -> str:
     return re.sub(r"[^\w.=-]+", "_", condition)
 
 
-def with_open_keys(arguments: Sequence[str]) -> list[str]:
-    """``arguments`` with which ``world.size=8`` may name a key that ``eval.yaml`` does not list."""
-    return [f"++{word}" if re.match(rf"({'|'.join(OPEN_KEYS)})[.=]", word) else word for word in arguments]
-
-
-@hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="eval")
-def _hydra_main(cfg: DictConfig) -> None:
+def run_command(cfg: DictConfig) -> None:
+    """``troupe eval``, with the configuration that Hydra has composed."""
     try:
         run(cfg)
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was written")
     except REFUSED as error:
         fail(error)
-
-
-def main(arguments: Sequence[str]) -> None:
-    """``troupe eval key=value ...``."""
-    words = with_open_keys(arguments)
-    try:
-        check_command_line("eval", words)
-    except ConfigError as error:
-        fail(error)
-    sys.argv[1:] = words  # where Hydra reads them
-    _hydra_main()

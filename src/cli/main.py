@@ -1,23 +1,34 @@
-"""``troupe COMMAND``: the modules of this folder, imported once the command is known."""
+"""``troupe COMMAND``: the modules of this folder, imported once the command is known and its words are checked."""
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 
 from ..errors import nearest
 
+CONFIGURED = ("train", "eval", "play", "push-to-hub", "serve")
+"""Commands with the keys of ``configs/NAME.yaml``: their modules have ``run_command(cfg)``.  The others have
+``main(arguments)``."""
+
 COMMANDS = {
     "train": "train a team: key=value ...",
     "eval": "evaluate a team: run=DIR or exp=NAME, key=value ...",
+    "play": "play with a team in the terminal: run=DIR, exp=NAME or env=NAME, human=AGENT, key=value ...",
+    "push-to-hub": "upload a trained team to the Hugging Face hub: run=DIR repo=OWNER/NAME, key=value ...",
     "serve": "serve a trained team with vLLM: run=DIR, key=value ...",
     "sweep": "run what is missing of a sweep, print its table: sweep=NAME, key=value ...",
+    "runs": "list runs with their status and success: [DIR ...]",
     "report": "write a run's report.html again: RUN",
     "compare": "compare two evaluations task by task: A[@CONDITION] B[@CONDITION]",
-    "warm-start": "make a small base model of scale=laptop: --base NAME",
+    "new": "write a project of your own, with a world, a credit rule and tests: NAME [DIR]",
+    "warm-start": "make a small base model for a world with demonstrations: env=NAME, key=value ...",
 }
-"""By command, whose module has its name and a ``main(arguments)``: its line in the help."""
+"""By command, whose module has its name: its line in the help."""
 
 
 def main() -> None:
@@ -28,11 +39,35 @@ def main() -> None:
     elif first == "--version":
         print(f"troupe {version('troupe')}")
     elif first in COMMANDS:
-        import_module(f".{first.replace('-', '_')}", __package__).main(rest)
+        _run(first, rest)
     elif "=" in first or first.startswith(("+", "~", "-")):  # a word for Hydra
-        import_module(".train", __package__).main([first, *rest])
+        _run("train", [first, *rest])
     else:
         sys.exit(f"error: unknown command '{first}'{nearest(first, list(COMMANDS))}")
+
+
+def _run(name: str, arguments: Sequence[str]) -> None:
+    try:
+        with quiet_interrupt():
+            module = import_module(".start" if name in CONFIGURED else f".{name.replace('-', '_')}", __package__)
+        module.start(name, arguments) if name in CONFIGURED else module.main(arguments)
+    except KeyboardInterrupt:  # before the command has begun what it would have to end itself
+        sys.exit("interrupted")
+
+
+@contextmanager
+def quiet_interrupt() -> Iterator[None]:
+    """A context in which nothing has begun yet, so that Ctrl-C ends the process at once.
+
+    Within an import, an exception may be printed with its traceback, or be lost in a destructor.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 def usage() -> str:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
-import hydra
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -31,7 +30,7 @@ from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, environment
 from ..rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width
 from ..rollout.engines.vllm.signals import end_with
 from ..rollout.engines.vllm.versions import check_version
-from ..setup.command_line import check_command_line, fail
+from ..setup.command_line import fail
 from ..setup.evaluation import TeamSource, trained_team
 from ..setup.instantiation import call
 
@@ -190,8 +189,8 @@ def _interrupt(number: int, frame: object) -> None:
     raise KeyboardInterrupt
 
 
-@hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="serve")
-def _hydra_main(cfg: DictConfig) -> None:
+def run_command(cfg: DictConfig) -> None:
+    """``troupe serve``, with the configuration that Hydra has composed."""
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it starts in the background ignore the former
         signal.signal(number, _interrupt)
     try:
@@ -200,13 +199,3 @@ def _hydra_main(cfg: DictConfig) -> None:
         sys.exit("ended")
     except (ValueError, BaseModelError, EngineError, OmegaConfBaseException) as error:
         fail(error)
-
-
-def main(arguments: Sequence[str]) -> None:
-    """``troupe serve run=DIR key=value ...``."""
-    try:
-        check_command_line("serve", arguments)
-    except ConfigError as error:
-        fail(error)
-    sys.argv[1:] = arguments  # where Hydra reads them
-    _hydra_main()

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hydra.errors import HydraException
 
 from ..errors import ConfigError
 from ..runs.files import RunDirectoryError
 from ..setup.composition import register
-from ..sweep.job import JobRunner
 from ..sweep.launcher import launcher_of
-from ..sweep.plan import Options, plan_sweep
-from ..sweep.record import SweepRecord
-from ..sweep.rows import SweepJob, TableRow
-from ..sweep.tables import write_tables
-from .train import train
+from ..sweep.options import Options
+from .main import quiet_interrupt
+
+if TYPE_CHECKING:
+    from ..sweep.record import SweepRecord
+    from ..sweep.rows import SweepJob, TableRow
 
 
 def announce(record: SweepRecord, jobs: Sequence[SweepJob], rows: Sequence[TableRow]) -> None:
@@ -43,7 +44,14 @@ def run(arguments: Sequence[str]) -> int:
     """The exit status: 0 where every run is finished.  Raises ``ValueError`` and ``HydraException`` before a start."""
     options, arguments = Options.split(arguments)
     hydra_overrides = [text for text in arguments if text.startswith("hydra")]
-    record = plan_sweep(options, [text for text in arguments if not text.startswith("hydra")])
+    arguments = [text for text in arguments if not text.startswith("hydra")]
+    with quiet_interrupt():
+        options.check(arguments)
+        from ..api.training import train  # heavy, as the others, hence after the check
+        from ..sweep.job import JobRunner
+        from ..sweep.plan import plan_sweep
+        from ..sweep.tables import write_tables
+    record = plan_sweep(options, arguments)
     jobs = record.jobs_to_run(options.rerun_stale)
     if options.dry_run:
         announce(record, jobs, record.rows())

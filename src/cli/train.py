@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
 import sys
-from collections.abc import Sequence
 from typing import Any
 
-import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from lightning.fabric.utilities.rank_zero import rank_zero_only
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ..algorithms.credit.checks import CreditError
+from ..api.training import train
 from ..envs.base import WorldFailure
-from ..errors import ConfigError
-from ..loop import TrainLoop
 from ..models.base_models import BaseModelError
 from ..models.checkpoint import CheckpointError
 from ..models.ranks import OtherRankError
-from ..reports.report import write_report
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable
 from ..setup.build import build, checked
-from ..setup.command_line import check_command_line, fail
+from ..setup.command_line import fail
 from ..setup.dry_run import plan, tables
 from ..setup.parts import warn
 
@@ -61,42 +54,8 @@ def run(cfg: DictConfig) -> dict[str, Any]:
     return train(build(cfg))
 
 
-def train(loop: TrainLoop) -> dict[str, Any]:
-    """Train and show it; returns the summary.
-
-    However it ends, the run's report is written, and its directory is released.  SIGTERM interrupts as Ctrl-C
-    does: ``KeyboardInterrupt``.
-    """
-    done = f", after {loop.progress.iteration} iterations" if loop.progress.iteration else ""
-    loop.display.say(f"{loop.display.title}, seed {loop.seed}: {loop.directory.path}{done}")
-    with loop.display:
-        try:
-            return asyncio.run(_run_until_signal(loop))
-        except asyncio.CancelledError as error:
-            raise KeyboardInterrupt from error
-        finally:
-            try:
-                rank_zero_only(write_report)(loop.directory.path)
-            finally:
-                loop.directory.release()
-
-
-async def _run_until_signal(loop: TrainLoop) -> dict[str, Any]:
-    """Run ``loop``; a signal cancels it.  Several processes stop where they next meet, so that none waits for another
-    that has ended.
-    """
-    task, events = asyncio.current_task(), asyncio.get_running_loop()
-    assert task is not None  # a coroutine runs in one
-    if loop.ranks.world == 1:
-        events.add_signal_handler(signal.SIGTERM, task.cancel)
-    else:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            events.add_signal_handler(number, setattr, loop.ranks, "stop_requested", True)
-    return await loop.run()
-
-
-@hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name="train")
-def _hydra_main(cfg: DictConfig) -> None:
+def run_command(cfg: DictConfig) -> None:
+    """``troupe train``, with the configuration that Hydra has composed."""
     try:
         if cfg.dry_run:
             return show_plan(cfg)
@@ -114,9 +73,9 @@ def _hydra_main(cfg: DictConfig) -> None:
     except KeyboardInterrupt:
         if not ranks.first:
             sys.exit(0)
-        sys.exit(f"interrupted; what was reached is in {path}, and resume={path} goes on from there")
+        sys.exit(f"interrupted; the results so far are in {path}, and resume={path} goes on from there")
     except STOPPED as error:
-        fail(error, f"; what was reached is in {path}")
+        fail(error, f"; the results so far are in {path}")
 
 
 def _name_apart(cfg: DictConfig) -> None:
@@ -127,15 +86,3 @@ def _name_apart(cfg: DictConfig) -> None:
     named = any(override.lstrip("+").startswith("run_dir=") for override in hydra_cfg.overrides.task)
     if hydra_cfg.mode == RunMode.MULTIRUN and not named:
         cfg.run_dir = f"{cfg.run_dir}-{hydra_cfg.job.num}"
-
-
-def main(arguments: Sequence[str]) -> None:
-    """``troupe train key=value ...``."""
-    try:
-        check_command_line("train", arguments)
-    except ConfigError as error:
-        fail(error)
-    # Hydra reads them there.  So does Lightning, which starts the other processes of strategy=ddp with them: as
-    # `troupe key=value ...`, which is this command.
-    sys.argv[1:] = arguments
-    _hydra_main()

@@ -1,49 +1,143 @@
-"""Pretrain a small base model of scale=laptop on demonstrations; the same command continues where it was stopped."""
+"""Make a small base model that can speak in a world, by supervised fine-tuning on the world's demonstrations.
+
+    troupe warm-start env=NAME [env.KEY=VALUE ...] [--config-dir DIR] [steps=600] [hidden=128] [out=bases/NAME]
+
+The world is any with `demonstration`: env=NAME, or that of experiment=NAME.  Its model reads and writes any text.
+base=NAME makes a shipped base model again instead.  Ctrl-C keeps what is done, and the same command continues.
+
+Keys of the command:
+  out=FOLDER          of the finished model (bases/NAME)
+  work=FOLDER         of the unfinished one (OUT.partial)
+  again=true          make it although OUT is finished
+  steps=N             optimisation steps in all; the recipe's phases keep their shares (600)
+  until=N             stop after this step
+  vocabulary=N        tokens, at most; 262 are bytes alone (512)
+  validation_tasks=N  on which the finished model is measured; 0: none (100)
+  threads=N           of torch (1)
+  compile=true        use torch.compile (needs a C++ compiler)
+Keys of the recipe (src/warm_start/recipe.py):
+  hidden layers heads seed stable_steps decay_steps flawed_steps batch_size micro_batches learning_rate
+  muon_learning_rate weight_decay warmup expert_share last_expert_share
+"""
 
 from __future__ import annotations
 
-import argparse
+import asyncio
 import logging
+import shlex
+import shutil
+import signal
+import sys
 from collections.abc import Sequence
-from dataclasses import fields, replace
 from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
 
-import torch
+from ..errors import ConfigError
+from ..setup.command_line import fail
+from ..setup.warm_start import ChosenWorld, WarmStartOptions, chosen_world
+from .main import quiet_interrupt
 
-from ..warm_start.curriculum import CURRICULA, Recipe
-from ..warm_start.finetune import WarmStart, export
+if TYPE_CHECKING:
+    from ..warm_start.finetune import WarmStart
 
-log = logging.getLogger(__name__)
+
+def run(options: WarmStartOptions, chosen: ChosenWorld | None) -> None:
+    """Make the model of the ``chosen`` world, or a shipped one; say so where it is finished.
+
+    Raises ``ValueError`` naming what cannot be made.
+    """
+    with quiet_interrupt():
+        import torch  # the words are checked before this, which takes seconds
+
+        from ..setup.curricula import curriculum_for
+        from ..warm_start.finetune import WarmStart, export, is_finished
+    torch.set_num_threads(options.threads)
+    curriculum, origin = curriculum_for(options, chosen)
+    out = Path(options.out or f"bases/{options.base or (chosen and chosen.name)}")
+    work = Path(options.work or f"{out}.partial")
+    if not options.again and is_finished(out, curriculum.recipe, origin):
+        print(f"{out} is finished; again=true makes it anew")
+    else:
+        start = WarmStart(curriculum, work, origin, compiled=options.compile)
+        print(start.about(), flush=True)
+        if not _trained(start, options.until):
+            print(f"stopped after step {start.step} of {start.recipe.steps}; the same command continues")
+            return
+        export(start, out)
+        shutil.rmtree(work)
+        print(f"{out} is finished: {start.seconds:.0f} s of training")
+        if chosen is not None and options.validation_tasks:
+            _measure(start, options.validation_tasks)
+        for policy, most in chosen.max_tokens.items() if chosen else ():
+            if most < start.longest_message:
+                print(
+                    f"policies.{policy}.sampling.train.max_tokens={most} cuts its messages, which have up to "
+                    f"{start.longest_message} tokens; raise it, and that of sampling.eval"
+                )
+    if chosen is not None:
+        print(how_to_train(options, chosen, out))
+
+
+def _trained(start: WarmStart, until: int | None) -> bool:
+    """Train; whether the recipe's end is reached.  Ctrl-C and SIGTERM end it after the step, a second one at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        start.stop_requested = True
+        signal.signal(number, signal.default_int_handler)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        start.run(until)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return start.step == start.recipe.steps
+
+
+def _measure(start: WarmStart, count: int) -> None:
+    """Print the success of the finished model, in every role, on validation tasks."""
+    from ..evaluation.base_model import play_base
+    from ..evaluation.statistics import wilson
+    from ..experience import Sampling
+
+    world = start.curriculum.worlds[0]
+
+    async def play() -> list[str]:
+        texts = []
+        try:
+            await world.open()
+            tasks = world.tasks("validation", count, 0)
+            for name, temperature in (("sampled", 1.0), ("greedy", 0.0)):
+                sampling = Sampling(temperature=temperature, max_tokens=start.longest_message + 8)
+                results = await play_base(start.model, start.tokenizer, world, tasks, sampling)
+                successes = sum(result.success for result in results)
+                low, high = wilson(successes, count)
+                texts.append(f"{successes / count:.2f} ({low:.2f}-{high:.2f}) {name}")
+        finally:
+            await world.close()
+        return texts
+
+    print(f"success on {count} validation tasks: {', '.join(asyncio.run(play()))}")
+
+
+def how_to_train(options: WarmStartOptions, chosen: ChosenWorld, out: Path) -> str:
+    """The command that trains with the finished model."""
+    words = ["troupe", "train", *(["--config-dir", options.config_dir] if options.config_dir else []), *options.world]
+    words += [f"policies.{policy}.base={out}" for policy, base in chosen.bases.items() if base != str(out)]
+    return f"train with it:\n  {shlex.join(words)}"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """``troupe warm-start --base NAME``."""
-    parser = argparse.ArgumentParser("troupe warm-start", description=__doc__)
-    parser.add_argument("--base", choices=sorted(CURRICULA), default="laptop", help="the base model")
-    parser.add_argument("--out", type=Path, default=None, help="working folder, resumable (runs/base_model/BASE)")
-    parser.add_argument("--export", type=Path, default=None, help="the folder of the finished model")
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--compile", action="store_true", help="use torch.compile (needs a C++ compiler)")
-    parser.add_argument("--until", type=int, default=None, help="stop at this step; a later call continues")
-    for field in fields(Recipe):
-        parser.add_argument(f"--{field.name}", type=type(field.default), default=None, help="instead of the recipe's")
-    options = vars(parser.parse_args(arguments))
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    torch.set_num_threads(options["threads"])
-    changes = {field.name: options[field.name] for field in fields(Recipe) if options[field.name] is not None}
-    curriculum = CURRICULA[options["base"]]
-    recipe = replace(curriculum.recipe, **changes)
-    out = options["out"] or Path("runs", "base_model", options["base"])
-    start = WarmStart(replace(curriculum, recipe=recipe), out, compiled=options["compile"])
-    if (out / "state.pt").exists():
-        start.load()
-        log.info("continues from step %d", start.step)
-    try:
-        start.run(options["until"])
-    except KeyboardInterrupt:
-        start.save()
-        log.info("stopped at step %d; the same command continues", start.step)
+    """``troupe warm-start env=NAME key=value ...``."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
         return
-    if options["export"] is not None and start.step == recipe.steps:
-        export(start, options["export"])
-        log.info("the base model is in %s", options["export"])
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        options = WarmStartOptions.read(arguments)
+        run(options, None if options.base else chosen_world(options))
+    except KeyboardInterrupt:
+        sys.exit("interrupted")
+    except ConfigError as error:
+        fail(error)

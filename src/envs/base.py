@@ -80,6 +80,12 @@ class TeamEnv(ABC):
     def state_key(self) -> Hashable:
         """Equal for two episodes that cannot be told apart from here on."""
 
+    def anchor_key(self) -> Hashable | None:
+        """The state of the world itself, the same whatever was said, earned and lost before: GiGPO compares messages
+        of one agent in states of one key.  None: this world has none, and messages to one prompt are compared.
+        """
+        return None
+
     async def open(self) -> Mapping[str, bool | int | str]:
         """Start the services that the world needs, such as a sandbox, shared by all forks; facts for the run's summary.
 
@@ -90,13 +96,16 @@ class TeamEnv(ABC):
     async def close(self) -> None:  # noqa: B027 (most worlds hold nothing)
         """Undo :meth:`open`."""
 
-    def opening(self) -> tuple[str, ...]:
-        """The agents that act first in an episode: of a training task, unless a world knows without one, so that a
-        plan of a run needs no data set.
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        """The groups of agents that act within a turn, in their order; the agents of one group act at the same time.
+
+        For the plan of a run and for bounds on its cost.  Unless a world knows better, from the first step of a
+        training task: all agents at once, or one by one.
         """
         env = self.fork()
         env.reset(self.tasks("train", 1, 0)[0])
-        return env.next_agents()
+        return (self.agents,) if len(env.next_agents()) == len(self.agents) else tuple((each,) for each in self.agents)
 
     def picture(self) -> tuple[str, ...]:
         """The world now, drawn for people as rows of characters; empty where there is no board.

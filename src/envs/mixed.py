@@ -90,6 +90,10 @@ class Mixed(TeamEnv):
     def state_key(self) -> Hashable:
         return self._name, self._world.state_key()
 
+    def anchor_key(self) -> Hashable | None:
+        key = self._world.anchor_key()
+        return None if key is None else (self._name, key)
+
     async def open(self) -> Mapping[str, bool | int | str]:
         opened = {name: await world.open() for name, world in self.worlds.items()}
         return {f"{name}/{key}": value for name, facts in opened.items() for key, value in facts.items()}

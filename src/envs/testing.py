@@ -237,9 +237,9 @@ class _Trial:
                 fine = {"role", "content"} <= set(message) and all(isinstance(text, str) for text in message.values())
                 self.expect(fine, f"{message!r:.200} in the prompt of {agent} is no message with role and content")
         try:
-            hash(before.key)
+            hash((before.key, env.anchor_key()))
         except TypeError as error:
-            self.expect(False, f"state_key is not hashable: {error}")
+            self.expect(False, f"state_key or anchor_key is not hashable: {error}")
         self.expect(_snapshot(env) == before, "observing changes the state or the prompts")
 
     async def check_wrong_agents(self, env: TeamEnv) -> None:
@@ -263,6 +263,7 @@ class _Trial:
         equal = self.states.setdefault(env.state_key(), env.fork())
         rule = f"state_key {env.state_key()!r:.200} is that of another state, which"
         self.expect(_snapshot(equal) == _snapshot(env), f"{rule} looks different")
+        self.expect(equal.anchor_key() == env.anchor_key(), f"{rule} has another anchor_key")
         here, there = env.fork(), equal.fork()
         same = _rewards(await self.checked_step(here, actions)) == _rewards(await self.checked_step(there, actions))
         self.expect(same and _snapshot(here) == _snapshot(there), f"{rule} goes another way on {actions!r:.200}")

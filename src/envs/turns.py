@@ -26,8 +26,8 @@ class TurnTakingWorld(TeamEnv):
 
     def __init__(self, *, stages: Sequence[tuple[str, ...]], horizon: int, execution: Execution | None = None) -> None:
         check_at_least("horizon", horizon, 1)
-        self.stages = tuple(stages)
-        self.agents = tuple(agent for stage in self.stages for agent in stage)
+        self._stages = tuple(stages)
+        self.agents = tuple(agent for stage in self._stages for agent in stage)
         self.horizon = horizon
         self.execution = execution
         self.turn, self._stage, self._done = 0, 0, True  # until there is a task
@@ -63,11 +63,12 @@ class TurnTakingWorld(TeamEnv):
 
     # ---- the contract ---------------------------------------------------------------------------------------------
 
-    def opening(self) -> tuple[str, ...]:
-        return self.stages[0]
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        return self._stages
 
     def next_agents(self) -> tuple[str, ...]:
-        return () if self._done else self.stages[self._stage]
+        return () if self._done else self._stages[self._stage]
 
     def observe(self, agent: str) -> list[Message]:
         check_agent(self.name, self.agents, agent)

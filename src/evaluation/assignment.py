@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, get_args
@@ -58,8 +59,9 @@ class PolicySource(Protocol):
 def assign(
     request: EvalRequest, agents: Sequence[str], team: PolicySource, others: Mapping[str, PolicySource]
 ) -> Assignment:
-    """A source for each of ``agents``; ``others`` are the teams that ``agents.NAME=DIR[@CHECKPOINT]`` names, by agent.
-    Without ``@CHECKPOINT`` it is the request's checkpoint, or ``best`` beside an untrained team.
+    """A source for each of ``agents``; ``others`` are the teams that ``agents.NAME=DIR[@CHECKPOINT]`` and
+    ``agents.NAME=URL[@MODEL]`` name, by agent.  Without ``@CHECKPOINT`` it is the request's checkpoint, or ``best``
+    beside an untrained team.
 
     Raises :class:`ConfigError` naming the key that is wrong.
     """
@@ -83,8 +85,16 @@ def assign(
     return assignment
 
 
+def server_address(place: str) -> tuple[str, str | None] | None:
+    """(URL, model or None) of ``URL[@MODEL]``, the value of ``agents.NAME``; None where it is a folder."""
+    match = re.fullmatch(r"(https?://[^/]*(?:/[^@]*)?)(?:@(.+))?", place)
+    return (match[1], match[2]) if match else None
+
+
 def _other_checkpoint(request: EvalRequest, agent: str) -> Checkpoint:
-    """The checkpoint of the other run whose policy acts for ``agent``."""
+    """The checkpoint of the other run whose policy acts for ``agent``; a server has none to choose."""
+    if server_address(request.agents[agent]):
+        return "last"
     _, _, name = request.agents[agent].partition("@")
     if not name:
         return "best" if request.checkpoint == "base" else request.checkpoint

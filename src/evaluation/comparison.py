@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
 
-from ..runs.files import EVALUATIONS, SUMMARY, evaluation_folders
-from .records import EvaluationError, EvaluationRecord
+from .records import EvaluationError, EvaluationRecord, locate
 from .statistics import bootstrap_interval, mcnemar
 
 
@@ -56,23 +54,6 @@ def check_tasks(first: list[str], second: list[str], names: tuple[str, str]) -> 
         more, fewer = (0, 1) if len(first) > len(second) else (1, 0)
         place, extra = min(len(first), len(second)) + 1, max(first, second, key=len)[min(len(first), len(second))]
         raise EvaluationError(f"different tasks: number {place} is {extra} in {names[more]}, but {names[fewer]} ends")
-
-
-def locate(place: str) -> tuple[EvaluationRecord, str | None]:
-    """The evaluation and the condition that ``FOLDER[@CONDITION]`` names.  Raises :class:`EvaluationError`."""
-    folder, _, condition = place.partition("@")
-    path = Path(folder)
-    if not (path / SUMMARY).is_file() or (path / EVALUATIONS).is_dir():
-        folders = evaluation_folders(path)
-        if not folders:
-            raise EvaluationError(f"{path} holds no evaluation; make one with `make eval run=DIR`")
-        if len(folders) > 1:
-            raise EvaluationError(f"{path} holds several evaluations; name one of {', '.join(map(str, folders))}")
-        path = folders[0]
-    evaluation = EvaluationRecord.read(path)
-    if condition and condition not in evaluation.conditions:
-        raise EvaluationError(f"{path} has no condition '{condition}'; it has {', '.join(evaluation.conditions)}")
-    return evaluation, condition or None
 
 
 def condition_pairs(

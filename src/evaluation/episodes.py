@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..envs.base import TeamEnv
-from ..experience import Task
-from ..rollout.playing import gather, step_env
+from ..experience import Message, Task
+from ..rollout.playing import gather, naming, step_env
 from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
 
@@ -67,6 +67,16 @@ class EchoActor:
         return AgentMessage(last_texts.get(self.of, ""))
 
 
+@dataclass(frozen=True)
+class HumanActor:
+    """Sends what a person writes: ``ask(agent, prompt)`` shows the prompt and returns the message."""
+
+    ask: Callable[[str, Sequence[Message]], str]
+
+    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
+        return AgentMessage(self.ask(agent, env.observe(agent)))
+
+
 @dataclass
 class EpisodeResult:
     """One episode: ``tokens`` generated and ``prompt_tokens`` read for it, in ``env_steps`` steps.
@@ -85,14 +95,24 @@ class EpisodeResult:
     world: str = ""
 
 
-async def play(env: TeamEnv, task: Task, actors: Mapping[str, Actor], seed: int) -> EpisodeResult:
-    """One episode of ``task``.  Agents that act at the same time are asked at the same time."""
+async def play(
+    env: TeamEnv,
+    task: Task,
+    actors: Mapping[str, Actor],
+    seed: int,
+    on_step: Callable[[TeamEnv, EpisodeResult], None] = lambda env, result: None,
+) -> EpisodeResult:
+    """One episode of ``task``.  Agents that act at the same time are asked at the same time.
+
+    ``on_step`` is called at the start and after each step, with the world and the episode so far.
+    """
     world = env.fork()
     world.reset(task)
     last_texts: dict[str, str] = {}
     result = EpisodeResult(task.task_id, False, 0, world=task.world)
     if picture := world.picture():
         result.pictures.append(picture)
+    on_step(world, result)
     while agents := world.next_agents():
         turn = world.turn
         calls = (actors[agent].act(world, agent, task, last_texts, seed) for agent in agents)
@@ -112,7 +132,8 @@ async def play(env: TeamEnv, task: Task, actors: Mapping[str, Actor], seed: int)
         result.success = step.success
         if world.turn > turn and (picture := world.picture()):
             result.pictures.append(picture)
-    result.turns = world.turn
+        result.turns = world.turn
+        on_step(world, result)
     return result
 
 
@@ -130,7 +151,8 @@ async def evaluate(
     """
 
     async def one(task: Task) -> EpisodeResult:
-        result = await play(env, task, actors, seed)
+        with naming(task):
+            result = await play(env, task, actors, seed)
         on_episode(result)
         return result
 

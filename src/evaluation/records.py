@@ -15,8 +15,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..runs.directory import versions, write_atomic
-from ..runs.files import CONFIG, EPISODES, SUMMARY, VERSIONS
+from ..runs.directory import write_atomic
+from ..runs.files import CONFIG, EPISODES, EVALUATIONS, SUMMARY, VERSIONS, evaluation_folders, read_object
+from ..runs.index import is_run
 
 RESULTS = "results.jsonl"
 
@@ -58,6 +59,11 @@ class EvaluationRecord:
             raise EvaluationError(f"{self.path} has no condition '{condition}'; it has {', '.join(self.conditions)}")
         return successes
 
+    @property
+    def code(self) -> str:
+        """The hash of the code that played it, "" where that is not recorded."""
+        return str(read_object(self.path / VERSIONS)[0].get("code", ""))
+
     def rows(self) -> list[dict[str, Any]]:
         """The lines of ``results.jsonl``.  Raises :class:`EvaluationError`."""
         file = self.path / RESULTS
@@ -65,6 +71,25 @@ class EvaluationRecord:
             return [json.loads(line) for line in file.read_text().splitlines()]
         except (OSError, ValueError) as error:
             raise EvaluationError(f"{file} cannot be read: {error}") from error
+
+
+def locate(place: str) -> tuple[EvaluationRecord, str | None]:
+    """The evaluation and the condition that ``FOLDER[@CONDITION]`` names.  Raises :class:`EvaluationError`."""
+    folder, _, condition = place.partition("@")
+    path = Path(folder)
+    if not (path / SUMMARY).is_file() or (path / EVALUATIONS).is_dir() or is_run(path):
+        folders = evaluation_folders(path)
+        if not folders and is_run(path):
+            raise EvaluationError(f"the run {path} has no evaluation yet; make one with `troupe eval run={path}`")
+        if not folders:
+            raise EvaluationError(f"{path} holds no evaluation")
+        if len(folders) > 1:
+            raise EvaluationError(f"{path} holds several evaluations; name one of {', '.join(map(str, folders))}")
+        path = folders[0]
+    evaluation = EvaluationRecord.read(path)
+    if condition and condition not in evaluation.conditions:
+        raise EvaluationError(f"{path} has no condition '{condition}'; it has {', '.join(evaluation.conditions)}")
+    return evaluation, condition or None
 
 
 def fingerprint_of(request: Mapping[str, Any]) -> str:
@@ -97,17 +122,19 @@ def write(
     summary: Mapping[str, Any],
     rows: Iterable[Mapping[str, Any]],
     episodes: Mapping[str, Iterable[Mapping[str, Any]]],
+    code: Mapping[str, str],
 ) -> EvaluationRecord:
     """Write an evaluation through a temporary neighbour; ``folder`` is replaced where it exists.
 
     ``summary`` has the metrics by condition under ``conditions``; ``episodes`` are whole episodes by file name.
+    ``code`` is the content of ``versions.json`` (:func:`..runs.directory.versions`).
     """
     temporary, old = folder.with_name(f".{folder.name}.tmp"), folder.with_name(f".{folder.name}.old")
     for leftover in (temporary, old):
         shutil.rmtree(leftover, ignore_errors=True)
     (temporary / EPISODES).mkdir(parents=True)
     write_atomic(temporary / CONFIG, config_yaml)
-    write_atomic(temporary / VERSIONS, json.dumps(versions(), indent=2) + "\n")
+    write_atomic(temporary / VERSIONS, json.dumps(code, indent=2) + "\n")
     write_atomic(temporary / RESULTS, _lines(rows))
     for name, lines in episodes.items():
         write_atomic(temporary / EPISODES / f"{name}.jsonl", _lines(lines))

@@ -17,6 +17,7 @@ import json
 import os
 import pickle
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,8 +67,21 @@ def write_checkpoint(
         sync_folder(folder.parent)
     # safetensors and torch report a full disk by exceptions of their own.
     except (OSError, SafetensorError, RuntimeError) as error:
+        reason = error if isinstance(error, OSError) else _write_error(folder.parent) or error
         shutil.rmtree(temporary, ignore_errors=True)
-        raise CheckpointError(f"{folder} could not be written: {error}") from error
+        raise CheckpointError(f"{folder} could not be written: {reason}") from error
+
+
+def _write_error(folder: Path) -> OSError | None:
+    """Why nothing can be written in ``folder``, where the partly written files still fill the disk."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(bytes(1 << 20))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        return error
+    return None
 
 
 def read_state(folder: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from ..errors import check_whole
 from .checkpoint import STATE, CheckpointError, read_state, sync_folder, write_checkpoint
 from .pool import Policy
 
@@ -28,9 +29,8 @@ class CheckpointFolder:
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any], *, every: int = 10, keep: int = 2) -> None:
-        for name, value in (("every", every), ("keep", keep)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ValueError(f"loop.checkpoint.{name} must be a whole number of at least 1, got {value!r}")
+        check_whole("loop.checkpoint.every", every, 1)
+        check_whole("loop.checkpoint.keep", keep, 1)
         self.path, self.config, self.every, self.keep = path, config, every, keep
 
     def due(self, iteration: int) -> bool:

@@ -41,8 +41,8 @@ class Learner:
     the same samples, each computes its share of every mini-batch, and all take the same steps.
 
     Exact: the gradient of a step does not depend on how its mini-batch is cut into micro-batches and divided among
-    processes.  Every candidate's weight is known before, so that the losses of the parts add up to that of the
-    mini-batch.  Not exact: the last bits, since floating-point sums depend on their order; and the engine's
+    processes.  Every candidate's weight is known before the first step, so that the losses of the parts add up to that
+    of the mini-batch.  Not exact: the last bits, since floating-point sums depend on their order; and the engine's
     log-probabilities, which come from other kernels and perhaps another precision (:mod:`.mismatch`).
     """
 
@@ -74,7 +74,7 @@ class Learner:
         """
         stats = UpdateStats(groups, float(self.scheduler.get_last_lr()[0]), self.fabric.device)
         steps = self._mini_batches(groups)
-        self._score_unlearnt(groups, stats)
+        self._measure_untrained_mismatch(groups, stats)
         for epoch in range(self.settings.epochs):
             for batches, old_logprobs in steps:
                 # Later epochs would count the same distance between engine and learner again.
@@ -120,8 +120,8 @@ class Learner:
         """The learner's log-probabilities (B, C) at the update's start, of each micro-batch of each step.
 
         The importance ratio compares with the weights before any step, so they are computed before the first one.
-        The first step's own forward pass has these very weights: with one epoch it needs no other.  With several, the
-        first mini-batch comes again after the weights have moved.
+        With one epoch the first step needs no extra forward pass, because its own uses these weights.  With several it
+        does, because later epochs use changed weights.
         """
         first = steps[:1] if self.settings.epochs == 1 else []
         present: list[list[Tensor | None]] = [[None] * len(step) for step in first]
@@ -130,13 +130,13 @@ class Learner:
             later: list[list[Tensor | None]] = [[self._logprobs(batch) for batch in step] for step in rest]
         return present + later
 
-    def _score_unlearnt(self, groups: Groups, stats: UpdateStats) -> None:
+    def _measure_untrained_mismatch(self, groups: Groups, stats: UpdateStats) -> None:
         """Add the samples that no step learns from, or some of them, to the mismatch statistics.
 
         Without gradients and in evaluation mode, which draws no random numbers: what is learnt stays the same.
         """
         rng = Random(f"{self.seed}/{self.name}/{self.version}/mismatch")
-        samples = draw_rows(self._unlearnt(groups), self.settings.mismatch_share, rng)
+        samples = draw_rows(self._untrained_samples(groups), self.settings.mismatch_share, rng)
         self.module.eval()
         with torch.no_grad(), self._autocast():
             for batch in self._micro_batches(samples, every_sample=True):
@@ -146,7 +146,7 @@ class Learner:
                     stats.mismatch.add(batch.places, drift, batch.mask, ratio, corrected, batch.weights)
         self.module.train()
 
-    def _unlearnt(self, groups: Groups) -> list[Sample]:
+    def _untrained_samples(self, groups: Groups) -> list[Sample]:
         """The samples that no step has."""
         if self.objective.every_sample:
             left_out = [group for group in groups if self.settings.live_groups_only and not _is_live(group)]
@@ -167,7 +167,7 @@ class Learner:
         loss = 0.0
         for index, (batch, old) in enumerate(zip(batches, old_logprobs, strict=True)):
             last = index == len(batches) - 1
-            # Gradients accumulate locally, and meet those of the other processes in the last backward pass.
+            # Gradients accumulate locally; the last backward pass averages them with those of the other processes.
             with self.fabric.no_backward_sync(self.module, enabled=not (last and self.sync_in_backward)):
                 with self._autocast():
                     output = self.module.training_step(self.name, batch, old)

@@ -36,14 +36,19 @@ def load_model(base: str, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalL
     adapter gives the model below it with the adapter merged in.
     """
     if (folder := Path(base)).is_dir() and is_adapter(folder):
-        with without_peft_warnings():
-            return PeftModel.from_pretrained(load_model(_adapter_base(folder), dtype), folder).merge_and_unload()
+        return load_adapter(load_model(_adapter_base(folder), dtype), base).merge_and_unload()
     return AutoModelForCausalLM.from_pretrained(resolve(base), dtype=dtype)
 
 
 def load_tokenizer(base: str) -> PreTrainedTokenizerFast:
     """The tokenizer of ``base``."""
     return AutoTokenizer.from_pretrained(resolve(base))
+
+
+def load_adapter(model: PreTrainedModel, folder: str) -> PeftModel:
+    """The adapter in ``folder`` on ``model``, as peft loads it."""
+    with without_peft_warnings():
+        return PeftModel.from_pretrained(model, folder)
 
 
 def load_adapted(folder: Path, base: str | PreTrainedModel) -> Adapted:

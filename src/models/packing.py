@@ -37,7 +37,11 @@ Row = list[Sample]
 def mini_batches(
     groups: Sequence[Sequence[Sample]], count: int, rng: Random, *, by_tokens: bool = False
 ) -> list[list[Sample]]:
-    """Split groups at random into ``count`` parts of nearly equal size, each with weights rescaled to sum to 1.
+    """Split groups at random into ``count`` parts of nearly equal size, each with its weights divided by the sum of its
+    shares: its part of all groups.
+
+    So the gradient of a part is, on average over the splits, that of the whole, and ``weight=message`` sums to 1.  A
+    division by the sum of the weights would make episodes of many messages count less under ``weight=episode``.
 
     With ``by_tokens`` a sample's weight is proportional to its number of tokens, whatever its group.
     """
@@ -46,12 +50,12 @@ def mini_batches(
     count = min(count, len(order))
     parts = [[sample for group in order[i::count] for sample in group] for i in range(count)]
     if by_tokens:
-        parts = [[replace(sample, weight=float(len(sample.token_ids))) for sample in part] for part in parts]
+        parts = [[replace(sample, weight=float(len(sample.token_ids)), share=None) for sample in p] for p in parts]
     return [_rescale(part) for part in parts]
 
 
 def _rescale(samples: list[Sample]) -> list[Sample]:
-    total = sum(sample.weight for sample in samples)
+    total = sum(sample.weight if sample.share is None else sample.share for sample in samples)
     return [replace(sample, weight=sample.weight / total) for sample in samples]
 
 

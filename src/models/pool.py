@@ -41,7 +41,7 @@ class Pool:
         """One iteration's update of every policy in ``batches``, from its groups of samples; metrics by policy.
 
         A cancelled call still runs to its end, since a thread cannot be stopped.  Whatever reads the pool waits for
-        it, so that nobody meets weights in the middle of an update.  Raises :class:`.learner.NonFiniteError`.
+        it, so that no caller reads weights during an update.  Raises :class:`.learner.NonFiniteError`.
         """
         return await asyncio.to_thread(self._update, batches)
 
@@ -86,7 +86,7 @@ class Policy:
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Undo whatever happened since :meth:`state_dict`.  Raises ``ValueError`` for a state that does not fit."""
+        """Restore the state that :meth:`state_dict` returned.  Raises ``ValueError`` for a state that does not fit."""
         with self.pool.lock:
             self.pool.module.load_weights(self.name, state["model"])
             self.learner.optimizer.load_state_dict(state["optimizer"])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ..errors import check_whole
+
 
 @dataclass(frozen=True, kw_only=True)
 class Alternation:
@@ -19,9 +21,7 @@ class Alternation:
 
     def __post_init__(self) -> None:
         for name, least in (("every", 1), ("turn", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"alternate.{name} must be a whole number of at least {least}, got {value!r}")
+            check_whole(f"alternate.{name}", getattr(self, name), least)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +36,7 @@ class Schedule:
     turns: int = 1
 
     def __post_init__(self) -> None:
-        if not isinstance(self.freeze_until, int) or isinstance(self.freeze_until, bool) or self.freeze_until < 0:
-            raise ValueError(f"freeze_until must be a whole number of at least 0, got {self.freeze_until!r}")
+        check_whole("freeze_until", self.freeze_until, 0)
 
     def learns(self, iteration: int) -> bool:
         """Whether the policy learns in the iteration after ``iteration`` others."""

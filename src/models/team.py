@@ -42,7 +42,7 @@ class Team:
     ) -> dict[str, dict[str, float]]:
         """One update of every policy that learns after ``iteration`` iterations and has samples in ``batches`` (its
         groups, by policy); returns their metrics.  Pools update side by side, or ``in_order``, where several processes
-        must meet in the same order.
+        must communicate in the same order.
         """
         by_pool: dict[Pool, dict[str, Groups]] = {}
         for name in self.learners(iteration):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -52,7 +53,7 @@ def build_model(
         num_attention_heads=heads,
         num_key_value_heads=heads // 2,
         head_dim=hidden // heads,
-        max_position_embeddings=512,
+        max_position_embeddings=tokenizer.model_max_length,
         rope_theta=10_000.0,
         tie_word_embeddings=True,
         pad_token_id=tokenizer.pad_token_id,
@@ -64,9 +65,8 @@ def build_model(
     with torch.no_grad():
         scale = weight.std()  # before any change: the vocabulary comes in another order in every process
         for word, index in tokenizer.get_vocab().items():
-            row, comma, column = word.partition(",")
-            if comma:
-                weight[index] += scale * _fourier(int(row), int(column), hidden)
+            if cell := re.fullmatch(r"(\d+),(\d+)", word):
+                weight[index] += scale * _fourier(int(cell[1]), int(cell[2]), hidden)
     return model
 
 

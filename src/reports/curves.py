@@ -49,7 +49,7 @@ def learning_curve(run: Run) -> Drawing | None:
     series += [Series("sampled, training", sampled, style="faint")] if sampled else []
     series.append(Series("validation", validation, band=bands))
     iterations = run.summary.get("iterations")
-    end = iterations if numeric(iterations) else len(run.metrics)
+    end = iterations if numeric(iterations) else len(run.rows)
     for name, key, x in (("test, before", "eval_before", 0), ("test, after", "eval", end)):
         value, span = run.summary.get(f"{key}/success"), interval(run.summary.get(f"{key}/success_ci95"))
         if numeric(value) and span:
@@ -130,7 +130,7 @@ def _policies(run: Run) -> list[str]:
 
 def _keys(run: Run) -> list[str]:
     """Keys of all rows, in the order in which they first appear."""
-    return list(dict.fromkeys(key for row in run.metrics for key in row))
+    return list(dict.fromkeys(key for row in run.rows for key in row))
 
 
 def _points(run: Run, key: str) -> list[Point]:

@@ -23,7 +23,7 @@ from ..runs.run import Run
 from .charts import number, percent
 from .curves import all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
 from .episodes import agents, choose, first_and_last
-from .values import interval, numeric
+from .values import duration, interval, numeric
 
 TEMPLATES = Path(__file__).parent / "templates"
 STATES = {
@@ -69,7 +69,7 @@ def render(run: Run) -> str:
     environment.filters |= {"number": number, "percent": percent, "duration": duration}
     environment.trim_blocks = environment.lstrip_blocks = True
     script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    first, last = first_and_last(run.episodes.values())
+    first, last = first_and_last(run.episode_files.values())
     tasks = choose(first, last)
     palette = colours(run, agents(tasks))
     page = environment.get_template("report.html.jinja").render(
@@ -121,6 +121,7 @@ def _facts(run: Run) -> list[str]:
             f"{len(policies)} {'policy' if len(policies) == 1 else 'policies'}: {', '.join(map(str, policies))}"
         )
     facts += [f"commit {run.versions['commit']}"] if "commit" in run.versions else []
+    facts += [f"own commit {run.versions['own_commit']}"] if "own_commit" in run.versions else []
     return facts
 
 
@@ -133,7 +134,7 @@ def _at(config: Any, *keys: str) -> Any:
 
 def _tiles(run: Run) -> list[tuple[str, str]]:
     """Totals as (name, text)."""
-    count, planned = run.summary.get("iterations", len(run.metrics)), _at(run.config, "loop", "iterations")
+    count, planned = run.summary.get("iterations", len(run.rows)), _at(run.config, "loop", "iterations")
     tiles = [("iterations", f"{count} of {planned}" if isinstance(planned, int) and planned != count else f"{count}")]
     for key, name in (
         ("completions", "completions"),
@@ -166,11 +167,3 @@ def _moment(file: EpisodeFile | None) -> str:
     count = file.iteration
     after = "before training" if not count else f"after {count} iteration{'s' if count > 1 else ''}"
     return after if file.split == "test" else f"{after} ({file.split})"
-
-
-def duration(seconds: float) -> str:
-    """``26.9 s``, ``7 min 12 s``, ``3 h 5 min``."""
-    if seconds < 60:
-        return f"{seconds:.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

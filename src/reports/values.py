@@ -1,4 +1,4 @@
-"""Which values of a metric can be drawn: files may hold anything."""
+"""Which values of a metric can be shown, files may hold anything; and how seconds are written."""
 
 from __future__ import annotations
 
@@ -16,3 +16,11 @@ def interval(value: object) -> tuple[float, float] | None:
     if isinstance(value, list) and len(value) == 2 and all(map(numeric, value)):
         return value[0], value[1]
     return None
+
+
+def duration(seconds: float) -> str:
+    """``26.9 s``, ``7 min 12 s``, ``3 h 5 min``."""
+    if seconds < 60:
+        return f"{seconds:.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from ..envs.base import StepResult, TeamEnv, WorldFailure
@@ -16,9 +17,35 @@ log = logging.getLogger(__name__)
 
 
 async def step_env(env: TeamEnv, texts: Mapping[str, str]) -> StepResult:
-    """One step of ``env``.  Lockstep engines wait for it, since it may await a process outside of the event loop."""
-    with hold():
+    """One step of ``env``.  Lockstep engines wait for it, since it may await a process outside of the event loop.
+
+    An error of the world's code is raised with a note: the turn, the agents and their messages.
+    """
+    turn = env.turn
+
+    def note() -> str:
+        messages = "; ".join(f"agent {agent} said {text!r}" for agent, text in texts.items())
+        return f"step of {type(env).__name__} in turn {turn}: {messages}"
+
+    with noting(note), hold():
         return await env.step(texts)
+
+
+@contextmanager
+def noting(note: Callable[[], str]) -> Iterator[None]:
+    """A context from which errors are raised with ``note``; a :class:`WorldFailure` is no error of the code."""
+    try:
+        yield
+    except WorldFailure:
+        raise
+    except Exception as error:
+        error.add_note(note())
+        raise
+
+
+def naming(task: Task) -> AbstractContextManager[None]:
+    """A context from which errors are raised with a note that names ``task``."""
+    return noting(lambda: f"in an episode of task {task.task_id}")
 
 
 async def gather(*coroutines: Coroutine[Any, Any, T]) -> list[T]:
@@ -38,7 +65,8 @@ async def gather(*coroutines: Coroutine[Any, Any, T]) -> list[T]:
 async def or_lost_episode(episode: Coroutine[Any, Any, Episode], task: Task, sample: int = 0) -> Episode:
     """``episode``; where the world fails, a lost one without nodes, which earns nothing, not even 0."""
     try:
-        return await episode
+        with naming(task):
+            return await episode
     except WorldFailure as error:
         log.warning("an episode is lost: task %s, sample %d: %s", task.task_id, sample, error)
         return Episode(task, [], [], sample=sample, failure=str(error))

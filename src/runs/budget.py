@@ -14,20 +14,21 @@ class Budget:
     """``iterations`` in total, of ``tasks_per_iteration`` each; a run ends earlier once about ``completions`` (0: no
     bound) were generated for training.
 
-    How many tasks the bound still pays for is estimated by what a task has cost in the last iteration.
+    How many tasks the bound still allows is estimated by what a task has cost in the last iteration.
     """
 
     iterations: int
     tasks_per_iteration: int
     completions: int
 
-    def exhausted(self, progress: Progress) -> bool:
-        """Whether all iterations are done, or all completions generated."""
-        spent = 0 < self.completions <= progress.completions
-        return progress.iteration >= self.iterations or spent
+    def exhausted(self, iteration: int, completions: int) -> bool:
+        """Whether all iterations are done after ``iteration`` of them, or all completions generated after
+        ``completions`` of them.
+        """
+        return iteration >= self.iterations or 0 < self.completions <= completions
 
     def tasks_within_budget(self, progress: Progress) -> int:
-        """How many tasks the bound on completions still pays for; ``sys.maxsize`` without a bound, and before the first
+        """How many tasks the bound on completions still allows; ``sys.maxsize`` without a bound, and before the first
         iteration, whose cost is unknown.
         """
         if not self.completions or not progress.task_cost:

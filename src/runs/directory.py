@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
@@ -23,9 +23,11 @@ from .files import (
     SUMMARY,
     VERSIONS,
     RunDirectoryError,
+    parse_yaml,
 )
 from .fingerprint import code_hash
 from .lock import Lock
+from .own_code import commits
 
 log = logging.getLogger(__name__)
 
@@ -35,29 +37,34 @@ PACKAGES = ("troupe", "torch", "transformers", "tokenizers", "lightning", "hydra
 class RunDirectory:
     """``config.yaml``, ``versions.json``, ``metrics.jsonl``, ``summary.json``, ``episodes/`` and ``checkpoints/``.
 
-    It is locked until :meth:`release`, so that no two processes train in it.  Raises
-    :class:`~troupe.runs.files.RunDirectoryError` where ``path`` already holds a run, or something else.
+    It is locked until :meth:`release`, so that no two processes train in it.  ``folders`` are the user's folders of
+    configurations.  Raises :class:`~troupe.runs.files.RunDirectoryError` where ``path`` already holds a run, or
+    something else, or cannot be written.
     """
 
-    def __init__(self, path: Path, config_yaml: str) -> None:
+    def __init__(self, path: Path, config_yaml: str, folders: Sequence[Path] = ()) -> None:
         check_free(path)
-        self.path = path
+        self.path, self.folders = path, folders
         self.checkpoints = path / CHECKPOINTS
-        _claim(path)
-        self._lock: Lock | None = _locked(path)
-        self.checkpoints.mkdir()
-        write_atomic(path / CONFIG, config_yaml)
-        write_atomic(path / VERSIONS, _versions())
-        (path / METRICS).touch()
+        try:
+            _claim(path)
+            self._lock: Lock | None = _locked(path)
+            self.checkpoints.mkdir()
+            write_atomic(path / CONFIG, config_yaml)
+            write_atomic(path / VERSIONS, self._versions(config_yaml))
+            (path / METRICS).touch()
+        except OSError as error:
+            raise RunDirectoryError(f"run_dir={path} cannot be written: {error}") from error
 
     @classmethod
-    def reopen(cls, path: Path) -> Self:
+    def reopen(cls, path: Path, folders: Sequence[Path] = ()) -> Self:
         """The directory of a run that is to be continued.  Changes nothing of the run; :meth:`rewind` does.
 
         Raises :class:`.lock.HeldError` where a process trains in it.
         """
         directory = cls.__new__(cls)
-        directory.path, directory.checkpoints, directory._lock = path, path / CHECKPOINTS, _locked(path)
+        directory.path, directory.checkpoints, directory.folders = path, path / CHECKPOINTS, folders
+        directory._lock = _locked(path)
         return directory
 
     def release(self) -> None:
@@ -76,9 +83,15 @@ class RunDirectory:
         write_atomic(self.path / METRICS, "".join(line + "\n" for line in rows))
         write_atomic(self.path / CONFIG, config_yaml)
         self.summary(summary)
-        if (self.path / VERSIONS).read_text() != (text := _versions()):
+        if (self.path / VERSIONS).read_text() != (text := self._versions(config_yaml)):
             write_atomic(self.path / f"versions_{iterations:05d}.json", text)
             log.warning("versions differ from those that the run began with: see versions_%05d.json", iterations)
+
+    def _versions(self, config_yaml: str) -> str:
+        """The content of ``versions.json``."""
+        return (
+            json.dumps({FORMAT_KEY: FORMAT, **versions(parse_yaml(config_yaml) or {}, self.folders)}, indent=2) + "\n"
+        )
 
     def check_rows(self, iterations: int) -> None:
         """Raise :class:`RunDirectoryError` where :meth:`rewind` would."""
@@ -114,10 +127,16 @@ class ReadOnlyRunDirectory(RunDirectory):
 
 
 def check_free(path: Path) -> None:
-    """Raise :class:`~troupe.runs.files.RunDirectoryError` where ``path`` holds a run, or something else."""
+    """Raise :class:`~troupe.runs.files.RunDirectoryError` where ``path`` holds a run, or something else, or where it
+    cannot be made.
+    """
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         content = "already holds another run" if (path / CONFIG).exists() else "is not an empty folder"
         raise RunDirectoryError(f"run_dir={path} {content}; choose another, nothing was changed")
+    parent = next(folder for folder in (path, *path.parents) if folder.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        reason = "cannot be written in" if parent.is_dir() else "is not a folder"
+        raise RunDirectoryError(f"run_dir={path} cannot be made: {parent} {reason}")
 
 
 def _claim(path: Path) -> None:
@@ -128,8 +147,6 @@ def _claim(path: Path) -> None:
         (path / EPISODES).mkdir()
     except FileExistsError as error:
         raise RunDirectoryError(f"run_dir={path} was just claimed by another run; choose another") from error
-    except OSError as error:
-        raise RunDirectoryError(f"run_dir={path} cannot be made: {error}") from error
 
 
 def _locked(path: Path) -> Lock:
@@ -167,27 +184,27 @@ def write_atomic(path: Path, text: str) -> None:
 
 def append_line(path: Path, row: Mapping[str, Any]) -> None:
     """Append one JSON line, flushed."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps(row) + "\n")
-        file.flush()
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+    except OSError as error:  # a full disk is not reported with the file's name
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def versions() -> dict[str, str]:
-    """The versions of packages and Python, the machine, the code's hash, and the commit of a git checkout."""
+def versions(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[str, str]:
+    """The versions of packages and Python, the machine, the hash of the code that ``config`` runs, the commit of
+    Troupe's checkout, and those of the user's code and ``folders`` of configurations, where there are any.
+    """
     result = {"python": platform.python_version(), "machine": platform.machine()}
     for package in PACKAGES:
         try:
             result[package] = version(package)
         except PackageNotFoundError:
             result[package] = "not installed"
-    result["code"] = code_hash()
+    result["code"] = code_hash(config)
     result["commit"] = _commit(Path(__file__).resolve().parent)
-    return result
-
-
-def _versions() -> str:
-    """The content of ``versions.json``."""
-    return json.dumps({FORMAT_KEY: FORMAT, **versions()}, indent=2) + "\n"
+    own = commits(config, folders)
+    return result | ({"own_commit": own} if own else {})
 
 
 def _commit(folder: Path) -> str:

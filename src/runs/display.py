@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from rich.console import Console, Group
 from rich.live import Live
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
+
+from ..experience import Episode
+from .samples import SampleMessage, evaluated_messages, one_line, sampled_messages
 
 BARS = "▁▂▃▄▅▆▇█"
+LONG_S = 60.0
+"""Where there is no terminal, a phase that took longer gets a line of its own."""
+LINES = 6
+"""Messages of the sample episode on the panel, at the most."""
+LIVE_GROUPS = re.compile(r"train/(.+)/live_groups")
+
+PhaseName = Literal["rollout", "update", "loading weights", "evaluation"]
 
 
 def sparkline(values: list[float], width: int = 40) -> str:
@@ -30,27 +44,61 @@ def describe(name: str, result: Mapping[str, Any]) -> str:
     )
 
 
-class Display:
-    """Shows progress of ``iterations`` iterations; use as a context."""
+@dataclass
+class Phase:
+    """A part of an iteration: ``done`` of ``episodes`` have ended (None: it plays none), with so many completions.
 
-    def __init__(self, title: str, iterations: int, console: Console | None = None) -> None:
+    ``sample`` holds the messages of its first episode.
+    """
+
+    name: PhaseName
+    episodes: int | None
+    detail: str
+    started: float
+    done: int = 0
+    completions: int = 0
+    sample: list[SampleMessage] = field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.detail})" if self.detail else self.name
+
+    def progress(self, now: float) -> str:
+        """How far it is after ``now`` seconds."""
+        counts = (
+            "" if self.episodes is None else f"{self.done}/{self.episodes} episodes  {self.completions:,} completions  "
+        )
+        return f"{counts}{now - self.started:.0f} s"
+
+
+class Display:
+    """Shows progress of ``iterations`` iterations; use as a context.
+
+    The loop says which phase begins, and reports every episode and every row of metrics.  ``verbose`` prints a line and
+    a whole sample episode per phase, on a terminal too.  ``clock`` gives seconds.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        iterations: int,
+        console: Console | None = None,
+        *,
+        verbose: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.console = console or Console()
-        self.title, self.iterations = title, iterations
+        self.title, self.iterations, self.verbose, self._clock = title, iterations, verbose, clock
         self._success: list[float] = []
         self._train: list[float] = []
         self._chosen = True
         self._rows: list[tuple[str, str]] = []
-        self._progress = Progress(
-            TextColumn("iteration {task.completed:.0f}/{task.total:.0f}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TextColumn("ETA"),
-            TimeRemainingColumn(),
-        )
-        self._first = 0
-        self._bar = self._progress.add_task("train", total=max(iterations, 1))
+        self._sample: list[SampleMessage] = []
+        self._phase: Phase | None = None
+        self._first = self._done = 0
+        self._began: float | None = None  # the first iteration of this session
+        self._started = self._last_end = clock()
         self._live = Live(self, console=self.console, refresh_per_second=4) if self.console.is_terminal else None
-        self._started = time.perf_counter()
 
     def __enter__(self) -> Self:
         if self._live:
@@ -60,50 +108,119 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._end_phase()
         if self._live:
             self._live.stop()
+
+    # ---- reports of the loop ----------------------------------------------------------------------------------------
+
+    def goes_on(self, done: int) -> None:
+        """``done`` iterations were complete before this session."""
+        self._first = self._done = done
+
+    def say(self, line: str) -> None:
+        """Print a line that stays above the panel."""
+        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def phase(self, name: PhaseName, episodes: int | None = None, detail: str = "") -> None:
+        """A phase begins, in which this process plays ``episodes``; the one before is over."""
+        self._end_phase()
+        now = self._clock()
+        if name == "rollout" and self._began is None:
+            self._began = now
+        self._phase = Phase(name, episodes, detail, now)
+
+    def rollout_episode(self, episode: Episode) -> None:
+        """An episode of the rollout has ended."""
+        completions = sum(len(node.candidates) for node in episode.nodes) + len(episode.auxiliary)
+        self._count_episode(completions, lambda: sampled_messages(episode))
+
+    def evaluation_episode(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """An episode of an evaluation has ended, with these messages."""
+        self._count_episode(len(messages), lambda: evaluated_messages(messages))
+
+    def evaluation(self, name: str, result: Mapping[str, Any]) -> None:
+        """The result of an evaluation."""
+        self._end_phase()
+        self._success.append(result["success"])
+        self.say(describe(name, result))
+
+    def iteration(self, done: int, row: Mapping[str, Any], agents: tuple[str, ...], expected: int) -> None:
+        """Show one iteration's metrics; ``done`` iterations are complete, ``expected`` is the estimated total."""
+        self._end_phase()
+        self.iterations, self._done, self._last_end = expected, done, self._clock()
+        self._chosen = "rollout/best_of_k_success" in row
+        self._train.append(row["rollout/best_of_k_success" if self._chosen else "rollout/success"])
+        rewards = "  ".join(f"{agent} {row[f'rollout/{agent}/reward']:.3f}" for agent in agents)
+        live = "  ".join(f"{match[1]} {row[key]:.0%}" for key in row if (match := LIVE_GROUPS.fullmatch(key)))
+        turns, speed = f"{row['rollout/turns']:.2f}", f"{row['rollout/tokens_per_s']:,.0f}"
+        self._rows = [("reward per message", rewards), ("live groups", live), ("turns", turns), ("tokens/s", speed)]
+        if not self._live:
+            self.say(
+                f"iteration {done}/{expected}  reward {rewards}  live groups {live}  turns {turns}  "
+                f"{speed} tokens/s  ETA {self._eta_s():.0f} s"
+            )
+
+    def _count_episode(self, completions: int, messages: Callable[[], list[SampleMessage]]) -> None:
+        if self._phase is None:
+            return
+        self._phase.done += 1
+        self._phase.completions += completions
+        if not self._phase.sample and (sample := messages()):
+            self._phase.sample = self._sample = sample
+
+    def _end_phase(self) -> None:
+        """Print what the phase was, where it was long and there is no panel; and its sample if ``verbose``."""
+        phase, now = self._phase, self._clock()
+        self._phase = None
+        if phase is None:
+            return
+        if self.verbose or (not self._live and now - phase.started > LONG_S):
+            self.say(f"{phase.title}: {phase.progress(now)}")
+        for message in phase.sample if self.verbose else ():
+            if message.saw:
+                self.say(f"    turn {message.turn}  {message.agent} saw: {one_line(message.saw)}")
+            self.say(f"    {message.line()}")
+
+    def _eta_s(self) -> float:
+        """Seconds until the last iteration ends, at this session's pace."""
+        began = self._started if self._began is None else self._began
+        pace = (self._last_end - began) / (self._done - self._first)
+        return max(0.0, self._last_end + pace * (self.iterations - self._done) - self._clock())
+
+    # ---- the panel --------------------------------------------------------------------------------------------------
 
     def __rich__(self) -> Panel:
         table = Table.grid(padding=(0, 2))
         if self._success:
             table.add_row("success (held out)", f"{self._success[-1]:6.1%} {sparkline(self._success)}")
         if self._train:
-            table.add_row(
-                "best of K (training)" if self._chosen else "success (training)",
-                f"{self._train[-1]:6.1%} {sparkline(self._train)}",
-            )
+            name = "best of K (training)" if self._chosen else "success (training)"
+            table.add_row(name, f"{self._train[-1]:6.1%} {sparkline(self._train)}")
         for name, value in self._rows:
-            table.add_row(name, value)
-        return Panel(Group(table, self._progress), title=self.title)
-
-    def goes_on(self, done: int) -> None:
-        """``done`` iterations were complete before this session."""
-        self._first = done
-        self._progress.update(self._bar, completed=done)
-
-    def say(self, line: str) -> None:
-        """Print a line that stays above the panel."""
-        self.console.print(line, highlight=False, soft_wrap=True)
-
-    def evaluation(self, name: str, result: Mapping[str, Any]) -> None:
-        self._success.append(result["success"])
-        self.say(describe(name, result))
-
-    def iteration(self, done: int, row: Mapping[str, Any], agents: tuple[str, ...], expected: int) -> None:
-        """Show one iteration's metrics; ``done`` iterations are complete, ``expected`` is the estimated total."""
-        self.iterations = expected
-        self._chosen = "rollout/best_of_k_success" in row
-        self._train.append(row["rollout/best_of_k_success" if self._chosen else "rollout/success"])
-        rewards = "  ".join(f"{agent} {row[f'rollout/{agent}/reward']:.3f}" for agent in agents)
-        self._rows = [
-            ("reward per message", rewards),
-            ("turns", f"{row['rollout/turns']:.2f}"),
-            ("tokens/s", f"{row['rollout/tokens_per_s']:,.0f}"),
+            table.add_row(name, Text(value))
+        sample = [
+            Text(message.line(self.console.width), no_wrap=True, overflow="ellipsis", style="dim")
+            for message in self._sample[:LINES]
         ]
-        self._progress.update(self._bar, completed=done, total=max(expected, 1))
-        if not self._live:
-            left = (time.perf_counter() - self._started) / (done - self._first) * (self.iterations - done)
-            self.say(
-                f"iteration {done}/{self.iterations}  reward {rewards}  turns {row['rollout/turns']:.2f}  "
-                f"{row['rollout/tokens_per_s']:,.0f} tokens/s  ETA {left:.0f} s"
-            )
+        return Panel(Group(table, *sample, self._bars()), title=Text(self.title))
+
+    def _bars(self) -> Table:
+        """How far the run is, and how far its present phase."""
+        now, bars = self._clock(), Table.grid(padding=(0, 2))
+        total = max(self.iterations, 1)
+        times = f"elapsed {_clock_time(now - self._started)}"
+        if self._done > self._first:
+            times += f"  ETA {_clock_time(self._eta_s())}"
+        share = f"{self._done / total:.0%}  "
+        bars.add_row(
+            f"iteration {self._done}/{self.iterations}", ProgressBar(total, self._done, width=20), share + times
+        )
+        if (phase := self._phase) is not None:
+            bar = ProgressBar(phase.episodes, phase.done, width=20, pulse=phase.episodes is None)
+            bars.add_row(Text(phase.title), bar, phase.progress(now))
+        return bars
+
+
+def _clock_time(seconds: float) -> str:
+    return str(timedelta(seconds=int(seconds)))

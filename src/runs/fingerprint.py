@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
+
+from .own_code import own_sources
 
 EVALUATION = ("loop.eval_every", "loop.validation_tasks", "loop.test_tasks", "policies.*.sampling.eval")
 """Keys that decide how a run is evaluated, not how it learns.  ``*`` stands for one name; keys below are included."""
@@ -19,8 +21,11 @@ FETCHING = tuple(
 )
 """Keys that decide how a remote policy's messages are fetched, not their content."""
 
-EXCLUDED = (*EVALUATION, *FETCHING, "loop.checkpoint", "run_dir", "resume", "dry_run", "name", "logger", "display")
-"""Every key that the training hash leaves out: evaluation, fetching, checkpoints, paths, loggers and display."""
+EXCLUDED = (
+    *(*EVALUATION, *FETCHING, "loop.checkpoint", "run_dir", "resume", "dry_run", "name", "logger"),
+    *("verbose", "detect_anomaly"),
+)
+"""Every key that the training hash leaves out: evaluation, fetching, checkpoints, paths, loggers and the display."""
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -48,18 +53,38 @@ def training_hash(config: Mapping[str, Any]) -> str:
     return blake2b(text.encode(), digest_size=8).hexdigest()
 
 
+def code_hash(config: Mapping[str, Any]) -> str:
+    """16 hexadecimal digits over the code that ``config`` runs: Troupe's, and the user's (:mod:`.own_code`), as it was
+    at the first call in this process."""
+    own = own_sources(config)
+    return _hash_with(frozenset(own.items())) if own else _package_hash()
+
+
 @cache
-def code_hash() -> str:
-    """:func:`hash_of_code` of the installed package at the first call in this process."""
+def _package_hash() -> str:
     return hash_of_code(Path(__file__).resolve().parents[1])
 
 
+@cache
+def _hash_with(sources: frozenset[tuple[str, Path]]) -> str:
+    return _hash_of(sources, _package_hash())
+
+
 def hash_of_code(package: Path) -> str:
-    """16 hexadecimal digits over the source files and the shipped base models of ``package``: names and contents."""
+    """16 hexadecimal digits over the source files and the shipped base models of ``package``: names and contents.
+
+    Equal for a checkout and for a wheel of it, in which the folder of configurations lies in the package.
+    """
     base = (file for file in (package / "models" / "shipped").glob("*/*") if file.is_file() and file.suffix != ".md")
-    digest = blake2b(digest_size=8)
-    for file in sorted([*package.rglob("*.py"), *base]):
-        digest.update(f"{file.relative_to(package).as_posix()}\0{file.stat().st_size}\0".encode())
+    names = ((file.relative_to(package).as_posix(), file) for file in [*package.rglob("*.py"), *base])
+    return _hash_of((name, file) for name, file in names if not name.startswith("configs/"))
+
+
+def _hash_of(files: Iterable[tuple[str, Path]], start: str = "") -> str:
+    """Of the files' names and contents, and of ``start``."""
+    digest = blake2b(start.encode(), digest_size=8)
+    for name, file in sorted(files):
+        digest.update(f"{name}\0{file.stat().st_size}\0".encode())
         digest.update(file.read_bytes())
     return digest.hexdigest()
 

@@ -59,3 +59,18 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.release()
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock of the file ``path``; changes nothing."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise
+    return False

@@ -6,7 +6,8 @@ import importlib
 import json
 import logging
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +18,8 @@ from lightning.fabric.loggers.tensorboard import TensorBoardLogger as FabricTens
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from ..errors import AbsentError
+from .directory import write_atomic
+from .files import METRICS
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +107,8 @@ class CsvLogger:
 class TensorBoardLogger:
     """Event files in ``tensorboard/`` by Lightning's TensorBoard logger; the configuration is a text there.
 
+    A continued run writes on there, and TensorBoard drops what an earlier session logged after the checkpoint.
+
     Raises :class:`LoggerError` where the extra ``[tensorboard]`` is not installed.
     """
 
@@ -111,7 +116,9 @@ class TensorBoardLogger:
         _imported("tensorboard")
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
-        self._logger = FabricTensorBoardLogger(folder, name="tensorboard", version="")
+        next_step = _iterations(folder) + 1
+        purge_step = next_step if next_step > 1 else None
+        self._logger = FabricTensorBoardLogger(folder, name="tensorboard", version="", purge_step=purge_step)
         lines = json.dumps(config, indent=2).splitlines()
         self._logger.experiment.add_text("config", "\n".join(f"    {line}" for line in lines))  # Markdown's code block
 
@@ -125,36 +132,67 @@ class TensorBoardLogger:
 class WandbLogger:
     """A run of Weights & Biases, its files in ``wandb/``.
 
+    ``group`` and ``tags`` are those of the run there.  Its id is in ``wandb/run_id``, so that a continued run is the
+    same run of W&B.  Charts are over ``iteration``: W&B's own steps cannot go back to a checkpoint.
+
     ``mode`` ``auto`` is online where a key is known to W&B (``WANDB_API_KEY`` or ``wandb login``) and offline
     elsewhere; the variable ``WANDB_MODE`` decides before that.  Raises :class:`LoggerError` where the extra
     ``[wandb]`` is not installed, the mode is unknown, or W&B refuses to start.
     """
 
-    def __init__(self, project: str, name: str, mode: WandbMode = "auto") -> None:
+    def __init__(
+        self, project: str, name: str, mode: WandbMode = "auto", group: str | None = None, tags: Sequence[str] = ()
+    ) -> None:
         if mode not in get_args(WandbMode):
             raise LoggerError(f"logger.wandb.mode={mode} is unknown. Known: {', '.join(get_args(WandbMode))}")
         self._wandb = _imported("wandb")
-        self.project, self.name, self.mode = project, name, mode
+        self.project, self.name, self.mode, self.group, self.tags = project, name, mode, group, tuple(tags)
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
         quiet = self._wandb.Settings(silent=True, console="off")  # it would write into the live panel
         mode: str | None = self.mode
+        file = folder / "wandb" / "run_id"
+        resume = "allow" if file.exists() else None  # the run of that id, or where it never went online a new one
         try:
             if mode == "auto":
                 mode = None if "WANDB_MODE" in os.environ or self._wandb.login(prompt=False) else "offline"
             if mode == "offline":
                 log.warning("logger.wandb is offline; later: wandb sync %s", folder / "wandb" / "offline-run-*")
             self._run = self._wandb.init(
-                project=self.project, name=self.name, dir=folder, config=dict(config), mode=mode, settings=quiet
+                project=self.project,
+                name=self.name,
+                group=self.group,
+                tags=self.tags,
+                id=_run_id(file),
+                resume=resume,
+                dir=folder,
+                config=dict(config),
+                mode=mode,
+                settings=quiet,
             )
         except self._wandb.errors.Error as error:
             raise LoggerError(f"logger.wandb cannot be opened: {error}") from error
+        self._run.define_metric("*", step_metric="iteration")
 
     def metrics(self, row: Mapping[str, float], step: int) -> None:
-        self._run.log(dict(row), step=step)
+        self._run.log({"iteration": step, **row})
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _run_id(file: Path) -> str:
+    """The id in ``file``; where there is no file, a new one, which is written there."""
+    if not file.exists():
+        file.parent.mkdir(exist_ok=True)
+        write_atomic(file, secrets.token_hex(4))
+    return file.read_text()
+
+
+def _iterations(folder: Path) -> int:
+    """How many rows of metrics the run in ``folder`` has."""
+    file = folder / METRICS
+    return len(file.read_text().splitlines()) if file.exists() else 0
 
 
 def _imported(package: str) -> ModuleType:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
+from ..errors import AbsentError
+from .budget import Budget
 from .episodes import EpisodeFile, episode_files
 from .files import (
     CHECKPOINTS,
@@ -27,6 +29,9 @@ from .files import (
 from .fingerprint import code_hash, evaluation_keys, training_hash
 from .older import with_current_keys
 
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
 FINAL = ("eval_before/success", "eval/success", "eval_best/success")
 """The keys of ``summary.json`` that a run has at its end only, all of them."""
 
@@ -37,9 +42,10 @@ class Run:
         run = Run("runs/sokoban_specialized/2026-11-21_15-46-09-0")
         run.config["algorithm"]["sampler"]["k"]            # 4
         run.status, run.summary["eval/success"]            # "finished", 0.935
-        run.metrics[-1]["rollout/turns"]                   # a row of metrics.jsonl
+        run.metrics["rollout/turns"]                       # a column of a pandas DataFrame, by iteration
+        run.rows[-1]["rollout/turns"]                      # a row of metrics.jsonl
         run.values("eval/success")                         # [(10, 0.41), (20, 0.63), ...]
-        run.episodes["test_00100"].episodes[0]["messages"]
+        run.episodes("test", 0)[0]["messages"]             # of the evaluation before training
         run.checkpoint("best") / "tool"                    # a folder for from_pretrained
 
     A file that is not there is empty, a line that is cut off is left out, and ``problems`` names both.  A damaged
@@ -53,6 +59,8 @@ class Run:
         path = Path(path)
         if not (path / CONFIG).is_file():
             reason = f"{CONFIG} is missing" if path.is_dir() else "there is no such folder"
+            if runs := sorted(path.glob(f"*/{CONFIG}")):  # named after the time of their start
+                reason += f"; it holds {len(runs)} run directories, the last of which is {runs[-1].parent}"
             raise RunDirectoryError(f"{path} is not a run directory: {reason}")
         self.path, self.tolerant = path, tolerant
 
@@ -91,7 +99,7 @@ class Run:
         """The reasons why its figures may not be those of a run of today: "code", and "evaluation" where its
         :func:`~troupe.runs.fingerprint.evaluation_keys` are not ``evaluation``."""
         differs = evaluation is not None and evaluation_keys(self.config) != evaluation
-        reasons = {"code": self.code != code_hash(), "evaluation": differs}
+        reasons = {"code": self.code != code_hash(self.config), "evaluation": differs}
         return tuple(reason for reason, holds in reasons.items() if holds)
 
     def check_format(self) -> None:
@@ -122,11 +130,10 @@ class Run:
     @property
     def finished(self) -> bool:
         """Whether the run went as far as its configuration says, and was evaluated."""
-        loop = self.config["loop"]
-        reached = self.summary.get("iterations", -1) >= loop["iterations"]
-        spent = 0 < loop["completions"] <= self.summary.get("train/completions", 0)
-        evaluated = all(key in self.summary for key in FINAL)
-        return evaluated and (reached or spent) and self.status == "finished"
+        loop, summary = self.config["loop"], self.summary
+        budget = Budget(loop["iterations"], 0, loop["completions"])  # how many tasks per iteration does not matter
+        exhausted = budget.exhausted(summary.get("iterations", -1), summary.get("train/completions", 0))
+        return exhausted and self.status == "finished" and all(key in summary for key in FINAL)
 
     @cached_property
     def _rows(self) -> tuple[list[dict[str, Any]], list[str]]:
@@ -140,19 +147,52 @@ class Run:
         return rows, problems
 
     @property
-    def metrics(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[dict[str, Any]]:
         """One row per iteration, with flat keys and ``iteration``, from 1."""
         return self._rows[0]
 
+    @property
+    def metrics(self) -> DataFrame:
+        """:attr:`rows` as a table: one row per iteration, one column per metric; NaN where a row lacks the metric.
+
+        Raises :class:`~troupe.errors.AbsentError` where pandas is not installed.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise AbsentError(
+                "Run.metrics is a pandas DataFrame: install troupe[notebook], or read Run.rows"
+            ) from error
+        return DataFrame(self.rows, columns=None if self.rows else ["iteration"]).set_index("iteration")
+
     def values(self, key: str) -> list[tuple[int, Any]]:
         """(Iteration, value) of the rows that have the metric ``key``."""
-        return [(row["iteration"], row[key]) for row in self.metrics if key in row]
+        return [(row["iteration"], row[key]) for row in self.rows if key in row]
 
     @cached_property
-    def episodes(self) -> dict[str, EpisodeFile]:
+    def episode_files(self) -> dict[str, EpisodeFile]:
         """The episodes of the run's own evaluations, by the name of their file: ``test_00000``, ``validation_00010``,
         ..., ``test_best``."""
         return episode_files(self.path)
+
+    def episodes(
+        self, split: Literal["test", "validation"] = "test", iteration: int | Literal["last", "best"] = "last"
+    ) -> list[dict[str, Any]]:
+        """The episodes of the evaluation on ``split`` after so many iterations, as :attr:`.EpisodeFile.episodes` has
+        them: ``"last"`` is the latest one, ``"best"`` that of the checkpoint that was best on validation.
+
+        Raises :class:`~troupe.runs.files.RunDirectoryError` where there is none, naming those that there are.
+        """
+        numbered = [file for file in self.episode_files.values() if file.split == split and file.iteration is not None]
+        if iteration == "best" and f"{split}_best" not in self.episode_files and self.finished:
+            iteration = "last"  # the last weights are the best ones, and were played once
+        name = f"{split}_{iteration:05d}" if isinstance(iteration, int) else f"{split}_{iteration}"
+        if iteration == "last" and numbered:
+            name = numbered[-1].name
+        if name not in self.episode_files:
+            known = ", ".join(self.episode_files) or "none"
+            raise RunDirectoryError(f"{self.path / EPISODES} has no episodes '{name}'. Known: {known}")
+        return self.episode_files[name].episodes
 
     # ---- weights and later evaluations ------------------------------------------------------------------------------
 
@@ -188,7 +228,7 @@ class Run:
         if not (self.path / METRICS).is_file():
             problems.append(f"{METRICS} is missing.")
         problems += self._rows[1]
-        if not self.episodes:
+        if not self.episode_files:
             problems.append(f"{EPISODES}/ holds no episodes.")
         return problems
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection
-from typing import Any
+import types
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import is_dataclass
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ..errors import ConfigError
 from .unknown import unknown_key
 
+SCALARS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 KEYWORD = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -40,6 +43,44 @@ def check_complete(key: str, target: Callable[..., Any], names: Collection[str],
         required = parameter.kind in KEYWORD and parameter.default is parameter.empty
         if required and parameter.name not in names:
             raise ConfigError(f"{below(key, parameter.name)} is missing")
+
+
+def check_types(key: str, target: Callable[..., Any], section: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` if a value in ``section`` is not of the type that ``target`` declares for it: a whole
+    number, a number, a text, or true and false.  Other types are left to ``target``.
+    """
+    hints = _hints(target)
+    for name, value in section.items():
+        hint = hints.get(name, Any)
+        kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+        scalars = [kind for kind in kinds if kind in SCALARS]
+        others = [kind for kind in kinds if kind not in (*SCALARS, type(None)) and not _is_tensor(kind)]
+        if scalars and not others and not any(_is_a(value, kind) for kind in kinds):
+            expected = " or ".join(dict.fromkeys(SCALARS[kind] for kind in scalars))
+            raise ConfigError(f"{below(key, name)} must be {expected}, got {value!r}")
+
+
+def _is_a(value: Any, kind: type) -> bool:
+    """Whether ``value`` is of this type: an int is also a float, a bool neither."""
+    if kind in (int, float) and isinstance(value, bool):
+        return False
+    return isinstance(value, int | float if kind is float else kind)
+
+
+def _is_tensor(kind: Any) -> bool:
+    """Whether ``kind`` is ``torch.Tensor``, which torch's optimizers also take; a configuration has none.  By its name:
+    the check must not import torch, which takes seconds.
+    """
+    return getattr(kind, "__module__", "") == "torch" and getattr(kind, "__name__", "") == "Tensor"
+
+
+def _hints(target: Callable[..., Any]) -> dict[str, Any]:
+    """The types of the parameters of ``target``; none where they cannot be told, as in a class written in C."""
+    try:
+        is_plain_class = isinstance(target, type) and not is_dataclass(target)
+        return get_type_hints(target.__init__ if is_plain_class else target)
+    except (NameError, TypeError, AttributeError):  # names that only type checkers import; no function
+        return {}
 
 
 def below(key: str, name: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import torch
 from rich.console import Console
 
 from ..loop import TrainLoop
@@ -21,6 +22,7 @@ from ..runs.progress import Progress
 from .instantiation import call, instantiated
 from .parts import parts_of, warn
 from .preflight import check, check_state, checkpoints_of, set_threads
+from .search_path import user_folders
 from .sections import RunConfig
 from .team import build_team
 
@@ -48,6 +50,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         warn(parts)
         if run.threads is not None:
             set_threads(run.threads)
+        torch.autograd.set_detect_anomaly(run.detect_anomaly)
         L.seed_everything(run.seed, verbose=False)
         arguments = parts.policies, parts.router.team, parts.strategy, run.engine, run.seed, ranks
         team = ranks.agreed(lambda: build_team(*arguments))
@@ -65,7 +68,12 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             directory=directory,
             checkpoints=checkpoints,
             loggers=loggers,
-            display=Display(run.name, parts.settings.iterations, None if ranks.first else Console(quiet=True)),
+            display=Display(
+                run.name,
+                parts.settings.iterations,
+                None if ranks.first else Console(quiet=True),
+                verbose=run.verbose,
+            ),
             seed=run.seed,
             ranks=ranks,
         )
@@ -81,7 +89,8 @@ def _directory(path: Path, ranks: Ranks, new: str | None) -> RunDirectory:
     """The run directory, locked: claimed with the configuration ``new``, or one that was claimed before (None)."""
     if not ranks.first:
         return ReadOnlyRunDirectory(path)
-    return RunDirectory.reopen(path) if new is None else RunDirectory(path, new)
+    folders = user_folders()
+    return RunDirectory.reopen(path, folders) if new is None else RunDirectory(path, new, folders)
 
 
 def _loggers(run: RunConfig) -> Loggers:

@@ -23,6 +23,7 @@ from transformers import (
 from ..envs.base import TeamEnv
 from ..envs.datasets import without_downloads
 from ..errors import AbsentError, ConfigError
+from ..experience import Split
 from ..loop import LoopSettings
 from ..models.adapters import named_layers
 from ..models.base_models import resolve
@@ -36,6 +37,7 @@ from ..rollout.engines.remote.engine import check_client
 from ..rollout.policy_client import PolicyClient
 from .arguments import check_complete
 from .instantiation import call, instantiated
+from .notice import notice
 from .policies import PolicySpec, check_context_fits
 from .team import backbones
 
@@ -204,15 +206,21 @@ def check_tasks(
     resample: int,
     machine: Machine,
 ) -> None:
-    """Draw the tasks of each split, and write the prompts of the agents that open an episode.
+    """Draw the tasks of each split, and write the prompts of the agents that open an episode; of one task per split
+    first, because drawing all of them may take minutes.
 
     An iteration may need ``resample`` times more training tasks.  Raises :class:`ConfigError` where a split holds too
     few tasks, ``PromptError`` where a policy cannot read a prompt.
     """
-    counts = {"tasks_per_iteration": "train", "validation_tasks": "validation", "test_tasks": "test"}
-    for key, split in counts.items():
-        count = getattr(settings, key) * (1 + resample if key == "tasks_per_iteration" else 1)
-        with nullcontext() if machine.starts else without_downloads():
+    train = settings.tasks_per_iteration * (1 + resample)
+    splits: list[tuple[str, Split, int]] = [
+        ("tasks_per_iteration", "train", train),
+        ("validation_tasks", "validation", settings.validation_tasks),
+        ("test_tasks", "test", settings.test_tasks),
+    ]
+    for key, split, count in [*((key, split, 1) for key, split, _ in splits), *splits]:
+        said = notice(f"drawing {count} {split} task{'s' if count > 1 else ''}, which takes long in this world ...")
+        with said, nullcontext() if machine.starts else without_downloads():
             drawn = machine.ask(call, f"loop.{key}", world.tasks, split, count, 0) or []
         for task in {task.world: task for task in drawn}.values():
             env = world.fork()

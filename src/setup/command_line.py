@@ -4,51 +4,96 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import compose
 from hydra._internal.utils import get_args_parser
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
+from yaml import YAMLError
 
 from ..errors import ConfigError, nearest
+from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat
-from .composition import configurations
+from ..runs.run import Run
+from .composition import all_choices, configurations
+from .instantiation import call
+from .search_path import check_folders, search_path_words
 from .unknown import KEYS, unknown_choice, unknown_path
 
 ONE = ("env", "algorithm", "regime", "engine", "strategy", "scale")
 """Groups of which a run has exactly one choice."""
 
 
-def check_command_line(config: str, arguments: Sequence[str]) -> None:
-    """Check the overrides in ``arguments`` for ``config`` (``train``, ``eval``, ``serve``), with the user's folders.
+def check_command_line(config: str, arguments: Sequence[str]) -> list[str]:
+    """Check the overrides in ``arguments`` for ``config`` (``train``, ``eval``, ...), with the user's folders.
 
-    With another primary config only Hydra checks them.  Raises :class:`ConfigError` naming the override.
+    With another primary config only Hydra checks them.  Returns the arguments with Hydra's options first, as Hydra
+    wants them.  Raises :class:`ConfigError` naming the option, the override, or the run directory that is not there.
     """
-    options = get_args_parser().parse_args(list(arguments))
-    if options.config_name or options.config_path:
-        return
-    with configurations(options.config_dir):
-        check_overrides(config, options.overrides)
+    parser = get_args_parser()
+    parser.error = _refuse  # type: ignore[method-assign]  # which prints all options, and none of the keys
+    options, unknown = parser.parse_known_intermixed_args(list(arguments))
+    if unknown:
+        flags = [flag for action in parser._actions for flag in action.option_strings]
+        hint = f"; a key is given as {unknown[0].strip('-').partition('=')[0]}=VALUE"
+        raise ConfigError(f"{unknown[0]} is no option{hint if '.' in unknown[0] else nearest(unknown[0], flags)}")
+    if not options.config_name and not options.config_path:
+        with configurations(options.config_dir):
+            overrides = parsed(options.overrides)
+            values = {each.key_or_group: each.value() for each in overrides if not each.is_sweep_override()}
+            if isinstance(resume := values.get("resume"), str):  # before composing, which takes long for a training
+                path = Path(resume)
+                call("resume", _readable, path.parents[1] if path.parent.name == CHECKPOINTS else path)
+            check_overrides(config, options.overrides)
+            _check_team(values, search_path_words(overrides))
+    words = list(arguments)
+    for override in options.overrides:
+        words.remove(override)
+    return [*words, *options.overrides]
 
 
 def check_overrides(config: str, texts: Sequence[str]) -> None:
     """:func:`check_command_line` for overrides alone, in the Hydra that is initialised."""
     overrides = parsed(texts)
+    check_folders(overrides)
     groups = check_choices(overrides)
     if any(override.is_sweep_override() for override in groups):
         return
-    known = _keys(config, [str(override.input_line) for override in [*_search_path(overrides), *groups]])
+    composed = _composed(config, [*search_path_words(overrides), *(str(override.input_line) for override in groups)])
+    known = {key for leaf, _ in flat(composed) for key in accumulate(leaf.split("."), "{}.{}".format)}
     for override in overrides:
         key = override.key_or_group
         strict = override.type is OverrideType.CHANGE and not override.is_hydra_override()
         if strict and override not in groups and key not in known:
             raise unknown_path(key, known)
+    # The others may still have values that do not fit; those of several runs are left to Hydra.
+    single = [each for each in overrides if not each.is_sweep_override() and not each.is_hydra_override()]
+    _composed(config, [*search_path_words(overrides), *(str(each.input_line) for each in single)])
+
+
+def _check_team(keys: Mapping[str, Any], search_path: Sequence[str]) -> None:
+    """Check the run directory, the experiment or the world that the values ``keys`` of a command line name."""
+    if len({"run", "exp", "env_name"} & keys.keys()) > 1 or {"run", "overrides"} <= keys.keys():
+        return  # the command says which of them belong together
+    for key, group in (("exp", "experiment"), ("env_name", "env")):
+        if isinstance(name := keys.get(key), str):
+            check_overrides("train", [*search_path, f"{group}={name}", *map(str, keys.get("overrides") or [])])
+    if isinstance(run := keys.get("run"), str):
+        call("run", _readable, Path(run.partition("@")[0]))
+
+
+def _readable(path: Path) -> None:
+    Run(path).config  # noqa: B018  # read when it is first asked for
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ConfigError(message)
 
 
 def check_choices(overrides: Sequence[Override]) -> list[Override]:
@@ -56,12 +101,11 @@ def check_choices(overrides: Sequence[Override]) -> list[Override]:
 
     Raises :class:`ConfigError` naming the choice or the key.
     """
-    loader = GlobalHydra.instance().config_loader()
-    search_path = [str(override.input_line) for override in _search_path(overrides)]
+    search_path = search_path_words(overrides)
     groups = []
     for override in overrides:
         group = "" if override.is_hydra_override() else override.key_or_group
-        known = loader.get_group_options(group, overrides=search_path) if group else []
+        known = all_choices(group, search_path) if group else []
         if known:
             _check_choice(override, known)
             groups.append(override)
@@ -89,10 +133,6 @@ def fail(error: Exception, more: str = "") -> NoReturn:
     sys.exit(f"error: {error}{more}")
 
 
-def _search_path(overrides: Sequence[Override]) -> list[Override]:
-    return [override for override in overrides if override.key_or_group == "hydra.searchpath"]
-
-
 def _check_choice(override: Override, known: Sequence[str]) -> None:
     """Sweeps over several choices are left to Hydra."""
     if override.is_sweep_override():
@@ -107,14 +147,15 @@ def _check_choice(override: Override, known: Sequence[str]) -> None:
             raise unknown_choice(group, str(name), known)
 
 
-def _keys(config: str, groups: list[str]) -> set[str]:
-    """The dotted keys of ``config``, composed with the choices ``groups``."""
+def _composed(config: str, groups: list[str]) -> dict[str, Any]:
+    """``config`` with the choices ``groups``, unresolved."""
     try:
-        composed: Any = OmegaConf.to_container(compose(config, overrides=groups))
+        return OmegaConf.to_container(compose(config, overrides=groups))  # type: ignore[return-value]
     except MissingConfigException as error:
         file = error.missing_cfg_file or config
         near = nearest(file.rpartition("/")[2], error.options) if error.options else ""
         raise ConfigError(f"{file}.yaml is in no folder of configurations{near}") from error
+    except YAMLError as error:
+        raise ConfigError(f"not YAML: {' '.join(str(error).split())}") from error
     except HydraException as error:
         raise ConfigError(" ".join(f"{error} {error.__cause__ or ''}".split())) from error
-    return {key for leaf, _ in flat(composed) for key in accumulate(leaf.split("."), "{}.{}".format)}

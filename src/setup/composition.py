@@ -16,13 +16,14 @@ search path.  Importing :mod:`troupe.setup` registers it, and so does Hydra when
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
 
 from hydra import initialize_config_module
+from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
@@ -102,9 +103,13 @@ class RegimeSource(ConfigSource):
 
     def _declarations(self) -> Declarations:
         """The declarations in the other sources of the search path."""
-        kinds: Any = {kind.scheme(): kind for kind in Plugins.instance().discover(ConfigSource)}  # type: ignore[attr-defined]
         elements = [one for one in self._search_path.get_path() if not isinstance(one.path, RegimePath)]
-        return Declarations([kinds[str(one.path).partition("://")[0]](one.provider, one.path) for one in elements])
+        return Declarations([source_of(str(one.provider), str(one.path)) for one in elements])
+
+
+def source_of(provider: str, path: str) -> ConfigSource:
+    """The source of a folder of the search path; a path without a scheme is a file's, as in Hydra."""
+    return SourcesRegistry.instance().resolve(path.partition("://")[0] if "://" in path else "file")(provider, path)
 
 
 class RegimeSearchPath(SearchPathPlugin):
@@ -155,3 +160,11 @@ def choices(group: str) -> list[str]:
     if not folder.is_dir():
         return []
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def all_choices(group: str, search_path: Sequence[str] = ()) -> list[str]:
+    """The choices of ``group`` in all folders of the Hydra that is initialised, with overrides of ``hydra.searchpath``;
+    empty for an unknown group.
+    """
+    options: list[str] = GlobalHydra.instance().config_loader().get_group_options(group, overrides=list(search_path))
+    return options

@@ -11,6 +11,7 @@ from rich.table import Table
 from transformers import PretrainedConfig, PreTrainedModel
 
 from ..models.strategies import Sharded, StrategySettings
+from ..rollout.engines.local import cache_numbers
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.settings import GIB, VllmSettings
 from .checks import meta_model, shape_of
@@ -139,19 +140,12 @@ def _engine(
     rows = engine.get("max_batch_rows", k)
     full, groups = shape.max_position_embeddings, math.ceil(rows / k)
     cached = sum(rows * spec.train.max_tokens + groups * (full - spec.train.max_tokens) for spec in specs)
-    return float(4 * trained + cached * _cache(shape))
+    return float(4 * trained + cached * 4 * cache_numbers(shape))  # float32
 
 
 def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
     """Numbers of the policy's adapter; 0 without.  Raises :class:`ConfigError` naming a target that is not there."""
     return 0 if spec.lora is None else call(f"policies.{spec.name}.lora", spec.lora.parameters, model)
-
-
-def _cache(shape: PretrainedConfig) -> int:
-    """Bytes of keys and values per token, float32."""
-    heads = getattr(shape, "num_key_value_heads", shape.num_attention_heads)
-    width = getattr(shape, "head_dim", None) or shape.hidden_size // shape.num_attention_heads
-    return 4 * 2 * shape.num_hidden_layers * heads * width
 
 
 def _share(strategy: StrategySettings, what: str) -> float:

@@ -13,16 +13,19 @@ from hydra import compose
 from omegaconf import OmegaConf
 
 from ..errors import ConfigError
-from ..evaluation.assignment import LocalPolicy, RemotePolicy, assign
+from ..evaluation.assignment import LocalPolicy, PolicySource, RemotePolicy, assign, server_address
 from ..evaluation.conditions import Condition, ConditionResult, condition_name, play_conditions, world_variants
 from ..evaluation.episodes import EpisodeResult
 from ..evaluation.request import Checkpoint, EvalRequest
+from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.fingerprint import flat
 from ..runs.run import Run
 from .actors import ActorFactory
 from .command_line import check_choices, parsed
 from .instantiation import call, instantiated
+from .notice import notice
 from .policies import read_chat, read_remote, read_sampling
+from .search_path import current_search_path
 from .sections import read_config
 
 NEEDED = ("env", "team", "policies", "engine", "loop", "seed", "threads")
@@ -80,6 +83,24 @@ class TeamSource:
         return folder
 
 
+@dataclass(frozen=True)
+class ServedTeam:
+    """The policies of ``team`` behind the server at ``url``, which knows them by their own names, as that of
+    ``troupe serve`` does, or all of them as ``model``."""
+
+    team: TeamSource
+    url: str
+    model: str | None
+
+    def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> RemotePolicy:
+        """The policy of ``agent``; the server has one checkpoint.  Raises :class:`ConfigError` naming ``key``."""
+        sampling = self.team.policy(key, agent, "base").sampling
+        if sampling.top_k:
+            raise ConfigError(f"{key}={self.url}: a server takes no top_k, which the policy's sampling.eval has")
+        name = self.team.config["team"][agent]
+        return RemotePolicy(name, call(key, RemoteSettings, url=self.url, model=self.model or name), sampling)
+
+
 def trained_team(key: str, place: str) -> TeamSource:
     """The team of the run in ``place`` (``DIR`` or ``DIR@CHECKPOINT``).  Raises :class:`ConfigError` naming ``key``."""
     run: Run = call(key, Run, Path(place.partition("@")[0]))
@@ -89,9 +110,10 @@ def trained_team(key: str, place: str) -> TeamSource:
     return TeamSource(run.config, run)
 
 
-def untrained_team(experiment: str, overrides: Sequence[str]) -> TeamSource:
-    """The team of ``experiment`` with its base models.  Raises :class:`ConfigError` naming the key that is wrong."""
-    words = [f"experiment={experiment}", f"name={experiment}", "run_dir=none", *overrides]
+def untrained_team(choice: str, overrides: Sequence[str]) -> TeamSource:
+    """The team of ``choice`` (``experiment=NAME``, ``env=NAME``) with its base models.  Raises :class:`ConfigError`
+    naming the key that is wrong."""
+    words = [*current_search_path(), choice, f"name={choice.partition('=')[2]}", "run_dir=none", *overrides]
     check_choices(parsed(words))
     cfg = compose("train", overrides=words)
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
@@ -104,7 +126,7 @@ def read_team(keys: Mapping[str, Any]) -> TeamSource:
     if (keys["run"] is None) == (keys["exp"] is None):
         raise ConfigError("give run=DIR, a run directory, or exp=NAME, an experiment, and not both")
     if keys["run"] is None:
-        return untrained_team(keys["exp"], keys["overrides"])
+        return untrained_team(f"experiment={keys['exp']}", keys["overrides"])
     if keys["overrides"]:
         raise ConfigError("overrides belong to exp=NAME; a run has its own configuration")
     return trained_team("run", keys["run"])
@@ -126,13 +148,20 @@ def read_request(keys: Mapping[str, Any], team: TeamSource) -> EvalRequest:
     )
 
 
-def other_teams(request: EvalRequest) -> dict[str, TeamSource]:
-    """By agent, the teams of the runs that ``agents.NAME=DIR`` names.  Raises :class:`ConfigError`."""
-    return {agent: trained_team(f"agents.{agent}", dir) for agent, dir in request.agents.items() if dir != "base"}
+def other_teams(request: EvalRequest, team: TeamSource) -> dict[str, PolicySource]:
+    """By agent, the teams of the runs that ``agents.NAME=DIR`` names, and ``team`` behind the servers that
+    ``agents.NAME=URL`` names.  Raises :class:`ConfigError`."""
+    teams: dict[str, PolicySource] = {}
+    for agent, place in request.agents.items():
+        if address := server_address(place):
+            teams[agent] = ServedTeam(team, *address)
+        elif place != "base":
+            teams[agent] = trained_team(f"agents.{agent}", place)
+    return teams
 
 
 def build_conditions(
-    request: EvalRequest, team: TeamSource, others: Mapping[str, TeamSource] | None = None
+    request: EvalRequest, team: TeamSource, others: Mapping[str, PolicySource] | None = None
 ) -> list[Condition]:
     """Each world at each temperature.  A greedy team plays each task once: its samples would be equal.
 
@@ -144,7 +173,8 @@ def build_conditions(
     for labels, config in world_variants(request.world, team.config["env"]):
         world = instantiated("world", config)
         assignment = assign(request, world.agents, team, others or {})
-        tasks = call(f"tasks={request.tasks}, split={request.split}", world.tasks, request.split, request.tasks, 0)
+        with notice(f"drawing {request.tasks} {request.split} tasks, which takes long in this world ..."):
+            tasks = call(f"tasks={request.tasks}, split={request.split}", world.tasks, request.split, request.tasks, 0)
         for temperature in dict.fromkeys(request.temperature):
             name = condition_name(labels, temperature)
             samples = 1 if temperature == 0 else request.samples

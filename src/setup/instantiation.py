@@ -12,7 +12,7 @@ from hydra.errors import InstantiationException
 from hydra.utils import get_object, instantiate
 
 from ..errors import ConfigError
-from .arguments import below, check_arguments, check_complete, check_known
+from .arguments import below, check_arguments, check_complete, check_known, check_types
 
 T = TypeVar("T")
 
@@ -33,6 +33,7 @@ def construct(key: str, kind: type[T], section: Any) -> T:
 def construct_plainly(key: str, kind: type[T], section: Mapping[str, Any]) -> T:
     """:func:`construct` without ``kind.read``."""
     check_arguments(key, kind, section)
+    check_types(key, kind, section)
     hints = get_type_hints(kind) if is_dataclass(kind) else {}
     values = {name: _value(below(key, name), hints.get(name, Any), value) for name, value in section.items()}
     return call(key, kind, **values)
@@ -97,9 +98,11 @@ def _check_targets(key: str, node: Any) -> None:
         try:
             target = get_object(path)
         except Exception as error:  # importing a module may raise any
-            raise ConfigError(f"{key}._target_={path} cannot be imported: {error}") from error
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"{key}._target_={path} cannot be imported: {reason}") from error
         names = [name for name in node if not name.startswith("_")]
         check_known(key, target, names)
+        check_types(key, target, {name: node[name] for name in names if not isinstance(node[name], Mapping)})
         if not node.get("_partial_") and "_args_" not in node:
             check_complete(key, target, names)
     for name, each in node.items():

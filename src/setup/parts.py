@@ -58,6 +58,7 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     if rows is not None and sampler.k > rows:
         raise ConfigError(f"algorithm.sampler.k={sampler.k} is more than engine.max_batch_rows={rows} decode together")
     policies = read_policies(run.policies, run.algorithm, objective)
+    _check_weight(credit, policies)
     return Parts(run, binding(config), world, router, sampler, credit, policies, _strategy(run.strategy))
 
 
@@ -65,6 +66,17 @@ def warn(parts: Parts) -> None:
     """Log settings that are legal but probably a mistake."""
     for caution in cautions(parts.policies, parts.settings.iterations):
         log.warning(caution)
+
+
+def _check_weight(credit: CreditRule, policies: Mapping[str, PolicySpec]) -> None:
+    for name, policy in policies.items():
+        by_tokens = policy.train_config and policy.train_config.objective.normalisation == "token_mean"
+        if credit.weight == "episode" and by_tokens:
+            raise ConfigError(
+                "algorithm.credit.weight=episode has no effect with algorithm.objective.normalisation=token_mean "
+                f"(policy '{name}'), by which every token of a mini-batch weighs the same; give weight=message, or the "
+                "normalisation constant or sequence_sum"
+            )
 
 
 def _strategy(section: Mapping[str, Any]) -> StrategySettings:

@@ -59,7 +59,7 @@ def check_state(state: dict[str, Any], settings: LoopSettings, checkpoints: Chec
     directory, progress = ReadOnlyRunDirectory(checkpoints.path.parent), Progress.of(state)
     written = f"{directory.path / 'config.yaml'} was changed since {checkpoints.at(progress.iteration)}"
     check_equal(state["config"], dict(checkpoints.config), written)
-    if settings.budget.exhausted(progress) and Run(directory.path).status == "finished":
+    if settings.budget.exhausted(progress.iteration, progress.completions) and Run(directory.path).status == "finished":
         raise ConfigError(
             f"resume={directory.path}: the run has finished, after {progress.iteration} iterations; to go on, give a "
             "larger loop.iterations (it is the total), or loop.completions"

@@ -18,6 +18,7 @@ from .instantiation import call
 
 FREE = (
     *"loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split(),
+    *"verbose detect_anomaly".split(),
     *FETCHING,
 )
 """The keys that a continued run may change, with the keys below them; ``*`` stands for one name."""
@@ -65,11 +66,11 @@ def continued(cfg: DictConfig, run: Run) -> DictConfig:
     groups = HydraConfig.get().runtime.choices
     keys = [override.get_key_element().lstrip("+~") for override in parsed(HydraConfig.get().overrides.task)]
     for key in keys:
-        if key not in groups and key != "resume":
-            OmegaConf.update(changed, key, OmegaConf.select(cfg, key), force_add=True)
+        if key != "resume" and (key not in groups or key in FREE):
+            OmegaConf.update(changed, key, OmegaConf.select(cfg, key), merge=False, force_add=True)
     if "run_dir" in keys and Path(cfg.run_dir).resolve() != run.path.resolve():
         raise ConfigError(f"resume={run.path} goes on there, not in run_dir={cfg.run_dir}; leave run_dir out")
-    whole = any(key in groups for key in keys)
+    whole = any(key in groups and key not in FREE for key in keys)
     check_equal(binding(_plain(saved)), binding(_plain(cfg if whole else changed)), REMEDY)
     OmegaConf.update(changed, "run_dir", str(run.path))
     OmegaConf.update(changed, "resume", None)

@@ -162,6 +162,8 @@ class RunConfig:
     dry_run: bool
     threads: int | None
     allow_unsafe_execution: bool
+    verbose: bool = False
+    detect_anomaly: bool = False
 
 
 def read_config(config: Mapping[str, Any], unresolved: str | None) -> RunConfig:

@@ -163,7 +163,9 @@ def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
     try:
         check_available(resolve(base))
         return load_model(base), load_tokenizer(base)
-    except (OSError, ValueError, SafetensorError) as error:  # missing, or damaged in some file
+    except SafetensorError as error:
+        raise ConfigError(f"{key}={base} cannot be loaded: its weights are damaged or cut off ({error})") from error
+    except (OSError, ValueError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 
 
@@ -184,6 +186,9 @@ def load_speaker(
             assert model is not None
             return model, tokenizer, model.config.max_position_embeddings
         adapted = load_adapted(Path(base), model or below)
-    except (OSError, ValueError, SafetensorError) as error:
+    except SafetensorError as error:
+        what = f"{key}={base} on {below} cannot be loaded"
+        raise ConfigError(f"{what}: the weights of one are damaged or cut off ({error})") from error
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{key}={base} on {below} cannot be loaded: {error}") from error
     return adapted, tokenizer, adapted.model.config.max_position_embeddings

@@ -10,6 +10,10 @@ from ..errors import ConfigError, nearest
 KEYS = {
     "loop.boards": "loop.tasks_per_iteration",
     "env.data.max_hidden": "env.data.max_hidden_train",
+    "algorithm.sampler.width": "algorithm.sampler.k_by_agent",
+    "algorithm.sampler.continuation": "algorithm.sampler.selection",
+    "algorithm.sampler.joint": "algorithm.sampler.pairing",
+    "algorithm.sampler.tree": "algorithm.sampler.growth",
 }
 """Old key -> new key."""
 

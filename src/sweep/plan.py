@@ -2,116 +2,25 @@
 
 from __future__ import annotations
 
-import re
-from argparse import ArgumentParser
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from importlib.resources import files
-from importlib.util import find_spec
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
-from typing import Any
 
-import yaml
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError
 from ..runs.files import parse_yaml
 from ..runs.fingerprint import evaluation_keys, training_hash
 from ..setup.command_line import check_choices, parsed
-from ..setup.composition import choices, configurations
 from ..setup.sections import read_config
-from .launcher import LAUNCHERS
+from .options import Options, Overrides, one_line, parse_overrides
 from .record import SweepRecord
 from .rows import SweepJob
-from .swap import EVALUATIONS
 from .verdicts import claims_of
-
-Overrides = dict[str, list[str]]
-"""The key of an override, with its prefix, to one override, or to several that the sweep varies."""
-
-
-@dataclass(frozen=True)
-class Options:
-    """The keys of the command itself, and ``--config-dir``; all other keys configure the runs."""
-
-    sweep: str
-    launcher: str = "basic"
-    runs: str = "runs"
-    rerun_stale: bool = False
-    dry_run: bool = False
-    config_dir: str | None = None
-
-    @classmethod
-    def split(cls, arguments: Sequence[str]) -> tuple[Options, list[str]]:
-        """The options, and the other arguments, which are for the runs.  Raises :class:`ConfigError`."""
-        parser = ArgumentParser(add_help=False, allow_abbrev=False)
-        parser.add_argument("--config-dir", "-cd")
-        flags, arguments = parser.parse_known_args(arguments)
-        types = {field.name: field.type for field in fields(cls) if field.name != "config_dir"}
-        values: dict[str, Any] = {"config_dir": flags.config_dir}
-        others = []
-        for argument in arguments:
-            key, _, value = argument.partition("=")
-            if key not in types:
-                others.append(argument)
-            elif types[key] == "bool" and value not in ("true", "false"):
-                raise ConfigError(f"{key} must be true or false, got {value!r}")
-            else:
-                values[key] = value == "true" if types[key] == "bool" else value
-        if not values.get("sweep"):
-            raise ConfigError(f"Which sweep?  sweep=NAME with NAME one of: {', '.join(choices('sweep'))}")
-        options = cls(**values)
-        if options.launcher not in LAUNCHERS:
-            raise ConfigError(f"launcher={options.launcher} is unknown{nearest(options.launcher, list(LAUNCHERS))}")
-        if options.launcher.startswith("submitit") and not find_spec("submitit"):
-            raise ConfigError(f"launcher={options.launcher} needs submitit: pip install -c constraints.txt '.[slurm]'")
-        return options, others
-
-
-@dataclass(frozen=True)
-class SweepFile:
-    """The content of `configs/sweep/NAME.yaml`.
-
-    ``settings``: name to overrides; each is run with every seed.  ``overrides`` hold for all settings, unless the
-    command line gives the key.  ``evaluations`` are made of each finished run, see :mod:`.swap`.  ``verdicts`` are
-    claims, see :class:`~troupe.sweep.verdicts.Claim`.
-    """
-
-    question: str
-    settings: Mapping[str, Sequence[str]]
-    seeds: Sequence[int]
-    overrides: Sequence[str] = ()
-    evaluations: Sequence[str] = ()
-    verdicts: Sequence[Mapping[str, Any]] = ()
-
-    @classmethod
-    def read(cls, name: str) -> SweepFile:
-        """The sweep ``name``, or the yaml at that path.  Raises :class:`ConfigError` naming the key that is wrong."""
-        if name.endswith((".yaml", ".yml")):
-            if not Path(name).is_file():
-                raise ConfigError(f"sweep={name}: there is no such file")
-            text = Path(name).read_text(encoding="utf-8")
-        elif name in (known := choices("sweep")):
-            text = (files("troupe.configs") / "sweep" / f"{name}.yaml").read_text(encoding="utf-8")
-        else:
-            raise ConfigError(f"sweep={name} is unknown{nearest(name, known)}")
-        try:
-            return cls(**yaml.safe_load(text))
-        except (TypeError, yaml.YAMLError) as error:
-            raise ConfigError(f"sweep={name}: {error}") from error
-
-    def __post_init__(self) -> None:
-        if not self.settings or not self.seeds:
-            raise ConfigError("settings and seeds must name at least one of each")
-        for name in self.evaluations:
-            if name not in EVALUATIONS:
-                raise ConfigError(f"evaluations: {name} is unknown{nearest(name, list(EVALUATIONS))}")
 
 
 def plan_sweep(options: Options, arguments: Sequence[str]) -> SweepRecord:
@@ -119,8 +28,8 @@ def plan_sweep(options: Options, arguments: Sequence[str]) -> SweepRecord:
 
     Raises :class:`ConfigError`, naming the setting, for a configuration that cannot be composed or has an unknown key.
     """
-    file = SweepFile.read(options.sweep)
-    common, command_line = _parse(file.overrides, "overrides"), _parse(arguments, "")
+    file = options.file()
+    common, command_line = parse_overrides(file.overrides, "overrides"), parse_overrides(arguments, "")
     for key in command_line:
         if (name := key.lstrip("+~")) in ("run_dir", "resume"):
             raise ConfigError(f"{name} cannot be given: every run of a sweep has its own folder below runs=FOLDER")
@@ -129,34 +38,19 @@ def plan_sweep(options: Options, arguments: Sequence[str]) -> SweepRecord:
     except ValueError as error:
         raise ConfigError(f"sweep={options.sweep}: {error}") from error
     jobs = []
-    with configurations(options.config_dir):
+    with options.configurations():
         for setting, overrides in file.settings.items():
-            own = _parse(overrides, f"settings.{setting}")
+            own = parse_overrides(overrides, f"settings.{setting}")
             for key in own.keys() & command_line.keys():
                 raise ConfigError(f"sweep={options.sweep} varies {key}; it cannot be given")
             seeds = {"seed": [f"seed={seed}" for seed in file.seeds]}
-            jobs += [_job(setting, *run) for run in _combinations(seeds | common | own | command_line)]
+            jobs += [
+                _job(setting, *run, options.search_path) for run in _combinations(seeds | common | own | command_line)
+            ]
     sweep = Path(options.sweep).stem
     experiments = (common | command_line).get("experiment", [])
     folder = Path(options.runs, "sweeps", sweep, "+".join(text.partition("=")[2] for text in experiments))
     return SweepRecord(folder, sweep, file.question, Path(options.runs), tuple(file.evaluations), claims, jobs)
-
-
-def _parse(overrides: Sequence[str], origin: str) -> Overrides:
-    """By Hydra's grammar: ``key=a,b`` and ``key=range(3)`` are several overrides.  Errors name the ``origin``."""
-    parser = OverridesParser.create()
-    result: Overrides = {}
-    for text in overrides:
-        try:
-            override = parser.parse_override(text)
-        except HydraException as error:
-            raise ConfigError(f"{origin}{': ' if origin else ''}{text} is no override: {_one_line(error)}") from error
-        key = override.get_key_element()
-        texts = [text]
-        if override.is_sweep_override():
-            texts = [f"{key}={value}" for value in override.sweep_string_iterator()]
-        result[key.lstrip("+") if key.startswith("++") else key] = texts
-    return result
 
 
 def _combinations(overrides: Overrides) -> list[tuple[str, list[str]]]:
@@ -170,10 +64,11 @@ def _combinations(overrides: Overrides) -> list[tuple[str, list[str]]]:
     return combinations
 
 
-def _job(setting: str, variant: str, overrides: list[str]) -> SweepJob:
+def _job(setting: str, variant: str, overrides: list[str], search_path: Sequence[str]) -> SweepJob:
+    words = [*search_path, *overrides]
     try:
-        check_choices(parsed(overrides))
-        cfg = compose("train", overrides=overrides, return_hydra_config=True)
+        check_choices(parsed(words))
+        cfg = compose("train", overrides=words, return_hydra_config=True)
         HydraConfig.instance().set_config(cfg)
         with open_dict(cfg):
             del cfg["hydra"]
@@ -181,10 +76,6 @@ def _job(setting: str, variant: str, overrides: list[str]) -> SweepJob:
         read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         cause = f": {error.__cause__}" if error.__cause__ and str(error.__cause__) not in str(error) else ""
-        raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {_one_line(error)}{cause}") from error
+        raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {one_line(error)}{cause}") from error
     own = tuple(text for text in overrides if not text.startswith("hydra"))
     return SweepJob(setting, variant, config["seed"], own, training_hash(config), evaluation_keys(config))
-
-
-def _one_line(error: Exception) -> str:
-    return re.sub(r"\s*\n\s*", " ", str(error)).strip()

@@ -32,9 +32,9 @@ def evaluate_swapped(run: Run) -> None:
     )
     conditions = build_conditions(request, TeamSource(run.config, run))
     [result] = asyncio.run(run_conditions(request, conditions, ActorFactory(run.config["engine"])))
-    summary = result.summary | {"checkpoint": "last", "code": code_hash()}
+    summary = result.summary | {"checkpoint": "last", "code": code_hash(run.config)}
     write_atomic(run.path / SWAPPED, json.dumps(summary, indent=2) + "\n")
 
 
 EVALUATIONS: dict[str, Callable[[Run], None]] = {"swapped": evaluate_swapped}
-"""The evaluations that a sweep can make of each finished run, by their names in ``evaluations`` of its yaml."""
+"""By their names in ``evaluations`` of a sweep's yaml (:data:`.options.EVALUATIONS`)."""

@@ -1,4 +1,4 @@
-"""The curricula of the base models at laptop scale: for each, its worlds, its words and its recipe."""
+"""Curricula of small base models: those of the shipped ones, and that of any world with demonstrations."""
 
 from __future__ import annotations
 
@@ -20,52 +20,7 @@ from ..envs.math.arithmetic import Arithmetic
 from ..envs.math.arithmetic import words as arithmetic_words
 from ..experience import Message
 from ..sandbox import LocalSandbox
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """The hyperparameters of a base model.
-
-    Three phases: ``stable_steps`` and then ``decay_steps`` on messages of experts and novices (the model learns the
-    skill), at last ``flawed_steps`` on messages that mostly are flawed demonstrators' (the model has the skill, but
-    mostly does not use it).  ``expert_share`` and ``last_expert_share`` are the shares of experts' messages before and
-    in the last phase; the others are novices' before and flawed demonstrators' in it.  ``batch_size`` is the number of
-    messages per step, in ``micro_batches`` sorted by length to save padding.  The learning rates are those of the
-    stable phase; they fall linearly to a tenth over the decay phase and stay there.
-    """
-
-    hidden: int = 128
-    layers: int = 4
-    heads: int = 4
-    stable_steps: int = 6000
-    decay_steps: int = 2250
-    flawed_steps: int = 350
-    batch_size: int = 96
-    micro_batches: int = 2
-    learning_rate: float = 3e-3
-    muon_learning_rate: float = 0.02
-    weight_decay: float = 0.01
-    warmup: int = 100
-    expert_share: float = 0.8
-    last_expert_share: float = 0.12
-    seed: int = 0
-
-    @property
-    def steps(self) -> int:
-        return self.stable_steps + self.decay_steps + self.flawed_steps
-
-    def skill(self, step: int, rng: Random) -> Skill:
-        """A demonstrator's skill at ``step``."""
-        last_phase = step >= self.stable_steps + self.decay_steps
-        if rng.random() < (self.last_expert_share if last_phase else self.expert_share):
-            return "expert"
-        return "flawed" if last_phase else "novice"
-
-    def rate(self, step: int) -> float:
-        """The learning rate at ``step`` as a share of its peak."""
-        if step < self.stable_steps:
-            return min(1.0, (step + 1) / self.warmup)
-        return max(0.1, 1 - 0.9 * (step - self.stable_steps) / max(1, self.decay_steps))
+from .recipe import Recipe
 
 
 @dataclass(frozen=True)
@@ -73,21 +28,33 @@ class Curriculum:
     """The training of one base model.
 
     ``worlds`` take turns, step by step; ``variant`` makes the variant of a step.  ``words`` are its tokenizer's,
-    without the special tokens.
+    without the special tokens; None for a tokenizer that writes any text, of ``vocabulary`` tokens at most.
     """
 
     worlds: Sequence[Any]
     variant: Callable[[Any, Random], TeamEnv]
-    words: Sequence[str]
+    words: Sequence[str] | None
     recipe: Recipe = field(default_factory=Recipe)
+    vocabulary: int = 512
 
     def name(self, step: int) -> str:
         """The name of the world of ``step``."""
-        return str(self.worlds[step % len(self.worlds)].name)
+        world = self.worlds[step % len(self.worlds)]
+        return str(getattr(world, "name", type(world).__name__))
 
     def world(self, step: int, rng: Random) -> TeamEnv:
         """The world of ``step``, in one of its variants."""
         return self.variant(self.worlds[step % len(self.worlds)], rng)
+
+
+def _as_is(world: Any, rng: Random) -> TeamEnv:
+    """The world itself."""
+    return world
+
+
+def _default(world: Any, rng: Random) -> TeamEnv:
+    """With the default settings."""
+    return world()
 
 
 def _grid_variant(world: Any, rng: Random) -> TeamEnv:
@@ -134,7 +101,7 @@ CURRICULA = {
     # Novices alone: each writes well, and there is no convention.
     "laptop_couplet": Curriculum(
         worlds=(Couplet,),
-        variant=lambda world, rng: world(),
+        variant=_default,
         words=couplet_vocabulary(),
         recipe=Recipe(
             hidden=96,
@@ -162,10 +129,21 @@ CURRICULA = {
 """The curriculum of each shipped base model, by the model's name."""
 
 
+def curriculum_of(world: TeamEnv, recipe: Recipe, vocabulary: int) -> Curriculum:
+    """The curriculum of a world of the user's.  Raises ``ValueError`` where it has no demonstrations."""
+    if type(world).demonstration is TeamEnv.demonstration:
+        raise ValueError(
+            f"{type(world).__name__} has no demonstrations; a base model learns a world from its method "
+            "demonstration(agent, rng, skill=...)"
+        )
+    return Curriculum((world,), _as_is, None, recipe, vocabulary)
+
+
 async def messages(
     env: TeamEnv, count: int, skill: Callable[[Random], Skill], rng: Random
 ) -> list[tuple[list[Message], str]]:
     """At least ``count`` messages of demonstrators on train tasks: (the agent's prompt, its message)."""
+    await env.open()
     examples: list[tuple[list[Message], str]] = []
     while len(examples) < count:
         (task,) = env.tasks("train", 1, rng.getrandbits(48))

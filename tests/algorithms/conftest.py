@@ -15,7 +15,7 @@ def said(tokens: int = 1, logprob: float = -0.5) -> Completion:
 def chain() -> Callable[..., Episode]:
     """``chain(value, agents, ...)``: an episode whose ``agents`` spoke one after the other, turn by turn.
 
-    ``team`` and ``local`` are the messages' rewards, ``states`` the states they were given in, ``tokens`` lengths.
+    ``team`` and ``local`` are the messages' rewards, ``states`` and ``anchors`` those of the world, ``tokens`` lengths.
     """
 
     def build(
@@ -28,6 +28,7 @@ def chain() -> Callable[..., Episode]:
         team: Sequence[float] | None = None,
         local: Sequence[float] | None = None,
         states: Sequence[str] | None = None,
+        anchors: Sequence[str] | None = None,
         tokens: Sequence[int] | None = None,
     ) -> Episode:
         count = len(agents)
@@ -42,6 +43,7 @@ def chain() -> Callable[..., Episode]:
                 (sample, i),
                 [Candidate(said(tokens[i]), local[i], team[i], team[i] + local[i], continued=True)],
                 state=states[i],
+                anchor=anchors[i] if anchors else None,
             )
             for i, agent in enumerate(agents)
         ]

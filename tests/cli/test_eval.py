@@ -16,8 +16,8 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from troupe.cli import train
-from troupe.cli.eval import main, with_open_keys
 from troupe.cli.eval import run as evaluate
+from troupe.cli.start import start, with_open_keys
 from troupe.errors import ConfigError
 from troupe.evaluation.comparison import comparisons
 from troupe.evaluation.records import EvaluationRecord
@@ -177,7 +177,7 @@ def command(
         monkeypatch.setattr(sys, "argv", ["troupe"])
         monkeypatch.chdir(tmp_path)
         try:
-            main(words)
+            start("eval", words)
         except SystemExit as end:
             return str(end.code)
         return capsys.readouterr().out

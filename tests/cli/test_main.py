@@ -1,6 +1,8 @@
 """``troupe COMMAND``: commands, their alias, and what is imported when."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from troupe.cli import main as module
-from troupe.cli.main import COMMANDS, main
+from troupe.cli.main import COMMANDS, CONFIGURED, main
 
-HEAVY = {"torch", "transformers", "lightning", "hydra", "omegaconf", "rich", "numpy", "scipy"}
+HEAVY = {"torch", "transformers", "lightning", "peft", "hydra", "omegaconf", "rich", "numpy", "scipy"}
 
 
 @pytest.fixture
@@ -39,15 +41,19 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
         def main(self, arguments: list[str]) -> None:
             calls.append((self.name, arguments))
 
+        def start(self, name: str, arguments: list[str]) -> None:
+            calls.append((f"{self.name} {name}", arguments))
+
     monkeypatch.setattr(module, "import_module", Command)
     return calls
 
 
 def test_every_command_is_a_module_of_its_name() -> None:
-    files = {file.stem for file in Path(module.__file__).parent.glob("*.py")} - {"__init__", "main"}
+    files = {file.stem for file in Path(module.__file__).parent.glob("*.py")} - {"__init__", "main", "start"}
     assert {name.replace("-", "_") for name in COMMANDS} == files
-    for name in files:
-        assert callable(import_module(f"troupe.cli.{name}").main)
+    for name in COMMANDS:
+        command = import_module(f"troupe.cli.{name.replace('-', '_')}")
+        assert callable(getattr(command, "run_command" if name in CONFIGURED else "main"))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -55,13 +61,14 @@ def test_a_command_gets_the_words_after_it(
     troupe: Callable[..., None], called: list[tuple[str, list[str]]], name: str
 ) -> None:
     troupe(name, "a=b", "--flag", "train")
-    assert called == [(f"troupe.cli.{name.replace('-', '_')}", ["a=b", "--flag", "train"])]
+    file = f"start {name}" if name in CONFIGURED else name.replace("-", "_")
+    assert called == [(f"troupe.cli.{file}", ["a=b", "--flag", "train"])]
 
 
 @pytest.mark.parametrize("first", ["experiment=sokoban_shared", "+a=b", "~team.plan", "--multirun", "--config-dir"])
 def test_words_for_hydra_train(troupe: Callable[..., None], called: list[tuple[str, list[str]]], first: str) -> None:
     troupe(first, "seed=1")
-    assert called == [("troupe.cli.train", [first, "seed=1"])]
+    assert called == [("troupe.cli.start train", [first, "seed=1"])]
 
 
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]], ids=str)
@@ -87,18 +94,67 @@ def test_an_unknown_command_is_answered_with_the_nearest_and_all(
         troupe(word)
     assert end.value.code == (
         f"error: unknown command '{word}'; did you mean {near}? "
-        "Known: train, eval, serve, sweep, report, compare, warm-start"
+        "Known: train, eval, play, push-to-hub, serve, sweep, runs, report, compare, new, warm-start"
     )
     with pytest.raises(SystemExit, match=r"unknown command ''\. Known: train"):
         troupe("")
 
 
-@pytest.mark.parametrize("words", [["--version"], ["--help"], ["trian"]], ids=str)
-def test_nothing_heavy_is_imported_before_the_command_is_known(words: list[str]) -> None:
-    code = "import sys; from troupe.cli.main import main\ntry: main()\nfinally: print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, timeout=120)
-    modules = set(done.stderr.split())
-    assert "troupe.cli.main" in modules and not modules & HEAVY
+WRONG = {
+    ("--version",): "troupe ",
+    ("--help",): "usage: troupe",
+    ("trian",): "unknown command 'trian'; did you mean train?",
+    ("report", "nowhere"): "nowhere is not a run directory",
+    ("compare", "a", "b"): "a holds no evaluation",
+    ("runs", "nowhere"): "nowhere: there is no such folder",
+    ("new", "no-name"): "'no-name' cannot be the name of a Python package",
+    ("train", "experiment=sokoban_sharde"): "did you mean sokoban_shared?",
+    ("train", "--config-dir", ".", "loop.iteration=3"): "did you mean loop.iterations?",
+    ("train", "--loop.iterations", "3"): "a key is given as loop.iterations=VALUE",
+    ("eval", "exp=sokoban_sharde"): "did you mean sokoban_shared?",
+    ("play", "env=sokoban", "hman=tool"): "hman is an unknown key; did you mean human?",
+    ("play", "run=nowhere"): "run: nowhere is not a run directory",
+    ("push-to-hub", "run=nowhere", "repo=me/team"): "run: nowhere is not a run directory",
+    ("play", "env=sokobn"): "env=sokobn is unknown; did you mean sokoban?",
+    ("warm-start", "env=sokobn"): "env=sokobn is unknown; did you mean sokoban?",
+    ("serve", "run=nowhere"): "run: nowhere is not a run directory",
+    ("sweep", "sweep=sedes"): "did you mean seeds?",
+    ("sweep", "sweep=seeds", "experiment=sokoban_sharde"): "did you mean sokoban_shared?",
+}
+"""Command lines without work, and a part of the answers."""
+
+
+def test_a_command_line_without_work_imports_nothing_heavy(tmp_path: Path) -> None:
+    """All in one process, whose modules only grow; those with Hydra last."""
+    code = """import json, sys
+from troupe.cli.main import main
+for words, answer in json.loads(sys.argv[1]):
+    sys.argv[1:] = words
+    try:
+        main()
+    except SystemExit as end:
+        print(end.code)
+    print(words, "imports", *(name for name in sys.modules if "." not in name))
+"""
+    words = json.dumps([[list(words), answer] for words, answer in WRONG.items()])
+    command = [sys.executable, "-c", code, words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    answers = done.stdout
+    for words, answer in WRONG.items():
+        before, imports, answers = answers.partition(f"{list(words)} imports")
+        assert answer in before and imports, done.stdout
+        modules, _, answers = answers.partition("\n")
+        hydra = {"hydra", "omegaconf"} if words[0] in (*CONFIGURED, "sweep", "warm-start") else set()
+        assert set(modules.split()) & HEAVY <= hydra, words
+
+
+def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "troupe", "train", "dry_run=true"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_python_m_troupe_is_the_same_command(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Which servers a trained team needs; and, with vLLM, that they answer as the team does and end together."""
 
+import io
 import json
 import os
 import signal
@@ -16,10 +17,14 @@ from typing import Any
 
 import pytest
 import torch
+from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
 
+from troupe.api.playing import play_team
 from troupe.cli import train
 from troupe.cli.serve import Serving, check_addresses, command, serve, servings
+from troupe.cli.start import play_words
 from troupe.errors import ConfigError
 from troupe.models.base_models import resolve
 from troupe.models.loading import load_model, load_tokenizer
@@ -162,6 +167,14 @@ def served(*words: str) -> Iterator[tuple[subprocess.Popen[str], int, list[str]]
             server.kill()
 
 
+def messages(run: Path, *words: str) -> list[str]:
+    """What the agents of ``run`` say, greedily, in the game of ``troupe play``."""
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        cfg = compose("play", overrides=play_words([f"run={run}", "checkpoint=last", "temperature=0", *words]))
+    [episode] = play_team(OmegaConf.to_container(cfg), Console(file=io.StringIO()))  # type: ignore[arg-type]
+    return [message["said"].strip() for message in episode.messages]  # vLLM decodes a blank before the first word
+
+
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore")
 def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_path: Path, composed: Composed) -> None:
@@ -183,6 +196,8 @@ def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_pa
             assert list(best.values()) == pytest.approx([expected.values.item()], abs=1e-3)
         message = [{"role": "user", "content": "U D"}]
         assert asked(port, "/v1/chat/completions", model="tool", messages=message, max_tokens=2)["choices"]
+        served_team = [f"agents.{agent}=http://127.0.0.1:{port}/v1" for agent in ("tool", "plan")]
+        assert messages(tmp_path / "run", *served_team) == messages(tmp_path / "run")
         there = below(server.pid)
         os.killpg(server.pid, signal.SIGINT)
         server.wait(60)

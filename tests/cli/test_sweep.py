@@ -109,16 +109,16 @@ def test_an_interrupted_sweep_ends_as_if_it_had_not_been(capsys: pytest.CaptureF
 def advanced(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, int]]]:
     """(Seed, iteration) of each iteration that is begun; an interrupt comes in place of the fourth."""
     seen: list[tuple[int, int]] = []
-    real = TrainLoop.advance
+    real = TrainLoop.run_iteration
 
-    async def advance(loop: TrainLoop) -> dict[str, Any]:
+    async def run_iteration(loop: TrainLoop) -> dict[str, Any]:
         if len(seen) == 3:
             seen.append((-1, -1))
             raise KeyboardInterrupt
         seen.append((loop.seed, loop.progress.iteration))
         return await real(loop)
 
-    monkeypatch.setattr(TrainLoop, "advance", advance)
+    monkeypatch.setattr(TrainLoop, "run_iteration", run_iteration)
     yield seen
 
 

@@ -5,6 +5,7 @@ import json
 import logging
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from troupe.cli import train
+from troupe.cli.start import start
 from troupe.loop import TrainLoop
 
 Composed = Callable[..., DictConfig]
@@ -50,7 +53,7 @@ def command(
         monkeypatch.setattr(sys, "argv", ["troupe"])
         monkeypatch.chdir(tmp_path)
         with pytest.raises(SystemExit) as end:
-            train.main(arguments)
+            start("train", arguments)
         assert end.value.code not in (0, None)
         said = capsys.readouterr()
         return f"{end.value.code}\n{said.out}\n{said.err}"
@@ -91,6 +94,34 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
     assert kept.name == experiment
 
 
+@pytest.fixture
+def no_anomaly_detection() -> Iterator[None]:
+    yield
+    torch.autograd.set_detect_anomaly(False)
+
+
+@pytest.mark.usefixtures("no_anomaly_detection")
+def test_the_debug_preset_shows_everything(
+    composed: Composed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = f"run_dir={tmp_path / 'run'}"
+    loop = train.build(composed("experiment=sokoban_specialized", "debug=default", run_dir, "env.horizon=1"))
+    with pytest.raises(RuntimeError, match="SqrtBackward0"):  # the operation whose gradient is NaN
+        (torch.zeros(1, requires_grad=True).sqrt() * 0).sum().backward()
+    assert train.train(loop)["status"] == "finished" and loop.progress.iteration == 2
+    lines = capsys.readouterr().out.splitlines()
+    phases = [line for line in lines if re.match(r"(rollout|update|loading weights|evaluation)\b.*: ", line)]
+    assert [line.split(":")[0] for line in phases[:11]] == [
+        *("evaluation (before training)", "loading weights"),
+        *("rollout", "update", "loading weights", "evaluation (validation after iteration 1)"),
+        *("rollout", "update", "loading weights", "evaluation (validation after iteration 2)"),
+        "evaluation (after training)",
+    ]
+    assert "4/4 episodes" in phases[2] and f"{4 * 2 * loop.sampler.k} completions" in phases[2]
+    for part in ("    turn 0  tool: ", "    turn 0  plan: ", "    turn 0  tool saw: walls "):
+        assert any(line.startswith(part) for line in lines)
+
+
 @pytest.mark.parametrize("algorithm", names("algorithm"))
 def test_every_algorithm_learns_from_an_iteration(composed: Composed, tmp_path: Path, algorithm: str) -> None:
     """One iteration on the real engine and learner: every candidate is judged, every policy is updated."""
@@ -99,7 +130,7 @@ def test_every_algorithm_learns_from_an_iteration(composed: Composed, tmp_path: 
 
     async def once() -> dict[str, Any]:
         try:
-            return await loop.advance()
+            return await loop.run_iteration()
         finally:
             for engine in loop.team.engines.values():
                 await engine.close()
@@ -213,7 +244,7 @@ MISTAKES = {
     "iterations in words": (["loop.iterations=many"], ["loop.iterations", "'many'"]),
     "more tasks than there are": (
         ["env.size=4", "env.inner_walls=0", "env.min_moves=1"],
-        ["loop.tasks_per_iteration: sokoban: found only", "of 96 different train tasks"],
+        ["loop.tasks_per_iteration: sokoban: found only", "of 1 different train tasks"],
     ),
     "seed out of range": (["seed=-1"], ["seed", "-1"]),
     "threads": (["threads=0"], ["threads", "0"]),
@@ -276,7 +307,7 @@ def test_jobs_of_a_multirun_have_folders_of_their_own(
     shared = ["experiment=sokoban_shared", *SMALL, "loop.iterations=0"]
     monkeypatch.setattr(sys, "argv", ["troupe"])
     monkeypatch.chdir(tmp_path)
-    train.main(["--multirun", "algorithm.sampler.k=2,3", *shared])
+    start("train", ["--multirun", "algorithm.sampler.k=2,3", *shared])
     folders = sorted(path.name for path in (tmp_path / "runs" / "sokoban_shared").iterdir())
     assert [name.rsplit("-", 1)[1] for name in folders] == ["0", "1"]
 
@@ -318,7 +349,7 @@ def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path, number: sign
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert err == "interrupted; what was reached is in run, and resume=run goes on from there\n"
+    assert err == "interrupted; the results so far are in run, and resume=run goes on from there\n"
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert summary["status"] == "interrupted"

@@ -65,7 +65,7 @@ async def test_a_turn_taking_world_keeps_the_contract() -> None:
 
 async def test_stages_follow_each_other_until_the_horizon() -> None:
     world = begin()
-    assert world.agents == ("scout", "left", "right") and world.opening() == ("scout",)
+    assert world.agents == ("scout", "left", "right") and world.stages == (("scout",), ("left", "right"))
     for turn in range(2):
         assert (world.turn, world.next_agents()) == (turn, ("scout",))
         await world.step({"scout": ""})

@@ -21,7 +21,7 @@ def stored(folder: Path, **conditions: dict[str, list[bool]]) -> Path:
         for sample, success in enumerate(samples)
     ]
     summary = {"conditions": {name: {"success": 0.0} for name in conditions}}
-    return records.write(folder, folder.name, "", summary, rows, {}).path
+    return records.write(folder, folder.name, "", summary, rows, {}, {}).path
 
 
 def test_a_comparison_by_hand() -> None:

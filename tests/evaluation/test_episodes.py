@@ -1,12 +1,24 @@
 """Episodes with fixed actors."""
 
+from collections.abc import Sequence
+
 import pytest
 from transformers import PreTrainedTokenizerFast
 
+from troupe.envs.base import TeamEnv
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
-from troupe.evaluation.episodes import Actor, EchoActor, PolicyActor, SilentActor, evaluate, play
-from troupe.experience import Sampling, Task
+from troupe.evaluation.episodes import (
+    Actor,
+    EchoActor,
+    EpisodeResult,
+    HumanActor,
+    PolicyActor,
+    SilentActor,
+    evaluate,
+    play,
+)
+from troupe.experience import Message, Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 
@@ -87,3 +99,24 @@ async def test_evaluation_plays_each_task_once_in_order(words: PreTrainedTokeniz
     await evaluate(world, tasks, {"tool": mind, "plan": mind}, 3, lambda result: ended.append(result.task_id))
     assert sorted(ended) == sorted(task.task_id for task in tasks)
     assert results[2] == await play(world, tasks[2], {"tool": mind, "plan": mind}, seed=3)
+
+
+async def test_a_person_sees_the_prompt_and_writes_the_message(words: PreTrainedTokenizerFast, board: Task) -> None:
+    seen = []
+
+    def ask(agent: str, prompt: Sequence[Message]) -> str:
+        seen.append((agent, prompt[-1]["content"]))
+        return "R R"
+
+    result = await play(Sokoban(), board, {"tool": says(SOLVED, words), "plan": HumanActor(ask)}, seed=0)
+    assert result.success and seen == [("plan", result.messages[1]["saw"])]
+
+
+async def test_every_step_is_shown_as_it_happens(words: PreTrainedTokenizerFast, board: Task) -> None:
+    steps: list[tuple[int, int, int, bool]] = []
+
+    def on_step(env: TeamEnv, result: EpisodeResult) -> None:
+        steps.append((env.turn, len(result.messages), len(result.pictures), result.success))
+
+    await play(Sokoban(), board, {"tool": says(SOLVED, words), "plan": says("R", words)}, 0, on_step)
+    assert steps == [(0, 0, 1, False), (0, 1, 1, False), (1, 2, 2, False), (1, 3, 2, False), (2, 4, 3, True)]

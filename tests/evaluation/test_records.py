@@ -11,7 +11,9 @@ from troupe.evaluation.records import EvaluationError, check_name, find, fingerp
 def stored(folder: Path, fingerprint: str, success: float = 0.5) -> evaluations.EvaluationRecord:
     summary = {"conditions": {"sampled": {"success": success}}}
     rows = [{"condition": "sampled", "task_id": "t", "success": True}]
-    return evaluations.write(folder, fingerprint, "a: 1\n", summary, rows, {"sampled": [{"task_id": "t"}]})
+    return evaluations.write(
+        folder, fingerprint, "a: 1\n", summary, rows, {"sampled": [{"task_id": "t"}]}, {"code": "1"}
+    )
 
 
 def test_a_fingerprint_depends_on_content_not_on_order() -> None:
@@ -46,11 +48,11 @@ def test_half_an_evaluation_is_never_seen(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        evaluations.write(tmp_path / "one", "aaa", "", {"conditions": {}}, broken(), {})
+        evaluations.write(tmp_path / "one", "aaa", "", {"conditions": {}}, broken(), {}, {})
     found = find(tmp_path, "aaa")
     assert found is not None and found.conditions == {"sampled": {"success": 0.5}}
     with pytest.raises(KeyboardInterrupt):
-        evaluations.write(tmp_path / "two", "bbb", "", {"conditions": {}}, broken(), {})
+        evaluations.write(tmp_path / "two", "bbb", "", {"conditions": {}}, broken(), {}, {})
     assert find(tmp_path, "bbb") is None
 
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from transformers import Qwen3ForCausalLM
 
 from troupe.algorithms.credit.at_grpo import AtGrpo
+from troupe.algorithms.credit.grpo import Grpo
 from troupe.algorithms.objectives import ClippedObjective, ObjectiveOutput, PolicyGradient
-from troupe.experience import Candidate, Completion, Episode, Node, Sample, Task
+from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Sample, Task
 from troupe.models.learner import NonFiniteError
 from troupe.models.packing import mini_batches
 from troupe.routing import Router
@@ -133,6 +134,42 @@ async def test_one_update_is_at_grpo_written_plainly(
     assert stats["clipped_share"] == stats["step_kl_nats"] == 0  # the ratio is exactly 1
     assert (stats["samples"], stats["live_groups"], stats["optimizer_steps"]) == (32, 7 / 8, 1)
     assert ours.version == 1
+
+
+@pytest.mark.parametrize("optimizer", [SGD, ADAMW], ids=["sgd", "adamw"])
+async def test_one_update_is_rloo_written_plainly(tiny: Tiny, plain_logprobs: Plain, optimizer: Any) -> None:
+    """Two tasks of three episodes, of 1 to 4 messages: the mean over episodes of (R - mean of the others) log p."""
+    rng, returns, lengths = Random(0), [[1, 0, 0.5], [0.25, 1, 0]], [[1, 4, 3], [4, 2, 4]]
+    episodes = []
+    for task, values, messages in zip("tu", returns, lengths, strict=True):
+        for value, count in zip(values, messages, strict=True):
+            nodes, edges = [], []
+            for turn in range(count):
+                ids = tuple(rng.randrange(1, 24) for _ in range(rng.randint(1, 6)))
+                spoken = Completion(ids, (-1.0,) * len(ids), "", "stop", "p", 0)
+                nodes.append(Node(task, "solo", turn, (5, rng.randrange(4, 24)), [Candidate(spoken, 0.0, 0.0, 0.0)]))
+                last = Outcome(value == 1, count, value, value) if turn == count - 1 else None
+                edges.append(JointAction({"solo": (turn, 0)}, None if last else turn + 1, last))
+            episodes.append(Episode(Task(task, "train", {}), nodes, edges))
+    rule = Grpo(baseline="leave_one_out", normalise=False, weight="episode")
+    rule(episodes)
+    routed = Router({"solo": "p"}, ("solo",), ("p",)).route(episodes, rule.key, rule.weight)["p"]
+    ours = full_policy(tiny(torch.float64), objective=PolicyGradient(normalisation="sequence_sum"), optimizer=optimizer)
+    await learn(ours, routed)
+
+    model = tiny(torch.float64)
+    step = optimizer(model.parameters())
+    total = torch.zeros((), dtype=torch.float64)
+    for values, played_ in zip(returns, (episodes[:3], episodes[3:]), strict=True):
+        for value, episode in zip(values, played_, strict=True):
+            advantage = torch.tensor(value - (sum(values) - value) / 2).item()  # float32, as a TokenBatch holds it
+            for node in episode.nodes:
+                said = node.candidates[0].completion
+                sample = Sample("p", node.prompt_ids, said.token_ids, said.logprobs, advantage, 1)
+                total = total - advantage * plain_logprobs(model, sample, TEMPERATURE).sum() / 2 / 3
+    total.backward()
+    step.step()
+    assert distance(weights_of(model_of(ours)), weights_of(model), weights_of(tiny(torch.float64))) <= 1e-6
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)

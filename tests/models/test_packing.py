@@ -111,6 +111,33 @@ def test_mini_batches_keep_the_proportions_of_weights() -> None:
     assert (one.weight, other.weight) == (pytest.approx(0.25), pytest.approx(0.75))
 
 
+def by_episode(lengths: list[int]) -> Groups:
+    """One group per task of one episode, of so many messages: each message has weight 1 / tasks."""
+    return [
+        [Sample("p", (4,), (t, i), (-1.0, -1.0), 1.0, 1 / len(lengths), share=1 / len(lengths) / n) for i in range(n)]
+        for t, n in enumerate(lengths)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_mini_batches_by_episode_are_right_on_average(count: int) -> None:
+    """Over the splits, the mean of a message's weight in the mean of the mini-batches is its weight in the whole."""
+    given, splits = by_episode([1, 2, 6, 3]), 1200
+    total: Counter[tuple[int, ...]] = Counter()
+    for seed in range(splits):
+        for part in mini_batches(given, count, Random(seed)):
+            total.update({s.token_ids: s.weight / count / splits for s in part})
+    for group in given:
+        for sample in group:
+            assert total[sample.token_ids] == pytest.approx(sample.weight, rel=0.06 if count == 3 else 1e-9)
+
+
+def test_a_mini_batch_by_episode_is_divided_by_its_share_of_the_groups() -> None:
+    """Half of the tasks: twice the weight, however many messages they have."""
+    parts = mini_batches(by_episode([1, 2, 6, 3]), 2, Random(0))
+    assert [sample.weight for part in parts for sample in part] == pytest.approx([1 / 4 * 2] * 12)
+
+
 def test_mini_batches_are_drawn_from_the_given_source(groups: Callable[..., Groups]) -> None:
     given = groups(count=16, k=2)
     first = mini_batches(given, 4, Random(1))

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from troupe.reports.report import duration, write_report
+from troupe.reports.report import write_report
+from troupe.reports.values import duration
 
 VOID = {"meta", "rect", "circle", "path", "input", "br", "hr", "img", "link"}
 Build = Callable[..., Any]

@@ -9,7 +9,8 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.base import StepResult, WorldFailure
 from troupe.envs.grid.sokoban import Sokoban
-from troupe.experience import Sampling, Task
+from troupe.evaluation.episodes import PolicyActor, evaluate
+from troupe.experience import Episode, Sampling, Task
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.playing import gather
 from troupe.rollout.policy_client import PolicyClient
@@ -36,6 +37,13 @@ class Failing(Sokoban):
         return await super().step(actions)
 
 
+class Mistaken(Sokoban):
+    """A world whose code has a mistake."""
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        return {}["no such key"]  # type: ignore[no-any-return]
+
+
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "tree": lambda: TreeSampler(k=2),
     "lookahead": lambda: TreeSampler(k=2, lookahead=1),
@@ -54,8 +62,11 @@ def test_an_episode_whose_world_fails_is_lost_alone(
     world = Failing(horizon=2)
     tasks = world.tasks("train", 3, 0)
     world.broken = tasks[1].task_id
-    results = asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": client, "plan": client}, 0))
+    ended: list[Episode] = []
+    sampler, clients = SAMPLERS[name](), {"tool": client, "plan": client}
+    results = asyncio.run(sampler.collect(world, tasks, clients, 0, ended.append))
     episodes = [episode for episodes in results for episode in episodes]
+    assert len(ended) == len(episodes) and all(any(each is one for one in ended) for each in episodes)
     lost = [episode for episode in episodes if episode.failure]
     assert {episode.task.task_id for episode in lost} == {world.broken}
     assert all(episode.failure == "the judge is gone" and not episode.nodes for episode in lost)
@@ -93,3 +104,17 @@ def test_results_keep_their_order() -> None:
         return await gather(*(late(value) for value in range(3)))
 
     assert asyncio.run(main()) == [0, 1, 2]
+
+
+def test_an_error_of_a_world_names_task_agent_and_message(words: PreTrainedTokenizerFast) -> None:
+    engine = ScriptedEngine(lambda prompt, row, seed: "goal", words)
+    client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
+    world = Mistaken(horizon=2)
+    (task,) = world.tasks("train", 1, 0)
+    clients = {"tool": client, "plan": client}
+    with pytest.raises(KeyError) as sampled:
+        asyncio.run(TreeSampler(k=2).collect(world, [task], clients, 0))
+    with pytest.raises(KeyError) as evaluated:
+        asyncio.run(evaluate(world, [task], {agent: PolicyActor(client) for agent in clients}, 0))
+    notes = ["step of Mistaken in turn 0: agent tool said 'goal'", f"in an episode of task {task.task_id}"]
+    assert sampled.value.__notes__ == evaluated.value.__notes__ == notes

@@ -15,9 +15,8 @@ from troupe.runs.progress import Progress
 def test_a_budget_ends_with_its_iterations_or_its_completions(
     completions: int, iteration: int, exhausted: bool
 ) -> None:
-    progress = Progress(iteration=iteration, completions=completions)
-    assert Budget(5, 8, 1000).exhausted(progress) is exhausted
-    assert Budget(5, 8, 0).exhausted(progress) is (iteration == 5)
+    assert Budget(5, 8, 1000).exhausted(iteration, completions) is exhausted
+    assert Budget(5, 8, 0).exhausted(iteration, completions) is (iteration == 5)
 
 
 def test_without_a_bound_or_a_known_cost_every_task_is_within_the_budget() -> None:

@@ -90,7 +90,9 @@ def test_of_two_that_find_a_folder_free_at_once_one_gets_it(
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(RunDirectoryError, match=r"run_dir=.*/thesis\.tex/run cannot be made: .*Not a directory"):
+    with pytest.raises(
+        RunDirectoryError, match=r"run_dir=.*/thesis\.tex/run cannot be made: .*/thesis\.tex is not a folder"
+    ):
         RunDirectory(tmp_path / "thesis.tex" / "run", "")
 
 
@@ -131,4 +133,4 @@ def test_the_file_appears_only_when_it_is_whole(tmp_path: Path, monkeypatch: pyt
 
 def test_versions_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert run_directory.versions()["commit"] == "unknown"
+    assert run_directory.versions({})["commit"] == "unknown"

@@ -1,11 +1,13 @@
 """Two runs are the same where training is configured the same and the code is."""
 
+from importlib import invalidate_caches
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from troupe.runs.fingerprint import EXCLUDED, code_hash, hash_of_code, training_hash, training_keys
+from troupe.runs.fingerprint import EXCLUDED, _hash_with, code_hash, hash_of_code, training_hash, training_keys
+from troupe.runs.own_code import _sources
 
 CONFIG: dict[str, Any] = {
     "seed": 0,
@@ -81,4 +83,33 @@ def test_code_is_source_and_base_model(tmp_path: Path) -> None:
 
 
 def test_the_installed_code_has_a_hash() -> None:
-    assert len(code_hash()) == 16 and code_hash() == code_hash()
+    assert len(code_hash({})) == 16 and code_hash({}) == code_hash({"env": {"_target_": "troupe.envs.grid.Sokoban"}})
+
+
+def test_a_wheel_has_the_hash_of_its_checkout(tmp_path: Path) -> None:
+    """In a wheel, the folder of configurations lies in the package."""
+    one, other = package(tmp_path / "src"), package(tmp_path / "site-packages" / "troupe")
+    (other / "configs").mkdir()
+    (other / "configs" / "__init__.py").write_text("a = 1\n")
+    assert hash_of_code(one) == hash_of_code(other)
+
+
+def test_the_users_code_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    config = {"env": {"_target_": "counted_world.World"}}
+    before = code_hash(config)
+    (tmp_path / "counted_world.py").write_text("a = 1\n")
+    _forget()
+    first = code_hash(config)
+    (tmp_path / "counted_world.py").write_text("a = 2\n")
+    assert code_hash(config) == first, "the code of this process does not change"
+    _forget()
+    assert len({before, first, code_hash(config)}) == 3
+    assert before == code_hash({})
+
+
+def _forget() -> None:
+    """What this process knows of the user's code."""
+    invalidate_caches()
+    _sources.cache_clear()
+    _hash_with.cache_clear()

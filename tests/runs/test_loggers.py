@@ -72,18 +72,73 @@ def test_tensorboard_reads_its_files_back(tmp_path: Path) -> None:
     assert json.loads(text.tensor_proto.string_val[0]) == CONFIG
 
 
-def test_wandb_without_a_key_writes_a_run_to_upload_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import wandb
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of tensorboard's own imports
+def test_tensorboard_drops_what_a_continued_run_logs_again(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    for loss in (1.0, 2.0):  # the first session logged three iterations; its checkpoint is that of the first
+        together = Loggers({"tensorboard": TensorBoardLogger()})
+        together.config(tmp_path, CONFIG)
+        for step in (1, 2, 3) if loss == 1.0 else (2,):
+            together.metrics({"train/p/loss": loss}, step)
+        together.close()
+        (tmp_path / "metrics.jsonl").write_text('{"iteration": 1}\n')
+    read = EventAccumulator(str(tmp_path / "tensorboard"))
+    read.Reload()
+    assert [(e.step, e.value) for e in read.Scalars("train/p/loss")] == [(1, 1.0), (2, 2.0)]
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """W&B without a key."""
     for name in ("WANDB_API_KEY", "WANDB_MODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    write(tmp_path, wandb=WandbLogger("troupe", "sokoban-3"))
-    wandb.teardown()  # its service flushes what it holds when it ends
-    (run,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
-    written = run.read_bytes()
-    for part in (b"sokoban-3", b"train/p/loss", b"-0.5", b"eval/success_ci95_low"):
-        assert part in written
+
+
+def wandb_records(folder: Path) -> list[Any]:
+    """What W&B wrote, in its own format: LevelDB's log, of blocks of 32 KiB, after a header of 7 bytes."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    (file,) = folder.glob("run-*.wandb")
+    data, place, parts, records = file.read_bytes(), 7, b"", []
+    while place + 7 <= len(data):
+        if (left := -place % 32768) < 7:
+            place += left
+            continue
+        length, kind = int.from_bytes(data[place + 4 : place + 6], "little"), data[place + 6]
+        parts += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            record = Record()
+            record.ParseFromString(parts)
+            records.append(record)
+            parts = b""
+    return records
+
+
+@pytest.mark.usefixtures("offline")
+def test_a_continued_run_is_one_run_of_wandb_with_the_names_of_the_metrics(tmp_path: Path) -> None:
+    wandb = pytest.importorskip("wandb", reason="needs the extra [wandb]")
+    for _ in range(2):
+        write(tmp_path, wandb=WandbLogger("troupe", "sokoban-3", group="sokoban", tags=["sokoban", "at_grpo"]))
+    wandb.teardown()  # its service writes what it holds when it ends
+    sessions = [wandb_records(folder) for folder in (tmp_path / "wandb").glob("offline-run-*")]
+    assert len(sessions) == 2
+    for records in sessions:
+        run = next(record.run for record in records if record.HasField("run"))
+        assert run.run_id == (tmp_path / "wandb" / "run_id").read_text()
+        assert (run.project, run.display_name, run.run_group) == ("troupe", "sokoban-3", "sokoban")
+        assert list(run.tags) == ["sokoban", "at_grpo"]
+        axes = {(record.metric.glob_name, record.metric.step_metric) for record in records if record.HasField("metric")}
+        assert ("*", "iteration") in axes
+        rows = [
+            {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+            for record in records
+            if record.HasField("history")
+        ]
+        own = [{key: value for key, value in row.items() if not key.startswith("_")} for row in rows]
+        assert own == [scalars(row) for row in ROWS]
 
 
 @pytest.mark.parametrize(

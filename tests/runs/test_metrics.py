@@ -73,6 +73,7 @@ def test_chains_have_a_success_of_their_own() -> None:
 def test_an_early_end_of_a_full_tree_counts_for_what_might_have_followed() -> None:
     # Two joint actions: one succeeds at once, the other leads to two failures: success 1/2, turns 1/2 + 2/2.
     tree = episode(True, 1, Node("t", "tool", 0, (1,), [candidate(2, 1, 0, 0)]))
+    tree.nodes.append(Node("t", "tool", 1, (1,), [candidate(2, 1, 0, 0)]))
     tree.edges = [
         JointAction({"tool": (0, 0)}, outcome=Outcome(True, 1, 1.0)),
         JointAction({"tool": (0, 1)}, child=1),

@@ -15,14 +15,44 @@ from troupe.runs.run import Run
 def test_a_whole_run(run_dir: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> None:
     run = Run(run_dir)
     assert run.problems == []
-    assert (run.metrics, run.summary, run.status) == (rows, summary, "finished")
+    assert (run.rows, run.summary, run.status) == (rows, summary, "finished")
     assert run.config["seed"] == 7 and run.config_text.startswith("name: sokoban_shared\n")
     assert run.versions["torch"] == "2.13.0"
     assert run.values("eval/success") == [(2, 0.5)]
     assert [turns for _, turns in run.values("rollout/turns")] == [3, 2, 1]
-    assert list(run.episodes) == ["test_00000", "validation_00002", "test_00003"]
-    assert len(run.episodes["test_00003"].episodes) == 4
+    assert list(run.episode_files) == ["test_00000", "validation_00002", "test_00003"]
+    assert len(run.episode_files["test_00003"].episodes) == 4
     assert (run.checkpoints, run.evaluations, run.swapped) == ([], [], {})
+
+
+def test_metrics_are_a_table_by_iteration(run_dir: Path, rows: list[dict[str, Any]]) -> None:
+    metrics = Run(run_dir).metrics
+    assert list(metrics.index) == [1, 2, 3] and metrics.index.name == "iteration"
+    assert metrics["rollout/turns"].tolist() == [row["rollout/turns"] for row in rows]
+    assert metrics["eval/success"].isna().tolist() == [True, False, True]
+    (run_dir / "metrics.jsonl").write_text("")
+    assert Run(run_dir).metrics.empty
+
+
+def test_episodes_of_an_evaluation(run_dir: Path, old_run: Path) -> None:
+    run = Run(run_dir)
+    files = run.episode_files
+    assert run.episodes() == run.episodes("test", 3) == files["test_00003"].episodes
+    assert run.episodes("test", 0) == files["test_00000"].episodes
+    assert run.episodes("validation") == files["validation_00002"].episodes
+    known = "test_00000, validation_00002, test_00003"
+    with pytest.raises(RunDirectoryError, match=f"has no episodes 'test_00002'. Known: {known}"):
+        run.episodes("test", 2)
+    old = Run(old_run)
+    assert old.episodes("test", "best") == old.episode_files["test_best"].episodes
+    assert old.episodes() != old.episodes("test", "best")
+
+
+def test_the_best_checkpoint_that_is_the_last_was_played_once(disk: Any, tmp_path: Path) -> None:
+    run = Run(disk.run(tmp_path / "run", disk.config(), disk.scores(1, 5, 6)))
+    (run.path / "episodes").mkdir(exist_ok=True)
+    (run.path / "episodes" / "test_00005.jsonl").write_text("")
+    assert run.finished and run.episodes("test", "best") == run.episodes("test", 5) == []
 
 
 def test_the_writer_and_the_reader_agree(tmp_path: Path) -> None:
@@ -36,13 +66,18 @@ def test_the_writer_and_the_reader_agree(tmp_path: Path) -> None:
     run.check_format()
     assert run.problems == [] and run.status == "interrupted" and run.stale() == ()
     assert (run.config, run.values("rollout/turns")) == ({"seed": 3, "name": "café"}, [(1, 2.0)])
-    assert run.episodes["test_00000"].episodes[0]["task_id"] == "a"
+    assert run.episode_files["test_00000"].episodes[0]["task_id"] == "a"
     directory.release()
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"is not a run directory: config\.yaml is missing"):
         Run(tmp_path)
+    for name in ("2026-01-01_10-00-00-0", "2026-01-01_11-00-00-0"):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        (tmp_path / "runs" / name / "config.yaml").touch()
+    with pytest.raises(RunDirectoryError, match=r"holds 2 run directories, the last of which is .*/2026-01-01_11-00-"):
+        Run(tmp_path / "runs")
     with pytest.raises(RunDirectoryError, match="nowhere is not a run directory: there is no such folder"):
         Run(tmp_path / "nowhere")
 
@@ -70,7 +105,7 @@ def test_half_a_row_and_rows_without_an_iteration_are_left_out(run_dir: Path, ro
     file = run_dir / "metrics.jsonl"
     file.write_text('{"train/p/loss": 1}\n' + file.read_text()[:-20])
     run = Run(run_dir)
-    assert run.metrics == rows[:2]
+    assert run.rows == rows[:2]
     assert run.problems == [
         "metrics.jsonl, line 4, is not a whole JSON object and is left out.",
         "metrics.jsonl, line 1, has no iteration and is left out.",
@@ -146,7 +181,7 @@ def test_an_older_run_is_read_under_the_keys_of_today(old_run: Path) -> None:
     assert run.values("rollout/tool/tokens_per_message") == [(1, 5.0), (2, 6.0)]
     assert run.training_hash == training_hash(run.config) and run.config["loop"]["boards"] == 8  # as it was written
     assert run.checkpoints == ["best", "iteration_00002", "last"]
-    assert [episode["success"] for episode in run.episodes["test_best"].episodes] == [True, True, True, False]
+    assert [episode["success"] for episode in run.episode_files["test_best"].episodes] == [True, True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,15 @@ def test_words_that_are_left_to_hydra_or_right(words: list[str]) -> None:
         (["~scale"], r"~scale: a run has one scale"),
         (["seed=[1"], r"seed=\[1 is no override: "),
         (["--config-dir", "nowhere", "seed=1"], r"--config-dir nowhere: there is no such folder"),
+        (["--config-dri", "x"], r"--config-dri is no option; did you mean --config-dir\?"),
+        (["--loop.iterations", "3"], r"^--loop\.iterations is no option; a key is given as loop\.iterations=VALUE$"),
+        (["--config-dir"], r"--config-dir.*expected one argument"),
+        (
+            ["policies.tool.algorithm.objective={clip: 1}"],
+            r"^Could not override .* To append .* use \+policies\.tool\S",
+        ),
+        (["resume=nowhere"], r"^resume: nowhere is not a run directory: there is no such folder$"),
+        (["resume=nowhere/checkpoints/last"], r"^resume: nowhere is not a run directory"),
     ],
     ids=str,
 )
@@ -67,6 +76,23 @@ def test_a_wrong_word_is_named(words: list[str], message: str) -> None:
 def test_what_was_renamed_is_answered_with_its_new_name(word: str, message: str) -> None:
     with pytest.raises(ConfigError, match=f"^{message}$".replace("+", r"\+")):
         check_command_line("train", [word])
+
+
+def test_options_may_stand_between_words(tmp_path: Path) -> None:
+    words = check_command_line("train", ["seed=1", "--config-dir", str(tmp_path), "threads=2"])
+    assert words == ["--config-dir", str(tmp_path), "seed=1", "threads=2"]
+
+
+def test_an_evaluation_s_run_and_experiment(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("{{: [")
+    for words, message in (
+        (["run=nowhere@best"], r"^run: nowhere is not a run directory"),
+        ([f"run={tmp_path}"], r"^run: .*config\.yaml cannot be read"),
+        (["exp=sokoban_sharde"], r"experiment=sokoban_sharde is unknown; did you mean sokoban_shared\?"),
+        (["exp=sokoban_shared", "overrides=['lop.iterations=1']"], r"lop\.iterations is an unknown key"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            check_command_line("eval", words)
 
 
 def test_new_names_exist(composed: Callable[..., object]) -> None:

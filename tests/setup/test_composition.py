@@ -16,8 +16,8 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig, OmegaConf
 
-from troupe.cli import eval as evaluate
-from troupe.cli import sweep, train
+from troupe.cli import sweep
+from troupe.cli.start import start
 from troupe.errors import ConfigError
 from troupe.setup.composition import choices, configurations
 
@@ -162,15 +162,15 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     logging.root.handlers[:] = handlers  # Hydra's write to a stream that ends with the test
 
 
-def command(monkeypatch: pytest.MonkeyPatch, main: Callable[[list[str]], None], *words: str) -> None:
+def command(monkeypatch: pytest.MonkeyPatch, name: str, *words: str) -> None:
     monkeypatch.setattr(sys, "argv", ["troupe"])
-    main(list(words))
+    start(name, words)
 
 
 @pytest.mark.parametrize("regime", REGIMES)
 def test_a_world_of_three_agents_trains_with_one_yaml(own: Path, monkeypatch: pytest.MonkeyPatch, regime: str) -> None:
     words = ["env=mine", f"regime={regime}", "run_dir=run", *SMALL]
-    command(monkeypatch, train.main, "--config-dir", str(own), *words)
+    command(monkeypatch, "train", "--config-dir", str(own), *words)
     agents = ["last"] if regime == "single" else ["first", "middle", "last"]
     policies = ["shared"] if regime == "shared" else agents
     config: Any = OmegaConf.to_container(OmegaConf.load("run/config.yaml"))
@@ -189,7 +189,7 @@ def test_a_world_of_three_agents_trains_with_one_yaml(own: Path, monkeypatch: py
 
 def test_the_users_world_is_evaluated(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["exp=sokoban_shared", "overrides=['env=mine','regime=shared']", "tasks=2", "temperature=0", "name=base"]
-    command(monkeypatch, evaluate.main, "--config-dir", str(own), *words)
+    command(monkeypatch, "eval", "--config-dir", str(own), *words)
     (summary,) = Path("runs").rglob("summary.json")
     assert list(json.loads(summary.read_text())["conditions"]) == ["greedy"]
 
@@ -198,7 +198,7 @@ def test_several_worlds_in_one_multirun(
     own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["env=mine,code", "regime=shared", "dry_run=true", *SMALL]
-    command(monkeypatch, train.main, "--config-dir", str(own), "--multirun", *words)
+    command(monkeypatch, "train", "--config-dir", str(own), "--multirun", *words)
     printed = capsys.readouterr().out
     assert "mine_shared: a dry run" in printed and "code_shared: a dry run" in printed
 

@@ -92,8 +92,8 @@ def test_every_topology_says_what_it_costs() -> None:
     }
     for algorithm, completions in cost.items():
         assert planned(algorithm, *few).completions == completions, algorithm
-    assert planned("algorithm.sampler.width={tool: 8}", *few).completions == 2 * 8 + 2 * 4
-    assert planned("algorithm=magrpo", "algorithm.sampler.tree=best", *few).completions == 4 * 4
+    assert planned("algorithm.sampler.k_by_agent={tool: 8}", *few).completions == 2 * 8 + 2 * 4
+    assert planned("algorithm=magrpo", "algorithm.sampler.growth=best", *few).completions == 4 * 4
 
 
 def test_sharding_divides_what_it_shards() -> None:

@@ -98,15 +98,42 @@ def test_each_world_at_each_temperature(team: TeamSource) -> None:
         build_conditions(EvalRequest(**REQUEST, world={"size": 0}), team)
 
 
-def test_runs_that_agents_name(tmp_path: Path) -> None:
+def test_runs_that_agents_name(team: TeamSource, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("env: {}\n")
     with pytest.raises(ConfigError, match=r"agents\.tool=.*: its config\.yaml has no 'team'"):
-        other_teams(EvalRequest(**REQUEST, agents={"tool": f"{tmp_path}@last", "plan": "base"}))
+        other_teams(EvalRequest(**REQUEST, agents={"tool": f"{tmp_path}@last", "plan": "base"}), team)
     with pytest.raises(ConfigError, match=r"run: .*/nowhere is not a run directory: there is no such folder"):
         trained_team("run", str(tmp_path / "nowhere"))
     (tmp_path / "config.yaml").write_text(
         "{env: {}, team: {}, policies: {}, engine: {}, loop: {}, seed: 1, threads: 2}"
     )
-    teams = other_teams(EvalRequest(**REQUEST, agents={"tool": f"{tmp_path}@last", "plan": "base"}))
-    assert list(teams) == ["tool"] and teams["tool"].config["seed"] == 1
-    assert teams["tool"].run is not None and teams["tool"].run.path == tmp_path
+    teams = other_teams(EvalRequest(**REQUEST, agents={"tool": f"{tmp_path}@last", "plan": "base"}), team)
+    assert list(teams) == ["tool"] and isinstance(other := teams["tool"], TeamSource)
+    assert other.config["seed"] == 1 and other.run is not None and other.run.path == tmp_path
+
+
+@pytest.mark.parametrize(
+    ("place", "url", "model"),
+    [
+        ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8000/v1", "t"),
+        ("https://host/v1@other", "https://host/v1", "other"),
+    ],
+)
+def test_servers_that_agents_name(team: TeamSource, place: str, url: str, model: str) -> None:
+    request = EvalRequest(**REQUEST, agents={"tool": place})
+    (condition, _) = build_conditions(request, team, other_teams(request, team))
+    source = condition.assignment["tool"]
+    assert isinstance(source, RemotePolicy) and isinstance(condition.assignment["plan"], LocalPolicy)
+    assert (source.policy, source.server.url, source.server.model) == ("t", url, model)
+    assert source.sampling.temperature == 0.7
+
+
+def test_a_server_that_cannot_be_used_is_refused_by_its_key(team: TeamSource) -> None:
+    def refused(place: str, message: str) -> None:
+        request = EvalRequest(**REQUEST, agents={"tool": place})
+        with pytest.raises(ConfigError, match=message):
+            build_conditions(request, team, other_teams(request, team))
+
+    refused("http://user:word@host/v1", r"agents\.tool\.url holds a user or a password|agents\.tool: .*key_env")
+    team.config["policies"]["t"]["sampling"] = {"eval": {"temperature": 0.7, "max_tokens": 40, "top_k": 5}}
+    refused("http://host/v1", r"agents\.tool=http://host/v1: a server takes no top_k")

@@ -74,7 +74,7 @@ def test_objects_and_those_inside_of_them() -> None:
             r"^net\._args_\[1\]\.bais is an unknown key",
         ),
         ({"_target_": "torch.nn.Softmax", "dim": {**LINEAR, "size": 1}}, r"^net\.dim\.size is an unknown key"),
-        ({**LINEAR, "in_features": "two"}, r"^net: "),
+        ({**LINEAR, "in_features": "two"}, r"^net\.in_features must be a whole number, got 'two'"),
     ],
 )
 def test_a_wrong_node_is_named(node: dict[str, Any], message: str) -> None:

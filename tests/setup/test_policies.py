@@ -142,6 +142,10 @@ MISTAKES = {
         ["+policies.tool.algorithm.credit={}"],
         r"policies.tool.algorithm.credit is an unknown key\. Known: objective, update",
     ),
+    "weights that the objective replaces": (
+        ["algorithm=rloo", "algorithm.objective.normalisation=token_mean"],
+        r"algorithm\.credit\.weight=episode has no effect .*token_mean \(policy 'tool'\)",
+    ),
     "a strange key of an objective": (
         ["+policies.tool.algorithm.objective.clipp=1"],
         r"policies.tool.algorithm.objective.clipp is an unknown key; did you mean clip\?",

@@ -94,7 +94,8 @@ def stop(loop: TrainLoop, where: str, at: int, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     ("where", "at"),
-    [("evaluate", 0), ("collect", 2), ("evaluate", 4), ("_score", 5)],  # the first evaluation, a rollout, a validation
+    # The first evaluation, a rollout, a validation, the last evaluation.
+    [("evaluate", 0), ("collect", 2), ("evaluate", 4), ("_final_evaluation", 5)],
 )
 def test_an_interrupted_run_goes_on_to_the_bit(
     begin: Callable[..., TrainLoop],
@@ -160,6 +161,14 @@ def test_the_whole_command_with_resume(resume: Resumed, straight: Path, tmp_path
     assert loop.settings.iterations == 6 and loop.progress.iteration == 5
     with pytest.raises(ConfigError, match=r"; seed \(0 in the run, 1 here\)\. resume=RUN_DIR alone"):
         resume(path, *SMALL, "seed=1")
+
+
+def test_another_logger_alone(resume: Resumed, straight: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(straight, path, symlinks=True)
+    resume(path, "logger=csv", "loop.iterations=6").directory.release()
+    kept = OmegaConf.load(path / "config.yaml")
+    assert list(kept.logger) == ["csv"] and kept.loop.tasks_per_iteration == 3
 
 
 # ---- refusals: nothing is changed ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from troupe.cli import train
 from troupe.cli.eval import run as evaluate
-from troupe.cli.eval import with_open_keys
+from troupe.cli.start import with_open_keys
 from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.base_models import base_path
@@ -204,7 +204,7 @@ async def test_frozen_policies_and_adapters_meet_on_one_base(build: Build) -> No
     loop = build(*LORA, *frozen)
     assert loop.team.engines["tool"] is loop.team.engines["plan"]
     before = {k: v.clone() for k, v in engine_of(loop, "tool").items()}
-    await loop.advance()
+    await loop.run_iteration()
     assert same(engine_of(loop, "tool"), before) and same(before, load_model("laptop").state_dict())
     assert loop.team.policies["plan"].version == 1
     await loop.team.engines["plan"].close()
@@ -228,7 +228,7 @@ async def test_policies_learn_in_turns(build: Build, experiment: str) -> None:
 
     learnt, before = [], await weights()
     for _ in range(4):
-        row, loop.progress.row = await loop.advance(), {}
+        row, loop.progress.row = await loop.run_iteration(), {}
         after = await weights()
         learnt.append({name for name in after if not same(before[name], after[name])})
         assert {name for name in after if f"train/{name}/loss" in row} == learnt[-1]
@@ -283,7 +283,7 @@ async def test_a_team_of_two_bases_and_two_tokenizers(build: Build, other_base: 
         return found
 
     loop.sampler.collect = collected  # type: ignore[method-assign]
-    row = await loop.advance()
+    row = await loop.run_iteration()
     for agent, texts in asked.items():
         assert texts and all(text.startswith(f"{agent} sokoban ") and "<unk>" not in text for text in texts), texts
     for name in ("tool", "plan"):

@@ -1,6 +1,7 @@
 """The curricula of the shipped base models."""
 
 import json
+import pickle
 from collections import Counter
 from dataclasses import asdict
 from functools import partial
@@ -8,11 +9,13 @@ from random import Random
 
 import pytest
 
+from troupe.envs.base import TeamEnv
 from troupe.envs.couplet.world import Couplet
 from troupe.models.base_models import SHIPPED, base_path
 from troupe.models.loading import load_tokenizer
 from troupe.models.tiny import build_tokenizer
-from troupe.warm_start.curriculum import CURRICULA, Recipe, _micro_code, _sandbox, messages
+from troupe.warm_start.curriculum import CURRICULA, _micro_code, _sandbox, curriculum_of, messages
+from troupe.warm_start.recipe import WORLD_RECIPE
 
 
 def test_every_shipped_base_has_its_curriculum() -> None:
@@ -57,8 +60,19 @@ async def test_code_has_every_role() -> None:
     assert prompts.keys() == {"tester code", "coder code", "solo code"}
 
 
-def test_skills_by_phase() -> None:
-    recipe, rng = Recipe(), Random(0)
-    early, late = (Counter(recipe.skill(step, rng) for _ in range(2000)) for step in (0, recipe.steps - 1))
-    assert early.keys() == {"expert", "novice"} and early["expert"] / 2000 == pytest.approx(0.8, abs=0.03)
-    assert late.keys() == {"expert", "flawed"} and late["expert"] / 2000 == pytest.approx(0.12, abs=0.03)
+class Silent(Couplet):
+    """A world without demonstrations."""
+
+    demonstration = TeamEnv.demonstration
+
+
+def test_a_world_without_demonstrations_is_refused() -> None:
+    with pytest.raises(ValueError, match="Silent has no demonstrations"):
+        curriculum_of(Silent(), WORLD_RECIPE, 300)
+
+
+@pytest.mark.parametrize("base", SHIPPED)
+def test_every_curriculum_reaches_another_process(base: str) -> None:
+    """The demonstrations are made by a worker, which is not a fork everywhere."""
+    curriculum = pickle.loads(pickle.dumps(CURRICULA[base]))
+    assert curriculum.recipe == CURRICULA[base].recipe

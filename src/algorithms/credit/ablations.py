@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from ...experience import Node
+from ...experience import Node, Weighting
 from .base import Baseline, GroupRelative
 
 
@@ -19,9 +19,15 @@ class TreeGroups(GroupRelative):
     topologies = ("tree",)
 
     def __init__(
-        self, *, by: Sequence[str], baseline: Baseline = "mean", normalise: bool = True, std_floor: float = 1e-6
+        self,
+        *,
+        by: Sequence[str],
+        baseline: Baseline = "mean",
+        normalise: bool = True,
+        std_floor: float = 1e-6,
+        weight: Weighting = "message",
     ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor)
+        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
         if unknown := [name for name in by if name not in ("agent", "turn")]:
             raise ValueError(f"algorithm.credit.by may hold agent and turn, got {', '.join(map(str, unknown))}")
         self.by = tuple(by)

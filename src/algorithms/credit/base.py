@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, Literal, get_args
 
-from ...experience import Candidate, Episode, Node, Topology
-from .checks import check_advantages, check_baseline, check_finite, check_one_prompt
+from ...experience import Candidate, Episode, Node, Topology, Weighting
+from .checks import check_advantages, check_baseline, check_finite, check_one_prompt, check_weight
 
 Baseline = Literal["mean", "leave_one_out", "max", "none"]
 
@@ -32,15 +32,19 @@ class CreditRule(ABC):
 
     ``topologies`` are the samplers' topologies whose episodes the rule can judge; ``min_samples`` is the smallest group
     that makes sense.  A rule declares both ``one_prompt_per_group`` and ``topologies``.
+
+    ``weight`` says how much a message counts in the loss: ``message``, 1 over the messages of its group, or
+    ``episode``, 1 / (tasks * K); see :meth:`...routing.Router.route`.
     """
 
     one_prompt_per_group: bool
     topologies: tuple[str, ...]
     min_samples: int = 2
+    weight: Weighting = "message"
 
     @abstractmethod
     def key(self, node: Node) -> Hashable:
-        """The group that a node's candidates belong to; the loss is a mean over such groups too."""
+        """The group that a node's candidates belong to; with ``weight=message`` the loss is a mean over groups, too."""
 
     @abstractmethod
     def advantages(self, values: Sequence[float]) -> list[float]:
@@ -121,7 +125,7 @@ class CreditRule(ABC):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Undo whatever happened since :meth:`state_dict`.  Raises ``ValueError`` for the state of another rule."""
+        """Restore the state that :meth:`state_dict` returned.  Raises ``ValueError`` for the state of another rule."""
         if state:
             raise ValueError(f"{type(self).__name__} has no state, got {', '.join(state)}")
 
@@ -134,9 +138,17 @@ class GroupRelative(CreditRule):
     progress from weighing as much as success against failure.  ``normalise=false`` leaves the division out.
     """
 
-    def __init__(self, *, baseline: Baseline = "mean", normalise: bool = True, std_floor: float = 1e-6) -> None:
+    def __init__(
+        self,
+        *,
+        baseline: Baseline = "mean",
+        normalise: bool = True,
+        std_floor: float = 1e-6,
+        weight: Weighting = "message",
+    ) -> None:
         check_baseline(baseline, get_args(Baseline), normalise, std_floor)
-        self.baseline, self.normalise, self.std_floor = baseline, normalise, std_floor
+        check_weight(weight)
+        self.baseline, self.normalise, self.std_floor, self.weight = baseline, normalise, std_floor, weight
         if baseline == "none":
             self.min_samples = 1
 

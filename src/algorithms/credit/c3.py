@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...experience import Weighting
 from .at_grpo import AtGrpo
 from .base import Baseline
 
@@ -17,6 +18,11 @@ class C3(AtGrpo):
     topologies = ("replay",)
 
     def __init__(
-        self, *, baseline: Baseline = "leave_one_out", normalise: bool = False, std_floor: float = 1e-6
+        self,
+        *,
+        baseline: Baseline = "leave_one_out",
+        normalise: bool = False,
+        std_floor: float = 1e-6,
+        weight: Weighting = "message",
     ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor)
+        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)

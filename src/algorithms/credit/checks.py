@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable, Sequence
 from math import isfinite
+from typing import get_args
 
-from ...experience import Episode, Node
+from ...experience import Episode, Node, Weighting
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +67,12 @@ def check_advantages(rule: str, group: Hashable, values: Sequence[float], advant
     if not all(map(isfinite, advantages)):
         raise CreditError(f"{rule}.advantages of the values {values} of the group {group}: {advantages}")
     return advantages
+
+
+def check_weight(weight: str) -> None:
+    """Raise ``ValueError``, naming the key."""
+    if weight not in get_args(Weighting):
+        raise ValueError(f"algorithm.credit.weight must be {' or '.join(get_args(Weighting))}, got {weight}")
 
 
 def check_baseline(baseline: str, known: Sequence[str], normalise: bool, std_floor: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from math import isclose
 
-from ...experience import Candidate, Episode
+from ...experience import Candidate, Episode, Weighting
 from .at_grpo import AtGrpo
 from .base import Share
 from .checks import CreditError
@@ -36,8 +36,9 @@ class Gdpo(AtGrpo):
         local: bool = True,
         batch: bool = True,
         std_floor: float = 1e-6,
+        weight: Weighting = "message",
     ) -> None:
-        super().__init__(std_floor=std_floor)
+        super().__init__(std_floor=std_floor, weight=weight)
         if not {"team", "local"} <= set(weights) <= set(COMPONENTS):
             raise ValueError(
                 f"algorithm.credit.weights must weigh team and local, got {', '.join(weights) or 'nothing'} (it may "

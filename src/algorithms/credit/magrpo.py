@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator
 from statistics import fmean
 
-from ...experience import Episode, JointAction, Node
+from ...experience import Episode, JointAction, Node, Weighting
 from .base import Baseline, GroupRelative, Share
 from .checks import CreditError
 
@@ -17,9 +17,11 @@ class Magrpo(GroupRelative):
     team's return-to-go from there (``gamma`` 1 in the paper).  The own rewards of later messages (local, length) are
     left out, so that a longer failure never earns more; the paper has no such rewards.  Where only the best joint
     action was continued, the others have no future to compare: then R is the reward alone (the paper's first version).
-    A candidate's R is the mean over the joint actions that contain it; under ``joint=aligned`` there is one.  In the
-    loss every node weighs the same, so that the K times as many nodes of a later turn weigh more together (as in
-    CoMLRL).
+    A candidate's R is the mean over the joint actions that contain it; under ``pairing=aligned`` there is one.
+
+    ``weight=episode``: a node of turn t counts 1 / K^t, so that all turns weigh the same, as in the gradient of the
+    expected return (equation 2).  ``weight=message``: every node counts the same, so that the K times as many nodes of
+    a later turn weigh more together (CoMLRL).
 
     Other baselines b, A = R - b: ``none`` is MAREINFORCE, ``leave_one_out`` MARLOO, ``max`` MAReMax.
     """
@@ -28,9 +30,15 @@ class Magrpo(GroupRelative):
     topologies = ("joint",)
 
     def __init__(
-        self, *, gamma: float = 1.0, baseline: Baseline = "mean", normalise: bool = False, std_floor: float = 1e-6
+        self,
+        *,
+        gamma: float = 1.0,
+        baseline: Baseline = "mean",
+        normalise: bool = False,
+        std_floor: float = 1e-6,
+        weight: Weighting = "episode",
     ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor)
+        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
         if not 0 <= gamma <= 1:
             raise ValueError(f"algorithm.credit.gamma must be in [0, 1], got {gamma}")
         self.gamma = gamma

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...experience import Episode
+from ...experience import Episode, Weighting
 from .base import Baseline
 from .grpo import Grpo
 from .whitening import whiten
@@ -29,8 +29,8 @@ class ReinforcePP(Grpo):
     objective's: ``kl_in=reward`` with k1, and k2 in the loss.)
     """
 
-    def __init__(self, *, baseline: Baseline = "none", std_floor: float = 1e-6) -> None:
-        super().__init__(baseline=baseline, normalise=False, std_floor=std_floor)
+    def __init__(self, *, baseline: Baseline = "none", std_floor: float = 1e-6, weight: Weighting = "message") -> None:
+        super().__init__(baseline=baseline, normalise=False, std_floor=std_floor, weight=weight)
 
     def __call__(self, episodes: Sequence[Episode]) -> None:
         super().__call__(episodes)

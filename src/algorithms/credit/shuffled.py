@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from ...experience import Episode
+from ...experience import Episode, Weighting
 from .at_grpo import AtGrpo
 from .base import Baseline
 
@@ -19,9 +19,15 @@ class ShuffledAtGrpo(AtGrpo):
     """
 
     def __init__(
-        self, *, baseline: Baseline = "mean", normalise: bool = True, std_floor: float = 1e-6, seed: int = 0
+        self,
+        *,
+        baseline: Baseline = "mean",
+        normalise: bool = True,
+        std_floor: float = 1e-6,
+        weight: Weighting = "message",
+        seed: int = 0,
     ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor)
+        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
         self._rng = Random(f"shuffled/{seed}")
 
     def state_dict(self) -> dict[str, Any]:

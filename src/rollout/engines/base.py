@@ -51,6 +51,17 @@ class Engine(Protocol):
         ...
 
 
+class Weightless:
+    """What an engine without weights on this machine does of :class:`Engine`: there is nothing to release."""
+
+    async def sleep(self) -> None:
+        """Nothing."""
+
+    async def wake(self) -> Mapping[str, float]:
+        """Nothing to measure."""
+        return {}
+
+
 @runtime_checkable
 class Counting(Protocol):
     """An engine with counters for the metrics."""

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
-from transformers import PreTrainedModel
+from transformers import PretrainedConfig, PreTrainedModel
 
 from .weights import load_into
 
@@ -31,6 +31,10 @@ class Adapted:
     model: PreTrainedModel
     weights: Mapping[str, Tensor]
     scale: float
+
+    @property
+    def config(self) -> PretrainedConfig:
+        return self.model.config
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from ...experience import Completion, Request
+from .base import Weightless
 
 Script = Callable[[str, int, int], str] | Mapping[str, str | Sequence[str]]
 """(Prompt, row, seed) -> text; or prompt -> text, or -> a text for each row.
@@ -20,7 +21,7 @@ class MissingAnswerError(LookupError):
     """A prompt, or a row of one, for which the script has no answer; the message quotes the prompt."""
 
 
-class ScriptedEngine:
+class ScriptedEngine(Weightless):
     """Answers every request from ``script``, the same for every policy, and keeps the requests in ``requests``.
 
     A completion is the text's tokens and the end of sequence, cut at ``sampling.max_tokens``.  Log-probabilities are 0:
@@ -69,12 +70,6 @@ class ScriptedEngine:
 
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         self.versions[policy] = version
-        return {}
-
-    async def sleep(self) -> None:
-        pass
-
-    async def wake(self) -> Mapping[str, float]:
         return {}
 
     async def close(self) -> None:

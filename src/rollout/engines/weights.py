@@ -14,6 +14,21 @@ def load_strictly(policy: str, model: PreTrainedModel, weights: Mapping[str, Ten
     load_into(policy, model.state_dict(), weights)
 
 
+def assign_strictly(policy: str, model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
+    """Make ``weights`` themselves those of ``model``, without a copy; a tied one may come under any of its names.
+
+    Raises as :func:`check_fit`; nothing is changed then.
+    """
+    own = model.state_dict()
+    tied = tied_names(own)
+    check_fit(policy, tied, {name: tensor.shape for name, tensor in own.items()}, weights)
+    complete: dict[str, Tensor] = {}
+    for names in tied:
+        complete |= dict.fromkeys(names, next(weights[name].detach() for name in names if name in weights))
+    model.load_state_dict(complete, assign=True)
+    model.to(model.device)  # its buffers, which are no weights
+
+
 @torch.no_grad()
 def load_into(policy: str, own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
     """Copy ``weights`` into the tensors ``own``, in their dtype and on their device.

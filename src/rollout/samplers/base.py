@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ...envs.base import TeamEnv
@@ -13,6 +13,8 @@ from ..policy_client import PolicyClient
 from .rewards import RewardMix
 from .task_rollout import TaskRollout
 
+OnEpisode = Callable[[Episode], None]
+
 
 class Sampler(Protocol):
     """The topology of a rollout."""
@@ -21,8 +23,8 @@ class Sampler(Protocol):
     k: int
     """Candidates per node (tree, joint, replay) or episodes per task (chain), at the least."""
     resample: int
-    """How often, at most, tasks whose groups do not differ are replaced by others (DAPO's dynamic sampling, arXiv
-    2503.14476, equation 11)."""
+    """How often, at most, further tasks are played where too few have a group with a nonzero advantage (DAPO's dynamic
+    sampling, arXiv 2503.14476, equation 11)."""
 
     def check(self, world: TeamEnv) -> None:
         """Raise ``ValueError``, naming the key, where the sampler cannot play ``world``."""
@@ -33,10 +35,15 @@ class Sampler(Protocol):
         ...
 
     async def collect(
-        self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
+        self,
+        world: TeamEnv,
+        tasks: Sequence[Task],
+        clients: Mapping[str, PolicyClient],
+        seed: int,
+        on_episode: OnEpisode = lambda episode: None,
     ) -> list[list[Episode]]:
         """The episodes of each of ``tasks``, in their order; ``seed`` fixes every draw.  An episode whose world failed
-        has a ``failure`` and no nodes.
+        has a ``failure`` and no nodes.  ``on_episode`` is called as each ends.
         """
         ...
 
@@ -47,12 +54,21 @@ class EpisodeSampler(ABC):
     mix: RewardMix
 
     async def collect(
-        self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
+        self,
+        world: TeamEnv,
+        tasks: Sequence[Task],
+        clients: Mapping[str, PolicyClient],
+        seed: int,
+        on_episode: OnEpisode = lambda episode: None,
     ) -> list[list[Episode]]:
         """See :class:`Sampler`."""
-        rollouts = [TaskRollout(task, clients, seed, self.mix) for task in tasks]
-        episodes = await gather(*(or_lost_episode(self._play(world, each), each.task) for each in rollouts))
-        return [[episode] for episode in episodes]
+
+        async def one(rollout: TaskRollout) -> list[Episode]:
+            episode = await or_lost_episode(self._play(world, rollout), rollout.task)
+            on_episode(episode)
+            return [episode]
+
+        return await gather(*(one(TaskRollout(task, clients, seed, self.mix)) for task in tasks))
 
     @abstractmethod
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode: ...
@@ -60,9 +76,7 @@ class EpisodeSampler(ABC):
 
 def max_steps(world: TeamEnv) -> list[tuple[str, ...]]:
     """The acting agents of each step of an episode that lasts for the whole horizon."""
-    simultaneous = len(world.opening()) == len(world.agents)
-    turn: list[tuple[str, ...]] = [tuple(world.agents)] if simultaneous else [(agent,) for agent in world.agents]
-    return turn * world.horizon
+    return list(world.stages) * world.horizon
 
 
 def check_at_least(least: int, **values: int) -> None:

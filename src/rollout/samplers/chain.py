@@ -9,7 +9,7 @@ from ...envs.base import TeamEnv
 from ...experience import Episode, Node, Task, Topology
 from ..playing import gather, or_lost_episode
 from ..policy_client import PolicyClient
-from .base import check_at_least
+from .base import OnEpisode, check_at_least
 from .rewards import RewardMix
 from .task_rollout import PromptCompletions, TaskRollout, advance, extend, first_texts
 
@@ -21,8 +21,8 @@ class ChainSampler:
     reward (see :class:`.rewards.RewardMix`).
 
     The outcome's ``mixed_return`` is ``alpha * team_return`` and, for each agent, the mean of its messages' own parts
-    (local, length): a mean, since a proposal may earn its local reward anew at every turn, and failing longer must
-    never pay.
+    (local, length): a mean, since a proposal may earn its local reward anew at every turn, and a longer failed
+    episode must not earn more.
     """
 
     topology: Topology = "chain"
@@ -35,26 +35,38 @@ class ChainSampler:
         self.k, self.mix, self.resample = k, RewardMix(alpha, local, overlong), resample
 
     def check(self, world: TeamEnv) -> None:
-        """Any world will do."""
+        """Accepts every world."""
 
     def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
         return dict.fromkeys(world.agents, self.k * world.horizon)
 
     async def collect(
-        self, world: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
+        self,
+        world: TeamEnv,
+        tasks: Sequence[Task],
+        clients: Mapping[str, PolicyClient],
+        seed: int,
+        on_episode: OnEpisode = lambda episode: None,
     ) -> list[list[Episode]]:
         """See :class:`.base.Sampler`: K episodes of each task."""
-        return await gather(*(self._play(world, TaskRollout(task, clients, seed, self.mix)) for task in tasks))
+        rollouts = [TaskRollout(task, clients, seed, self.mix) for task in tasks]
+        return await gather(*(self._play(world, rollout, on_episode) for rollout in rollouts))
 
-    async def _play(self, world: TeamEnv, rollout: TaskRollout) -> list[Episode]:
+    async def _play(self, world: TeamEnv, rollout: TaskRollout, on_episode: OnEpisode) -> list[Episode]:
         env = rollout.start(world)
         answers = await rollout.sample_all(env, self.k)
         openings = [
             {agent: PromptCompletions(answer.prompt_ids, [answer.completions[c]]) for agent, answer in answers.items()}
             for c in range(self.k)
         ]
-        chains = (self._chain(rollout, env, opening, sample) for sample, opening in enumerate(openings))
-        return await gather(*(or_lost_episode(chain, rollout.task, i) for i, chain in enumerate(chains)))
+
+        async def one(sample: int) -> Episode:
+            chain = self._chain(rollout, env, openings[sample], sample)
+            episode = await or_lost_episode(chain, rollout.task, sample)
+            on_episode(episode)
+            return episode
+
+        return await gather(*map(one, range(self.k)))
 
     async def _chain(
         self, rollout: TaskRollout, env: TeamEnv, answers: Mapping[str, PromptCompletions], sample: int

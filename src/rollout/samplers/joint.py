@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from operator import mul
 
 from ...envs.base import TeamEnv
 from ...experience import Episode, Topology
@@ -19,17 +21,17 @@ MAX_JOINT_ACTIONS = 5_000
 class JointSampler(EpisodeSampler):
     """Every acting agent answers its own prompt K times; joint actions of these answers are tried on forks.
 
-    ``joint=aligned`` tries K joint actions, candidate c of every agent in joint action c; ``cross`` all K^n
-    combinations, a candidate's rewards being the means over those that hold it.  A joint action earns the mean, over
-    its agents, of the mixed reward (see :class:`.rewards.RewardMix`).
+    ``pairing=aligned`` tries K joint actions, candidate c of every agent in joint action c; ``cross`` all K^n
+    combinations; a candidate's rewards are the means over the joint actions that contain it.  A joint action earns the
+    mean, over its agents, of the mixed reward (see :class:`.rewards.RewardMix`).
 
-    ``tree=full`` goes on from every joint action that does not end the episode: T turns of n simultaneous agents
-    generate n (K + K^2 + ... + K^T) completions if aligned.  ``tree=best`` goes on from the best alone (ties by the
+    ``growth=full`` goes on from every joint action that does not end the episode: T turns of n simultaneous agents
+    generate n (K + K^2 + ... + K^T) completions if aligned.  ``growth=best`` goes on from the best alone (ties by the
     run's seed): the first version of MAGRPO.  Where the mean reward of a node's joint actions exceeds ``stop_above``,
     the episode ends there.
 
     In worlds whose agents speak in turn a joint action has one member; in a full tree the team's reward is then that of
-    the messages that end a turn, and the others are worth what they lead to.
+    the messages that end a turn, and other messages get the return of the joint actions that follow.
     """
 
     topology: Topology = "joint"
@@ -38,8 +40,8 @@ class JointSampler(EpisodeSampler):
         self,
         *,
         k: int = 4,
-        joint: Pairing = "aligned",
-        tree: Growth = "full",
+        pairing: Pairing = "aligned",
+        growth: Growth = "full",
         alpha: float = 1.0,
         local: bool = True,
         overlong: float = 0.0,
@@ -48,28 +50,30 @@ class JointSampler(EpisodeSampler):
     ) -> None:
         check_at_least(1, k=k)
         check_at_least(0, resample=resample)
-        self.settings = JointSettings(k, joint, tree, stop_above)
+        self.settings = JointSettings(k, pairing, growth, stop_above)
         self.k, self.mix, self.resample = k, RewardMix(alpha, local, overlong), resample
 
     def check(self, world: TeamEnv) -> None:
         """Raise ``ValueError`` where a task's full tree could have more than ``MAX_JOINT_ACTIONS`` joint actions."""
         steps = max_steps(world)
-        width = self._width(steps)
-        size = sum(width * branches for branches in self._branches(steps))
+        joint_actions = self._joint_actions_per_node(steps)
+        size = sum(map(mul, joint_actions, self._branches(steps)))
         if size > MAX_JOINT_ACTIONS:
             raise ValueError(
-                f"algorithm.sampler: a task's tree of {len(steps)} steps, with {width} joint actions at each node, may "
-                f"hold {size:,} of them, above {MAX_JOINT_ACTIONS:,}; lower algorithm.sampler.k={self.k} or "
-                f"env.horizon={world.horizon}, or give algorithm.sampler.tree=best"
+                f"algorithm.sampler: a task's tree of {len(steps)} steps, with up to {max(joint_actions)} joint "
+                f"actions at each node, may hold {size:,} of them, above {MAX_JOINT_ACTIONS:,}; lower "
+                f"algorithm.sampler.k={self.k} or env.horizon={world.horizon}, or give algorithm.sampler.growth=best"
             )
 
-    def _width(self, steps: Sequence[tuple[str, ...]]) -> int:
-        """Joint actions per node."""
-        return len(self.settings.joint_actions(len(steps[0])))
+    def _joint_actions_per_node(self, steps: Sequence[tuple[str, ...]]) -> list[int]:
+        """At each step."""
+        return [len(self.settings.joint_actions(len(acting))) for acting in steps]
 
     def _branches(self, steps: Sequence[tuple[str, ...]]) -> list[int]:
         """The branches of a tree, at the most, at each step."""
-        return [self._width(steps) ** depth if self.settings.tree == "full" else 1 for depth in range(len(steps))]
+        if self.settings.growth == "best":
+            return [1] * len(steps)
+        return list(accumulate(self._joint_actions_per_node(steps)[:-1], mul, initial=1))
 
     def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
         count: Counter[str] = Counter()
@@ -80,4 +84,4 @@ class JointSampler(EpisodeSampler):
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
         root = await TreeBuilder(self.settings, rollout).build(rollout.start(world))
-        return to_episode(rollout.task, root, best_of_k=self.settings.tree == "best")
+        return to_episode(rollout.task, root, best_of_k=self.settings.growth == "best")

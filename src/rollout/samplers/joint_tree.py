@@ -23,19 +23,19 @@ class JointSettings:
     """Which joint actions are tried at a node, and which go on; see :class:`.joint.JointSampler`."""
 
     k: int
-    joint: Pairing
-    tree: Growth
+    pairing: Pairing
+    growth: Growth
     stop_above: float | None
 
     def __post_init__(self) -> None:
-        if self.joint not in get_args(Pairing):
-            raise ValueError(f"algorithm.sampler.joint must be aligned or cross, got {self.joint}")
-        if self.tree not in get_args(Growth):
-            raise ValueError(f"algorithm.sampler.tree must be full or best, got {self.tree}")
+        if self.pairing not in get_args(Pairing):
+            raise ValueError(f"algorithm.sampler.pairing must be aligned or cross, got {self.pairing}")
+        if self.growth not in get_args(Growth):
+            raise ValueError(f"algorithm.sampler.growth must be full or best, got {self.growth}")
 
     def joint_actions(self, agents: int) -> list[tuple[int, ...]]:
         """The joint actions of so many agents: a candidate's index for each."""
-        if self.joint == "cross":
+        if self.pairing == "cross":
             return list(product(range(self.k), repeat=agents))
         return [(c,) * agents for c in range(self.k)]
 
@@ -93,7 +93,7 @@ class TreeBuilder:
     ) -> JointStep:
         """``transition`` with what the joint action earned."""
         result = transition.result
-        team = result.team if self.settings.tree == "best" else transition.team_return
+        team = result.team if self.settings.growth == "best" else transition.team_return
         reward = fmean(
             self.rollout.reward(agent, answer.completions[c], result.local[agent], team)
             for (agent, answer), c in zip(answers.items(), members, strict=True)
@@ -134,7 +134,7 @@ class TreeBuilder:
 
     def _select(self, steps: Sequence[JointStep], path: tuple[int, ...]) -> list[int]:
         """Indices of the joint actions that go on: all, or the best (ties by the run's seed)."""
-        if self.settings.tree == "full":
+        if self.settings.growth == "full":
             return list(range(len(steps)))
         best = max(step.reward for step in steps)
         return [self.rollout.rng("tie", *path).choice([i for i, step in enumerate(steps) if step.reward == best])]

@@ -70,7 +70,7 @@ class ReplaySampler(EpisodeSampler):
         self.mix, self.resample = RewardMix(alpha, local, overlong), resample
 
     def check(self, world: TeamEnv) -> None:
-        """Any world will do."""
+        """Accepts every world."""
 
     def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
         count: Counter[str] = Counter()

@@ -12,7 +12,7 @@ class RewardMix:
     """reward = ``alpha`` * team + local + overlong.
 
     ``local=False`` leaves the local reward out: outcome-only.  ``overlong`` > 0 is DAPO's soft penalty (arXiv
-    2503.14476, equation 13) for completions that come near ``sampling.max_tokens``: it begins with the last share
+    2503.14476, equation 13) for completions that come near ``sampling.max_tokens``: it applies to the last share
     ``overlong`` of them (the paper: 0.2) and falls linearly from 0 to -1 at max_tokens.
     """
 

@@ -41,7 +41,7 @@ class TaskRollout:
         """``n`` completions of ``agent`` in the state of ``env``, which stays as it is.
 
         Task, turn, agent and ``place`` are the request's key; the key and the rollout's seed give the request's seed.
-        So a request draws the same in whatever order requests come, and two with one key would draw alike.
+        So a request draws the same in whatever order requests come; two with the same key get the same draws.
         """
         key = (self.task.task_id, env.turn, agent, *place)
         prompt_ids = self.clients[agent].encode(agent, self.task.task_id, env.observe(agent))
@@ -79,7 +79,8 @@ class TaskRollout:
         path: tuple[int, ...] = (),
     ) -> Node:
         """The node of ``agent`` in the state of ``env``."""
-        return Node(self.task.task_id, agent, env.turn, prompt_ids, candidates, state=env.state_key(), path=path)
+        state, anchor = env.state_key(), env.anchor_key()
+        return Node(self.task.task_id, agent, env.turn, prompt_ids, candidates, state=state, anchor=anchor, path=path)
 
     def nodes(
         self,
@@ -130,6 +131,13 @@ async def advance(env: TeamEnv, texts: Mapping[str, str]) -> Transition:
     turn = env.turn
     result = await step_env(env, texts)
     return Transition(env, result, result.done or env.turn > turn)
+
+
+async def try_aligned(env: TeamEnv, answers: Mapping[str, PromptCompletions]) -> list[Transition]:
+    """What joint action c, the completions c of all agents, leads to: each tried on a fork of ``env`` of its own."""
+    columns = zip(*(answer.completions for answer in answers.values()), strict=True)
+    joint_actions = [dict(zip(answers, (each.text for each in column), strict=True)) for column in columns]
+    return await gather(*(advance(env.fork(), texts) for texts in joint_actions))
 
 
 def first_texts(answers: Mapping[str, PromptCompletions]) -> dict[str, str]:

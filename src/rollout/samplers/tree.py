@@ -13,9 +13,9 @@ from ...experience import Completion, Episode, Node, Topology
 from ..playing import gather
 from .base import EpisodeSampler, check_at_least, max_steps
 from .rewards import RewardMix
-from .task_rollout import TaskRollout, Transition, advance, auxiliary, extend, first_texts
+from .task_rollout import TaskRollout, Transition, advance, auxiliary, extend, first_texts, try_aligned
 
-ContinuationRule = Literal["greedy", "sampled"]
+SelectionRule = Literal["greedy", "sampled"]
 
 
 class TreeSampler(EpisodeSampler):
@@ -25,8 +25,8 @@ class TreeSampler(EpisodeSampler):
     Where several agents act at once, candidate c of every agent is tried in joint action c, and the joint action with
     the highest mean reward over the agents continues.
 
-    ``width`` gives single agents another K.  ``continuation=sampled`` goes on from a candidate drawn evenly, so that
-    the states met are those that the policies lead to, not those of the best of K.  ``stop_above``: an episode ends
+    ``k_by_agent`` sets K for individual agents.  ``selection=sampled`` goes on from a candidate drawn evenly, so that
+    states are visited as the policies visit them, without best-of-K selection.  ``stop_above``: an episode ends
     after a node whose mean reward exceeds it.  ``lookahead=1``: where an agent does not act on the world, the team
     reward of its candidate is the outcome of one sampled answer of the next agent, instead of the world's own judgement
     of the message.
@@ -38,31 +38,31 @@ class TreeSampler(EpisodeSampler):
         self,
         *,
         k: int = 4,
-        width: Mapping[str, int] | None = None,
+        k_by_agent: Mapping[str, int] | None = None,
         alpha: float = 1.0,
         local: bool = True,
         overlong: float = 0.0,
-        continuation: ContinuationRule = "greedy",
+        selection: SelectionRule = "greedy",
         stop_above: float | None = None,
         lookahead: int = 0,
         resample: int = 0,
     ) -> None:
-        check_at_least(1, k=k, **{f"width.{agent}": value for agent, value in (width or {}).items()})
+        check_at_least(1, k=k, **{f"k_by_agent.{agent}": value for agent, value in (k_by_agent or {}).items()})
         check_at_least(0, resample=resample)
-        if continuation not in get_args(ContinuationRule):
-            raise ValueError(f"algorithm.sampler.continuation must be greedy or sampled, got {continuation}")
+        if selection not in get_args(SelectionRule):
+            raise ValueError(f"algorithm.sampler.selection must be greedy or sampled, got {selection}")
         if lookahead not in (0, 1):
             raise ValueError(f"algorithm.sampler.lookahead must be 0 or 1, got {lookahead}")
-        self.width, self.default_k = dict(width or {}), k
-        self.k = min([k, *self.width.values()])
+        self.k_by_agent, self.default_k = dict(k_by_agent or {}), k
+        self.k = min([k, *self.k_by_agent.values()])
         self.mix, self.resample = RewardMix(alpha, local, overlong), resample
-        self.continuation, self.stop_above, self.lookahead = continuation, stop_above, lookahead
+        self.selection, self.stop_above, self.lookahead = selection, stop_above, lookahead
 
     def check(self, world: TeamEnv) -> None:
-        for agent in self.width:
+        for agent in self.k_by_agent:
             if agent not in world.agents:
                 known = ", ".join(world.agents)
-                raise ValueError(f"algorithm.sampler.width.{agent}: no such agent; the world's agents are {known}")
+                raise ValueError(f"algorithm.sampler.k_by_agent.{agent}: no such agent; the world's agents are {known}")
 
     def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
         count: Counter[str] = Counter()
@@ -76,14 +76,14 @@ class TreeSampler(EpisodeSampler):
 
     def group_size(self, agents: Sequence[str]) -> int:
         """K of ``agents`` that act at once.  Raises ``ValueError`` where they differ in it."""
-        sizes = {self.width.get(agent, self.default_k) for agent in agents}
+        sizes = {self.k_by_agent.get(agent, self.default_k) for agent in agents}
         if len(sizes) > 1:
-            raise ValueError(f"algorithm.sampler.width: {', '.join(agents)} act at once, so they need the same width")
+            raise ValueError(f"algorithm.sampler.k_by_agent: {', '.join(agents)} act at once, so they need the same K")
         return sizes.pop()
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
         env = rollout.start(world)
-        episode = Episode(rollout.task, [], [], best_of_k=self.continuation == "greedy")
+        episode = Episode(rollout.task, [], [], best_of_k=self.selection == "greedy")
         team_return, outcome = 0.0, None
         while outcome is None and env.next_agents():
             nodes, transitions = await self._expand(rollout, env, episode)
@@ -107,8 +107,7 @@ class TreeSampler(EpisodeSampler):
         # Each agent's place is its own node, as it is for agents in turn.
         samples = (rollout.sample(env, agent, k, first + i) for i, agent in enumerate(agents))
         answers = dict(zip(agents, await gather(*samples), strict=True))
-        joint_actions = [{agent: answer.completions[c].text for agent, answer in answers.items()} for c in range(k)]
-        transitions = await gather(*(advance(env.fork(), texts) for texts in joint_actions))
+        transitions = await try_aligned(env, answers)
         episode.env_steps += k
         teams = await self._team_rewards(rollout, transitions, episode)
         return rollout.nodes(env, answers, [each.result for each in transitions], teams), transitions
@@ -137,13 +136,13 @@ class TreeSampler(EpisodeSampler):
     def _select(self, nodes: Sequence[Node], rng: Random) -> int:
         """Index of the joint action that continues."""
         joint_actions = list(zip(*(node.candidates for node in nodes), strict=True))
-        if self.continuation == "sampled":
+        if self.selection == "sampled":
             return rng.randrange(len(joint_actions))
         rewards = [fmean(candidate.reward for candidate in members) for members in joint_actions]
         best = max(rewards)
         return rng.choice([c for c, reward in enumerate(rewards) if reward == best])
 
     def _is_enough(self, nodes: Sequence[Node]) -> bool:
-        """Whether the episode ends here for its rewards."""
+        """Whether the mean reward of the ``nodes`` exceeds ``stop_above``."""
         rewards = [candidate.reward for node in nodes for candidate in node.candidates]
         return self.stop_above is not None and fmean(rewards) > self.stop_above

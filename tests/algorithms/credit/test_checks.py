@@ -48,3 +48,8 @@ def test_a_return_that_is_not_finite_names_the_episode(chain: Callable[..., Epis
 def test_settings_without_sense_are_named(settings: dict[str, str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Grpo(**settings)  # type: ignore[arg-type]
+
+
+def test_an_unknown_weight_is_named() -> None:
+    with pytest.raises(ValueError, match=r"algorithm\.credit\.weight must be message or episode, got turn"):
+        Grpo(weight="turn")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Reward hacking in Code: reward for programs and tests that are wrong; docs/worlds.md lists the attempts."""
+"""Reward hacking in Code: reward for programs and tests that are wrong; docs/worlds/ lists the attempts."""
 
 import asyncio
 from collections.abc import Iterator

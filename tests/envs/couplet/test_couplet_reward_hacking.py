@@ -1,4 +1,4 @@
-"""Reward hacking in Couplet: reward without a good couplet; docs/worlds.md lists the attempts."""
+"""Reward hacking in Couplet: reward without a good couplet; docs/worlds/ lists the attempts."""
 
 from itertools import permutations
 from typing import Any

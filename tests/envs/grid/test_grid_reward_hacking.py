@@ -1,4 +1,4 @@
-"""Reward hacking in the grid worlds: each attempt is a test; docs/worlds.md lists them under these names."""
+"""Reward hacking in the grid worlds: each attempt is a test; docs/worlds/ lists them under these names."""
 
 from collections.abc import Callable
 from random import Random

@@ -1,4 +1,4 @@
-"""Reward hacking by programs of the tool agent, in the real sandbox; docs/worlds.md lists the attempts."""
+"""Reward hacking by programs of the tool agent, in the real sandbox; docs/worlds/ lists the attempts."""
 
 import json
 import time

@@ -182,6 +182,21 @@ async def test_the_key_knows_the_best_distance(plan_path: Callable[..., PlanPath
     assert sorted(rewards.values()) == [(prompt, 0.0), (prompt, pytest.approx(0.025))]
 
 
+async def test_the_anchor_is_the_place_of_the_pieces(plan_path: Callable[..., PlanPath]) -> None:
+    """One cell at other turns, at another best distance, and after another proposal."""
+    scripts = ([("R R", "L")], [("", "R")], [("", ""), ("R", "R")], [("D", "D")])
+    anchors = []
+    for script in scripts:
+        world = plan_path(LANE)
+        for proposal, moves in script:
+            await world.step({"tool": proposal})
+            await world.step({"plan": moves})
+        anchors.append((world.state_key(), world.anchor_key()))
+    assert len({state for state, _ in anchors}) == 4
+    walkers = [anchor for _, anchor in anchors]
+    assert walkers[1] == walkers[2] and len(set(walkers)) == 3
+
+
 async def test_equal_states_have_equal_keys(plan_path: Callable[..., PlanPath]) -> None:
     keys = set()
     for text in ("R D", "D R", "D 2,0 R"):

@@ -1,4 +1,4 @@
-"""Reward hacking in mathematics: reward without a solution; docs/worlds.md lists the attempts."""
+"""Reward hacking in mathematics: reward without a solution; docs/worlds/ lists the attempts."""
 
 from typing import Any
 

@@ -14,6 +14,8 @@ from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.joint import JointSampler
 
+from ...envs.test_turns import Relay
+
 Play = Callable[..., tuple[Episode, ScriptedEngine]]
 
 
@@ -71,7 +73,7 @@ async def test_an_aligned_tree_by_hand(play: Play, duet: TeamEnv) -> None:
 
 
 async def test_crossed_candidates_bear_means(play: Play, duet: TeamEnv) -> None:
-    episode, _ = await play(duo, duet, JointSampler(k=2, joint="cross", local=False))
+    episode, _ = await play(duo, duet, JointSampler(k=2, pairing="cross", local=False))
     assert len(episode.nodes) == 2 + 4 * 2
     assert len(episode.edges) == 4 + 4 * 4 == episode.env_steps
     assert [tuple(c for _, c in edge.members.values()) for edge in episode.edges[:4]] == [
@@ -92,7 +94,7 @@ async def test_only_the_best_goes_on(play: Play, duet: TeamEnv) -> None:
     def script(prompt: str, row: int, seed: int) -> str:
         return duo(prompt, 1 - row if "last ok" in prompt else row, seed)
 
-    episode, _ = await play(script, duet, JointSampler(k=2, tree="best", local=False))
+    episode, _ = await play(script, duet, JointSampler(k=2, growth="best", local=False))
     assert [node.turn for node in episode.nodes] == [0, 0, 1, 1]
     went_on = [edge.child is not None for edge in episode.edges]
     assert sorted(went_on[:2]) == [False, True] and not any(went_on[2:])
@@ -100,7 +102,7 @@ async def test_only_the_best_goes_on(play: Play, duet: TeamEnv) -> None:
     assert [edge.outcome for edge in episode.edges] == [None, None, None, Outcome(True, 2, 1.0)]
     assert [c.continued for c in episode.nodes[3].candidates] == [False, True]
     assert episode.best_of_k
-    ties = {(await play(script, duet, JointSampler(k=2, tree="best"), seed=s))[0].nodes[2].path for s in range(8)}
+    ties = {(await play(script, duet, JointSampler(k=2, growth="best"), seed=s))[0].nodes[2].path for s in range(8)}
     assert ties == {(0,), (1,)}
 
 
@@ -143,17 +145,28 @@ async def test_a_task_plays_alike_alone_and_in_company(play: Play) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "key"), [({"k": 0}, "k"), ({"joint": "all"}, "joint"), ({"tree": "bush"}, "tree")], ids=str
+    ("settings", "key"), [({"k": 0}, "k"), ({"pairing": "all"}, "pairing"), ({"growth": "all"}, "growth")], ids=str
 )
 def test_settings_out_of_range_are_named(settings: dict[str, object], key: str) -> None:
     with pytest.raises(ValueError, match=rf"algorithm\.sampler\.{key}"):
         JointSampler(**settings)
 
 
+def test_the_bound_on_completions_counts_each_stage_of_a_turn() -> None:
+    world = Relay()  # one agent, then two at once; two turns
+    per_node = [2, 4, 2, 4]  # joint actions, with pairing=cross
+    branches = [1, 2, 2 * 4, 2 * 4 * 2]
+    sampler = JointSampler(k=2, pairing="cross")
+    assert sum(a * b for a, b in zip(per_node, branches, strict=True)) == 2 + 8 + 16 + 64
+    assert sampler.max_completions(world) == {"scout": 2 * (1 + 8), "left": 2 * (2 + 16), "right": 2 * (2 + 16)}
+    with pytest.raises(ValueError, match=r"4 steps, with up to 81 joint actions at each node, may hold"):
+        JointSampler(k=9, pairing="cross").check(world)
+
+
 def test_trees_beyond_bounds_are_refused(duet: TeamEnv) -> None:
-    JointSampler(k=4, joint="cross").check(duet)  # 16 + 16^2
-    with pytest.raises(ValueError, match=r"2 steps, with 100 joint actions .* 10,100 of them"):
-        JointSampler(k=10, joint="cross").check(duet)
-    with pytest.raises(ValueError, match=r"8 steps, with 4 .*env\.horizon=4, or give algorithm\.sampler\.tree=best"):
+    JointSampler(k=4, pairing="cross").check(duet)  # 16 + 16^2
+    with pytest.raises(ValueError, match=r"2 steps, with up to 100 joint actions .* 10,100 of them"):
+        JointSampler(k=10, pairing="cross").check(duet)
+    with pytest.raises(ValueError, match=r"8 steps, with up to 4 .*env\.horizon=4, or .*\.sampler\.growth=best"):
         JointSampler(k=4).check(Sokoban(horizon=4))
-    JointSampler(k=4, tree="best").check(Sokoban(horizon=4))
+    JointSampler(k=4, growth="best").check(Sokoban(horizon=4))

@@ -202,28 +202,28 @@ async def test_long_messages_may_cost(play: Play) -> None:
     assert [c.reward - c.team - c.local for c in episode.nodes[0].candidates] == pytest.approx([0, -0.5, -1, 0])
 
 
-async def test_each_agent_may_have_its_own_width(play: Play) -> None:
-    sampler = TreeSampler(k=4, width={"plan": 2})
+async def test_each_agent_may_have_its_own_k(play: Play) -> None:
+    sampler = TreeSampler(k=4, k_by_agent={"plan": 2})
     (episode,), _ = await play(by_agent(tool=[""] * 4, plan=["", "R"]), sampler=sampler)
     assert {node.agent: len(node.candidates) for node in episode.nodes} == {"tool": 4, "plan": 2}
     assert sampler.k == 2  # the least is what a credit rule must be able to judge
-    with pytest.raises(ValueError, match=r"algorithm\.sampler\.width\.cook: no such agent.*tool, plan"):
-        TreeSampler(width={"cook": 2}).check(Sokoban())
-    with pytest.raises(ValueError, match=r"algorithm\.sampler\.width\.tool must be at least 1"):
-        TreeSampler(width={"tool": 0})
+    with pytest.raises(ValueError, match=r"algorithm\.sampler\.k_by_agent\.cook: no such agent.*tool, plan"):
+        TreeSampler(k_by_agent={"cook": 2}).check(Sokoban())
+    with pytest.raises(ValueError, match=r"algorithm\.sampler\.k_by_agent\.tool must be at least 1"):
+        TreeSampler(k_by_agent={"tool": 0})
 
 
 async def test_an_episode_says_whether_the_best_of_k_continued(play: Play) -> None:
-    for continuation, best_of_k in (("greedy", True), ("sampled", False)):
-        (episode,), _ = await play(SCRIPT, sampler=TreeSampler(k=4, continuation=continuation))
+    for selection, best_of_k in (("greedy", True), ("sampled", False)):
+        (episode,), _ = await play(SCRIPT, sampler=TreeSampler(k=4, selection=selection))
         assert episode.best_of_k is best_of_k
 
 
 async def test_a_sampled_continuation_is_any_candidate(play: Play) -> None:
     seen = set()
     for seed in range(24):
-        (episode,), _ = await play(SCRIPT, seed=seed, sampler=TreeSampler(k=4, continuation="sampled"))
-        (again,), _ = await play(SCRIPT, seed=seed, sampler=TreeSampler(k=4, continuation="sampled"))
+        (episode,), _ = await play(SCRIPT, seed=seed, sampler=TreeSampler(k=4, selection="sampled"))
+        (again,), _ = await play(SCRIPT, seed=seed, sampler=TreeSampler(k=4, selection="sampled"))
         assert episode == again
         seen |= set(continued(episode.nodes[0]))
     assert seen == {0, 1, 2, 3}
@@ -264,8 +264,8 @@ async def test_agents_that_act_at_once_are_tried_together(play: Play, duet: Team
     assert episode.edges[0].members.keys() == {"tool", "plan"} and episode.edges[0].child == 2
     assert episode.outcomes == [Outcome(True, 2, 1.0)]
     assert (episode.env_steps, len(engine.requests)) == (6, 4)
-    with pytest.raises(ValueError, match=r"algorithm\.sampler\.width: tool, plan act at once"):
-        await play(script, world=duet, tasks=tasks, sampler=TreeSampler(k=3, width={"plan": 2}))
+    with pytest.raises(ValueError, match=r"algorithm\.sampler\.k_by_agent: tool, plan act at once"):
+        await play(script, world=duet, tasks=tasks, sampler=TreeSampler(k=3, k_by_agent={"plan": 2}))
 
 
 # ---- lookahead ------------------------------------------------------------------------------------------------------
@@ -415,7 +415,7 @@ async def test_another_seed_asks_for_other_draws(play: Play) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    [{"k": 0}, {"lookahead": 2}, {"continuation": "best"}, {"local": "off"}, {"overlong": 2.0}, {"resample": -1}],
+    [{"k": 0}, {"lookahead": 2}, {"selection": "best"}, {"local": "off"}, {"overlong": 2.0}, {"resample": -1}],
 )
 def test_settings_out_of_range_are_named(setting: Mapping[str, Any]) -> None:
     (name,) = setting

@@ -15,7 +15,7 @@ from torch import Tensor
 from ....errors import AbsentError
 from ....experience import Completion, Request
 from ...chat_codec import ChatCodec
-from ..base import EngineClosedError, EngineError
+from ..base import EngineClosedError, EngineError, Weightless
 from ..lockstep import hold
 from ..requests import check_prompt, in_time, label
 from .settings import RemoteSettings
@@ -32,7 +32,7 @@ class UnusableAnswerError(ValueError):
     """An answer without a completion that can be read; the message says why."""
 
 
-class RemoteEngine:
+class RemoteEngine(Weightless):
     """Chat completions of one policy.  Prompts are those of a :class:`...chat_codec.ChatCodec`.
 
     A completion is text alone: no token ids and no log-probabilities, so no policy can be trained on it.  A request
@@ -84,13 +84,6 @@ class RemoteEngine:
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Raises ``ValueError``: a remote policy is never trained."""
         raise ValueError(f"policy '{policy}' is remote: it is never trained, so it takes no weights")
-
-    async def sleep(self) -> None:
-        """Its memory is elsewhere."""
-
-    async def wake(self) -> Mapping[str, float]:
-        """See :meth:`sleep`."""
-        return {}
 
     async def close(self) -> None:
         """Waiting callers get :class:`..base.EngineClosedError`.  May be called twice."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from ....errors import AbsentError
+from ....errors import AbsentError, check_above_zero, check_whole
 
 OWN = ("model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "stop")
 """Keys that ``extra`` may not set, since the engine does; the first three it may not even leave out."""
@@ -47,13 +47,10 @@ class RemoteSettings:
         if place.scheme not in ("http", "https") or not place.hostname:
             raise ValueError(f"url must be http://... or https://..., got {self.url!r}")
         for name, least in (("concurrency", 1), ("retries", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-        for name in ("timeout_s", "requests_per_minute"):
-            value = getattr(self, name)
-            if not (value is None and name == "requests_per_minute") and not value > 0:
-                raise ValueError(f"{name} must be above 0, got {value!r}")
+            check_whole(name, getattr(self, name), least)
+        check_above_zero("timeout_s", self.timeout_s)
+        if self.requests_per_minute is not None:
+            check_above_zero("requests_per_minute", self.requests_per_minute)
         prices = [self.prompt_price, self.completion_price]
         if (None in prices and prices != [None, None]) or any(price is not None and price < 0 for price in prices):
             raise ValueError(f"prompt_price and completion_price: two numbers of at least 0 or none, got {prices}")

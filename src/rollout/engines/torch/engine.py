@@ -15,15 +15,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
 from ..base import EngineClosedError
-from ..lockstep import inside_hold, rounds
+from ..local import LocalEngine, end_of_sequence, fail
+from ..lockstep import rounds
 from ..lora import Adapted, Adapter
-from ..requests import check_prompt, in_time, label, order
+from ..requests import in_time, label, order
 from .decoding import Decoder, DecodingJob
 from .forward import Forward
 from .support import check_architecture, prepare
 
 
-class TorchEngine:
+class TorchEngine(LocalEngine):
     """Batched decoding with a cache in which the candidates of a prompt share its keys and values.
 
     ``models`` maps policy to model; the engine owns them (it sets their attention and, in :meth:`load`, their weights).
@@ -51,10 +52,10 @@ class TorchEngine:
         if not models:
             raise ValueError("a torch engine needs at least one policy")
         _check_rows(max_batch_rows)
-        self.max_batch_rows, self.lockstep = max_batch_rows, lockstep
+        super().__init__(models, lockstep)
+        self.max_batch_rows = max_batch_rows
         tokenizer = copy.deepcopy(tokenizer)  # of its own, because tokenizers must not be used by two threads at once
         self._decoders = _decoders(models, tokenizer)
-        self._outstanding: set[asyncio.Future[list[Completion]]] = set()
         # Requests arrive in the event loop and are queued for decoding: in lockstep by the loop, in the order of their
         # keys, before a round; else by the worker, as they come, before a token.
         self._arrived: deque[DecodingJob] = deque()
@@ -63,7 +64,6 @@ class TorchEngine:
         self._worker_lock = asyncio.Lock()  # who holds it may change models and decoders
         self._waiting_loads = 0  # while there are any, no request is admitted
         self._serving: asyncio.Task[None] | None = None
-        self._asleep = self._closed = False
 
     @staticmethod
     def check(
@@ -88,25 +88,21 @@ class TorchEngine:
         hold together with ``max_tokens``; ``TimeoutError`` past the deadline; ``FloatingPointError`` where logits are
         not finite; :class:`EngineClosedError`; ``RuntimeError`` while asleep or inside :func:`..lockstep.hold`.
         """
-        self._check_open("generate")
-        if self._asleep:
-            raise RuntimeError("the engine is asleep; call wake() before generate()")
-        if self.lockstep and inside_hold():
-            raise RuntimeError("generate() inside hold() would wait for itself")
-        self._check(request)
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[list[Completion]] = loop.create_future()
+        if not 1 <= request.n <= self.max_batch_rows:
+            raise ValueError(
+                f"{label(request)}: n must be between 1 and engine.max_batch_rows = {self.max_batch_rows}, "
+                f"got {request.n}"
+            )
+        answer = self._accept(request)
 
         def resolve(completions: list[Completion]) -> None:
-            if not future.done():
-                future.set_result(completions)
+            if not answer.done():
+                answer.set_result(completions)
 
-        self._outstanding.add(future)
-        future.add_done_callback(self._outstanding.discard)
-        deliver = partial(_call_in, loop, resolve)
-        self._arrived.append(DecodingJob(request, deliver, future.done))
+        deliver = partial(_call_in, asyncio.get_running_loop(), resolve)
+        self._arrived.append(DecodingJob(request, deliver, answer.done))
         self._schedule()
-        return await in_time(request, future)
+        return await in_time(request, answer)
 
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Copy ``weights`` into ``policy``'s model, in the model's dtype, once no completion is under way.
@@ -115,7 +111,8 @@ class TorchEngine:
         see :func:`..weights.load_into`, and for those of a model that other policies share; nothing is changed then.
         """
         self._check_open("load")
-        decoder = self._decoder(policy)
+        self._check_policy(policy)
+        decoder = self._decoders[policy]
         sharing = [name for name, other in self._decoders.items() if other.model is decoder.model and name != policy]
         if decoder.adapter is None and sharing:
             raise ValueError(
@@ -134,8 +131,7 @@ class TorchEngine:
         """Finish what is under way and give memory back; ``generate`` raises until :meth:`wake`."""
         self._check_open("sleep")
         self._asleep = True
-        if self._outstanding:
-            await asyncio.wait(self._outstanding)
+        await self._served()
         async with self._worker_lock:
             for decoder in self._decoders.values():
                 decoder.clear()
@@ -152,7 +148,7 @@ class TorchEngine:
         if self._closed:
             return
         self._closed = True
-        self._fail_all(EngineClosedError("the engine was closed before the request was served"))
+        fail(self._outstanding, EngineClosedError("the engine was closed before the request was served"))
         async with self._worker_lock:  # free at the next token: the worker sees that nobody waits
             self._worker.shutdown(wait=False)
             self._decoders.clear()
@@ -179,12 +175,12 @@ class TorchEngine:
             try:
                 await asyncio.get_running_loop().run_in_executor(self._worker, self._decode)
             except Exception as error:  # whatever it is, nobody may wait for ever
-                self._fail_all(error)
+                fail(self._outstanding, error)
                 self._queue.clear()
                 for decoder in self._decoders.values():
                     decoder.clear()
             except BaseException:  # the loop ends; the worker stops by itself, since nobody waits any more
-                self._fail_all(EngineClosedError("the event loop ended before the request was served"))
+                fail(self._outstanding, EngineClosedError("the event loop ended before the request was served"))
                 raise
         if self.lockstep and self._queue:  # a load made it wait
             rounds().join(self)
@@ -230,32 +226,6 @@ class TorchEngine:
         if joining:
             decoder.admit(joining)
 
-    def _fail_all(self, error: BaseException) -> None:
-        """Hand ``error`` to every caller that waits."""
-        for future in list(self._outstanding):
-            if not future.done():
-                future.set_exception(error)
-
-    # ---- checks -----------------------------------------------------------------------------------------------------
-
-    def _check_open(self, method: str) -> None:
-        if self._closed:
-            raise EngineClosedError(f"{method}() after close()")
-
-    def _decoder(self, policy: str) -> Decoder:
-        if policy not in self._decoders:
-            raise ValueError(f"no policy '{policy}' in this engine; it has {', '.join(sorted(self._decoders))}")
-        return self._decoders[policy]
-
-    def _check(self, request: Request) -> None:
-        config = self._decoder(request.policy).model.config
-        check_prompt(request, getattr(config, "max_position_embeddings", None), config.vocab_size)
-        if not 1 <= request.n <= self.max_batch_rows:
-            raise ValueError(
-                f"{label(request)}: n must be between 1 and engine.max_batch_rows = {self.max_batch_rows}, "
-                f"got {request.n}"
-            )
-
 
 def _check_rows(max_batch_rows: int) -> None:
     if max_batch_rows < 1:
@@ -273,7 +243,8 @@ def _decoders(
         if id(model) not in forwards:
             forwards[id(model)] = prepare(policy, model, tokenizer)
         adapter = Adapter(policy, source) if isinstance(source, Adapted) else None
-        decoders[policy] = Decoder(policy, model, forwards[id(model)], tokenizer, _eos(model, tokenizer), adapter)
+        eos = end_of_sequence(model, tokenizer)
+        decoders[policy] = Decoder(policy, model, forwards[id(model)], tokenizer, eos, adapter)
     return decoders
 
 
@@ -283,10 +254,3 @@ def _call_in(
     """Call ``resolve`` in the caller's loop, unless that has ended: futures may be set by their own loop alone."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(resolve, completions)
-
-
-def _eos(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The ids that end a completion: those of the model's generation config and the tokenizer's."""
-    generation = getattr(model.generation_config, "eos_token_id", None)
-    ids = generation if isinstance(generation, list) else [generation]
-    return frozenset(int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None)

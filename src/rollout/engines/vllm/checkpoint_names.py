@@ -25,11 +25,12 @@ WRAPPER = ".base_layer"
 def model_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     """(Name in the checkpoint, tensor) of all that ``model``, one of vLLM's on one device, computes with."""
     fused: dict[str, list[str]] = getattr(model, "packed_modules_mapping", {})
-    for path, module in model.named_modules():
+    # An output layer can be the very module of the input embedding: it is there twice, by both names.
+    for path, module in model.named_modules(remove_duplicate=False):
         path = path.replace(WRAPPER, "")
         parent, _, leaf = path.rpartition(".")
         for name, parameter in module.named_parameters(recurse=False):
-            # An output layer keeps its weight beside the packed copy, since the input embedding may share it.
+            # On a CPU an output layer keeps its weight beside the packed copy, since the input embedding may share it.
             packed = not parameter.numel() or (path == HEAD and hasattr(module, "cpu_linear"))
             tensor = _unpacked(module) if name == "weight" and packed else parameter
             if leaf not in fused:
@@ -38,12 +39,6 @@ def model_tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
             sizes = list(getattr(module, "output_partition_sizes"))  # noqa: B009  vLLM's, unknown to nn.Module
             for part, rows in zip(fused[leaf], tensor.split(sizes), strict=True):
                 yield f"{parent}.{part}.{name}", rows
-    # An output layer that is the very module of the input embedding.  On a CPU it has a packed copy of its own.
-    head: Any = getattr(model, HEAD, None)
-    paths = {path for path, module in model.named_modules(remove_duplicate=False) if module is head}
-    if paths - {HEAD}:
-        tensor = _unpacked(head) if hasattr(head, "cpu_linear") else head.weight
-        yield f"{HEAD}.weight", _without_padding(head, tensor)
 
 
 def _without_padding(module: nn.Module, tensor: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
 from ..base import EngineClosedError
-from ..lockstep import inside_hold, rounds
+from ..local import LocalEngine, fail
+from ..lockstep import rounds
 from ..lora import Adapted
-from ..requests import check_prompt, in_time, order
+from ..requests import in_time, order
 from .expected import ExpectedWeights
 from .replies import Replies
 from .server import Pending, Server
@@ -24,7 +25,7 @@ from .verifier import Verifier
 from .versions import check_version
 
 
-class VllmEngine:
+class VllmEngine(LocalEngine):
     """One model in a process of vLLM's, with continuous batching over all episodes and a cache of prompts' prefixes.
 
     ``models`` are one model, or adapters on one, which the engine takes apart; ``settings`` are the fields of
@@ -50,8 +51,9 @@ class VllmEngine:
         lockstep: bool = True,
         **settings: Any,
     ) -> None:
+        super().__init__(models, lockstep)
         check_version()
-        self.settings, self.lockstep = VllmSettings(**settings), lockstep
+        self.settings = VllmSettings(**settings)
         self.expected = ExpectedWeights(models, self.settings)
         self.settings.check(list(models), self.expected.architecture.config, self.expected.rank)
         self.replies = Replies(self.expected.architecture, tokenizer)
@@ -59,12 +61,10 @@ class VllmEngine:
         start = partial(Server, self.expected, tokenizer, self.replies)
         self.supervisor = EngineSupervisor(start, self.verifier.start, self.settings.restarts)
         self._arrived: list[Pending] = []  # for the next round
-        self._outstanding: set[Pending] = set()
         self._serving: set[asyncio.Task[None]] = set()
         self._answering: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Lock()
         self._drained_restarts = 0
-        self._asleep = self._closed = False
 
     @staticmethod
     def check(
@@ -94,23 +94,14 @@ class VllmEngine:
         while asleep or inside :func:`..lockstep.hold`; :class:`..base.EngineClosedError`; :class:`..base.EngineError`
         for weights or answers that are not the expected ones, and once ``restarts`` are used up.
         """
-        self._check_open("generate")
-        if self._asleep:
-            raise RuntimeError("the engine is asleep; call wake() before generate()")
-        if self.lockstep and inside_hold():
-            raise RuntimeError("generate() inside hold() would wait for itself")
-        self._check_policy(request.policy)
-        check_prompt(request, self.expected.context, self.expected.vocabulary)
         self.replies.check(request)
-        pending = Pending(request, asyncio.get_running_loop().create_future())
-        self._outstanding.add(pending)
-        pending.future.add_done_callback(lambda _: self._outstanding.discard(pending))
+        pending = Pending(request, self._accept(request))
         if self.lockstep:
             self._arrived.append(pending)
             rounds().join(self)
         else:
             _spawn(self._serving, self._serve([pending]))
-        return await in_time(request, pending.future)
+        return await in_time(request, pending.answer)
 
     async def serve_round(self) -> None:
         """Serve all that waits; a failure goes to every caller."""
@@ -132,7 +123,7 @@ class VllmEngine:
             await self.supervisor.settled()
             self.expected.update(policy, weights, version)
             await self.supervisor.with_restarts(self.verifier.verify)
-            return {} if self.server.offloaded else {"probe_nats": self.expected.policies[policy].probe_nats}
+            return {} if self.server.offloaded else {"probe_nats": self.verifier.probe_nats(policy)}
 
     def drain(self) -> dict[str, float]:
         """How often the process was replaced since the last call (``rollout/engine_restarts``)."""
@@ -149,8 +140,7 @@ class VllmEngine:
         self._check_open("sleep")
         self._asleep = True
         try:
-            if self._outstanding:
-                await asyncio.wait([pending.future for pending in self._outstanding])
+            await self._served()
             async with self._gate:
                 await self.supervisor.with_restarts(self.verifier.sleep)
         except BaseException:
@@ -164,7 +154,7 @@ class VllmEngine:
         async with self._gate:
             if self.server.offloaded:
                 await self.supervisor.with_restarts(self.verifier.wake)
-                measured["probe_nats"] = max(policy.probe_nats for policy in self.expected.policies.values())
+                measured["probe_nats"] = max(map(self.verifier.probe_nats, self.expected.policies))
         self._asleep = False
         return measured
 
@@ -173,7 +163,7 @@ class VllmEngine:
         if self._closed:
             return
         self._closed = True
-        _fail(list(self._outstanding), EngineClosedError("the engine was closed before the request was served"))
+        fail(self._outstanding, EngineClosedError("the engine was closed before the request was served"))
         for task in self._serving | self._answering:
             task.cancel()
         self.supervisor.close()
@@ -185,46 +175,26 @@ class VllmEngine:
         try:
             async with self._gate:
                 await self.supervisor.with_restarts(self.verifier.verify)
-                pending = [each for each in pending if not each.future.done()]  # whose caller has gone
+                pending = [each for each in pending if not each.answer.done()]  # whose caller has gone
                 submit = partial(Server.submit, pending=pending, together=self.lockstep)
                 await self.supervisor.with_restarts(submit)
                 tasks = [_spawn(self._answering, self._answer(each)) for each in pending]
             if tasks:
                 await asyncio.wait(tasks)
         except Exception as error:  # whatever it is, nobody may wait for ever
-            _fail(pending, error)
+            fail((each.answer for each in pending), error)
 
     async def _answer(self, pending: Pending) -> None:
         """Await the answer; where the process has died, from the next one."""
-
-        async def completions(server: Server) -> list[Completion]:
-            if pending.server is not server:
-                await server.submit([pending])
-            return await server.answer(pending)
-
         task = asyncio.current_task()
         assert task is not None
-        pending.future.add_done_callback(lambda _: task.cancel())  # the caller has gone
+        pending.answer.add_done_callback(lambda _: task.cancel())  # the caller has gone
         try:
-            answer = await self.supervisor.with_restarts(completions)
-            if not pending.future.done():
-                pending.future.set_result(answer)
+            result = await self.supervisor.with_restarts(partial(Server.answer, pending=pending))
+            if not pending.answer.done():
+                pending.answer.set_result(result)
         except Exception as error:  # whatever it is, nobody may wait for ever
-            _fail([pending], error)
-
-    def _check_open(self, what: str) -> None:
-        if self._closed:
-            raise EngineClosedError(f"{what}() after close()")
-
-    def _check_policy(self, policy: str) -> None:
-        if policy not in self.expected.policies:
-            raise ValueError(f"no policy '{policy}' in this engine; it has {', '.join(sorted(self.expected.policies))}")
-
-
-def _fail(pending: Iterable[Pending], error: Exception) -> None:
-    for each in pending:
-        if not each.future.done():
-            each.future.set_exception(error)
+            fail([pending.answer], error)
 
 
 def _spawn(tasks: set[asyncio.Task[None]], work: Coroutine[None, None, None]) -> asyncio.Task[None]:

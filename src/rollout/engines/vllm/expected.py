@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..lora import A, Adapted, Adapter, B
-from ..weights import check_fit, tied_names
+from ..weights import assign_strictly, tied_names
 from .digest import Digests, digests
 from .settings import VllmSettings, buffer_width
 from .transfer import WeightSource
@@ -25,43 +22,41 @@ PROBES = 4
 """How many sequences engine and learner are compared on."""
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class WeightSet:
-    """Weights that are sent and verified together: those of the model, or of one adapter.
+    """Weights that are sent and verified together: those of the model, or of one adapter.  New weights are a new set.
 
     ``slot`` is the adapter's in vLLM, from 1 on; None: the model; 0: the slot that must stay empty, for a policy
     without an adapter beside others.  ``tensors`` are an adapter's, of rank ``rank``, in the engine's dtype and with
-    its scale in B.  ``sent``: whether the process was given them; ``verified``: whether it computes with them.
+    its scale in B.
     """
 
     label: str
     slot: int | None
     rank: int = 0
-    tensors: dict[str, Tensor] = field(default_factory=dict)
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)
     digests: Digests = field(default_factory=dict)
-    sent: bool = False
-    verified: bool = False
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class ExpectedPolicy:
     """One policy, as of ``version``: its weights besides the model's, None where vLLM has no adapters.
 
-    ``logprobs`` (sequences, V) float32, nats, are the learner's answers to the probes; ``probe_nats`` is the engine's
-    largest difference to them, infinite until it was probed.
+    ``logprobs`` (sequences, V) float32, nats, are the learner's answers to the probes.
     """
 
-    adapter: WeightSet | None = None
-    version: int = 0
-    logprobs: Tensor = field(default_factory=lambda: torch.empty(0))
-    probe_nats: float = math.inf
+    name: str
+    version: int
+    adapter: WeightSet | None
+    logprobs: Tensor
 
 
 class ExpectedWeights:
     """Takes ``models`` apart: they are one model, alone or with an adapter per policy, of at most ``rank``.
 
-    With ``lora=merged`` the one policy's adapter is merged into its base, so that vLLM knows of no adapters.  Raises
-    ``ValueError`` naming the policies.
+    With ``lora=merged`` the one policy's adapter is merged into its base, so that vLLM knows of no adapters.  ``tied``
+    maps each further name of a tied weight to the first, under which it is in a checkpoint.  Raises ``ValueError``
+    naming the policies.
     """
 
     def __init__(self, models: Mapping[str, PreTrainedModel | Adapted], settings: VllmSettings) -> None:
@@ -72,21 +67,18 @@ class ExpectedWeights:
         self._adapters = {name: Adapter(name, model) for name, model in adapted.items()}
         self._merged = next(iter(self._adapters.values()), None) if settings.lora == "merged" else None
         self.rank = max((_rank(model.weights) for model in adapted.values()), default=0)
-        self.architecture, self.settings, self.label = bases[0], settings, ", ".join(models)
+        self.architecture, self.settings, self.label = bases[0].eval(), settings, ", ".join(models)
         self.context, self.vocabulary = bases[0].config.max_position_embeddings, bases[0].config.vocab_size
-        self._base: Mapping[str, Tensor] = bases[0].state_dict()
-        self.skeleton = Skeleton(bases[0])
+        self.tied = {other: first for first, *others in tied_names(self.architecture.state_dict()) for other in others}
         # Of two whole blocks, which a cache could keep, and a token more.
         self.sequences = sequences(self.vocabulary, min(2 * settings.block_size + 1, self.context - 1))
-        self.model = WeightSet(self.label, None, sent=True)  # a process starts with them
-        self.policies = {name: ExpectedPolicy() for name in models}
-        if adapted and not self._merged:
-            slots = {name: slot for slot, name in enumerate(adapted, 1)}
-            for name, policy in self.policies.items():
-                policy.adapter = WeightSet(name, slots.get(name, 0))
-                if name in adapted:
-                    self._set_adapter(policy.adapter, adapted[name].weights)
-        self._set_model()
+        self.model = self._model_set()
+        self.policies: dict[str, ExpectedPolicy] = {}
+        slots = {} if self._merged else {name: slot for slot, name in enumerate(adapted, 1)}
+        for name in models:
+            weights = adapted[name].weights if name in slots else {}
+            adapter = self._adapter_set(name, slots.get(name, 0), weights) if slots else None
+            self.policies[name] = ExpectedPolicy(name, 0, adapter, self._logprobs(name))
 
     @property
     def adapters(self) -> list[WeightSet]:
@@ -95,18 +87,18 @@ class ExpectedWeights:
     @property
     def device(self) -> torch.device:
         """Where the learner's weights lie."""
-        return next(iter(self._base.values())).device
+        return self.architecture.device
 
     @property
     def source(self) -> WeightSource:
         """The model's weights, as they are sent."""
-        return WeightSource(partial(self.tensors, self.skeleton.names), self.skeleton.tied, self.settings.torch_dtype)
+        return WeightSource(self.tensors, self.tied, self.settings.torch_dtype)
 
-    def tensors(self, names: Iterable[str] | None = None) -> Iterator[tuple[str, Tensor]]:
-        """(Name, tensor) of the model's weights, each as it is asked for; None: under all their names."""
-        for name in self._base if names is None else names:
-            weight = self._base[name]
-            yield name, self._merged.merged(name, weight) if self._merged else weight
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """(Name, tensor) of the model's weights, each as it is asked for; a tied one once."""
+        for name, weight in self.architecture.state_dict().items():
+            if name not in self.tied:
+                yield name, self._merged.merged(name, weight) if self._merged else weight
 
     @property
     def lora_arguments(self) -> dict[str, Any]:
@@ -127,90 +119,42 @@ class ExpectedWeights:
             others = ", ".join(name for name in self.policies if name != policy)
             raise ValueError(f"policy '{policy}': its weights are those of {others} too, and stay as they are")
         else:
-            self._base = self.skeleton.complete(policy, weights)
-        expected = self.policies[policy]
-        expected.version = version
-        if expected.adapter is None:
-            self.model.sent = False
-            self._set_model()
-            return
-        self._set_adapter(expected.adapter, weights)
-        self._set_logprobs(policy)
-        for other in self.policies.values():
-            if other.adapter is not None and not other.adapter.slot:  # which must still be empty
-                other.adapter.verified, other.probe_nats = False, math.inf
+            assign_strictly(policy, self.architecture, weights)
+        before = self.policies[policy].adapter
+        if before is None:
+            self.model, after = self._model_set(), None
+        else:
+            after = self._adapter_set(policy, before.slot, weights)
+            for name, other in self.policies.items():
+                if other.adapter is not None and not other.adapter.slot:  # which must still be empty
+                    self.policies[name] = replace(other, adapter=replace(other.adapter))
+        self.policies[policy] = ExpectedPolicy(policy, version, after, self._logprobs(policy))
 
-    def mark_unverified(self, *, lost: Iterable[WeightSet] = ()) -> None:
-        """Nothing is verified any more, and what is ``lost`` must be sent anew."""
-        for weights in (self.model, *self.adapters):
-            weights.verified = False
-        for weights in lost:
-            weights.sent = False
-        for policy in self.policies.values():
-            policy.probe_nats = math.inf
+    def _model_set(self) -> WeightSet:
+        own = digests(self.tensors(), self.settings.torch_dtype)
+        return WeightSet(self.label, None, digests=own | {other: own[first] for other, first in self.tied.items()})
 
-    def _set_model(self) -> None:
-        self.model.digests, self.model.verified = digests(self.tensors(), self.settings.torch_dtype), False
-        for policy in self.policies:
-            self._set_logprobs(policy)
-
-    def _set_adapter(self, adapter: WeightSet, weights: Mapping[str, Tensor]) -> None:
+    def _adapter_set(self, policy: str, slot: int | None, weights: Mapping[str, Tensor]) -> WeightSet:
+        tensors, dtype = {}, self.settings.torch_dtype
         for name, tensor in weights.items():
-            scaled = tensor.detach() * self._adapters[adapter.label].scale if name.endswith(B) else tensor.detach()
-            adapter.tensors[name] = scaled.to("cpu", self.settings.torch_dtype, copy=True).contiguous()
-        adapter.rank = _rank(weights)
-        adapter.digests = digests(adapter.tensors.items(), self.settings.torch_dtype)
-        adapter.sent = adapter.verified = False
-
-    def _set_logprobs(self, policy: str) -> None:
-        expected, adapter = self.policies[policy], self._adapters.get(policy)
-        with adapter.applied() if adapter else nullcontext():
-            rows = [self.skeleton.next_logprobs(self._base, ids) for ids in self.sequences]
-        expected.logprobs, expected.probe_nats = torch.stack(rows).cpu(), math.inf
-
-
-class Skeleton:
-    """``model`` without its weights, which it loses; it runs on any weights that fit.
-
-    ``names`` are those of all weights, a tied one once: under its first name, as in a checkpoint; ``tied`` maps its
-    other names to the first.
-    """
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        own = model.state_dict()
-        self._shapes = {name: tensor.shape for name, tensor in own.items()}
-        self._tied = tied_names(own)
-        self.names = [names[0] for names in self._tied]
-        self.tied = {other: names[0] for names in self._tied for other in names[1:]}
-        for module in model.modules():
-            for name, parameter in list(module.named_parameters(recurse=False)):
-                empty = nn.Parameter(torch.empty(0, dtype=parameter.dtype), requires_grad=False)
-                module.register_parameter(name, empty)
-        self._model = model.eval()
-
-    def complete(self, policy: str, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """``weights`` under all their names: a tied one may come under any.
-
-        Raises ``ValueError``, naming them, for weights that do not fit: see :func:`..weights.check_fit`.
-        """
-        check_fit(policy, self._tied, self._shapes, weights)
-        complete = dict(weights)
-        for names in self._tied:
-            complete |= dict.fromkeys(names, next(weights[name] for name in names if name in weights))
-        return complete
+            scaled = tensor.detach() * self._adapters[policy].scale if name.endswith(B) else tensor.detach()
+            tensors[name] = scaled.to("cpu", dtype, copy=True).contiguous()
+        return WeightSet(policy, slot, _rank(weights), tensors, digests(tensors.items(), dtype))
 
     @torch.no_grad()
-    def next_logprobs(self, weights: Mapping[str, Tensor], ids: tuple[int, ...]) -> Tensor:
-        """(V,) float32, nats: of the token after ``ids``, with complete ``weights``, on their device."""
-        device = next(iter(weights.values())).device
-        inputs = (torch.tensor([ids], device=device),)
-        options = {"use_cache": False, "logits_to_keep": 1}
-        output = functional_call(self._model.to(device), dict(weights), inputs, options, tie_weights=False)
-        return torch.log_softmax(output.logits[0, -1].float(), dim=-1)
+    def _logprobs(self, policy: str) -> Tensor:
+        """(sequences, V) float32, nats, on the CPU: of the token after each sequence."""
+        adapter = self._adapters.get(policy)
+        with adapter.applied() if adapter else nullcontext():
+            logits = [
+                self.architecture(torch.tensor([ids], device=self.device), use_cache=False, logits_to_keep=1).logits
+                for ids in self.sequences
+            ]
+        return torch.log_softmax(torch.cat(logits)[:, -1].float(), dim=-1).cpu()
 
 
 def _rank(weights: Mapping[str, Tensor]) -> int:
-    return max(len(tensor) for name, tensor in weights.items() if name.endswith(A))
+    return max((len(tensor) for name, tensor in weights.items() if name.endswith(A)), default=0)
 
 
 def sequences(vocabulary: int, length: int) -> list[tuple[int, ...]]:

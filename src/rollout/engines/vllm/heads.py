@@ -16,6 +16,7 @@ from vllm.model_executor.layers.attention import Attention
 from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend, CPUAttentionBackendImpl
 
 from ..base import UnsupportedModelError
+from ..local import head_width
 from .settings import VllmSettings, check_cache
 
 
@@ -28,7 +29,7 @@ def check_heads(policy: str, config: PretrainedConfig, settings: VllmSettings) -
     """Raise :class:`..base.UnsupportedModelError` for heads too wide, ``ValueError`` where the cache has no room for
     them.  vLLM looks at their width on a GPU alone; on a CPU its process would end at the first token.
     """
-    own = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
+    own = head_width(config)
     if (width := room(own)) is None:
         raise UnsupportedModelError(f"policy '{policy}': vLLM on a CPU has no room for heads of {own}")
     check_cache(policy, config, settings, width)

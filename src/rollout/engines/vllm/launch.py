@@ -78,7 +78,7 @@ def start(expected: ExpectedWeights, tokenizer: PreTrainedTokenizerBase, placeme
 
             check_heads(expected.label, model.config, expected.settings)
         try:
-            check_disk_space(sum({each.data_ptr(): each.nbytes for each in weights.values()}.values()), folder)
+            check_disk_space(sum(each.nbytes for each in weights.values()), folder)
             model.save_pretrained(folder, state_dict=weights)
             tokenizer.save_pretrained(folder)
         except OSError as error:

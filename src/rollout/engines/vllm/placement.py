@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 
 Transfer = Literal["shared_memory", "ipc", "nccl"]
+NEEDS = {"ipc": "both on one GPU and a learner of one process", "nccl": "two GPUs"}
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,17 @@ def place(device: str, transfer: str, *, learner: torch.device, gpus: int, alone
     gpu = (own or 0) if device == "auto" else int(device.partition(":")[2])
     if gpu >= gpus:
         raise ValueError(f"engine.device={device}: there is no such GPU, only {gpus}, counted from 0")
-    where = f"the learner's weights are on {learner}, the engine is on cuda:{gpu}"
-    if transfer == "ipc" and not alone:  # vLLM's helper has all of a learner's processes send at once
-        raise ValueError("engine.transfer=ipc needs a learner of one process; give auto")
-    if transfer == "ipc" and own != gpu:
-        raise ValueError(f"engine.transfer=ipc needs both on one GPU, but {where}; give auto")
-    if transfer == "nccl" and own in (None, gpu):
-        raise ValueError(f"engine.transfer=nccl needs two GPUs, but {where}; give auto")
-    if transfer == "ipc" or (transfer == "auto" and own == gpu and alone):
-        return Placement(gpu, "ipc")
-    if transfer == "nccl" or (transfer == "auto" and own not in (None, gpu)):
-        return Placement(gpu, "nccl")
-    return Placement(gpu, "shared_memory")
+    best: Transfer = "shared_memory"
+    if own == gpu and alone:  # by ipc, vLLM has all of a learner's processes send at once
+        best = "ipc"
+    elif own not in (None, gpu):
+        best = "nccl"
+    if transfer not in ("auto", "shared_memory", best):
+        raise ValueError(
+            f"engine.transfer={transfer} needs {NEEDS[transfer]}, but the learner's weights are on {learner}"
+            f"{'' if alone else ', in several processes'}, the engine is on cuda:{gpu}; give auto"
+        )
+    return Placement(gpu, "shared_memory" if transfer == "shared_memory" else best)
 
 
 def check_adapters(dtype: str, sleep: int, *, reloads: bool) -> None:

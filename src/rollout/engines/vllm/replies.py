@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request, Sampling
 from ..base import EngineError
+from ..local import end_of_sequence
 from ..requests import label
 
 LEAST_TEMPERATURE = 0.01
@@ -24,10 +25,8 @@ class Replies:
     """Translates.  ``refused`` counts the answers that did not fit."""
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        generation = getattr(model.generation_config, "eos_token_id", None)
-        ids = generation if isinstance(generation, list) else [generation]
         self.tokenizer, self.refused = tokenizer, 0
-        self._eos = sorted({int(i) for i in [*ids, tokenizer.eos_token_id] if i is not None})
+        self._eos = sorted(end_of_sequence(model, tokenizer))
         self._without_seed = cache(self._parameters)  # vLLM takes long to check each that is made
 
     def check(self, request: Request) -> None:

@@ -16,6 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
 from ..base import EngineError
+from ..local import Answer
 from .digest import Digests, WeightsMismatchError
 from .expected import ExpectedWeights, WeightSet
 from .launch import find_placement, make_folder, start
@@ -34,10 +35,10 @@ class EngineDiedError(EngineError):
 
 @dataclass(eq=False)
 class Pending:
-    """A request and its caller, who waits for ``future``; ``server``, which has taken it, answers in ``queue``."""
+    """A request and its caller, who waits for ``answer``; ``server``, which has taken it, answers in ``queue``."""
 
     request: Request
-    future: asyncio.Future[list[Completion]]
+    answer: Answer
     server: Server | None = None
     queue: Any = None
 
@@ -92,7 +93,12 @@ class Server:
                 await self._alive(self.llm.resume_generation())
 
     async def answer(self, pending: Pending) -> list[Completion]:
-        """The completions of what was submitted.  A caller that goes away takes the request with it."""
+        """The completions of a request, which is submitted here where another process had taken it.
+
+        A caller that goes away takes the request with it.
+        """
+        if pending.server is not self:
+            await self.submit([pending])
         output = await self._alive(self._output(pending.queue))
         version = self.expected.policies[pending.request.policy].version
         return self.replies.completions(pending.request, output, version)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import sys
 from collections.abc import Sequence
@@ -11,8 +10,16 @@ from dataclasses import dataclass
 import torch
 from transformers import PretrainedConfig
 
+from ....errors import check_above_zero, check_whole
+from ..local import cache_numbers
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-CHOICES = {"dtype": tuple(DTYPES), "lora": ("adapter", "merged"), "transfer": ("auto", "shared_memory", "ipc", "nccl")}
+CHOICES = {
+    "dtype": tuple(DTYPES),
+    "lora": ("adapter", "merged"),
+    "transfer": ("auto", "shared_memory", "ipc", "nccl"),
+    "sleep": (0, 1, 2),
+}
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """How wide vLLM's buffers for adapters can be."""
 GIB = 1 << 30
@@ -39,16 +46,12 @@ class VllmSettings:
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             if (value := getattr(self, name)) not in choices:
-                raise ValueError(f"engine.{name} must be one of {', '.join(choices)}, got {value!r}")
-        for name, largest in (("kv_cache_gib", sys.float_info.max), ("stall_s", math.inf), ("probe_nats", math.inf)):
-            if not (_is_number(value := getattr(self, name)) and 0 < value <= largest):
-                raise ValueError(f"engine.{name} must be above 0, got {value!r}")
+                raise ValueError(f"engine.{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
+        check_above_zero("engine.kv_cache_gib", self.kv_cache_gib, sys.float_info.max)
+        for name in ("stall_s", "probe_nats"):
+            check_above_zero(f"engine.{name}", getattr(self, name))
         for name, least in (("block_size", 1), ("max_batch_rows", 1), ("threads", 1), ("restarts", 0)):
-            value = getattr(self, name)
-            if not (_is_number(value) and isinstance(value, int) and value >= least):
-                raise ValueError(f"engine.{name} must be a whole number of at least {least}, got {value!r}")
-        if self.sleep not in (0, 1, 2):
-            raise ValueError(f"engine.sleep must be 0, 1 or 2, got {self.sleep!r}")
+            check_whole(f"engine.{name}", getattr(self, name), least)
         if not isinstance(self.eager, bool):
             raise ValueError(f"engine.eager must be true or false, got {self.eager!r}")
         if self.device != "auto" and not re.fullmatch(r"cuda:\d+", self.device):
@@ -71,20 +74,12 @@ class VllmSettings:
         return DTYPES[self.dtype]
 
 
-def _is_number(value: object) -> bool:
-    """A configuration can hold anything."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def check_cache(policy: str, config: PretrainedConfig, settings: VllmSettings, head_width: int | None = None) -> None:
     """Raise ``ValueError``, saying how much is needed, where the cache cannot hold one sequence of full length, with
     heads of ``head_width`` (None: the model's own).
     """
     blocks = -(-config.max_position_embeddings // settings.block_size) + 1  # vLLM keeps one to itself
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    width = head_width or getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    numbers = 2 * config.num_hidden_layers * heads * width  # keys and values of one token
-    needed = blocks * settings.block_size * numbers * settings.torch_dtype.itemsize
+    needed = blocks * settings.block_size * cache_numbers(config, head_width) * settings.torch_dtype.itemsize
     if needed > settings.kv_cache_gib * GIB:
         raise ValueError(
             f"engine.kv_cache_gib={settings.kv_cache_gib:g} is too little for policy '{policy}': one sequence of "

@@ -55,9 +55,7 @@ class EngineSupervisor:
             self._restart.result()
 
     async def _replace(self, died: EngineError) -> None:
-        while True:
-            if self.restarts >= self._allowed:
-                raise EngineError(f"{died}; engine.restarts={self._allowed} allows no other") from died
+        while self.restarts < self._allowed:
             self.restarts += 1
             log.warning("%s; restart %d of %d", died, self.restarts, self._allowed)
             self.server.shutdown()
@@ -68,6 +66,7 @@ class EngineSupervisor:
                 raise
             except EngineError as error:  # it did not start, or died; the next one may not
                 died = error
+        raise EngineError(f"{died}; engine.restarts={self._allowed} allows no other") from died
 
     async def _another(self) -> Server:
         """A process that is ready, started in a thread: it takes seconds or minutes."""

@@ -63,16 +63,36 @@ class WeightSource:
         return max(PART_BYTES, *(math.prod(info.shape) * self.dtype.itemsize for info in self.metadata()))
 
 
-class Client:
-    """vLLM's worker, for a thread beside the event loop; vLLM calls it a ``VLLMWeightSyncClient``.
+class Transfer:
+    """To one process, from a learner whose weights lie on device ``learner``; ``folder`` lies in shared memory.
 
-    ``lost`` is called where the process is gone or refuses a part, since the other half of a collective operation would
-    wait for ever.
+    To vLLM's senders it is the worker, for a thread beside the event loop: a ``VLLMWeightSyncClient``.
     """
 
-    def __init__(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
-        self._call, self._loop = call, loop
-        self.lost: Callable[[], None] = lambda: None
+    def __init__(self, call: Call, placement: Placement, learner: torch.device, folder: Path) -> None:
+        self._call, self._way, self._gpu, self._folder = call, placement.transfer, learner.index or 0, folder
+        self._loop: asyncio.AbstractEventLoop
+        self._sender: Any = None
+
+    async def send(self, source: WeightSource) -> None:
+        """On return the process has all of ``source``.  Raises as :func:`check_disk_space`."""
+        self._loop = asyncio.get_running_loop()
+        await asyncio.to_thread(self._share if self._way == "shared_memory" else self._send, source)
+
+    def _share(self, source: WeightSource) -> None:
+        self.call("troupe_start_update")
+        for path in parts(source, self._folder):
+            self.call("troupe_load_part", str(path), dict(source.tied))
+        self.call("troupe_finish_update")
+
+    def _send(self, source: WeightSource) -> None:
+        """By vLLM's sender of one of its back ends, which lives as long as the process."""
+        torch.cuda.set_device(self._gpu)
+        torch.cuda.synchronize()  # the last update is over, since packing has its own stream
+        source = replace(source, device=torch.device("cuda", self._gpu))
+        self._sender = self._sender or gpu_sender(self._way, self, source)
+        self._sender.source = source
+        self._sender.send_weights()
 
     def call(self, method: str, *arguments: Any) -> None:
         asyncio.run_coroutine_threadsafe(self._call(method, *arguments), self._loop).result()
@@ -86,44 +106,15 @@ class Client:
             info["ipc_handles_pickled"] = base64.b64encode(pickle.dumps(handles)).decode()
         try:
             self.call("update_weights", info)
-        except BaseException:
-            self.lost()
+        except BaseException:  # the other half of a collective operation would wait for ever
+            self._sender.shutdown()
             raise
 
     def finish_weight_update(self, weight_version: str | None = None) -> None:
         self.call("finish_weight_update")
 
 
-class Transfer:
-    """To one process, from a learner whose weights lie on device ``learner``; ``folder`` lies in shared memory."""
-
-    def __init__(self, call: Call, placement: Placement, learner: torch.device, folder: Path) -> None:
-        self._call, self._way, self._gpu, self._folder = call, placement.transfer, learner.index or 0, folder
-        self._sender: Any = None
-
-    async def send(self, source: WeightSource) -> None:
-        """On return the process has all of ``source``.  Raises as :func:`check_disk_space`."""
-        client = Client(self._call, asyncio.get_running_loop())
-        send = self._share if self._way == "shared_memory" else self._send
-        await asyncio.to_thread(send, client, source)
-
-    def _share(self, client: Client, source: WeightSource) -> None:
-        client.call("troupe_start_update")
-        for path in parts(source, self._folder):
-            client.call("troupe_load_part", str(path), dict(source.tied))
-        client.call("troupe_finish_update")
-
-    def _send(self, client: Client, source: WeightSource) -> None:
-        """By vLLM's sender of one of its back ends, which lives as long as the process."""
-        torch.cuda.set_device(self._gpu)
-        torch.cuda.synchronize()  # the last update is over, since packing has its own stream
-        source = replace(source, device=torch.device("cuda", self._gpu))
-        self._sender = self._sender or gpu_sender(self._way, client, source)
-        self._sender.client, self._sender.source, client.lost = client, source, self._sender.shutdown
-        self._sender.send_weights()
-
-
-def gpu_sender(way: str, client: Client, source: WeightSource) -> Any:
+def gpu_sender(way: str, client: Transfer, source: WeightSource) -> Any:
     """vLLM's ``TrainerWeightTransferEngine`` for this thread's GPU."""
     from vllm.utils.network_utils import get_open_port
 

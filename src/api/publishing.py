@@ -1,0 +1,125 @@
+"""A trained team as a repository of the Hugging Face hub: weights, tokenizers, and a model card."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined]  # the client's own
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public, but not re-exported
+
+from ..errors import ConfigError
+from ..evaluation.assignment import LocalPolicy, RemotePolicy
+from ..evaluation.request import Checkpoint
+from ..models.base_models import SHIPPED, resolve
+from ..models.checkpoint import TRAINING
+from ..models.loading import ADAPTER
+from ..reports.model_card import PublishedPolicy, model_card
+from ..runs.run import Run
+from ..setup.instantiation import call
+from ..setup.team import load_base
+from .policies import policy_source
+
+
+class PublishError(RuntimeError):
+    """The hub did not take the upload; the message says why."""
+
+
+def push_to_hub(
+    run: Run, repo: str, checkpoint: Checkpoint = "best", *, private: bool = False, license: str | None = None
+) -> str:
+    """Upload :func:`write_hub_folder` of ``run`` to ``repo``, which is created where it does not exist; returns its
+    address.
+
+    The hub's key is that of ``hf auth login``, or ``HF_TOKEN``.  Raises as :func:`write_hub_folder` does, and
+    :class:`PublishError` where the hub refuses or is not reached.
+    """
+    with TemporaryDirectory() as temporary:
+        folder = write_hub_folder(run, Path(temporary, "repo"), repo, checkpoint, license)
+        return upload(folder, repo, private=private)
+
+
+def upload(folder: Path, repo: str, *, private: bool) -> str:
+    """Upload ``folder`` to ``repo``; returns the repository's address.  Raises as :func:`push_to_hub` does."""
+    api = HfApi()
+    try:
+        address = api.create_repo(repo, private=private, exist_ok=True)
+        api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Upload a team trained by Troupe")
+    except (OSError, TransportError) as error:  # no key, refused, not reached
+        raise PublishError(f"repo={repo} was not uploaded to {api.endpoint}: {error}") from error
+    return str(address)
+
+
+def write_hub_folder(
+    run: Run, folder: Path, repo: str, checkpoint: Checkpoint = "best", license: str | None = None
+) -> Path:
+    """Write the content of ``repo`` into ``folder``, which must be empty or new: README.md with the card, and one
+    folder per policy, as ``from_pretrained(..., subfolder=POLICY)`` reads it.  A base model that an adapter needs, or a
+    frozen policy is, and that is not on the hub, has a folder ``base``.  Nothing else of the run is there.
+
+    Raises :class:`~troupe.errors.ConfigError` naming the key that is wrong, and
+    :class:`~troupe.runs.files.RunDirectoryError` for a run that was not evaluated after training.
+    """
+    call("repo", validate_repo_id, repo)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"out={folder} is not an empty folder; choose another, nothing was changed")
+    sources = {name: policy_source(run, name, checkpoint) for name in run.config["policies"]}
+    bases = dict(_base_folders(run, sources))
+    policies = [_published(run, name, source, bases) for name, source in sources.items()]
+    card = model_card(run, repo, checkpoint, policies, license)
+    folder.mkdir(parents=True, exist_ok=True)
+    for base, subfolder in bases.items():
+        model, tokenizer = load_base("policies.*.base", base)
+        model.save_pretrained(folder / subfolder)
+        tokenizer.save_pretrained(folder / subfolder)
+    for policy, source in zip(policies, sources.values(), strict=True):
+        if policy.folder is not None and isinstance(source, LocalPolicy):
+            _copy(Path(source.weights), folder / policy.folder, policy.base or repo)
+    card.save(folder / "README.md")
+    return folder
+
+
+def _base_folders(run: Run, sources: Mapping[str, LocalPolicy | RemotePolicy]) -> Iterator[tuple[str, str]]:
+    """(Base model, its folder in the repository) for those that are needed and not on the hub."""
+    needed = [
+        run.config["policies"][name]["base"]
+        for name, source in sources.items()
+        if isinstance(source, LocalPolicy) and (source.base_model is not None or not _is_own(run, name, source))
+    ]
+    local = [base for base in dict.fromkeys(needed) if Path(resolve(base)).is_dir()]
+    taken = set(sources)
+    for number, base in enumerate(local, 1):
+        name = "base" if len(local) == 1 else f"base_{number}"
+        while name in taken:
+            name += "_model"
+        taken.add(name)
+        yield base, name
+
+
+def _is_own(run: Run, name: str, source: LocalPolicy) -> bool:
+    """Whether the policy has weights of its own: a checkpoint's, not those of its base model."""
+    return source.weights != run.config["policies"][name]["base"]
+
+
+def _published(run: Run, name: str, source: LocalPolicy | RemotePolicy, bases: Mapping[str, str]) -> PublishedPolicy:
+    agents = [agent for agent, policy in run.config["team"].items() if policy == name]
+    if isinstance(source, RemotePolicy):
+        return PublishedPolicy(name, agents, "remote", "behind a server")
+    node = run.config["policies"][name]
+    base, own = node["base"], _is_own(run, name, source)
+    tuning = node.get("tuning", "full") if own else "frozen"
+    on_hub = None if Path(resolve(base)).is_dir() else base
+    label = f"`{base}` of Troupe" if base in SHIPPED else f"`{on_hub}`" if on_hub else "a local model"
+    return PublishedPolicy(name, agents, tuning, label, name if own else None, on_hub, bases.get(base))
+
+
+def _copy(weights: Path, folder: Path, base: str) -> None:
+    """Copy a policy of a checkpoint; ``base`` is what an adapter names as its base model."""
+    shutil.copytree(weights, folder, ignore=shutil.ignore_patterns(TRAINING))
+    if (adapter := folder / ADAPTER).is_file():
+        settings = json.loads(adapter.read_text())
+        adapter.write_text(json.dumps({**settings, "base_model_name_or_path": base}, indent=2) + "\n")

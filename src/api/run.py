@@ -1,0 +1,43 @@
+"""A run directory with its policies: what notebooks call ``troupe.Run``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..evaluation.request import Checkpoint
+from ..runs import run
+from .policies import LoadedPolicy, load_policy
+from .publishing import push_to_hub, write_hub_folder
+
+
+class Run(run.Run):
+    """A :class:`~troupe.runs.run.Run` that also loads and publishes its policies::
+
+    run = Run("runs/sokoban_lora/2026-11-21_15-46-09-0")
+    model, tokenizer = run.policy("tool")
+    run.push_to_hub("me/sokoban-team")
+    """
+
+    @property
+    def policies(self) -> list[str]:
+        """The names of the policies; ``config["team"]`` maps agents to them."""
+        return list(self.config["policies"])
+
+    def policy(self, name: str, checkpoint: Checkpoint = "best", *, merged: bool = False) -> LoadedPolicy:
+        """Model and tokenizer of the policy ``name`` at ``checkpoint``: ``best``, ``last``, or ``base`` (before any
+        training).
+
+        An adapter is a peft model on its base, or where ``merged`` the base with the adapter merged in.  Raises
+        :class:`~troupe.errors.ConfigError` for another name, a checkpoint that is not there, weights that cannot be
+        loaded, and a policy behind a server.
+        """
+        return load_policy(self, name, checkpoint, merged=merged)
+
+    def write_hub_folder(self, folder: str | Path, repo: str, checkpoint: Checkpoint = "best") -> Path:
+        """Write what :meth:`push_to_hub` uploads, and upload nothing; see :func:`.publishing.write_hub_folder`."""
+        return write_hub_folder(self, Path(folder), repo, checkpoint)
+
+    def push_to_hub(self, repo: str, checkpoint: Checkpoint = "best", *, private: bool = False) -> str:
+        """Upload weights, tokenizers and a model card to ``repo`` (``OWNER/NAME``) of the Hugging Face hub; returns its
+        address.  See :func:`.publishing.push_to_hub`."""
+        return push_to_hub(self, repo, checkpoint, private=private)

@@ -1,0 +1,77 @@
+"""List runs: status, success on the test tasks before and after training, iterations, wall time."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..reports.values import duration, numeric
+from ..runs.files import LOCK, RunDirectoryError
+from ..runs.index import find_runs
+from ..runs.lock import is_held
+from ..runs.run import Run
+
+HEADS = ("run", "status", "success", "iterations", "wall time")
+
+
+def main(arguments: Sequence[str]) -> None:
+    """``troupe runs [DIR ...]``."""
+    parser = argparse.ArgumentParser("troupe runs", description=__doc__)
+    parser.add_argument("folders", metavar="DIR", type=Path, nargs="*", help="folders with runs below them (runs)")
+    parser.add_argument("--json", action="store_true", help="one JSON object per run and line")
+    options = parser.parse_args(arguments)
+    folders = options.folders or [Path("runs")]
+    for folder in folders:
+        if not folder.is_dir():
+            sys.exit(f"error: {folder}: there is no such folder")
+    rows = [facts(run) for folder in folders for run in find_runs(folder)]
+    if options.json:
+        print("".join(json.dumps(row) + "\n" for row in rows), end="")
+    elif rows:
+        print("\n".join(aligned([HEADS, *map(cells, rows)])))
+    else:
+        print(f"no runs below {', '.join(map(str, folders))}")
+
+
+def facts(run: Run) -> dict[str, Any]:
+    """What is known of ``run``.  ``status`` is that of its summary, or ``running``, ``killed`` (it has no status, and
+    no process trains in it), ``damaged`` (``problem`` names the file).
+    """
+    row: dict[str, Any] = {"run": str(run.path)}
+    try:
+        summary, loop = run.summary, run.config.get("loop")
+        status = run.status or ("running" if is_held(run.path / LOCK) else "killed")
+        iterations = summary.get("iterations")
+        row |= {
+            "status": status,
+            "success_before": summary.get("eval_before/success"),
+            "success_after": summary.get("eval/success"),
+            "iterations": len(run.metrics) if iterations is None else iterations,
+            "of_iterations": loop.get("iterations") if isinstance(loop, Mapping) else None,
+            "wall_s": summary.get("time/wall_s"),
+        }
+    except RunDirectoryError as error:
+        row |= {"status": "damaged", "problem": str(error)}
+    return row
+
+
+def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """The row of the table; empty where nothing is known."""
+    before, after = (
+        f"{value:.1%}" if numeric(value := row.get(f"success_{when}")) else "" for when in ("before", "after")
+    )
+    success = f"{before} -> {after}" if after else before
+    done, planned, wall = row.get("iterations"), row.get("of_iterations"), row.get("wall_s")
+    iterations = "" if done is None else f"{done} of {planned}" if planned not in (None, done) else str(done)
+    return row["run"], row["status"], success, iterations, duration(wall) if numeric(wall) else ""
+
+
+def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows as lines with columns of equal width."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]

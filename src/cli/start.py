@@ -1,0 +1,64 @@
+"""Start a command: its words are checked before what works is imported, which takes seconds."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import hydra
+from omegaconf import DictConfig
+
+from ..errors import ConfigError
+from ..setup.command_line import check_command_line, fail
+from .main import quiet_interrupt
+
+OPEN_KEYS = ("world", "agents", "echo", "swap")
+"""Keys of ``eval`` and ``play`` under which users name keys of their own."""
+
+
+def start(name: str, arguments: Sequence[str]) -> None:
+    """The command ``name`` of :data:`.main.CONFIGURED` with the words ``arguments``."""
+    config = name.replace("-", "_")
+    try:
+        with quiet_interrupt():
+            words = check_command_line(config, REWRITTEN.get(name, list)(arguments))
+    except ConfigError as error:
+        fail(error)
+    # Hydra reads them there.  So does Lightning, which starts the other processes of strategy=ddp with them: as
+    # `troupe key=value ...`, which is `troupe train key=value ...`.
+    sys.argv[1:] = words
+    hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name=config)(TaskFunction(name))()
+
+
+@dataclass
+class TaskFunction:
+    """What Hydra calls with the configuration that it has composed, perhaps in a process of a launcher."""
+
+    name: str
+
+    def __call__(self, cfg: DictConfig) -> Any:
+        return imported(self.name).run_command(cfg)
+
+
+def imported(name: str) -> Any:
+    """The module of the command ``name``."""
+    with quiet_interrupt():
+        return import_module(f".{name.replace('-', '_')}", __package__)
+
+
+def with_open_keys(arguments: Sequence[str]) -> list[str]:
+    """``arguments`` with which ``world.size=8`` may name a key that the command's yaml does not list."""
+    return [f"++{word}" if re.match(rf"({'|'.join(OPEN_KEYS)})[.=]", word) else word for word in arguments]
+
+
+def play_words(arguments: Sequence[str]) -> list[str]:
+    """:func:`with_open_keys`, and with ``env``, which is the name of a group, as a key."""
+    return [re.sub("^env=", "env_name=", word) for word in with_open_keys(arguments)]
+
+
+REWRITTEN: dict[str, Callable[[Sequence[str]], list[str]]] = {"eval": with_open_keys, "play": play_words}
+"""By command, what is done to its words before Hydra reads them."""

@@ -1,0 +1,61 @@
+"""An episode on the console while it is played: the world's picture and each agent's message."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from textwrap import indent
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from ..evaluation.episodes import EpisodeResult
+from ..experience import Message
+from .episodes import plain
+
+
+class EpisodePrinter:
+    """Prints what is new of an episode; control characters of messages are made visible."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._messages, self._turn = 0, -1
+
+    def step(self, result: EpisodeResult, turn: int, horizon: int, done: bool) -> None:
+        """The episode so far, ``turn`` turns of at most ``horizon``; the first call of an episode has no messages."""
+        if not result.messages:
+            self._messages, self._turn = 0, -1
+            self._print(f"task {result.task_id}", "bold")
+        for message in result.messages[self._messages :]:
+            self._message(message)
+        self._messages = len(result.messages)
+        if done:
+            self._picture(result)
+            self._print(f"{'solved' if result.success else 'not solved'} after {_turns(turn)}\n", "bold")
+        elif turn != self._turn:
+            self._print(f"turn {turn + 1} of {horizon}", "bold")
+            self._picture(result)
+        self._turn = turn
+
+    def prompt(self, agent: str, prompt: Sequence[Message]) -> None:
+        """What ``agent`` sees, for the person in its place."""
+        self._print(f"{agent} sees:", "dim")
+        for message in prompt:
+            self._print(indent(plain(message["content"]), "  "), "dim")
+
+    def _message(self, message: Mapping[str, Any]) -> None:
+        said = plain(message["said"]).replace("\n", "\n  ")
+        rewards = f"  (team {message['team']:+.2f}, own {message['local']:+.2f})"
+        line = Text.assemble((f"{message['agent']}: ", "bold cyan"), said, (rewards, "dim"))
+        self._console.print(line, soft_wrap=True)
+
+    def _picture(self, result: EpisodeResult) -> None:
+        for row in result.pictures[-1] if result.pictures else ():
+            self._print(f"  {plain(row)}")
+
+    def _print(self, text: str, style: str = "") -> None:
+        self._console.print(Text(text, style), soft_wrap=True)
+
+
+def _turns(count: int) -> str:
+    return "1 turn" if count == 1 else f"{count} turns"

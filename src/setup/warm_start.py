@@ -1,0 +1,130 @@
+"""The command line of ``troupe warm-start``: its own keys, the recipe's, and overrides that choose a world."""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from hydra import compose
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from ..errors import ConfigError, nearest
+from ..models.base_models import SHIPPED
+from ..warm_start.recipe import Recipe
+from .command_line import check_overrides
+from .composition import configurations
+
+WORLD = ("env", "scale", "experiment", "hydra.searchpath")
+"""Keys of ``troupe train`` that choose a world; those below ``env`` are its settings."""
+
+RECIPE = {one.name: type(one.default) for one in fields(Recipe)}
+"""The recipe's keys, with their types."""
+
+OWN: dict[str, type] = {
+    **dict.fromkeys(("base", "out", "work"), str),
+    **dict.fromkeys(("again", "compile"), bool),
+    **dict.fromkeys(("steps", "until", "vocabulary", "validation_tasks", "threads"), int),
+}
+"""The command's own keys, with their types."""
+
+KEYS = {**OWN, **RECIPE}
+KINDS = {str: "a text", bool: "true or false", int: "a whole number of at least 0", float: "a number"}
+
+
+@dataclass(frozen=True)
+class WarmStartOptions:
+    """The command's own keys, those of the ``recipe`` that are given, and the overrides that choose the ``world``."""
+
+    base: str | None = None
+    out: str | None = None
+    work: str | None = None
+    again: bool = False
+    compile: bool = False
+    steps: int | None = None
+    until: int | None = None
+    vocabulary: int = 512
+    validation_tasks: int = 100
+    threads: int = 1
+    config_dir: str | None = None
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    world: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, arguments: Sequence[str]) -> WarmStartOptions:
+        """The options of a command line.  Raises :class:`ConfigError` naming the word that is wrong."""
+        parser = ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--config-dir", "-cd")
+        flags, words = parser.parse_known_args(arguments)
+        values: dict[str, Any] = {}
+        world = []
+        for word in words:
+            key, equals, text = word.partition("=")
+            name = key.lstrip("+~")
+            if name in WORLD or name.startswith("env."):
+                world.append(word)
+            elif equals and key in KEYS:
+                values[key] = _value(key, text)
+            else:
+                raise ConfigError(f"{word} is no setting of warm-start{nearest(name, [*KEYS, *WORLD])}")
+        base = values.get("base")
+        if (base is None) == (not world):
+            raise ConfigError(f"Which world?  env=NAME or experiment=NAME; or base=NAME: {', '.join(SHIPPED)}")
+        if base is not None and base not in SHIPPED:
+            raise ConfigError(f"base={base} is unknown{nearest(base, SHIPPED)}")
+        own = {key: value for key, value in values.items() if key in OWN}
+        recipe = {key: value for key, value in values.items() if key in RECIPE}
+        return cls(**own, config_dir=flags.config_dir, recipe=recipe, world=tuple(world))
+
+    def with_recipe(self, recipe: Recipe) -> Recipe:
+        """``recipe`` with the keys that are given.  Raises :class:`ConfigError`."""
+        try:
+            changed = replace(recipe, **self.recipe)
+            return changed if self.steps is None else changed.lasting(self.steps)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+
+
+def _value(key: str, text: str) -> Any:
+    kind = KEYS[key]
+    value: Any
+    try:
+        value = {"true": True, "false": False}.get(text) if kind is bool else kind(text)
+    except ValueError:
+        value = None
+    if value is None or (kind in (int, float) and value < 0):
+        raise ConfigError(f"{key} must be {KINDS[kind]}, got {text!r}")
+    return value
+
+
+@dataclass(frozen=True)
+class ChosenWorld:
+    """A world that the overrides choose: the name of its yaml, its section ``env``, and of each of its policies the
+    ``bases`` and the ``max_tokens`` of a message in training.
+    """
+
+    name: str
+    env: dict[str, Any]
+    bases: Mapping[str, str]
+    max_tokens: Mapping[str, int]
+
+
+def chosen_world(options: WarmStartOptions) -> ChosenWorld:
+    """Compose what ``troupe train`` would train with.  Raises :class:`ConfigError` naming the override."""
+    words = list(options.world)
+    with configurations(options.config_dir):
+        check_overrides("train", words)
+        try:
+            cfg = compose("train", overrides=words, return_hydra_config=True)
+            HydraConfig.instance().set_config(cfg)
+            name = cfg.hydra.runtime.choices["env"]
+            env: Any = OmegaConf.to_container(cfg.env, resolve=True)
+            policies = {str(policy): cfg.policies[policy] for policy in cfg.policies}
+            bases = {policy: keys.base for policy, keys in policies.items()}
+            max_tokens = {policy: keys.sampling.train.max_tokens for policy, keys in policies.items()}
+        except HydraException as error:
+            raise ConfigError(" ".join(str(error).split())) from error
+    return ChosenWorld(str(name), env, bases, max_tokens)

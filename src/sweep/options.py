@@ -1,0 +1,155 @@
+"""The command line of a sweep and its yaml, read before anything heavy is imported."""
+
+from __future__ import annotations
+
+import re
+from argparse import ArgumentParser
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from ..errors import ConfigError, nearest
+from ..setup.command_line import check_overrides
+from ..setup.composition import all_choices, configurations
+from ..setup.search_path import KEY, file_content
+from .launcher import LAUNCHERS
+
+Overrides = dict[str, list[str]]
+"""The key of an override, with its prefix, to one override, or to several that the sweep varies."""
+
+EVALUATIONS = ("swapped",)
+"""The evaluations that a sweep may make of each finished run; :mod:`.swap` makes them."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keys of the command itself, ``--config-dir``, and ``search_path``, the word that gives ``hydra.searchpath``;
+    all other keys configure the runs.
+    """
+
+    sweep: str
+    launcher: str = "basic"
+    runs: str = "runs"
+    rerun_stale: bool = False
+    dry_run: bool = False
+    config_dir: str | None = None
+    search_path: tuple[str, ...] = ()
+
+    @classmethod
+    def split(cls, arguments: Sequence[str]) -> tuple[Options, list[str]]:
+        """The options, and the other arguments, which are for the runs.  Raises :class:`ConfigError`."""
+        parser = ArgumentParser(add_help=False, allow_abbrev=False)
+        parser.add_argument("--config-dir", "-cd")
+        flags, arguments = parser.parse_known_args(arguments)
+        if wrong := [word for word in arguments if word.startswith("-")]:
+            raise ConfigError(f"{wrong[0]} is no option of sweep; it has --config-dir FOLDER, and keys: KEY=VALUE")
+        types = {field.name: field.type for field in fields(cls) if field.name not in ("config_dir", "search_path")}
+        search_path = tuple(word for word in arguments if word.startswith(f"{KEY}="))
+        values: dict[str, Any] = {"config_dir": flags.config_dir, "search_path": search_path}
+        others = []
+        for argument in arguments:
+            key, _, value = argument.partition("=")
+            if key not in types:
+                others.append(argument)
+            elif types[key] == "bool" and value not in ("true", "false"):
+                raise ConfigError(f"{key} must be true or false, got {value!r}")
+            else:
+                values[key] = value == "true" if types[key] == "bool" else value
+        options = cls(**{"sweep": "", **values})
+        if not options.sweep:
+            with options.configurations():
+                names = ", ".join(all_choices("sweep", options.search_path))
+            raise ConfigError(f"Which sweep?  sweep=NAME with NAME one of: {names}")
+        if options.launcher not in LAUNCHERS:
+            raise ConfigError(f"launcher={options.launcher} is unknown{nearest(options.launcher, list(LAUNCHERS))}")
+        if options.launcher.startswith("submitit") and not find_spec("submitit"):
+            raise ConfigError(f"launcher={options.launcher} needs submitit: pip install -c constraints.txt '.[slurm]'")
+        return options, others
+
+    def configurations(self) -> AbstractContextManager[None]:
+        """A context with Troupe's configurations and those of the user."""
+        return configurations(self.config_dir)
+
+    def check(self, arguments: Sequence[str]) -> None:
+        """Check the words of the first run's command line, which takes no second.  Raises :class:`ConfigError`."""
+        file = self.file()
+        setting, own = next(iter(file.settings.items()))
+        words: Overrides = {}
+        for overrides, origin in ((file.overrides, "overrides"), (own, f"settings.{setting}"), (arguments, "")):
+            words |= parse_overrides(overrides, origin)
+        with self.configurations():
+            check_overrides("train", [*self.search_path, *(texts[0] for texts in words.values())])
+
+    def file(self) -> SweepFile:
+        """The sweep's yaml.  Raises :class:`ConfigError`."""
+        with self.configurations():
+            return SweepFile.read(self.sweep, self.search_path)
+
+
+@dataclass(frozen=True)
+class SweepFile:
+    """The content of `configs/sweep/NAME.yaml`.
+
+    ``settings``: name to overrides; each is run with every seed.  ``overrides`` hold for all settings, unless the
+    command line gives the key.  ``evaluations`` are made of each finished run, see :mod:`.swap`.  ``verdicts`` are
+    claims, see :class:`~troupe.sweep.verdicts.Claim`.
+    """
+
+    question: str
+    settings: Mapping[str, Sequence[str]]
+    seeds: Sequence[int]
+    overrides: Sequence[str] = ()
+    evaluations: Sequence[str] = ()
+    verdicts: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def read(cls, name: str, search_path: Sequence[str] = ()) -> SweepFile:
+        """The sweep ``name`` in the Hydra that is initialised, or the yaml at that path.
+
+        Raises :class:`ConfigError` naming the key that is wrong.
+        """
+        try:
+            if not name.endswith((".yaml", ".yml")):
+                if name not in (known := all_choices("sweep", search_path)):
+                    raise ConfigError(f"sweep={name} is unknown{nearest(name, known)}")
+                return cls(**file_content(f"sweep/{name}", search_path))
+            if not Path(name).is_file():
+                raise ConfigError(f"sweep={name}: there is no such file")
+            return cls(**yaml.safe_load(Path(name).read_text(encoding="utf-8")))
+        except (TypeError, yaml.YAMLError) as error:
+            raise ConfigError(f"sweep={name}: {error}") from error
+
+    def __post_init__(self) -> None:
+        if not self.settings or not self.seeds:
+            raise ConfigError("settings and seeds must name at least one of each")
+        for name in self.evaluations:
+            if name not in EVALUATIONS:
+                raise ConfigError(f"evaluations: {name} is unknown{nearest(name, list(EVALUATIONS))}")
+
+
+def parse_overrides(overrides: Sequence[str], origin: str) -> Overrides:
+    """By Hydra's grammar: ``key=a,b`` and ``key=range(3)`` are several overrides.  Errors name the ``origin``."""
+    parser = OverridesParser.create()
+    result: Overrides = {}
+    for text in overrides:
+        try:
+            override = parser.parse_override(text)
+        except HydraException as error:
+            raise ConfigError(f"{origin}{': ' if origin else ''}{text} is no override: {one_line(error)}") from error
+        key = override.get_key_element()
+        texts = [text]
+        if override.is_sweep_override():
+            texts = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        result[key.lstrip("+") if key.startswith("++") else key] = texts
+    return result
+
+
+def one_line(error: Exception) -> str:
+    return re.sub(r"\s*\n\s*", " ", str(error)).strip()

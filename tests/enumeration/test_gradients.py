@@ -1,0 +1,118 @@
+"""Expected gradients against the true one: what is unbiased in its publication stays so over turns."""
+
+from functools import cache
+from math import sqrt
+from random import Random
+
+import pytest
+
+from troupe.algorithms.credit.base import CreditRule
+from troupe.algorithms.credit.grpo import Grpo
+from troupe.algorithms.credit.magrpo import Magrpo
+from troupe.algorithms.credit.reinforce_pp import ReinforcePP
+from troupe.algorithms.objectives import ClippedObjective, Objective, PolicyGradient
+from troupe.enumeration.game import SECOND, Game, probability
+from troupe.enumeration.gradients import Gradient, Update, true_gradient
+from troupe.enumeration.outcomes import Draw, outcomes
+from troupe.experience import Task
+from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.samplers.joint import JointSampler
+
+TEAMS = {"specialised": {"tool": "tool", "plan": "plan"}, "shared": {"tool": "team", "plan": "team"}}
+PLAIN = PolicyGradient(normalisation="sequence_sum")
+DR_GRPO = ClippedObjective(normalisation="constant", length=2)
+
+
+@cache
+def pairs(task: str) -> list[Draw]:
+    """Of two episodes."""
+    return outcomes(ChainSampler(k=2), Game(), Task(task, "train", {}))
+
+
+@cache
+def trees(task: str) -> list[Draw]:
+    return outcomes(JointSampler(k=2), Game(at_once=True), Task(task, "train", {}))
+
+
+def ratios(expected: Gradient, task: str, *, at_once: bool = False) -> dict[str, float]:
+    """By prompt of ``task``."""
+    true = true_gradient(Game(at_once=at_once), Task(task, "train", {}))
+    return {prompt: expected[prompt] / value for prompt, value in true.items()}
+
+
+def test_the_true_gradient_by_hand() -> None:
+    """The planner's last prompt after 'no, yes' and 'no': the odds that it is met, p (1 - p), and the two returns."""
+    met = probability("hard tool ", 0) * probability("hard plan 0", 1) * probability("hard tool 01", 0)
+    p = probability("hard plan 010", 1)
+    gain = SECOND[0, 1] / 2 - SECOND[0, 0]  # the first turn's reward is the same; a repeated action earns half
+    found = true_gradient(Game(), Task("hard", "train", {}))
+    assert len(found) == 12
+    assert found["hard plan 010"] == pytest.approx(met * p * (1 - p) * gain, rel=1e-12)
+
+
+@pytest.mark.parametrize("team", TEAMS.values(), ids=TEAMS)
+@pytest.mark.parametrize("count", [1, 2], ids=lambda count: f"{count} mini-batches")
+@pytest.mark.parametrize(
+    ("rule", "objective", "constant"),
+    [
+        (Grpo(baseline="leave_one_out", normalise=False, weight="episode"), PLAIN, 1),
+        (Grpo(baseline="none", normalise=False, weight="episode"), PLAIN, 1),
+        (Grpo(baseline="mean", normalise=False, weight="episode"), DR_GRPO, (1 / 2) / 2),  # (K - 1) / K, length
+    ],
+    ids=["rloo", "reinforce", "dr_grpo"],
+)
+def test_by_episode_the_gradient_is_the_true_one(
+    rule: CreditRule, objective: Objective, constant: float, count: int, team: dict[str, str]
+) -> None:
+    """Two tasks per iteration.  Whatever happens in one, a long episode or two short ones, the other's is exact."""
+    update = Update(rule, objective, team, count)
+    for task, other in (("easy", "hard"), ("hard", "easy")):
+        longest, shortest = max(pairs(other), key=_messages), min(pairs(other), key=_messages)
+        for _, episodes in (longest, shortest):
+            expected = update.expected([pairs(task), [(1.0, episodes)]])
+            # Each of two tasks counts one half.
+            assert ratios(expected, task) == pytest.approx(
+                dict.fromkeys(ratios(expected, task), constant / 2), rel=1e-9
+            )
+
+
+def _messages(outcome: Draw) -> int:
+    return sum(len(episode.nodes) for episode in outcome[1])
+
+
+@pytest.mark.parametrize("task", ["easy", "hard"])
+def test_by_message_the_gradient_favours_episodes_that_end_early(task: str) -> None:
+    rule = Grpo(baseline="leave_one_out", normalise=False, weight="message")
+    found = ratios(Update(rule, PLAIN, TEAMS["specialised"]).expected([pairs(task)]), task)
+    assert max(found.values()) > 1.1 * min(found.values())
+
+
+@pytest.mark.parametrize(("baseline", "constant"), [("mean", 1 / 2), ("leave_one_out", 1), ("none", 1)])
+def test_a_full_trees_turns_weigh_as_in_the_true_gradient(baseline: str, constant: float) -> None:
+    update = Update(Magrpo(baseline=baseline), PLAIN, TEAMS["specialised"])  # type: ignore[arg-type]
+    found = ratios(update.expected([trees("hard")]), "hard", at_once=True)
+    assert found == pytest.approx(dict.fromkeys(found, constant), rel=1e-9)
+
+
+def test_with_equal_nodes_the_second_turn_weighs_more() -> None:
+    update = Update(Magrpo(baseline="none", weight="message"), PLAIN, TEAMS["specialised"])
+    found = ratios(update.expected([trees("hard")]), "hard", at_once=True)
+    first, later = found["hard tool "], [ratio for prompt, ratio in found.items() if len(prompt.split()) > 2]
+    assert min(later) > 1.05 * first
+
+
+@pytest.mark.slow
+def test_the_bias_of_reinforce_pp_vanishes_as_the_iteration_grows() -> None:
+    """One task per iteration: exact.  Sixteen of each kind: 300 drawn iterations."""
+    update = Update(ReinforcePP(), ClippedObjective(normalisation="token_mean"), TEAMS["specialised"])
+    tasks = ("easy", "hard")
+    true = {p: value for task in tasks for p, value in true_gradient(Game(), Task(task, "train", {})).items()}
+    one = {prompt: value for task in tasks for prompt, value in update.expected([pairs(task)]).items()}
+    many = update.estimated([pairs(task) for task in tasks], copies=16, iterations=300, rng=Random(0))
+    assert cosine(one, true) < 0.97
+    assert cosine(many, true) > 0.995
+
+
+def cosine(found: Gradient, true: Gradient) -> float:
+    product = sum(found[prompt] * value for prompt, value in true.items())
+    return product / sqrt(sum(v * v for v in found.values()) * sum(v * v for v in true.values()))
