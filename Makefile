@@ -155,10 +155,10 @@ fmt: $(DEV) ## Format the code and fix what can be fixed
 	@$(BIN)/ruff format
 
 docs: $(CORE) ## Write the pages that come from the code
-	@$(BIN)/python docs/make_configuration.py
-	@$(BIN)/python docs/make_strategies.py
-	@$(BIN)/python docs/make_one_step.py
-	@$(BIN)/python docs/make_credit_table.py
+	@$(BIN)/python docs/generators/make_configuration.py
+	@$(BIN)/python docs/generators/make_strategies.py
+	@$(BIN)/python docs/generators/make_one_step.py
+	@$(BIN)/python docs/generators/make_credit_table.py
 
 site: $(SITE) ## Build the documentation site into site/, which any web server can serve
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs -q build

@@ -12,24 +12,26 @@ from troupe.algorithms.credit.at_grpo import AtGrpo
 
 from .documented_commands import PAGES, ROOT
 
+GENERATORS = ROOT / "docs" / "generators"
+
 
 @pytest.mark.pages
 def test_the_configuration_page_is_up_to_date() -> None:
     code = "import make_configuration as m, sys; sys.stdout.write(m.page())"
-    found = subprocess.run([sys.executable, "-c", code], cwd=ROOT / "docs", capture_output=True, text=True, check=True)
+    found = subprocess.run([sys.executable, "-c", code], cwd=GENERATORS, capture_output=True, text=True, check=True)
     assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == found.stdout, "run `make docs`"
 
 
 @pytest.mark.pages
 def test_the_table_of_strategies_is_up_to_date() -> None:
-    found = runpy.run_path(str(ROOT / "docs" / "make_strategies.py"))["page"]()
+    found = runpy.run_path(str(GENERATORS / "make_strategies.py"))["page"]()
     assert (ROOT / "docs" / "strategies.md").read_text(encoding="utf-8") == found, "run `make docs`"
 
 
 @pytest.mark.pages
 def test_the_page_of_one_step_shows_a_real_iteration() -> None:
     """To the word; numbers to 0.002, since processors round differently."""
-    played = runpy.run_path(str(ROOT / "docs" / "make_one_step.py"))["page"]()
+    played = runpy.run_path(str(GENERATORS / "make_one_step.py"))["page"]()
     written = (ROOT / "docs" / "one_step.md").read_text(encoding="utf-8")
     number = r"-?\d+\.\d+"
     assert re.sub(number, "#", written) == re.sub(number, "#", played), "run `make docs`"
@@ -39,7 +41,7 @@ def test_the_page_of_one_step_shows_a_real_iteration() -> None:
 
 @pytest.mark.pages
 def test_the_table_of_biases_is_up_to_date() -> None:
-    found = runpy.run_path(str(ROOT / "docs" / "make_credit_table.py"))["page"]()
+    found = runpy.run_path(str(GENERATORS / "make_credit_table.py"))["page"]()
     assert (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8") == found, "run `make docs`"
 
 

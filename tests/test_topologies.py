@@ -15,7 +15,8 @@ from troupe.experience import Topology
 from troupe.setup.composition import choices
 
 ROOT = Path(__file__).parent
-MATRIX = runpy.run_path(str(ROOT.parent / "docs" / "make_strategies.py"))  # which says on its page what is tested here
+# its page says what is tested here
+MATRIX = runpy.run_path(str(ROOT.parent / "docs" / "generators" / "make_strategies.py"))
 CASES = {
     f"{way}-{regime}": MATRIX["overrides"](way, regime) for way in MATRIX["TOPOLOGIES"] for regime in MATRIX["TURNS"]
 }

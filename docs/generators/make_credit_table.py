@@ -1,6 +1,6 @@
 """Write the table of biases of ``algorithms.md``: each algorithm's expected gradient against the true one.
 
-``python docs/make_credit_table.py`` writes it, between two marks; ``tests/test_documentation.py`` checks that it was
+``make docs`` writes it, between two marks; ``tests/test_documentation.py`` checks that it was
 written.  The game, and how the expectation is computed, are in ``src/enumeration``; an algorithm's sampler, credit rule
 and objective are those of its yaml.
 """
@@ -23,7 +23,7 @@ from troupe.experience import Task, Topology
 from troupe.rollout.samplers.base import Sampler
 from troupe.setup.composition import choices
 
-PAGE = Path(__file__).parent / "algorithms.md"
+PAGE = Path(__file__).parent.parent / "algorithms.md"
 BEGIN, END = "<!-- bias, written by `make docs`: begin -->\n", "<!-- bias: end -->\n"
 AT_ONCE = ("joint", "replay")
 """The topologies with which both agents of the game act at once, which keeps the outcomes few."""

@@ -1,6 +1,6 @@
 """Write ``one_step.md``: one Sokoban candidate from its prompt to its gradient, with the values of a real iteration.
 
-``python docs/make_one_step.py`` writes it; ``tests/test_documentation.py`` plays the iteration again and compares.
+``make docs`` writes it; ``tests/test_documentation.py`` plays the iteration again and compares.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from troupe.models.policy import compute_loss
 from troupe.setup.build import build
 
 HERE = Path(__file__).parent
-PAGE, TEMPLATE = HERE / "one_step.md", HERE / "one_step.template"
+PAGE, TEMPLATE = HERE.parent / "one_step.md", HERE / "one_step.template"
 SETTINGS = [
     "experiment=sokoban_specialized",
     "seed=0",

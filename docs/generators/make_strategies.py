@@ -1,6 +1,6 @@
 """Write the table of ``strategies.md``: which topology trains with which regime and strategy, and what is refused why.
 
-``python docs/make_strategies.py`` writes it, between two marks; ``tests/test_documentation.py`` checks that it was
+``make docs`` writes it, between two marks; ``tests/test_documentation.py`` checks that it was
 written.  What is refused is what :func:`troupe.setup.preflight.check` refuses, which training asks too; what is not
 must be trained by ``tests/test_topologies.py``, which has its cases from here.
 """
@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from troupe.setup.build import checked
 from troupe.setup.composition import choices
 
-PAGE = Path(__file__).parent / "strategies.md"
+PAGE = Path(__file__).parent.parent / "strategies.md"
 BEGIN, END = "<!-- written by `make docs`: begin -->\n", "<!-- end -->\n"
 TOPOLOGIES = {
     "tree": ["algorithm=at_grpo"],

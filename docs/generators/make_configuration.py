@@ -1,6 +1,6 @@
 """Write ``configuration.md``, the page of every group and key, from ``configs/`` and the docstrings that it names.
 
-``python docs/make_configuration.py`` writes it; ``tests/test_documentation.py`` checks that it was written.
+``make docs`` writes it; ``tests/test_documentation.py`` checks that it was written.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from hydra.utils import get_object
 
 HERE = Path(__file__).parent
-CONFIGS = HERE.parent / "configs"
+CONFIGS = HERE.parent.parent / "configs"
 GROUPS = {
     "experiment": "Named runs, `make train exp=NAME`. They only override.",
     "debug": "What a run is made small with, and what it shows then.",
@@ -57,7 +57,9 @@ def page() -> str:
     """The page's text."""
     unknown = {f.name for f in CONFIGS.iterdir() if f.is_dir() and not f.name.startswith("__")} - set(GROUPS)
     if unknown:
-        raise ValueError(f"configs/{sorted(unknown)[0]} is a group that docs/make_configuration.py does not describe")
+        raise ValueError(
+            f"configs/{sorted(unknown)[0]} is a group that docs/generators/make_configuration.py does not describe"
+        )
     parts = [HEAD]
     for name in ("train.yaml", "eval.yaml", "serve.yaml"):
         if (CONFIGS / name).exists():
@@ -102,4 +104,4 @@ def _describe(member: Any) -> str:
 
 
 if __name__ == "__main__":
-    (HERE / "configuration.md").write_text(page(), encoding="utf-8")
+    (HERE.parent / "configuration.md").write_text(page(), encoding="utf-8")
