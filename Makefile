@@ -45,7 +45,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play push-to-hub serve compare report runs sweep need-exp need-run need-team need-seat need-pair need-sweep base_model bench test check-docs test-docs test-vllm test-gpu test-trl notebooks lint fmt clean
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play push-to-hub serve compare report runs sweep need-exp need-run need-team need-seat need-pair need-sweep base_model bench test test-slow check-docs test-docs test-vllm test-gpu test-trl notebooks lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ bench: $(CORE) ## Measure the engine against transformers' generate: [args="--th
 
 test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) $(args)
+
+test-slow: $(DEV) ## Run the tests that take half a minute or more: several processes, whole trainings
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) -m "slow and not vllm and not gpu" $(args)
 
 test-vllm: $(VLLM) ## Test the vLLM engine on this machine's CPU
 	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m vllm -W "ignore:Unclosed context:ResourceWarning" \

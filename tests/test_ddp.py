@@ -50,6 +50,7 @@ def finished(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
     return [(process.returncode, text) for process, text in zip(processes, said, strict=True)]
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
     alone = start(tmp_path, "one.json", *SMALL, "loop.iterations=10", "run_dir=one", world=1)
     together = start(tmp_path, "two.json", *SMALL, *DDP, "loop.iterations=10", "run_dir=two", world=2)

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from omegaconf import DictConfig
 
@@ -19,6 +20,7 @@ def train(composed: Callable[..., DictConfig], run_dir: Path, *overrides: str) -
     return asyncio.run(build(cfg).run())
 
 
+@pytest.mark.slow
 def test_a_team_learns_in_a_minute(composed: Callable[..., DictConfig], tmp_path: Path) -> None:
     learnt = train(composed, tmp_path / "learnt")
     assert learnt["eval_before/success"] < 0.3

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any, get_args
 
+import pytest
 import torch
 
 from troupe.experience import Topology
@@ -57,6 +58,7 @@ def test_every_topology_and_regime_is_a_case() -> None:
     assert set(MATRIX["TESTED"]) == set(PROCESSES)
 
 
+@pytest.mark.slow
 def test_two_processes_sample_and_learn_what_one_does(tmp_path: Path) -> None:
     """All cases in one test, since starting processes takes longer than the cases."""
     processes = [process for strategy in PROCESSES for process in start(tmp_path, strategy)]

@@ -125,6 +125,7 @@ asyncio.run(cell())
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_in_a_notebook_leaves_a_run_that_can_be_continued(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "run"
     command = [sys.executable, "-u", "-c", NOTEBOOK, str(path), *SMALL, "loop.iterations=1000"]

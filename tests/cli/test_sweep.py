@@ -75,6 +75,7 @@ def table(runs: str, name: str) -> list[dict[str, str]]:
         return [{k: v for k, v in row.items() if k not in ("run", "wall_s")} for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 def test_an_interrupted_sweep_ends_as_if_it_had_not_been(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = write("both", {"shared": ["experiment=sokoban_shared", "loop.iterations=4"]}, [0, 1])
     process = program(sweep)

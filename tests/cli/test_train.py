@@ -337,6 +337,7 @@ def test_the_program_refuses_in_one_line(tmp_path: Path, arguments: list[str], e
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
 def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path, number: signal.Signals) -> None:
     many = ["loop.iterations=1000", "loop.eval_every=1000"]

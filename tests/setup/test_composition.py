@@ -249,6 +249,7 @@ def test_a_world_without_agents_is_refused(own: Path) -> None:
         compose("train", overrides=["env=mine", "regime=shared"])
 
 
+@pytest.mark.slow
 def test_the_command_as_a_user_types_it(own: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(own.parent), "OMP_NUM_THREADS": "1"}
     words = ["--config-dir", str(own), "env=mine", "regime=lora", "run_dir=run", *SMALL]

@@ -116,6 +116,7 @@ def test_an_interrupted_run_goes_on_to_the_bit(
     assert_equal(path, straight)
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_bit(resume: Resumed, straight: Path, tmp_path: Path) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "troupe", "train", *SMALL, "run_dir=run"]
