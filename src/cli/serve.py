@@ -171,7 +171,7 @@ def serve(keys: Mapping[str, Any]) -> None:
     settings = call("engine", VllmSettings, **{name: keys[name] for name in names})
     if type(keys["port"]) is not int:
         raise ConfigError(f"port must be a whole number, got {keys['port']!r}")
-    plan = servings(trained_team("run", keys["run"]), keys["checkpoint"], keys["port"])
+    plan = servings(trained_team("run", keys["run"], None), keys["checkpoint"], keys["port"])
     check_version()
     check_addresses(plan, keys["host"])
     with running(plan, keys["host"], settings) as processes:

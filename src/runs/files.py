@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,22 @@ def read_lines(file: Path, name: str) -> tuple[list[tuple[int, dict[str, Any]]],
         else:
             problems.append(f"{name}, line {number}, is not a whole JSON object and is left out.")
     return rows, problems
+
+
+def check_links(path: Path) -> None:
+    """Raise :class:`RunDirectoryError` for a link that leads out of the run directory ``path``, where Troupe writes,
+    removes or copies: what is there would be overwritten, or published."""
+    inside = path.resolve()
+    below = [
+        (path / folder).glob(pattern)
+        for folder, pattern in ((CHECKPOINTS, "**/*"), (EVALUATIONS, "*"), (EPISODES, "*"))
+    ]
+    for entry in chain(path.iterdir(), *below):
+        if entry.is_symlink() and not entry.resolve().is_relative_to(inside):
+            raise RunDirectoryError(
+                f"{entry} leads out of the run directory, to {entry.readlink()}: Troupe would write there; copy in its "
+                "place what belongs to the run"
+            )
 
 
 def read_text(file: Path) -> str:

@@ -204,7 +204,7 @@ def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_pa
     with socket.socket() as again:
         assert again.connect_ex(("127.0.0.1", port)) != 0
     assert len(there) >= 2 and not any(map(alive, there))
-    assert trained_team("run", str(tmp_path / "run")).run
+    assert trained_team("run", str(tmp_path / "run"), None).run
 
 
 @pytest.mark.vllm
