@@ -24,7 +24,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ..errors import ConfigError
 from ..evaluation.assignment import RemotePolicy
 from ..models.base_models import BaseModelError, resolve
-from ..models.loading import ADAPTER
+from ..models.loading import adapter_rank
 from ..rollout.engines.base import EngineError
 from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, environment
 from ..rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width
@@ -105,7 +105,7 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     if serving.chat:
         words += ["--default-chat-template-kwargs", json.dumps(serving.chat)]
     if serving.adapters:
-        rank = max(json.loads((Path(folder) / ADAPTER).read_text())["r"] for folder in serving.adapters.values())
+        rank = max(adapter_rank(Path(folder)) for folder in serving.adapters.values())
         slots = len(serving.adapters) + 1  # one stays empty for what has no adapter: see ExpectedWeights.lora_arguments
         room = buffer_width(", ".join(serving.adapters), rank)
         words += ["--enable-lora", "--max-loras", str(slots), "--max-lora-rank", str(room)]

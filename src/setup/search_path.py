@@ -95,7 +95,7 @@ def user_configurations() -> tuple[set[str], list[dict[str, Any]]]:
     packages = {source.path.partition(".")[0].partition("/")[0] for source in own if source.schema == "pkg"}
     folders = [folder for source in own if source.schema == "file" and (folder := _folder("file", source.path))]
     contents = [read_object(file)[0] for folder in folders for file in sorted(folder.rglob("*.yaml"))]
-    return packages - {"troupe"}, contents
+    return packages - {"troupe"}, contents  # a damaged file has no keys; where it is used, Hydra says so
 
 
 def _names_of_both(source: ConfigSource) -> Iterator[str]:
