@@ -1,11 +1,15 @@
 """Run directories of strangers are data: whatever they hold, nothing of it runs, and nothing leaves this machine."""
 
+import hashlib
+import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
@@ -19,6 +23,7 @@ from troupe.cli.eval import run as evaluate
 from troupe.cli.serve import servings
 from troupe.cli.start import play_words, with_open_keys
 from troupe.errors import ConfigError
+from troupe.models.checkpoint import CheckpointError
 from troupe.setup.evaluation import trained_team
 from troupe.setup.trust import Trust
 
@@ -330,3 +335,43 @@ def test_links_in_the_place_of_files_that_are_written_are_not_followed(
         refused(ALL[name], path)
     assert profile.read_text() == "mine\n"
     assert (path / "report.html").is_file() and not (path / "report.html").is_symlink()
+
+
+# ---- checkpoints --------------------------------------------------------------------------------------------------
+
+
+class Touch:
+    """What writes the canary when it is unpickled."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.canary}",)
+
+
+@pytest.mark.parametrize("name", ["plan/training.pt", "rng.pt", "state.json"])
+def test_states_of_a_continued_run_are_no_pickles(hostile: Callable[[Change], Path], canary: Path, name: str) -> None:
+    path = hostile(lambda config: None)
+    checkpoint = path / "checkpoints" / "iteration_00000"
+    torch.save(Touch(canary), checkpoint / name)
+    listed = json.loads((checkpoint / "checksums.json").read_text())
+    listed[name] = hashlib.sha256((checkpoint / name).read_bytes()).hexdigest()
+    (checkpoint / "checksums.json").write_text(json.dumps(listed))
+    with pytest.raises(CheckpointError, match=name.rpartition("/")[0] or name):
+        resumed(path, "loop.iterations=1")
+    assert not canary.exists()
+
+
+def test_weights_of_a_checkpoint_are_no_pickles(hostile: Callable[[Change], Path], canary: Path) -> None:
+    path = hostile(lambda config: None)
+    for policy, file, pickled in (
+        ("plan", "model.safetensors", "pytorch_model.bin"),
+        ("tool", "adapter_model.safetensors", "adapter_model.bin"),
+    ):
+        folder = path / "checkpoints" / "iteration_00000" / policy
+        (folder / file).unlink()
+        torch.save(Touch(canary), folder / pickled)
+    for name in ("eval", "play", "Run"):
+        assert "safetensors" in refused(ALL[name], path)
+    assert not canary.exists()
