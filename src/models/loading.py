@@ -102,7 +102,7 @@ def is_adapter(folder: Path) -> bool:
 
 def adapter_rank(folder: Path) -> int:
     """The rank r of the adapter in ``folder``.  Raises ``ValueError``."""
-    rank = _adapter_settings(folder).get("r")
+    rank: Any = _adapter_settings(folder).get("r")
     check_whole(f"{folder / ADAPTER}: r", rank, 1)
     return int(rank)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +18,7 @@ from ..evaluation.assignment import LocalPolicy, PolicySource, RemotePolicy, ass
 from ..evaluation.conditions import Condition, ConditionResult, condition_name, play_conditions, world_variants
 from ..evaluation.episodes import EpisodeResult
 from ..evaluation.request import Checkpoint, EvalRequest
-from ..rollout.engines.remote.settings import RemoteSettings
+from ..rollout.engines.remote.settings import KEY_ENV, RemoteSettings
 from ..runs.fingerprint import flat
 from ..runs.run import Run
 from .actors import ActorFactory
@@ -97,7 +98,7 @@ class TeamSource:
 @dataclass(frozen=True)
 class ServedTeam:
     """The policies of ``team`` behind the server at ``url``, which knows them by their own names, as that of
-    ``troupe serve`` does, or all of them as ``model``."""
+    ``troupe serve`` does, or all of them as ``model``.  The key of ``TROUPE_API_KEY`` is sent, where it is set."""
 
     team: TeamSource
     url: str
@@ -109,7 +110,9 @@ class ServedTeam:
         if sampling.top_k:
             raise ConfigError(f"{key}={self.url}: a server takes no top_k, which the policy's sampling.eval has")
         name = self.team.config["team"][agent]
-        return RemotePolicy(name, call(key, RemoteSettings, url=self.url, model=self.model or name), sampling)
+        key_env = KEY_ENV if os.environ.get(KEY_ENV) else None
+        server = call(key, RemoteSettings, url=self.url, model=self.model or name, key_env=key_env)
+        return RemotePolicy(name, server, sampling)
 
 
 def trained_team(key: str, place: str, trust: Trust | None) -> TeamSource:

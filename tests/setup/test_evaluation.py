@@ -11,7 +11,7 @@ from troupe.errors import ConfigError
 from troupe.evaluation.assignment import LocalPolicy, RemotePolicy
 from troupe.evaluation.request import EvalRequest
 from troupe.runs.run import Run
-from troupe.setup.evaluation import TeamSource, build_conditions, other_teams, trained_team
+from troupe.setup.evaluation import ServedTeam, TeamSource, build_conditions, other_teams, trained_team
 from troupe.setup.trust import Trust
 
 SAMPLING = {"eval": {"temperature": 0.7, "max_tokens": 40}}
@@ -68,6 +68,14 @@ def test_policies_by_their_tuning(team: TeamSource) -> None:
     remote = team.policy("checkpoint", "tool", "best")
     assert isinstance(remote, RemotePolicy) and (remote.policy, remote.server.model) == ("t", "m")
     assert team.policy("checkpoint", "tool", "base") == remote
+
+
+def test_a_served_team_is_sent_the_key(team: TeamSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = ServedTeam(team, "http://127.0.0.1:8000/v1", None)
+    monkeypatch.delenv("TROUPE_API_KEY", raising=False)
+    assert served.policy("agents.tool", "tool", "last").server.key("t") is None
+    monkeypatch.setenv("TROUPE_API_KEY", "k")
+    assert served.policy("agents.tool", "tool", "last").server.key("t") == "k"
 
 
 def test_arguments_of_the_chat_template_belong_to_the_policy(team: TeamSource) -> None:
