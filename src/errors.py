@@ -1,10 +1,25 @@
-"""The errors that rooms have in common, checks of numbers, and suggestions for a misspelt key."""
+"""The errors that rooms have in common, checks of numbers, suggestions for a misspelt key, text for a terminal."""
 
 from __future__ import annotations
 
 import difflib
 import math
 from collections.abc import Sequence
+
+CONTROLS = (
+    {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+    | {0x7F: 0x2421}
+    | dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+)
+"""Control characters, which a terminal would obey, to what is seen in their place."""
+
+DIRECTIONS = dict.fromkeys([0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], 0xFFFD)
+"""Characters that change the direction of writing, also of what stands beside them on a line."""
+
+
+def visible(text: object) -> str:
+    """``text`` without characters that a terminal would obey: for what models say and files hold, before printing."""
+    return str(text).translate(CONTROLS | DIRECTIONS)
 
 
 class ConfigError(ValueError):

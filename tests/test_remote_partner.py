@@ -20,6 +20,7 @@ from troupe.loop import TrainLoop
 from troupe.models.base_models import base_path
 from troupe.models.loading import checkpoint_weights
 from troupe.rollout.engines.base import EngineError
+from troupe.runs.run import Run
 from troupe.setup.build import checked
 from troupe.setup.dry_run import plan, tables
 
@@ -70,9 +71,17 @@ def summary(path: Path) -> dict[str, Any]:
     return untimed(json.loads((path / "summary.json").read_text()))
 
 
+def server(run_dir: Path) -> str:
+    """The server that the run names."""
+    return str(Run(run_dir).config["policies"]["tool"]["remote"]["url"])
+
+
 def ask(run_dir: Path, *words: str) -> Path:
     with initialize_config_module("troupe.configs", version_base="1.3"):
-        cfg = compose("eval", overrides=with_open_keys([f"run={run_dir}", "temperature=own", *words]))
+        cfg = compose(
+            "eval",
+            overrides=with_open_keys([f"run={run_dir}", "temperature=own", f"trust=[{server(run_dir)}]", *words]),
+        )
     return evaluate(cfg, Console(file=io.StringIO())).path
 
 
@@ -133,9 +142,10 @@ def test_a_server_that_is_gone_ends_a_run_that_goes_on_later(
     assert len(rows(path)) == 1
     chat_server.faults.clear()
     # How words are fetched may change, the words' origin may not.
+    trust = f"trust=[{server(path)}]"
     with pytest.raises(ValueError, match=r"policies\.tool\.remote\.model \('m' in the run, 'other' here\)"):
-        train.build(composed(f"resume={path}", "+policies.tool.remote.model=other"))
-    train.train(train.build(composed(f"resume={path}", "+policies.tool.remote.concurrency=2")))
+        train.build(composed(f"resume={path}", trust, "+policies.tool.remote.model=other"))
+    train.train(train.build(composed(f"resume={path}", trust, "+policies.tool.remote.concurrency=2")))
     assert rows(path) == rows(straight.directory.path)
     weights = [checkpoint_weights(each / "checkpoints" / "last" / "plan") for each in (path, straight.directory.path)]
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[1])

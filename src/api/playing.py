@@ -24,6 +24,7 @@ from ..setup.actors import ActorFactory
 from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, read_team, untrained_team
 from ..setup.instantiation import call
 from ..setup.preflight import set_threads
+from ..setup.trust import Trust
 
 FENCE = "```"
 
@@ -55,7 +56,9 @@ def _team(keys: Mapping[str, Any]) -> TeamSource:
     """The team that ``run``, ``exp`` or ``env`` names."""
     if sum(keys[key] is not None for key in ("run", "exp", "env_name")) != 1:
         raise ConfigError("give one of run=DIR, a run directory, exp=NAME, an experiment, and env=NAME, a world")
-    return read_team(keys) if keys["env_name"] is None else untrained_team(f"env={keys['env_name']}", keys["overrides"])
+    if keys["env_name"] is None:
+        return read_team(keys)
+    return untrained_team(f"env={keys['env_name']}", keys["overrides"], Trust.of(keys["trust"]))
 
 
 def _humans(value: Any, condition: Condition, request: EvalRequest) -> list[str]:

@@ -14,6 +14,7 @@ from ..models.loading import load_adapter
 from ..runs.run import Run
 from ..setup.evaluation import TeamSource
 from ..setup.team import load_base
+from ..setup.trust import check_stored
 
 
 class LoadedPolicy(NamedTuple):
@@ -28,13 +29,14 @@ def policy_source(run: Run, name: str, checkpoint: Checkpoint) -> LocalPolicy | 
 
     Raises :class:`~troupe.errors.ConfigError` for another name and for a checkpoint that is not there.
     """
-    team = run.config["team"]
+    config = check_stored(run)
+    team = config["team"]
     agents = [agent for agent, policy in team.items() if policy == name]
     if not agents:
         hint = f": agent '{name}' speaks with policy '{team[name]}'" if name in team else ""
-        known = list(run.config["policies"])
+        known = list(config["policies"])
         raise ConfigError(f"{run.path} has no policy '{name}'{hint or nearest(name, known)}")
-    return TeamSource(run.config, run).policy("checkpoint", agents[0], checkpoint)
+    return TeamSource(config, run, None).policy("checkpoint", agents[0], checkpoint)
 
 
 def load_policy(run: Run, name: str, checkpoint: Checkpoint, *, merged: bool) -> LoadedPolicy:

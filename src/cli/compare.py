@@ -12,6 +12,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from ..errors import visible
 from ..evaluation.records import EvaluationError, locate
 from .main import quiet_interrupt
 
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str]) -> None:
             from ..evaluation.tables import comparison_table, show
         rows = comparisons(options.a, options.b)
     except EvaluationError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {visible(error)}")
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"A: {options.a}\nB: {options.b}")
+    console.print(visible(f"A: {options.a}\nB: {options.b}"), markup=False)
     show(console, comparison_table(rows))

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
-from ..errors import ConfigError
+from ..errors import ConfigError, visible
 
 TEMPLATE = Path(str(files("troupe.cli") / "template"))
 
@@ -60,6 +60,6 @@ def main(arguments: Sequence[str]) -> None:
     try:
         written = write_project(options.name, folder)
     except (ConfigError, OSError) as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {visible(error)}")
     print("\n".join(map(str, written)))
     print(f"\nnext: cd {folder}, and README.md")

@@ -33,7 +33,7 @@ def push(keys: Mapping[str, Any]) -> str:
     if keys["out"] is not None and not keys["dry_run"]:
         raise ConfigError("out belongs to dry_run=true: an upload leaves no folder")
 
-    run = trained_team("run", keys["run"]).run
+    run = trained_team("run", keys["run"], None).run
     assert run is not None  # it is a run's
     if keys["dry_run"]:
         folder = write_hub_folder(run, Path(keys["out"] or "hub"), keys["repo"], checkpoint, keys["license"])

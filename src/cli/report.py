@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ..errors import visible
 from ..reports.report import write_report
 from ..runs.files import RunDirectoryError
 
@@ -18,4 +19,4 @@ def main(arguments: Sequence[str]) -> None:
     try:
         print(write_report(parser.parse_args(arguments).run))
     except RunDirectoryError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {visible(error)}")

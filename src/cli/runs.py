@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import visible
 from ..reports.values import duration, numeric
 from ..runs.files import LOCK, RunDirectoryError
 from ..runs.index import find_runs
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str]) -> None:
     folders = options.folders or [Path("runs")]
     for folder in folders:
         if not folder.is_dir():
-            sys.exit(f"error: {folder}: there is no such folder")
+            sys.exit(f"error: {visible(folder)}: there is no such folder")
     rows = [facts(run) for folder in folders for run in find_runs(folder)]
     if options.json:
         print("".join(json.dumps(row) + "\n" for row in rows), end="")
@@ -50,7 +51,7 @@ def facts(run: Run) -> dict[str, Any]:
             "status": status,
             "success_before": summary.get("eval_before/success"),
             "success_after": summary.get("eval/success"),
-            "iterations": len(run.metrics) if iterations is None else iterations,
+            "iterations": len(run.rows) if iterations is None else iterations,
             "of_iterations": loop.get("iterations") if isinstance(loop, Mapping) else None,
             "wall_s": summary.get("time/wall_s"),
         }
@@ -67,7 +68,8 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     success = f"{before} -> {after}" if after else before
     done, planned, wall = row.get("iterations"), row.get("of_iterations"), row.get("wall_s")
     iterations = "" if done is None else f"{done} of {planned}" if planned not in (None, done) else str(done)
-    return row["run"], row["status"], success, iterations, duration(wall) if numeric(wall) else ""
+    parts = row["run"], row["status"], success, iterations, duration(wall) if numeric(wall) else ""
+    return tuple(visible(part).replace("\n", "␊") for part in parts)
 
 
 def aligned(rows: Iterable[Sequence[str]]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -21,11 +23,12 @@ from urllib.error import URLError
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ..errors import ConfigError
+from ..errors import ConfigError, check_whole
 from ..evaluation.assignment import RemotePolicy
 from ..models.base_models import BaseModelError, resolve
-from ..models.loading import ADAPTER
+from ..models.loading import adapter_rank
 from ..rollout.engines.base import EngineError
+from ..rollout.engines.remote.settings import KEY_ENV
 from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, environment
 from ..rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width
 from ..rollout.engines.vllm.signals import end_with
@@ -33,8 +36,12 @@ from ..rollout.engines.vllm.versions import check_version
 from ..setup.command_line import fail
 from ..setup.evaluation import TeamSource, trained_team
 from ..setup.instantiation import call
+from .guard import LOCAL, Guard, GuardSettings
 
 CHECKPOINTS = ("best", "last", "base")
+GUARD = f"{Guard.__module__}.{Guard.__name__}"
+SHORTEST_KEY = 16
+"""Characters of a key, at least."""
 GRACE_S = 20.0
 """How long a server may take to end by itself."""
 
@@ -69,6 +76,8 @@ def servings(team: TeamSource, checkpoint: str, port: int) -> list[Serving]:
         if isinstance(policy, RemotePolicy):
             continue
         model, chat = resolve(policy.base_model or policy.weights), dict(policy.chat)
+        if model.startswith("-"):  # it becomes a word of vLLM's command line
+            raise ConfigError(f"policies.{name}.base={model} is neither a folder nor a name on the hub")
         serving = plan.setdefault(f"{model} {json.dumps(chat)}", Serving(model, port + len(plan), chat=chat))
         if name not in serving.policies:
             if policy.base_model is None:
@@ -91,6 +100,74 @@ def check_addresses(plan: Sequence[Serving], host: str) -> None:
             raise ConfigError(f"{port}: nothing can listen there on host={host}: {error}") from error
 
 
+@dataclass(frozen=True)
+class Access:
+    """Who may ask: those with the ``key``, where there is one, within the bounds of ``guard``."""
+
+    guard: GuardSettings
+    key: str | None = field(repr=False)
+
+    @classmethod
+    def read(cls, keys: Mapping[str, Any]) -> Access:
+        """The keys ``host``, ``hosts``, ``api_key_file``, ``public_without_key`` and ``max_...``, and the environment's
+        key.  Raises :class:`ConfigError` for a key that is too short to be one, and for an address that others reach
+        without a key.
+        """
+        key, host, hosts = _api_key(keys["api_key_file"]), str(keys["host"]), keys["hosts"]
+        if not isinstance(hosts, list) or not all(isinstance(name, str) and name for name in hosts):
+            raise ConfigError(f"hosts must be a list of names, hosts=[NAME,...], got {hosts!r}")
+        for name in ("max_requests", "max_body_bytes", "max_choices"):
+            call(name, check_whole, name, keys[name], 1)
+        addresses = _addresses(host)
+        if (
+            key is None
+            and not all(address.is_loopback for address in addresses)
+            and keys["public_without_key"] is not True
+        ):
+            raise ConfigError(
+                f"host={host}: everybody who reaches this machine could use the server; set {KEY_ENV} to a key, or "
+                "give api_key_file=FILE, or public_without_key=true where that is meant"
+            )
+        any_address = any(address.is_unspecified for address in addresses)
+        own = {host, *map(str, addresses), *([socket.gethostname(), socket.getfqdn()] if any_address else [])}
+        limits = {name: keys[name] for name in ("max_requests", "max_body_bytes", "max_choices")}
+        names = dict.fromkeys(name.lower().strip("[]").rstrip(".") for name in (*LOCAL, *sorted(own), *hosts))
+        return cls(GuardSettings(tuple(names), any_address, **limits), key)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a server's process needs to know; not on its command line, which every user of the machine can read."""
+        return self.guard.environment() | {KEY_ENV: self.key or ""}
+
+
+def _api_key(file: str | None) -> str | None:
+    """The key in ``file``, or in the environment."""
+    source = f"api_key_file={file}" if file else KEY_ENV
+    try:
+        key = Path(file).read_text(encoding="utf-8").strip() if file else os.environ.get(KEY_ENV)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{source} cannot be read: {error}") from error
+    if key is None:
+        return None
+    if len(key) < SHORTEST_KEY or not re.fullmatch(r"[!-~]+", key):
+        raise ConfigError(f"{source}: a key is {SHORTEST_KEY} or more letters, digits and signs, without blanks")
+    return key
+
+
+def _addresses(host: str) -> list[IPv4Address | IPv6Address]:
+    """Of ``host``.  Raises :class:`ConfigError`."""
+    try:
+        found = {str(each[4][0]) for each in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except OSError as error:
+        raise ConfigError(f"host={host}: nothing can listen there: {error}") from error
+    return [ip_address(address.partition("%")[0]) for address in sorted(found)]
+
+
+def address(host: str, port: int) -> str:
+    """``http://HOST:PORT``."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
 def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     """The command line that starts vLLM's server."""
     # vLLM's ``serve`` command asks for a package called vllm, which a CPU build is not; it runs this module.
@@ -99,13 +176,13 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     words += ["--dtype", settings.dtype, "--kv-cache-memory-bytes", str(int(settings.kv_cache_gib * GIB))]
     words += ["--block-size", str(settings.block_size), "--max-num-seqs", str(settings.max_batch_rows)]
     words += ["--enforce-eager" if settings.eager else "--no-enforce-eager", "--generation-config", "vllm"]
-    words += ["--logprobs-mode", "processed_logprobs"]
+    words += ["--logprobs-mode", "processed_logprobs", "--load-format", "safetensors", "--middleware", GUARD]
     # So that the server's engine ends with it, all of it.
     words += ["--worker-extension-cls", EXTENSION, "--distributed-executor-backend", EXECUTOR]
     if serving.chat:
         words += ["--default-chat-template-kwargs", json.dumps(serving.chat)]
     if serving.adapters:
-        rank = max(json.loads((Path(folder) / ADAPTER).read_text())["r"] for folder in serving.adapters.values())
+        rank = max(adapter_rank(Path(folder)) for folder in serving.adapters.values())
         slots = len(serving.adapters) + 1  # one stays empty for what has no adapter: see ExpectedWeights.lora_arguments
         room = buffer_width(", ".join(serving.adapters), rank)
         words += ["--enable-lora", "--max-loras", str(slots), "--max-lora-rank", str(room)]
@@ -114,7 +191,9 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
 
 
 @contextmanager
-def running(plan: Sequence[Serving], host: str, settings: VllmSettings) -> Iterator[list[subprocess.Popen[bytes]]]:
+def running(
+    plan: Sequence[Serving], host: str, settings: VllmSettings, access: Access
+) -> Iterator[list[subprocess.Popen[bytes]]]:
     """The servers' processes.  Neither they nor their children outlive the context, or this process if it is killed."""
     kin = partial(end_with, os.getpid())
     processes: list[subprocess.Popen[bytes]] = []
@@ -122,7 +201,8 @@ def running(plan: Sequence[Serving], host: str, settings: VllmSettings) -> Itera
         with environment(settings):
             for serving in plan:  # each a group of its own: a Ctrl-C is for this process, which then ends them all
                 words = command(serving, host, settings)
-                processes.append(subprocess.Popen(words, start_new_session=True, preexec_fn=kin))
+                own = {**os.environ, **access.environment}
+                processes.append(subprocess.Popen(words, start_new_session=True, preexec_fn=kin, env=own))
         yield processes
     finally:
         for process in processes:
@@ -142,7 +222,7 @@ def await_all(plan: Sequence[Serving], host: str, processes: Sequence[subprocess
     waiting = list(plan)
     while waiting:
         check(plan, processes)
-        waiting = [serving for serving in waiting if not _answers(f"http://{host}:{serving.port}/health")]
+        waiting = [serving for serving in waiting if not _answers(f"{address(host, serving.port)}/health")]
         time.sleep(0.2)
 
 
@@ -171,14 +251,16 @@ def serve(keys: Mapping[str, Any]) -> None:
     settings = call("engine", VllmSettings, **{name: keys[name] for name in names})
     if type(keys["port"]) is not int:
         raise ConfigError(f"port must be a whole number, got {keys['port']!r}")
-    plan = servings(trained_team("run", keys["run"]), keys["checkpoint"], keys["port"])
+    access = Access.read(keys)
+    plan = servings(trained_team("run", keys["run"], None), keys["checkpoint"], keys["port"])
     check_version()
     check_addresses(plan, keys["host"])
-    with running(plan, keys["host"], settings) as processes:
+    with running(plan, keys["host"], settings, access) as processes:
         await_all(plan, keys["host"], processes)
         for serving in plan:
             for policy in serving.policies:
-                print(f"{policy}: http://{keys['host']}:{serving.port}/v1, model {policy}", flush=True)
+                print(f"{policy}: {address(keys['host'], serving.port)}/v1, model {policy}", flush=True)
+        print("with a key" if access.key else "without a key", "as", ", ".join(access.guard.hosts), flush=True)
         print("Ctrl-C ends all", flush=True)
         while True:
             check(plan, processes)

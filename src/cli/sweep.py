@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from hydra.errors import HydraException
 
-from ..errors import ConfigError
+from ..errors import ConfigError, visible
 from ..runs.files import RunDirectoryError
 from ..setup.composition import register
 from ..sweep.launcher import launcher_of
@@ -81,5 +81,5 @@ def main(arguments: Sequence[str]) -> None:
     except KeyboardInterrupt:
         sys.exit("interrupted; the same command goes on from there")
     except (ConfigError, RunDirectoryError, HydraException) as error:
-        sys.exit(f"error: {error}")
+        sys.exit(f"error: {visible(error)}")
     sys.exit(status)

@@ -14,6 +14,7 @@ from rich.console import Console
 from ..algorithms.credit.checks import CreditError
 from ..api.training import train
 from ..envs.base import WorldFailure
+from ..errors import visible
 from ..models.base_models import BaseModelError
 from ..models.checkpoint import CheckpointError
 from ..models.ranks import OtherRankError
@@ -40,13 +41,14 @@ def show_plan(cfg: DictConfig) -> None:
     parts, lacks = checked(cfg)
     warn(parts)
     console = Console()
-    console.print(f"{parts.config.name}: a dry run; no weights are loaded and nothing is written", highlight=False)
+    title = f"{visible(parts.config.name)}: a dry run; no weights are loaded and nothing is written"
+    console.print(title, highlight=False, markup=False)
     for part in tables(plan(parts)):
         console.print(part, highlight=False, soft_wrap=isinstance(part, str))
     if lacks:
         console.print("not on this machine, where training would fetch it or be refused:", highlight=False)
     for lack in lacks:
-        console.print(f"- {lack}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"- {visible(lack)}", highlight=False, markup=False, soft_wrap=True)
 
 
 def run(cfg: DictConfig) -> dict[str, Any]:

@@ -16,7 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.directory import write_atomic
-from ..runs.files import CONFIG, EPISODES, EVALUATIONS, SUMMARY, VERSIONS, evaluation_folders, read_object
+from ..runs.files import (
+    CONFIG,
+    EPISODES,
+    EVALUATIONS,
+    SUMMARY,
+    VERSIONS,
+    evaluation_folders,
+    parse_json,
+    read_object,
+    read_text,
+)
 from ..runs.index import is_run
 
 RESULTS = "results.jsonl"
@@ -41,10 +51,13 @@ class EvaluationRecord:
         if not file.is_file():
             raise EvaluationError(f"{path} holds no evaluation: no {SUMMARY} in it")
         try:
-            summary = json.loads(file.read_text())
-            return cls(path, summary["fingerprint"], summary["conditions"])
+            summary = parse_json(read_text(file))
+            fingerprint, conditions = summary["fingerprint"], summary["conditions"]
         except (ValueError, KeyError, TypeError) as error:
             raise EvaluationError(f"{file} is not the summary of an evaluation: {error!r}") from error
+        if not isinstance(conditions, dict) or not all(isinstance(row, dict) for row in conditions.values()):
+            raise EvaluationError(f"{file} is not the summary of an evaluation: conditions must hold keys")
+        return cls(path, fingerprint, conditions)
 
     def successes(self, condition: str) -> dict[str, list[bool]]:
         """Task -> success of each sample, in the order in which the tasks were drawn.
@@ -54,7 +67,7 @@ class EvaluationRecord:
         successes: dict[str, list[bool]] = {}
         for row in self.rows():
             if row["condition"] == condition:
-                successes.setdefault(row["task_id"], []).append(bool(row["success"]))
+                successes.setdefault(str(row["task_id"]), []).append(bool(row["success"]))
         if not successes:
             raise EvaluationError(f"{self.path} has no condition '{condition}'; it has {', '.join(self.conditions)}")
         return successes
@@ -68,9 +81,13 @@ class EvaluationRecord:
         """The lines of ``results.jsonl``.  Raises :class:`EvaluationError`."""
         file = self.path / RESULTS
         try:
-            return [json.loads(line) for line in file.read_text().splitlines()]
+            rows = [parse_json(line) for line in file.read_text().splitlines()]
         except (OSError, ValueError) as error:
             raise EvaluationError(f"{file} cannot be read: {error}") from error
+        for number, row in enumerate(rows, 1):
+            if not isinstance(row, dict) or not {"condition", "task_id", "success"} <= row.keys():
+                raise EvaluationError(f"{file}, line {number}, is no episode: it has no condition, task_id and success")
+        return rows
 
 
 def locate(place: str) -> tuple[EvaluationRecord, str | None]:

@@ -9,7 +9,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
+from ..errors import visible
 from .comparison import Comparison
 
 
@@ -36,18 +38,25 @@ def evaluation_table(conditions: Mapping[str, Mapping[str, Any]]) -> Table:
     """One row per metric, one column per condition."""
     table = Table("")
     for name in conditions:
-        table.add_column(name, justify="right")
+        table.add_column(_text(name), justify="right")
     metrics = dict.fromkeys(key for row in conditions.values() for key in row if not key.endswith("_ci95"))
     for metric in metrics:
-        table.add_row(metric, *(_cell(row, metric) for row in conditions.values()))
+        table.add_row(_text(metric), *(_text(_cell(row, metric)) for row in conditions.values()))
     return table
+
+
+def _text(name: object) -> Text:
+    """What a file holds, which is neither markup nor a command for the terminal."""
+    return Text(visible(name))
 
 
 def _cell(row: Mapping[str, Any], metric: str) -> str:
     if metric not in row:
         return ""
-    value = row[metric]
-    if interval := row.get(f"{metric}_ci95"):
+    value, interval = row[metric], row.get(f"{metric}_ci95")
+    if not isinstance(value, int | float):
+        return str(value)
+    if isinstance(interval, list) and len(interval) == 2 and all(isinstance(end, int | float) for end in interval):
         return f"{value:.3f} ({interval[0]:.3f}-{interval[1]:.3f})"
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
@@ -59,5 +68,5 @@ def comparison_table(rows: Sequence[tuple[str, Comparison]]) -> Table:
         low, high = row.interval
         counts = ["several samples", "", ""] if row.p is None else [str(row.only_first), str(row.only_second)]
         cells = [f"{row.first:.3f}", f"{row.second:.3f}", f"{row.difference:+.3f} ({low:+.3f} to {high:+.3f})"]
-        table.add_row(name, str(row.tasks), *cells, *counts, *([] if row.p is None else [f"{row.p:.2g}"]))
+        table.add_row(_text(name), str(row.tasks), *cells, *counts, *([] if row.p is None else [f"{row.p:.2g}"]))
     return table

@@ -118,8 +118,11 @@ def restore(folder: Path, policies: Mapping[str, Policy]) -> None:
             policy.load_state_dict({**training, "model": checkpoint_weights(folder / name)})
         except (ValueError, KeyError, OSError, pickle.UnpicklingError) as error:
             raise CheckpointError(f"{folder / name} does not fit policy '{name}': {error}") from error
-    states = torch.load(folder / RNG, map_location="cpu", weights_only=True)
-    torch.set_rng_state(states["torch"])
+    try:
+        states = torch.load(folder / RNG, map_location="cpu", weights_only=True)
+        torch.set_rng_state(states["torch"])
+    except (ValueError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
+        raise CheckpointError(f"{folder / RNG} does not hold random states: {error}") from error
     if len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states["cuda"])
 

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
+    PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen3ForCausalLM,
 )
 from transformers.utils.logging import disable_progress_bar
 
+from ..errors import check_whole
 from ..rollout.engines.lora import Adapted
 from .adapters import WEIGHTS, without_peft_warnings
 from .base_models import resolve
@@ -24,6 +28,10 @@ from .base_models import resolve
 disable_progress_bar()
 
 ADAPTER = "adapter_config.json"
+NO_CODE = {"trust_remote_code": False}
+"""Without it transformers asks on the terminal whether to run the code that lies beside weights."""
+WEIGHTS_ALONE = {**NO_CODE, "use_safetensors": True}
+"""No pickle: a base model has its weights as safetensors."""
 UNSUPPORTED = (
     "alora_invocation_tokens alpha_pattern fan_in_fan_out layer_replication lora_bias modules_to_save rank_pattern "
     "target_parameters trainable_token_indices use_bdlora use_dora use_qalora use_rslora"
@@ -36,17 +44,30 @@ def load_model(base: str, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalL
     adapter gives the model below it with the adapter merged in.
     """
     if (folder := Path(base)).is_dir() and is_adapter(folder):
+        full_base(base)  # no circle
         return load_adapter(load_model(_adapter_base(folder), dtype), base).merge_and_unload()
-    return AutoModelForCausalLM.from_pretrained(resolve(base), dtype=dtype)
+    return AutoModelForCausalLM.from_pretrained(resolve(base), dtype=dtype, **WEIGHTS_ALONE)
 
 
-def load_tokenizer(base: str) -> PreTrainedTokenizerFast:
+def load_tokenizer(base: str, *, local_files_only: bool = False) -> PreTrainedTokenizerFast:
     """The tokenizer of ``base``."""
-    return AutoTokenizer.from_pretrained(resolve(base))
+    return AutoTokenizer.from_pretrained(resolve(base), local_files_only=local_files_only, **NO_CODE)
+
+
+def load_shape(base: str, *, local_files_only: bool = False) -> PretrainedConfig:
+    """The configuration of ``base``, a whole model."""
+    return AutoConfig.from_pretrained(resolve(base), local_files_only=local_files_only, **NO_CODE)
+
+
+def empty_model(shape: PretrainedConfig) -> PreTrainedModel:
+    """A model of ``shape``, on the device that is torch's default."""
+    return AutoModelForCausalLM.from_config(shape, **NO_CODE)
 
 
 def load_adapter(model: PreTrainedModel, folder: str) -> PeftModel:
-    """The adapter in ``folder`` on ``model``, as peft loads it."""
+    """The adapter in ``folder`` on ``model``, as peft loads it.  Raises ``ValueError`` for what is no LoRA adapter with
+    its weights as safetensors."""
+    _check_adapter(Path(folder))
     with without_peft_warnings():
         return PeftModel.from_pretrained(model, folder)
 
@@ -56,6 +77,7 @@ def load_adapted(folder: Path, base: str | PreTrainedModel) -> Adapted:
 
     Raises ``ValueError`` for an adapter with settings that the engine does not compute.
     """
+    _check_adapter(folder)
     config = LoraConfig.from_pretrained(str(folder))
     unsupported = [name for name in UNSUPPORTED if getattr(config, name)]
     if unsupported or config.bias != "none":
@@ -70,7 +92,7 @@ def checkpoint_weights(folder: Path) -> dict[str, torch.Tensor]:
     """The weights of an exported policy by name, tied ones included; of a LoRA policy its adapter's."""
     if is_adapter(folder):
         return load_file(folder / WEIGHTS)
-    return AutoModelForCausalLM.from_pretrained(folder).state_dict()
+    return AutoModelForCausalLM.from_pretrained(folder, **WEIGHTS_ALONE).state_dict()
 
 
 def is_adapter(folder: Path) -> bool:
@@ -78,13 +100,42 @@ def is_adapter(folder: Path) -> bool:
     return (folder / ADAPTER).is_file()
 
 
+def adapter_rank(folder: Path) -> int:
+    """The rank r of the adapter in ``folder``.  Raises ``ValueError``."""
+    rank: Any = _adapter_settings(folder).get("r")
+    check_whole(f"{folder / ADAPTER}: r", rank, 1)
+    return int(rank)
+
+
+def _adapter_settings(folder: Path) -> dict[str, Any]:
+    settings = json.loads((folder / ADAPTER).read_text())
+    if not isinstance(settings, dict):
+        raise ValueError(f"{folder / ADAPTER} must hold keys")
+    return settings
+
+
+def _check_adapter(folder: Path) -> None:
+    """Other adapters of peft read further files, and weights that are no safetensors are pickles."""
+    if (kind := _adapter_settings(folder).get("peft_type")) != "LORA":
+        raise ValueError(f"{folder / ADAPTER}: peft_type must be LORA, got {kind!r}")
+    if not (folder / WEIGHTS).is_file():
+        raise ValueError(f"{folder} has no {WEIGHTS}")
+
+
 def _adapter_base(folder: Path) -> str:
     """The model that the adapter in ``folder`` was trained on, by the adapter's own configuration."""
-    return str(json.loads((folder / ADAPTER).read_text())["base_model_name_or_path"])
+    return str(_adapter_settings(folder).get("base_model_name_or_path"))
 
 
 def full_base(base: str) -> str:
-    """``base``, or where it is a folder with an adapter, the model without adapters below it."""
+    """``base``, or where it is a folder with an adapter, the model without adapters below it.
+
+    Raises ``ValueError`` for adapters that lie on each other in a circle.
+    """
+    seen = set()
     while (folder := Path(base)).is_dir() and is_adapter(folder):
+        if folder.resolve() in seen:
+            raise ValueError(f"{folder / ADAPTER}: base_model_name_or_path leads back to {folder}")
+        seen.add(folder.resolve())
         base = _adapter_base(folder)
     return base

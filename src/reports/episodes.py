@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from ..errors import CONTROLS
 from ..runs.episodes import EpisodeFile
 from .values import numeric
 
@@ -14,7 +15,6 @@ SHOWN = 12
 KINDS = ("newly_solved", "newly_failed", "solved_twice", "failed_twice", "solved", "failed")
 LONGEST = 8000  # characters of one text on the page
 BASICS = {"turn", "agent", "saw", "said", "team", "local"}
-CONTROLS = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
 
 
 @dataclass
@@ -121,8 +121,8 @@ def _message_view(message: Mapping[str, Any]) -> MessageView:
 def plain(text: str) -> str:
     """``text`` with control characters made visible; one that is too long is cut, and says so."""
     excess = len(text) - LONGEST
-    visible = text[:LONGEST].translate(CONTROLS)
-    return f"{visible}\n… {excess:,} more characters are in the file" if excess > 0 else visible
+    shown = text[:LONGEST].translate(CONTROLS)
+    return f"{shown}\n… {excess:,} more characters are in the file" if excess > 0 else shown
 
 
 def agents(tasks: Sequence[TaskView]) -> list[str]:

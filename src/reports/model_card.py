@@ -105,8 +105,8 @@ def _score(run: Run, checkpoint: str) -> dict[str, Any]:
     return {key: run.summary[f"{prefix}/{key}"] for key in keys}
 
 
-def _class_name(target: str) -> str:
-    return target.rpartition(".")[2]
+def _class_name(target: object) -> str:
+    return str(target).rpartition(".")[2]
 
 
 def _scalars(section: Mapping[str, Any]) -> dict[str, Any]:

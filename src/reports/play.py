@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from ..errors import visible
 from ..evaluation.episodes import EpisodeResult
 from ..experience import Message
 from .episodes import plain
@@ -44,9 +45,9 @@ class EpisodePrinter:
             self._print(indent(plain(message["content"]), "  "), "dim")
 
     def _message(self, message: Mapping[str, Any]) -> None:
-        said = plain(message["said"]).replace("\n", "\n  ")
+        said = visible(plain(message["said"])).replace("\n", "\n  ")
         rewards = f"  (team {message['team']:+.2f}, own {message['local']:+.2f})"
-        line = Text.assemble((f"{message['agent']}: ", "bold cyan"), said, (rewards, "dim"))
+        line = Text.assemble((f"{visible(message['agent'])}: ", "bold cyan"), said, (rewards, "dim"))
         self._console.print(line, soft_wrap=True)
 
     def _picture(self, result: EpisodeResult) -> None:
@@ -54,7 +55,7 @@ class EpisodePrinter:
             self._print(f"  {plain(row)}")
 
     def _print(self, text: str, style: str = "") -> None:
-        self._console.print(Text(text, style), soft_wrap=True)
+        self._console.print(Text(visible(text), style), soft_wrap=True)
 
 
 def _turns(count: int) -> str:

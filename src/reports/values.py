@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from typing import TypeGuard
 
 
 def numeric(value: object) -> TypeGuard[float]:
     """Whether ``value`` is a finite number."""
-    return isinstance(value, int | float) and math.isfinite(value)
+    return isinstance(value, int | float) and abs(value) <= sys.float_info.max  # an int may be larger than any float
 
 
 def interval(value: object) -> tuple[float, float] | None:

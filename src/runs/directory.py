@@ -172,7 +172,8 @@ def write_atomic(path: Path, text: str) -> None:
     """Write through a temporary neighbour, so that a reader or a crash never meets half a file."""
     temporary = path.with_name(path.name + ".tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        temporary.unlink(missing_ok=True)  # of a writer that was killed; or a link, which must not be followed
+        with temporary.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

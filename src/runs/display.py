@@ -17,6 +17,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import visible
 from ..experience import Episode
 from .samples import SampleMessage, evaluated_messages, one_line, sampled_messages
 
@@ -120,7 +121,7 @@ class Display:
 
     def say(self, line: str) -> None:
         """Print a line that stays above the panel."""
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
 
     def phase(self, name: PhaseName, episodes: int | None = None, detail: str = "") -> None:
         """A phase begins, in which this process plays ``episodes``; the one before is over."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +33,24 @@ class RunDirectoryError(ValueError):
 
 
 def parse_yaml(text: str) -> Any:
-    """The content of a configuration as plain data.  Raises ``yaml.YAMLError``."""
+    """The content of a configuration as plain data, a tree.  Raises ``yaml.YAMLError``."""
     # libyaml is nine times as fast, which a table over hundreds of runs needs; PyYAML may be built without it.
-    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    # Aliases make a circle, or of a page of text more nodes than memory holds; a resolved configuration has none.
+    if "*" in text and any(isinstance(token, yaml.AliasToken) for token in yaml.scan(text, loader)):
+        raise yaml.YAMLError("it has aliases")
+    try:
+        return yaml.load(text, loader)
+    except (ValueError, OverflowError, RecursionError) as error:  # numbers, dates and depths that Python does not have
+        raise yaml.YAMLError(str(error)) from error
+
+
+def parse_json(text: str) -> Any:
+    """The content of a JSON text.  Raises ``ValueError``, also for numbers and depths that Python does not have."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError(str(error)) from error
 
 
 def read_object(file: Path) -> tuple[dict[str, Any], str]:
@@ -46,10 +62,10 @@ def read_object(file: Path) -> tuple[dict[str, Any], str]:
         return {}, ""
     text = read_text(file)
     try:
-        content = parse_yaml(text) if file.suffix == ".yaml" else json.loads(text)
+        content = parse_yaml(text) if file.suffix == ".yaml" else parse_json(text)
     except yaml.YAMLError as error:
         return {}, f"{file.name} cannot be read (not YAML: {str(error).splitlines()[0]})."
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         return {}, f"{file.name} is not whole JSON ({error})."
     if not isinstance(content, dict):
         return {}, f"{file.name} holds no keys."
@@ -68,14 +84,30 @@ def read_lines(file: Path, name: str) -> tuple[list[tuple[int, dict[str, Any]]],
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
-        except json.JSONDecodeError:
+            value = parse_json(line)
+        except ValueError:
             value = None
         if isinstance(value, dict):
             rows.append((number, value))
         else:
             problems.append(f"{name}, line {number}, is not a whole JSON object and is left out.")
     return rows, problems
+
+
+def check_links(path: Path) -> None:
+    """Raise :class:`RunDirectoryError` for a link that leads out of the run directory ``path``, where Troupe writes,
+    removes or copies: what is there would be overwritten, or published."""
+    inside = path.resolve()
+    below = [
+        (path / folder).glob(pattern)
+        for folder, pattern in ((CHECKPOINTS, "**/*"), (EVALUATIONS, "*"), (EPISODES, "*"))
+    ]
+    for entry in chain(path.iterdir(), *below):
+        if entry.is_symlink() and not entry.resolve().is_relative_to(inside):
+            raise RunDirectoryError(
+                f"{entry} leads out of the run directory, to {entry.readlink()}: Troupe would write there; copy in its "
+                "place what belongs to the run"
+            )
 
 
 def read_text(file: Path) -> str:

@@ -22,7 +22,7 @@ FETCHING = tuple(
 """Keys that decide how a remote policy's messages are fetched, not their content."""
 
 EXCLUDED = (
-    *(*EVALUATION, *FETCHING, "loop.checkpoint", "run_dir", "resume", "dry_run", "name", "logger"),
+    *(*EVALUATION, *FETCHING, "loop.checkpoint", "run_dir", "resume", "dry_run", "trust", "name", "logger"),
     *("verbose", "detect_anomaly"),
 )
 """Every key that the training hash leaves out: evaluation, fetching, checkpoints, paths, loggers and the display."""

@@ -23,7 +23,12 @@ def own_sources(config: Mapping[str, Any]) -> dict[str, Path]:
     requirements, and of the modules that these files import, but for installed ones.  Nothing is imported, and a module
     that cannot be found has no files.
     """
-    return _sources(frozenset(_named(config)))
+    return _sources(own_packages([config]))
+
+
+def own_packages(configs: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """The top-level modules that a ``_target_`` of ``configs`` names, but for Troupe, its requirements and Python's."""
+    return frozenset(name for config in configs for name in _named(config))
 
 
 def commits(config: Mapping[str, Any], folders: Iterable[Path]) -> str:

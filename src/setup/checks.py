@@ -12,9 +12,6 @@ from typing import Any, TypeVar, cast
 
 import torch
 from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -28,7 +25,7 @@ from ..loop import LoopSettings
 from ..models.adapters import named_layers
 from ..models.base_models import resolve
 from ..models.hub import check_available, is_here
-from ..models.loading import full_base, is_adapter
+from ..models.loading import empty_model, full_base, is_adapter, load_shape, load_tokenizer
 from ..models.published import published_config
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat
@@ -131,8 +128,8 @@ def _base(key: str, base: str, machine: Machine) -> Base:
         return Base(shape_of(key, base), None)
     try:
         check_available(path)
-        shape = AutoConfig.from_pretrained(whole, local_files_only=here)
-        return Base(shape, AutoTokenizer.from_pretrained(path, local_files_only=here))
+        shape = load_shape(whole, local_files_only=here)
+        return Base(shape, load_tokenizer(path, local_files_only=here))
     except (OSError, ValueError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 
@@ -144,15 +141,15 @@ def shape_of(key: str, base: str) -> PretrainedConfig:
         return known
     try:
         check_available(resolve(whole))
-        return AutoConfig.from_pretrained(resolve(whole))
-    except OSError as error:
+        return load_shape(whole)
+    except (OSError, ValueError) as error:
         raise ConfigError(f"{key}={base} cannot be found: {error}") from error
 
 
 def meta_model(shape: PretrainedConfig) -> PreTrainedModel:
     """A model without weights, on torch's meta device."""
     with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(shape)
+        return empty_model(shape)
 
 
 def _check_optimizers(specs: Sequence[PolicySpec]) -> None:

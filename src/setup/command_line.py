@@ -17,7 +17,7 @@ from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from yaml import YAMLError
 
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, nearest, visible
 from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat
 from ..runs.run import Run
@@ -130,7 +130,7 @@ def fail(error: Exception, more: str = "") -> NoReturn:
     """End a command with the message alone, or with the whole traceback where HYDRA_FULL_ERROR=1 asks for it."""
     if os.environ.get("HYDRA_FULL_ERROR") == "1":
         raise error
-    sys.exit(f"error: {error}{more}")
+    sys.exit(f"error: {visible(error)}{visible(more)}")
 
 
 def _check_choice(override: Override, known: Sequence[str]) -> None:

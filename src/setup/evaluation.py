@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
@@ -17,7 +18,7 @@ from ..evaluation.assignment import LocalPolicy, PolicySource, RemotePolicy, ass
 from ..evaluation.conditions import Condition, ConditionResult, condition_name, play_conditions, world_variants
 from ..evaluation.episodes import EpisodeResult
 from ..evaluation.request import Checkpoint, EvalRequest
-from ..rollout.engines.remote.settings import RemoteSettings
+from ..rollout.engines.remote.settings import KEY_ENV, RemoteSettings
 from ..runs.fingerprint import flat
 from ..runs.run import Run
 from .actors import ActorFactory
@@ -27,6 +28,7 @@ from .notice import notice
 from .policies import read_chat, read_remote, read_sampling
 from .search_path import current_search_path
 from .sections import read_config
+from .trust import NOBODY, Trust, check_stored
 
 NEEDED = ("env", "team", "policies", "engine", "loop", "seed", "threads")
 """The keys of a run's configuration that an evaluation reads."""
@@ -35,19 +37,26 @@ NEEDED = ("env", "team", "policies", "engine", "loop", "seed", "threads")
 @dataclass(frozen=True)
 class TeamSource:
     """A team whose policies can be evaluated: that of a run, or an experiment's that was never trained (``run`` is
-    None).  ``config`` is its resolved configuration.
+    None).  ``config`` is its resolved configuration; ``trust`` says what that of a
+    run may name; None where no server of it will be asked.
     """
 
     config: Mapping[str, Any]
     run: Run | None = None
+    trust: Trust | None = NOBODY
 
     def check_playable(self) -> None:
-        """Raise :class:`..runs.files.RunDirectoryError` where the run is of another version, in which its world or its
-        engine had classes that do not exist any more.
+        """Raise :class:`ConfigError` where the run's world or engine are not Troupe's, nor code that the user trusts;
+        :class:`..runs.files.RunDirectoryError` where the run is of another version, in which they had classes that do
+        not exist any more.
         """
+        if self.run is None:
+            return
+        for key in ("env", "engine"):
+            (self.trust or NOBODY).check_targets(key, self.config[key])
         parts = {"env": self.config["env"], "engine": self.config["engine"]}
         targets = [value for key, value in flat(parts) if key.endswith("._target_")]
-        if self.run is not None and not all(map(_importable, targets)):
+        if not all(map(_importable, targets)):
             self.run.check_format()
 
     def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> LocalPolicy | RemotePolicy:
@@ -61,7 +70,10 @@ class TeamSource:
         sampling = read_sampling(f"policies.{name}.sampling.eval", node["sampling"]["eval"])
         tuning = node.get("tuning")
         if tuning == "remote":  # the same at every checkpoint
-            return RemotePolicy(name, read_remote(f"policies.{name}", node), sampling)
+            server = read_remote(f"policies.{name}", node)
+            if self.run is not None and self.trust is not None:
+                self.trust.check_server(f"policies.{name}.remote", server.url)
+            return RemotePolicy(name, server, sampling)
         chat = read_chat(f"policies.{name}", node)
         policy = partial(LocalPolicy, key, sampling=sampling, chat=chat, configured_as=name)
         if checkpoint == "base":
@@ -86,7 +98,7 @@ class TeamSource:
 @dataclass(frozen=True)
 class ServedTeam:
     """The policies of ``team`` behind the server at ``url``, which knows them by their own names, as that of
-    ``troupe serve`` does, or all of them as ``model``."""
+    ``troupe serve`` does, or all of them as ``model``.  The key of ``TROUPE_API_KEY`` is sent, where it is set."""
 
     team: TeamSource
     url: str
@@ -94,23 +106,25 @@ class ServedTeam:
 
     def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> RemotePolicy:
         """The policy of ``agent``; the server has one checkpoint.  Raises :class:`ConfigError` naming ``key``."""
-        sampling = self.team.policy(key, agent, "base").sampling
+        sampling = replace(self.team, trust=None).policy(key, agent, "base").sampling
         if sampling.top_k:
             raise ConfigError(f"{key}={self.url}: a server takes no top_k, which the policy's sampling.eval has")
         name = self.team.config["team"][agent]
-        return RemotePolicy(name, call(key, RemoteSettings, url=self.url, model=self.model or name), sampling)
+        key_env = KEY_ENV if os.environ.get(KEY_ENV) else None
+        server = call(key, RemoteSettings, url=self.url, model=self.model or name, key_env=key_env)
+        return RemotePolicy(name, server, sampling)
 
 
-def trained_team(key: str, place: str) -> TeamSource:
+def trained_team(key: str, place: str, trust: Trust | None) -> TeamSource:
     """The team of the run in ``place`` (``DIR`` or ``DIR@CHECKPOINT``).  Raises :class:`ConfigError` naming ``key``."""
     run: Run = call(key, Run, Path(place.partition("@")[0]))
     for needed in NEEDED:
         if needed not in run.config:
             raise ConfigError(f"{key}={run.path}: its config.yaml has no '{needed}'")
-    return TeamSource(run.config, run)
+    return TeamSource(call(key, check_stored, run), run, trust)
 
 
-def untrained_team(choice: str, overrides: Sequence[str]) -> TeamSource:
+def untrained_team(choice: str, overrides: Sequence[str], trust: Trust = NOBODY) -> TeamSource:
     """The team of ``choice`` (``experiment=NAME``, ``env=NAME``) with its base models.  Raises :class:`ConfigError`
     naming the key that is wrong."""
     words = [*current_search_path(), choice, f"name={choice.partition('=')[2]}", "run_dir=none", *overrides]
@@ -118,18 +132,19 @@ def untrained_team(choice: str, overrides: Sequence[str]) -> TeamSource:
     cfg = compose("train", overrides=words)
     config: dict[str, Any] = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[assignment]
     read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
-    return TeamSource(config)
+    return TeamSource(config, trust=trust)
 
 
 def read_team(keys: Mapping[str, Any]) -> TeamSource:
     """The team that ``run`` or ``exp`` names.  Raises :class:`ConfigError`."""
     if (keys["run"] is None) == (keys["exp"] is None):
         raise ConfigError("give run=DIR, a run directory, or exp=NAME, an experiment, and not both")
+    trust = Trust.of(keys["trust"])
     if keys["run"] is None:
-        return untrained_team(f"experiment={keys['exp']}", keys["overrides"])
+        return untrained_team(f"experiment={keys['exp']}", keys["overrides"], trust)
     if keys["overrides"]:
         raise ConfigError("overrides belong to exp=NAME; a run has its own configuration")
-    return trained_team("run", keys["run"])
+    return trained_team("run", keys["run"], trust)
 
 
 def read_request(keys: Mapping[str, Any], team: TeamSource) -> EvalRequest:
@@ -156,7 +171,7 @@ def other_teams(request: EvalRequest, team: TeamSource) -> dict[str, PolicySourc
         if address := server_address(place):
             teams[agent] = ServedTeam(team, *address)
         elif place != "base":
-            teams[agent] = trained_team(f"agents.{agent}", place)
+            teams[agent] = trained_team(f"agents.{agent}", place, team.trust)
     return teams
 
 

@@ -15,10 +15,11 @@ from ..runs.fingerprint import FETCHING, flat, matches
 from ..runs.run import Run
 from .command_line import parsed
 from .instantiation import call
+from .trust import Trust, check_stored
 
 FREE = (
     *"loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split(),
-    *"verbose detect_anomaly".split(),
+    *"trust verbose detect_anomaly".split(),
     *FETCHING,
 )
 """The keys that a continued run may change, with the keys below them; ``*`` stands for one name."""
@@ -61,7 +62,11 @@ def continued(cfg: DictConfig, run: Run) -> DictConfig:
     A whole command (with ``experiment=`` or another group) is compared as a whole.  Raises
     :class:`..errors.ConfigError` naming the keys that may not differ and do.
     """
-    saved = OmegaConf.create(run.config)
+    own = OmegaConf.to_container(cfg, resolve=False)
+    trust = Trust.of(list(cfg.trust), [own])  # type: ignore[list-item]  # it has keys
+    config = call("resume", check_stored, run)
+    trust.check(config)
+    saved = OmegaConf.create(config)
     changed = saved.copy()
     groups = HydraConfig.get().runtime.choices
     keys = [override.get_key_element().lstrip("+~") for override in parsed(HydraConfig.get().overrides.task)]
@@ -74,6 +79,7 @@ def continued(cfg: DictConfig, run: Run) -> DictConfig:
     check_equal(binding(_plain(saved)), binding(_plain(cfg if whole else changed)), REMEDY)
     OmegaConf.update(changed, "run_dir", str(run.path))
     OmegaConf.update(changed, "resume", None)
+    OmegaConf.update(changed, "trust", cfg.trust, force_add=True)
     return changed
 
 

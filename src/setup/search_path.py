@@ -17,6 +17,7 @@ from hydra.plugins.config_source import ConfigSource
 from omegaconf import OmegaConf
 
 from ..errors import ConfigError
+from ..runs.files import read_object
 from .composition import source_of
 
 KEY = "hydra.searchpath"
@@ -84,6 +85,17 @@ def user_folders() -> list[Path]:
     sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
     folders = [_folder(source.schema, source.path) for source in sources if source.provider not in OTHERS]
     return [folder for folder in folders if folder is not None]
+
+
+def user_configurations() -> tuple[set[str], list[dict[str, Any]]]:
+    """The user's packages that add configurations by a plugin or by ``hydra.searchpath``, and the content of the yamls
+    in the user's folders."""
+    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
+    own = [source for source in sources if source.provider not in OTHERS]
+    packages = {source.path.partition(".")[0].partition("/")[0] for source in own if source.schema == "pkg"}
+    folders = [folder for source in own if source.schema == "file" and (folder := _folder("file", source.path))]
+    contents = [read_object(file)[0] for folder in folders for file in sorted(folder.rglob("*.yaml"))]
+    return packages - {"troupe"}, contents  # a damaged file has no keys; where it is used, Hydra says so
 
 
 def _names_of_both(source: ConfigSource) -> Iterator[str]:

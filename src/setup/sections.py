@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
@@ -162,6 +162,7 @@ class RunConfig:
     dry_run: bool
     threads: int | None
     allow_unsafe_execution: bool
+    trust: Sequence[str] = ()
     verbose: bool = False
     detect_anomaly: bool = False
 

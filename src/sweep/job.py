@@ -13,7 +13,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ..errors import ConfigError
+from ..errors import ConfigError, visible
 from ..loop import TrainLoop
 from ..models.checkpoint import CheckpointError
 from ..models.ranks import OtherRankError, current_ranks
@@ -113,7 +113,7 @@ def _resume(cfg: DictConfig, run: Run, alternative: str) -> TrainLoop | None:
 def _print(text: str) -> None:
     """Once, whatever the number of processes."""
     if current_ranks().first:
-        print(text, flush=True)
+        print(visible(text), flush=True)
 
 
 def _job_lock(record: SweepRecord, config: Mapping[str, Any], training: str) -> AbstractContextManager[object]:

@@ -13,6 +13,7 @@ from ..runs.fingerprint import code_hash
 from ..runs.run import Run
 from ..setup.actors import ActorFactory
 from ..setup.evaluation import TeamSource, build_conditions, run_conditions
+from ..setup.trust import Trust
 
 
 def evaluate_swapped(run: Run) -> None:
@@ -30,7 +31,8 @@ def evaluate_swapped(run: Run) -> None:
         seed=run.config["seed"],
         swap=True,
     )
-    conditions = build_conditions(request, TeamSource(run.config, run))
+    # The run has the training hash of the configuration that was composed here: what it names, the user named.
+    conditions = build_conditions(request, TeamSource(run.config, run, Trust.of((), [run.config])))
     [result] = asyncio.run(run_conditions(request, conditions, ActorFactory(run.config["engine"])))
     summary = result.summary | {"checkpoint": "last", "code": code_hash(run.config)}
     write_atomic(run.path / SWAPPED, json.dumps(summary, indent=2) + "\n")

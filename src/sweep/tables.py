@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..errors import visible
 from ..runs.directory import write_atomic
 from ..runs.files import RunDirectoryError
 from ..runs.index import is_run
@@ -148,8 +149,8 @@ def main() -> None:
         if runs := [path for path in paths if path not in sweeps]:
             pages.append(page_of_runs(runs))
     except RunDirectoryError as error:
-        sys.exit(f"error: {error}")
-    print("\n".join(pages), end="")
+        sys.exit(f"error: {visible(error)}")
+    print(visible("\n".join(pages)), end="")
 
 
 if __name__ == "__main__":

@@ -59,3 +59,14 @@ def test_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit, match=r"^error: runs: there is no such folder$"):
         main([])
+
+
+def test_what_a_run_says_is_no_command_for_the_terminal(
+    tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = {"status": "\x1b]0;title\x07\nrun\u202e finished", "iterations": [1], "time/wall_s": 10**400}
+    disk.run(tmp_path / "a\x1b[2J", disk.config(), hostile | {"eval_before/success": float("nan")})
+    main([str(tmp_path)])
+    out = capsys.readouterr().out
+    assert "a␛[2J" in out and "␛]0;title␇␊run\ufffd finished" in out and len(out.splitlines()) == 2
+    assert not {"\x1b", "\x07"} & set(out)

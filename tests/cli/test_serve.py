@@ -21,9 +21,10 @@ from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from troupe import configs
 from troupe.api.playing import play_team
-from troupe.cli import train
-from troupe.cli.serve import Serving, check_addresses, command, serve, servings
+from troupe.cli import guard, train
+from troupe.cli.serve import GUARD, Access, Serving, address, check_addresses, command, serve, servings
 from troupe.cli.start import play_words
 from troupe.errors import ConfigError
 from troupe.models.base_models import resolve
@@ -37,6 +38,8 @@ from ..processes import alive, below
 Composed = Callable[..., DictConfig]
 SETTINGS = VllmSettings("float32", 0.25, 32, 16, 1, 1.0, 0)
 PROMPT = list(range(10, 40))
+KEYS: Any = OmegaConf.to_container(OmegaConf.load(Path(configs.__path__[0]) / "serve.yaml"))
+"""Those of ``troupe serve``, by default."""
 
 
 @pytest.fixture
@@ -109,14 +112,13 @@ def test_mistakes_are_answered_by_key(run: Any, tmp_path: Path) -> None:
         servings(run("sokoban_shared"), "first", 8000)
     with pytest.raises(ConfigError, match=r"run=.*: no checkpoint 'last'"):
         servings(run("sokoban_shared"), "last", 8000)
-    keys = {"run": None, "dtype": "float32", "kv_cache_gib": 0.5, "block_size": 32, "max_batch_rows": 8, "threads": 1}
-    keys |= {"eager": True}
+    keys = KEYS
     with pytest.raises(ConfigError, match="run is missing"):
         serve(keys)
     with pytest.raises(ConfigError, match=r"run: nowhere is not a run directory"):
-        serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": 8000})
+        serve(keys | {"run": "nowhere"})
     with pytest.raises(ConfigError, match=r"port must be a whole number, got '8O00'"):
-        serve(keys | {"run": "nowhere", "checkpoint": "best", "host": "127.0.0.1", "port": "8O00"})
+        serve(keys | {"run": "nowhere", "port": "8O00"})
 
 
 def test_a_port_that_cannot_be_had_is_refused() -> None:
@@ -130,6 +132,49 @@ def test_a_port_that_cannot_be_had_is_refused() -> None:
             with pytest.raises(ConfigError, match=rf"port={wrong}, of tool, plan: {why}"):
                 check_addresses([Serving("some/model", wrong, ["tool"], {"plan": "folder"})], host)
     check_addresses([Serving("some/model", port, ["tool"])], "127.0.0.1")
+
+
+def test_who_may_ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("TROUPE_API_KEY", raising=False)
+    local = Access.read(KEYS)
+    assert local.key is None and local.guard.hosts == ("localhost", "127.0.0.1", "::1") and not local.guard.any_address
+    for host in ("0.0.0.0", "::", "192.0.2.1"):
+        with pytest.raises(ConfigError, match=rf"host={host}: everybody who .* set TROUPE_API_KEY .*api_key_file"):
+            Access.read(KEYS | {"host": host})
+    assert Access.read(KEYS | {"host": "0.0.0.0", "public_without_key": True}).guard.any_address
+    (tmp_path / "key").write_text("sixteen-or-more!\n")
+    public = Access.read(KEYS | {"host": "192.0.2.1", "api_key_file": str(tmp_path / "key"), "hosts": ["My.Host"]})
+    assert public.key == "sixteen-or-more!" and public.guard.hosts[-2:] == ("192.0.2.1", "my.host")
+    monkeypatch.setenv("TROUPE_API_KEY", "from-the-environment")
+    found = Access.read(KEYS)
+    assert found.environment["TROUPE_API_KEY"] == "from-the-environment" and "from-the" not in repr(found)
+    # The key is in no process list, and what the server's process reads is what was meant.
+    words = command(Serving("some/model", 8000, ["plan"]), "127.0.0.1", SETTINGS)
+    assert words[words.index("--middleware") + 1] == GUARD == "troupe.cli.guard.Guard"
+    assert "from-the-environment" not in " ".join(words) and words[words.index("--load-format") + 1] == "safetensors"
+    for name, value in found.environment.items():
+        monkeypatch.setenv(name, value)
+    assert guard.GuardSettings.from_environment() == found.guard
+    for wrong in ("short", "with blanks in the middle", ""):
+        monkeypatch.setenv("TROUPE_API_KEY", wrong)
+        with pytest.raises(ConfigError, match="TROUPE_API_KEY: a key is 16 or more letters"):
+            Access.read(KEYS)
+    for keys, message in (
+        ({"api_key_file": "nowhere"}, "api_key_file=nowhere cannot be read"),
+        ({"hosts": "name"}, "hosts must be a list of names"),
+        ({"max_requests": 0}, "max_requests must be a whole number of at least 1"),
+        ({"host": "no.such.host.invalid"}, "host=no.such.host.invalid: nothing can listen there"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Access.read(KEYS | {"api_key_file": str(tmp_path / "key")} | keys)
+    assert address("::1", 8000) == "http://[::1]:8000" and address("127.0.0.1", 80) == "http://127.0.0.1:80"
+
+
+def test_a_base_is_no_word_of_vllms_command_line(run: Any) -> None:
+    team = run("sokoban_shared")
+    team.config["policies"]["shared"]["base"] = "--trust-remote-code"
+    with pytest.raises(ConfigError, match=r"policies\.shared\.base=--trust-remote-code is neither"):
+        servings(team, "base", 8000)
 
 
 # ---- for real -----------------------------------------------------------------------------------------------------
@@ -204,7 +249,7 @@ def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_pa
     with socket.socket() as again:
         assert again.connect_ex(("127.0.0.1", port)) != 0
     assert len(there) >= 2 and not any(map(alive, there))
-    assert trained_team("run", str(tmp_path / "run")).run
+    assert trained_team("run", str(tmp_path / "run"), None).run
 
 
 @pytest.mark.vllm

@@ -65,3 +65,20 @@ def test_names(tmp_path: Path) -> None:
     for name in ("../one", "a/b", ".hidden", ".."):
         with pytest.raises(EvaluationError, match="must be the name of a folder"):
             check_name(tmp_path, name, "aaa")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("summary.json", '{"fingerprint": "a", "conditions": [1]}', "conditions must hold keys"),
+        ("summary.json", "[" * 100_000, "is not the summary of an evaluation"),
+        ("results.jsonl", "[1]", "results.jsonl, line 1, is no episode"),
+        ("results.jsonl", '{"condition": "sampled"}', "line 1, is no episode"),
+        ("results.jsonl", "[" * 100_000, "cannot be read"),
+    ],
+)
+def test_damage_is_named(tmp_path: Path, name: str, text: str, message: str) -> None:
+    folder = stored(tmp_path / "one", "aaa").path
+    (folder / name).write_text(text)
+    with pytest.raises(EvaluationError, match=message):
+        evaluations.EvaluationRecord.read(folder).successes("sampled")

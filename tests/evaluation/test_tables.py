@@ -57,3 +57,15 @@ def test_progress_is_shown_on_terminals_only() -> None:
             bar.advance(task, 3)
             bar.refresh()
         assert ("3/4" in file.getvalue() and "ETA" in file.getvalue()) == terminal
+
+
+def test_what_a_file_says_is_neither_markup_nor_a_command_for_the_terminal() -> None:
+    hostile = {"[/x]\x1b[2J": {"success": "\x1b]0;t\x07", "turns": 1.0, "turns_ci95": ["a", 2]}}
+    for terminal in (False, True):
+        file = io.StringIO()
+        show(Console(file=file, force_terminal=terminal, no_color=True), evaluation_table(hostile))
+        assert "[/x]␛[2J" in file.getvalue() and "␛]0;t␇" in file.getvalue()
+        assert "\x1b[2J" not in file.getvalue() and "\x07" not in file.getvalue()
+    file = io.StringIO()
+    show(Console(file=file, width=90), comparison_table([("[/x]\x1b[2J", Comparison(4, 0.5, 0.2, -0.2, (-0.5, 0.0)))]))
+    assert "[/x]␛[2J" in file.getvalue()

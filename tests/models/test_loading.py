@@ -1,14 +1,27 @@
 """What is loaded from folders; adapters with settings that the engine does not compute."""
 
+import json
+import os
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from jinja2.exceptions import SecurityError
 from peft import LoraConfig
 from transformers import PreTrainedTokenizerFast
 
 from troupe.models.adapters import LoraSettings, attach, export
-from troupe.models.loading import is_adapter, load_adapted, load_model, load_tokenizer
+from troupe.models.loading import (
+    checkpoint_weights,
+    is_adapter,
+    load_adapted,
+    load_adapter,
+    load_model,
+    load_shape,
+    load_tokenizer,
+)
 
 from .conftest import Tiny
 
@@ -64,3 +77,78 @@ def test_an_adapter_that_the_engine_does_not_compute_is_refused(
     config.save_pretrained(str(adapter))
     with pytest.raises(ValueError, match=rf"adapter_config\.json: {message}"):
         load_adapted(adapter, tiny())
+
+
+# ---- folders of strangers -------------------------------------------------------------------------------------------
+
+
+class Touch:
+    """What writes ``canary`` when it is unpickled."""
+
+    def __init__(self, canary: Path) -> None:
+        self.canary = canary
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.canary}",)
+
+
+def edit(file: Path, **values: Any) -> None:
+    content = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**content, **values}))
+
+
+@pytest.fixture
+def folder(tiny: Tiny, tokenizer: PreTrainedTokenizerFast, tmp_path: Path) -> Path:
+    """A base model; beside it is code that writes ``canary``."""
+    tiny().save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    (tmp_path / "base" / "evil.py").write_text(f"open({str(tmp_path / 'canary')!r}, 'w').close()\nclass Evil: pass\n")
+    return tmp_path / "base"
+
+
+def test_code_beside_weights_is_neither_run_nor_asked_about(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builtins.input", lambda text: "y")  # a user who says yes to everything
+    auto = {"AutoConfig": "evil.Evil", "AutoModelForCausalLM": "evil.Evil", "AutoTokenizer": ["evil.Evil", "evil.Evil"]}
+    edit(folder / "config.json", auto_map=auto, model_type="evil")
+    edit(folder / "tokenizer_config.json", auto_map=auto, tokenizer_class="Evil")
+    for load in (load_model, load_tokenizer, load_shape):
+        with pytest.raises(ValueError, match="custom code"):
+            load(str(folder))
+    assert not (folder.parent / "canary").exists()
+
+
+def test_weights_that_are_a_pickle_are_not_read(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    for name in ("pytorch_model.bin", "model.pt", "consolidated.00.pth"):
+        with (folder / name).open("wb") as file:
+            pickle.dump(Touch(folder.parent / "canary"), file)
+    with pytest.raises(OSError, match=r"safetensors"):
+        load_model(str(folder))
+    with pytest.raises(OSError, match=r"safetensors"):
+        checkpoint_weights(folder)
+    assert not (folder.parent / "canary").exists()
+
+
+def test_adapters_of_strangers(tiny: Tiny, adapter: Path) -> None:
+    weights = (adapter / "adapter_model.safetensors").read_bytes()
+    (adapter / "adapter_model.safetensors").unlink()
+    with (adapter / "adapter_model.bin").open("wb") as file:
+        pickle.dump(Touch(adapter / "canary"), file)
+    for load in (load_adapted, lambda place, model: load_adapter(model, str(place))):
+        with pytest.raises(ValueError, match=r"has no adapter_model\.safetensors"):
+            load(adapter, tiny())
+    (adapter / "adapter_model.safetensors").write_bytes(weights)
+    edit(adapter / "adapter_config.json", peft_type="PROMPT_TUNING", tokenizer_kwargs={"trust_remote_code": True})
+    with pytest.raises(ValueError, match="peft_type must be LORA, got 'PROMPT_TUNING'"):
+        load_adapted(adapter, tiny())
+    edit(adapter / "adapter_config.json", peft_type="LORA", base_model_name_or_path=str(adapter))
+    with pytest.raises(ValueError, match="base_model_name_or_path leads back to"):
+        load_model(str(adapter))
+    assert not (adapter / "canary").exists()
+
+
+def test_a_chat_template_is_run_in_a_sandbox(tokenizer: PreTrainedTokenizerFast) -> None:
+    reach = "{{ ''.__class__.__mro__[1].__subclasses__() }}"
+    for template in (reach, "{{ messages.append(1) }}", "{% for i in range(999999) %}{% endfor %}"):
+        with pytest.raises((SecurityError, OverflowError)):
+            tokenizer.apply_chat_template([{"role": "user", "content": "x"}], chat_template=template, tokenize=False)

@@ -8,7 +8,8 @@ from troupe.reports.values import interval, numeric
 
 
 @pytest.mark.parametrize(
-    ("value", "drawable"), [(1, True), (0.5, True), (math.nan, False), (math.inf, False), ("1", False), (None, False)]
+    ("value", "drawable"),
+    [(1, True), (0.5, True), (math.nan, False), (math.inf, False), (10**400, False), ("1", False), (None, False)],
 )
 def test_numbers_are_finite(value: object, drawable: bool) -> None:
     assert numeric(value) is drawable

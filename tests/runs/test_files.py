@@ -14,6 +14,12 @@ from troupe.runs.files import evaluation_folders, parse_yaml, read_lines, read_o
     [
         ("summary.json", '{"status": ', "summary.json is not whole JSON (Expecting value"),
         ("summary.json", "[1]", "summary.json holds no keys."),
+        ("summary.json", "[" * 100_000, "summary.json is not whole JSON (maximum recursion depth"),
+        ("summary.json", '{"a": ' + "9" * 5000 + "}", "summary.json is not whole JSON (Exceeds the limit"),
+        ("config.yaml", "a: " + "9" * 5000, "config.yaml cannot be read (not YAML: Exceeds the limit"),
+        ("config.yaml", "a: 2001-99-99", "config.yaml cannot be read (not YAML: month must be"),
+        ("config.yaml", "a: &a [*a]", "config.yaml cannot be read (not YAML: it has aliases)"),
+        ("config.yaml", "a: !!python/object/apply:os.system [true]", "config.yaml cannot be read (not YAML: could not"),
         ("config.yaml", "a: [1", "config.yaml cannot be read (not YAML: "),
         ("config.yaml", "", "config.yaml holds no keys."),
         ("config.yaml", "text", "config.yaml holds no keys."),

@@ -1,6 +1,7 @@
 """Teams of run directories and experiments, and the conditions of an evaluation."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from troupe.errors import ConfigError
 from troupe.evaluation.assignment import LocalPolicy, RemotePolicy
 from troupe.evaluation.request import EvalRequest
 from troupe.runs.run import Run
-from troupe.setup.evaluation import TeamSource, build_conditions, other_teams, trained_team
+from troupe.setup.evaluation import ServedTeam, TeamSource, build_conditions, other_teams, trained_team
+from troupe.setup.trust import Trust
 
 SAMPLING = {"eval": {"temperature": 0.7, "max_tokens": 40}}
 REQUEST: dict[str, Any] = {
@@ -58,9 +60,22 @@ def test_policies_by_their_tuning(team: TeamSource) -> None:
     assert (local(team, "tool", "best").weights, local(team, "tool", "best").policy) == ("base of t", "t")
     policy |= {"tuning": "remote", "remote": {"url": "http://127.0.0.1:9/v1", "model": "m"}}
     policy["sampling"] = SAMPLING
+    with pytest.raises(
+        ConfigError, match=r"policies\.t\.remote\.url=http://127.*give trust=\[http://127\.0\.0\.1:9/v1\]"
+    ):
+        team.policy("checkpoint", "tool", "best")
+    team = replace(team, trust=Trust(servers=frozenset({"http://127.0.0.1:9"})))
     remote = team.policy("checkpoint", "tool", "best")
     assert isinstance(remote, RemotePolicy) and (remote.policy, remote.server.model) == ("t", "m")
     assert team.policy("checkpoint", "tool", "base") == remote
+
+
+def test_a_served_team_is_sent_the_key(team: TeamSource, monkeypatch: pytest.MonkeyPatch) -> None:
+    served = ServedTeam(team, "http://127.0.0.1:8000/v1", None)
+    monkeypatch.delenv("TROUPE_API_KEY", raising=False)
+    assert served.policy("agents.tool", "tool", "last").server.key("t") is None
+    monkeypatch.setenv("TROUPE_API_KEY", "k")
+    assert served.policy("agents.tool", "tool", "last").server.key("t") == "k"
 
 
 def test_arguments_of_the_chat_template_belong_to_the_policy(team: TeamSource) -> None:
@@ -103,7 +118,7 @@ def test_runs_that_agents_name(team: TeamSource, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"agents\.tool=.*: its config\.yaml has no 'team'"):
         other_teams(EvalRequest(**REQUEST, agents={"tool": f"{tmp_path}@last", "plan": "base"}), team)
     with pytest.raises(ConfigError, match=r"run: .*/nowhere is not a run directory: there is no such folder"):
-        trained_team("run", str(tmp_path / "nowhere"))
+        trained_team("run", str(tmp_path / "nowhere"), None)
     (tmp_path / "config.yaml").write_text(
         "{env: {}, team: {}, policies: {}, engine: {}, loop: {}, seed: 1, threads: 2}"
     )

@@ -1,0 +1,232 @@
+"""Who may ask a server of ``troupe serve``, and for how much: ASGI middleware before vLLM's own application.
+
+vLLM's ``--api-key`` guards some paths only, and it accepts any ``Host``.  Every refusal has the shape of OpenAI's
+errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from http import HTTPStatus
+from ipaddress import ip_address
+from typing import Any
+from urllib.parse import urlsplit
+
+from ..rollout.engines.remote.settings import KEY_ENV
+
+SETTINGS_ENV = "TROUPE_SERVE_GUARD"
+"""The environment variable in which a server finds its :class:`GuardSettings`."""
+
+LOCAL = ("localhost", "127.0.0.1", "::1")
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+
+@dataclass(frozen=True)
+class GuardSettings:
+    """``hosts``: the names by which the server may be asked; where ``any_address``, also any IP address, which no
+    stranger's page can take (DNS rebinding needs a name).  ``max_requests`` are under way at once, at most; a body has
+    ``max_body_bytes`` at most, and arrives within ``body_s`` seconds; a request asks for ``max_choices`` completions
+    at most: ``n`` for each of its prompts.
+    """
+
+    hosts: tuple[str, ...]
+    any_address: bool = False
+    max_requests: int = 1024
+    max_body_bytes: int = 4 << 20
+    max_choices: int = 256
+    body_s: float = 30.0
+
+    def environment(self) -> dict[str, str]:
+        """As :meth:`from_environment` reads it."""
+        return {SETTINGS_ENV: json.dumps(asdict(self))}
+
+    @classmethod
+    def from_environment(cls) -> GuardSettings:
+        settings = json.loads(os.environ[SETTINGS_ENV])
+        return cls(**{**settings, "hosts": tuple(settings["hosts"])})
+
+    def allows(self, authority: str) -> bool:
+        """Whether ``authority`` (``HOST[:PORT]``) is one of the server's names."""
+        try:
+            host = urlsplit(f"//{authority}").hostname or ""
+        except ValueError:
+            return False
+        return host.rstrip(".") in self.hosts or (self.any_address and _is_address(host))
+
+
+class RefusedError(Exception):
+    """A request that is not passed on; the message is for who asked."""
+
+    def __init__(self, status: HTTPStatus, message: str, code: str, param: str | None = None, **headers: str) -> None:
+        super().__init__(message)
+        self.status, self.headers = status, headers
+        self.body = {"error": {"message": message, "type": _type(status), "param": param, "code": code}}
+
+
+class Guard:
+    """The middleware.  ``settings`` and ``key`` are those of the environment where they are not given, as by vLLM."""
+
+    def __init__(self, app: App, settings: GuardSettings | None = None, key: str | None = None) -> None:
+        self._app = app
+        self._settings = GuardSettings.from_environment() if settings is None else settings
+        key = os.environ.get(KEY_ENV) if key is None else key
+        self._digest = sha256(key.encode()).digest() if key else None
+        self._under_way = 0
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            return await self._app(scope, receive, send)
+        headers = _headers(scope)
+        try:
+            self._check_place(headers)
+            if not _is_preflight(scope, headers) and not _is_health(scope):
+                self._check_key(headers)
+            if scope["type"] != "http":
+                return await self._app(scope, receive, send)
+            if self._under_way >= self._settings.max_requests:
+                message = f"{self._under_way} requests are under way; try again"
+                raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, message, "too_many_requests", **{"retry-after": "1"})
+        except RefusedError as error:
+            return await _refuse(scope, error, receive, send)
+        self._under_way += 1
+        try:
+            await self._answer(scope, headers, receive, send)
+        finally:
+            self._under_way -= 1
+
+    async def _answer(
+        self, scope: MutableMapping[str, Any], headers: Mapping[str, list[str]], receive: Receive, send: Send
+    ) -> None:
+        if scope["method"] in ("GET", "HEAD", "OPTIONS"):
+            return await self._app(scope, receive, send)
+        try:
+            body = await self._body(headers, receive)
+            self._check_body(body)
+        except RefusedError as error:
+            return await _refuse(scope, error, receive, send)
+        pending = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay() -> Message:
+            return pending.pop() if pending else await receive()
+
+        await self._app(scope, replay, send)
+
+    def _check_place(self, headers: Mapping[str, list[str]]) -> None:
+        hosts = headers.get("host", [])
+        if len(hosts) != 1 or not self._settings.allows(hosts[0]):
+            message = (
+                f"this server is not {', '.join(hosts) or 'named'}: it is asked as {', '.join(self._settings.hosts)}"
+            )
+            raise RefusedError(HTTPStatus.MISDIRECTED_REQUEST, message, "unknown_host")
+        for origin in headers.get("origin", []):  # a page in somebody's browser
+            if not self._settings.allows(origin.partition("://")[2]):
+                raise RefusedError(HTTPStatus.FORBIDDEN, f"pages of {origin} may not ask this server", "unknown_origin")
+
+    def _check_key(self, headers: Mapping[str, list[str]]) -> None:
+        if self._digest is None:
+            return
+        scheme, _, key = (headers.get("authorization") or [""])[0].partition(" ")
+        given = sha256(key.strip().encode("latin-1")).digest()
+        if not (hmac.compare_digest(given, self._digest) and scheme.lower() == "bearer"):
+            message = "the key is wrong, or there is none: send it as `Authorization: Bearer KEY`"
+            raise RefusedError(HTTPStatus.UNAUTHORIZED, message, "invalid_api_key", **{"www-authenticate": "Bearer"})
+
+    async def _body(self, headers: Mapping[str, list[str]], receive: Receive) -> bytes:
+        """The whole body.  Raises :class:`RefusedError` for one that is too large, slow, or not completed."""
+        most = self._settings.max_body_bytes
+        too_large = RefusedError(
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has {most:,} bytes at most", "body_too_large"
+        )
+        if any(not length.isdecimal() or int(length) > most for length in headers.get("content-length", [])):
+            raise too_large
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self._settings.body_s):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RefusedError(HTTPStatus.BAD_REQUEST, "the body is not complete", "incomplete_body")
+                    body += message.get("body", b"")
+                    if len(body) > most:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError as error:
+            reason = f"the body did not arrive within {self._settings.body_s:g} s"
+            raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, reason, "slow_body") from error
+
+    def _check_body(self, body: bytes) -> None:
+        """Raise :class:`RefusedError` for what is no JSON object, or asks for too much."""
+        if not body:
+            return
+        try:
+            keys = json.loads(body, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
+            reason = str(error) or type(error).__name__
+            raise RefusedError(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {reason}", "invalid_json") from error
+        if not isinstance(keys, dict):
+            raise RefusedError(HTTPStatus.BAD_REQUEST, "the body must be a JSON object", "invalid_json")
+        most = self._settings.max_choices
+        for name in ("n", "best_of", "max_tokens", "max_completion_tokens", "max_output_tokens"):
+            if (value := keys.get(name)) is not None and (type(value) is not int or value < 1):
+                message = f"{name} must be a whole number of at least 1"
+                raise RefusedError(HTTPStatus.BAD_REQUEST, message, "invalid_value", name)
+        prompt = keys.get("prompt")
+        prompts = len(prompt) if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list) else 1
+        for name in ("n", "best_of"):
+            if prompts * (keys.get(name) or 1) > most:
+                message = f"a request may ask for {most} completions: n of them for each of its prompts"
+                raise RefusedError(HTTPStatus.BAD_REQUEST, message, "invalid_value", name)
+
+
+def _no_number(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _headers(scope: Mapping[str, Any]) -> dict[str, list[str]]:
+    headers: dict[str, list[str]] = {}
+    for name, value in scope["headers"]:
+        headers.setdefault(name.decode("latin-1").lower(), []).append(value.decode("latin-1"))
+    return headers
+
+
+def _is_preflight(scope: Mapping[str, Any], headers: Mapping[str, Any]) -> bool:
+    """A browser's question whether a page may ask, which has no key and no body."""
+    return scope["type"] == "http" and scope["method"] == "OPTIONS" and "access-control-request-method" in headers
+
+
+def _is_health(scope: Mapping[str, Any]) -> bool:
+    return scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == "/health"
+
+
+def _is_address(host: str) -> bool:
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return False
+
+
+def _type(status: HTTPStatus) -> str:
+    """OpenAI's name of the kind of error."""
+    return "rate_limit_error" if status is HTTPStatus.TOO_MANY_REQUESTS else "invalid_request_error"
+
+
+async def _refuse(scope: Mapping[str, Any], error: RefusedError, receive: Receive, send: Send) -> None:
+    if scope["type"] == "websocket":
+        await receive()
+        return await send({"type": "websocket.close", "code": 1008, "reason": str(error)[:100]})
+    body = json.dumps(error.body).encode()
+    headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+    pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers | error.headers).items()]
+    await send({"type": "http.response.start", "status": int(error.status), "headers": pairs})
+    await send({"type": "http.response.body", "body": body})
