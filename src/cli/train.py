@@ -14,6 +14,7 @@ from rich.console import Console
 from ..algorithms.credit.checks import CreditError
 from ..api.training import train
 from ..envs.base import WorldFailure
+from ..faults import LostEpisodesError
 from ..models.base_models import BaseModelError
 from ..models.checkpoint import CheckpointError
 from ..models.ranks import OtherRankError
@@ -30,7 +31,7 @@ REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBa
 
 STOPPED = (
     *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError),
-    *(WorldFailure, SandboxUnavailable),
+    *(WorldFailure, SandboxUnavailable, LostEpisodesError),
 )
 """The errors that stop a run that has begun."""
 

@@ -18,7 +18,7 @@ from .instantiation import call
 
 FREE = (
     *"loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split(),
-    *"verbose detect_anomaly".split(),
+    *"verbose detect_anomaly faults".split(),
     *FETCHING,
 )
 """The keys that a continued run may change, with the keys below them; ``*`` stands for one name."""
