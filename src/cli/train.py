@@ -17,6 +17,7 @@ from ..envs.base import WorldFailure
 from ..faults import LostEpisodesError
 from ..models.base_models import BaseModelError
 from ..models.checkpoint import CheckpointError
+from ..models.memory import UpdateMemoryError
 from ..models.ranks import OtherRankError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
@@ -31,7 +32,7 @@ REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBa
 
 STOPPED = (
     *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError),
-    *(WorldFailure, SandboxUnavailable, LostEpisodesError),
+    *(WorldFailure, SandboxUnavailable, LostEpisodesError, UpdateMemoryError),
 )
 """The errors that stop a run that has begun."""
 

@@ -41,10 +41,8 @@ def compare(first: Mapping[str, list[bool]], second: Mapping[str, list[bool]], n
     if not pairs:
         raise EvaluationError(f"no task has an episode in both {names[0]} and {names[1]}: all others are lost")
     differences = [b - a for a, b in pairs]
-    means, lost = (
-        (len(pairs), fmean(a for a, _ in pairs), fmean(b for _, b in pairs), fmean(differences)),
-        len(first) - len(pairs),
-    )
+    means = (len(pairs), fmean(a for a, _ in pairs), fmean(b for _, b in pairs), fmean(differences))
+    lost = len(first) - len(pairs)
     interval = bootstrap_interval(differences)
     if any(len(samples) > 1 for samples in [*first.values(), *second.values()]):
         return Comparison(*means, interval, lost=lost)

@@ -17,11 +17,10 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     ``success`` is that of sampled episodes (independent episodes, full joint trees).  Trees in which the best of K
     candidates is continued have ``best_of_k_success`` instead: it is far above the policies' own success, and never to
     be reported as such.  Completions and tokens count everything that was generated; the other averages are over
-    candidates.  No other metric counts the ``lost_episodes``; ``complete_tasks`` lost none, and only from these is
-    learnt.  The tokens of remote policies are unknown here, and are in no sum: their engines count them.
+    candidates.  No other metric counts the ``lost_episodes``.  The tokens of remote policies are unknown here, and are
+    in no sum: their engines count them.
     """
-    lost = [episode for episode in episodes if episode.failure is not None]
-    tasks = {episode.task.task_id for episode in episodes} - {episode.task.task_id for episode in lost}
+    lost = sum(episode.failure is not None for episode in episodes)
     episodes = [episode for episode in episodes if episode.failure is None]
     leaves = [leaf for episode in episodes for leaf in episode.leaves]
     candidates = [(node, candidate) for episode in episodes for node, candidate in episode.candidates()]
@@ -39,8 +38,7 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         f"rollout/{success}": sum(chance * outcome.success for chance, outcome in leaves) / len(episodes),
         "rollout/turns": sum(chance * outcome.turns for chance, outcome in leaves) / len(episodes),
         "rollout/tasks": len({episode.task.task_id for episode in episodes}),
-        "rollout/lost_episodes": len(lost),
-        "rollout/complete_tasks": len(tasks),
+        "rollout/lost_episodes": lost,
         "rollout/completions": len(candidates) + len(auxiliary),
         "rollout/tokens": tokens,
         "rollout/prompt_tokens": prompt_tokens + sum(length for length, each in auxiliary if not each.text_only),
