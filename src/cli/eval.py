@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ..envs.base import WorldFailure
-from ..errors import ConfigError
+from ..errors import ConfigError, DiskFullError
 from ..evaluation import records
 from ..evaluation.conditions import Condition, ConditionResult
 from ..evaluation.identity import evaluation_identity
@@ -41,8 +41,8 @@ from ..setup.preflight import set_threads
 from ..setup.search_path import user_folders
 
 REFUSED = (
-    *(ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, EngineError, LostEpisodesError),
-    OmegaConfBaseException,
+    *(ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, EngineError, OmegaConfBaseException),
+    *(LostEpisodesError, DiskFullError),
 )
 """The errors that end an evaluation in one line."""
 
