@@ -199,6 +199,6 @@ def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
     disk = SmallDisk(path) if mounted else SmallFiles(path)
     yield disk
     if mounted:
-        subprocess.run(["umount", str(path)], check=True)
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
     else:
         disk.free()
