@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import math
+import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 CONTROLS = (
     {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
@@ -28,6 +31,22 @@ class ConfigError(ValueError):
 
 class AbsentError(ValueError):
     """What this machine lacks and another may have: a package, a device, a key, a file that is to be fetched."""
+
+
+class DiskFullError(OSError):
+    """A file that could not be written whole: the disk, a quota or a limit on the size of files is used up."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def unwritten(error: OSError, path: Path) -> OSError:
+    """``error`` of writing ``path``, which the system does not name; :class:`DiskFullError` where there is no room."""
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return OSError(error.errno, error.strerror, str(path))
+    free = shutil.disk_usage(path.parent).free >> 20
+    reason = f"disk full: {free} MiB free at {path.parent} ({error.strerror}, writing {path.name})"
+    return DiskFullError(error.errno, f"{reason}; make room and go on", str(path))
 
 
 def check_whole(key: str, value: object, least: int) -> None:

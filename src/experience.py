@@ -23,6 +23,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from .faults import Failure
+
 Split = Literal["train", "validation", "test"]
 FinishReason = Literal["stop", "length"]
 Topology = Literal["tree", "chain", "joint", "replay"]
@@ -212,8 +214,8 @@ class Episode:
     trained on."""
     best_of_k: bool = False
     """Whether the candidate with the highest reward continued at each node: success is then above the policies' own."""
-    failure: str | None = None
-    """Why the episode was lost, where the world failed: it has no nodes then."""
+    failure: Failure | None = None
+    """Why the episode was lost, where it was: it has no nodes then."""
 
     @property
     def name(self) -> str:

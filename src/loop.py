@@ -10,10 +10,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .algorithms.credit.base import CreditRule
-from .envs.base import TeamEnv, WorldFailure
+from .envs.base import TeamEnv
 from .evaluation.episodes import EpisodeResult, PolicyActor, evaluate
-from .evaluation.summary import summarise
+from .evaluation.summary import lost_failures, summarise
 from .experience import Episode, Split, Task
+from .faults import DEFAULT_FAULTS, Failure, FaultSettings, LostEpisodesError
 from .models.checkpoint_folder import CheckpointFolder
 from .models.ranks import Ranks
 from .models.team import Team
@@ -25,7 +26,7 @@ from .runs.directory import RunDirectory
 from .runs.display import Display
 from .runs.interrupts import uninterrupted
 from .runs.loggers import Loggers
-from .runs.metrics import prefixed, rollout_metrics, update_metrics
+from .runs.metrics import fault_metrics, prefixed, rollout_metrics, update_metrics
 from .runs.progress import Progress
 
 
@@ -78,11 +79,13 @@ class TrainLoop:
         display: Display,
         seed: int,
         ranks: Ranks | None = None,
+        faults: FaultSettings = DEFAULT_FAULTS,
     ) -> None:
         self.world, self.team, self.sampler, self.credit, self.router = world, team, sampler, credit, router
         self.settings, self.directory, self.checkpoints = settings, directory, checkpoints
         self.loggers, self.display, self.seed = loggers, display, seed
         self.ranks, self.progress, self.budget = ranks or Ranks(), Progress(), settings.budget
+        self.faults = faults
         self.resample = sampler.resample
         self.episodes_per_task = sampler.k if sampler.topology == "chain" else 1
         self.update_in_progress = False  # True while some policies have learnt from an iteration and others have not
@@ -100,7 +103,7 @@ class TrainLoop:
 
     async def _learn(self, episodes: Sequence[Episode], rollout_s: float, counters: dict[str, float]) -> dict[str, Any]:
         start = time.perf_counter()
-        complete = complete_episodes(episodes)
+        complete = complete_tasks(episodes)
         self.credit(complete)  # before routing, which takes the joint episode apart
         batches = self.router.route(complete, self.credit.key, self.credit.weight)
         self.display.phase("update")
@@ -113,7 +116,10 @@ class TrainLoop:
         end = time.perf_counter()
         times = {"rollout_s": rollout_s, "update_s": after_update - start, "load_s": end - after_update}
         row = self.progress.count(rollout_metrics(episodes, rollout_s))
-        row |= prefixed("rollout", loads) | counters | update_metrics(updates) | prefixed("time", times)
+        failures, learnt = _failures(episodes), update_metrics(updates)
+        self.progress.add_losses(len(failures), len(episodes))
+        row |= self._count_faults(failures) | prefixed("rollout", loads) | counters | learnt | prefixed("time", times)
+        self.progress.add_counters({key: value for key, value in learnt.items() if key.startswith("faults/")})
         self.progress.row = row
         self.update_in_progress = False
         return row
@@ -127,7 +133,7 @@ class TrainLoop:
         episodes = await self._sample(self.world.tasks("train", count, seed), seed)
         for _ in range(self.resample):
             task_ids = {episode.task.task_id for episode in episodes}
-            more = count - len(self.credit.live(complete_episodes(episodes)))
+            more = count - len(self.credit.live(complete_tasks(episodes)))
             more = min(more, self.budget.tasks_within_budget(self.progress) - len(task_ids))
             if more < 1:
                 break
@@ -136,19 +142,33 @@ class TrainLoop:
         return episodes
 
     async def _sample(self, tasks: Sequence[Task], seed: int) -> list[Episode]:
+        def ended(episode: Episode) -> None:
+            if episode.failure is not None:
+                self.faults.raise_if_stopping(episode.failure)
+            self.display.rollout_episode(episode)
+
         async def play(mine: Sequence[Task]) -> list[list[Episode]]:
             self.display.phase("rollout", len(mine) * self.episodes_per_task)
-            return await self.sampler.collect(self.world, mine, self.team.training, seed, self.display.rollout_episode)
+            return await self.sampler.collect(self.world, mine, self.team.training, seed, ended)
 
         by_task = await self.ranks.share(tasks, play)
-        return [episode for episodes in by_task for episode in episodes]
+        episodes = [episode for episodes in by_task for episode in episodes]
+        # The same in every process: all of them have all episodes.
+        self.faults.check(_failures(episodes), len(episodes), *self.progress.losses_before)
+        return episodes
 
     def _drain_engine_counters(self) -> dict[str, float]:
         """What the engines of all processes have counted since the last call; added to the totals."""
         counts = self.ranks.from_all(self.team.drain_engine_counters())
         totals = {key: sum(count[key] for count in counts) for key in counts[0]}
-        self.progress.add_engine_counters(totals)
+        self.progress.add_counters(totals)
         return totals
+
+    def _count_faults(self, failures: Sequence[Failure]) -> dict[str, float]:
+        """Metrics of lost episodes, and of loggers since the last call; added to the totals."""
+        counts = fault_metrics(failures, self.loggers.drain())
+        self.progress.add_counters(counts)
+        return counts
 
     # ---- the run ----------------------------------------------------------------------------------------------------
 
@@ -177,7 +197,8 @@ class TrainLoop:
             status = "interrupted"
             raise
         finally:
-            progress.add_engine_counters(self.team.drain_engine_counters())
+            progress.add_counters(self.team.drain_engine_counters())
+            self._count_faults([])
             progress.wall_s = time.perf_counter() - start
             summary = progress.totals() | {"status": status}
             if status == "failed":
@@ -221,12 +242,13 @@ class TrainLoop:
 
         async def play_all(mine: Sequence[Task]) -> list[EpisodeResult]:
             self.display.phase("evaluation", len(mine), title)
-            return await evaluate(
-                self.world, mine, actors, seed, lambda result: self.display.evaluation_episode(result.messages)
-            )
+            show = self.display.evaluation_episode
+            return await evaluate(self.world, mine, actors, seed, lambda result: show(result.messages), self.faults)
 
         results = await self.ranks.share(self.held_out(split), play_all)
         self._drain_engine_counters()
+        self._count_faults(failures := lost_failures(results))
+        self.faults.check(failures, len(results))
         summary = summarise(results)
         self.directory.episodes(file or f"{split}_{self.progress.iteration:05d}", map(asdict, results))
         self.display.evaluation(title, summary)
@@ -278,12 +300,23 @@ class TrainLoop:
             self._checkpoint()
 
 
-def complete_episodes(episodes: Sequence[Episode]) -> list[Episode]:
-    """The episodes that were not lost.  Raises :class:`.envs.base.WorldFailure` where all were."""
-    complete = [episode for episode in episodes if episode.failure is None]
+def complete_tasks(episodes: Sequence[Episode]) -> list[Episode]:
+    """The episodes of the tasks that lost none.
+
+    What is lost may depend on what was said (a message that the world cannot judge), so that the samples that are left
+    of a group would be a biased selection.  Raises :class:`.faults.LostEpisodesError` where no task is complete.
+    """
+    failures = _failures(episodes)
+    broken = {episode.task.task_id for episode in episodes if episode.failure is not None}
+    complete = [episode for episode in episodes if episode.task.task_id not in broken]
     if not complete and episodes:
-        raise WorldFailure(f"all {len(episodes)} episodes are lost; the first: {episodes[0].failure}")
+        first = failures[0].message
+        raise LostEpisodesError(f"every task lost an episode, so that none is learnt from; the first: {first}")
     return complete
+
+
+def _failures(episodes: Sequence[Episode]) -> list[Failure]:
+    return [episode.failure for episode in episodes if episode.failure is not None]
 
 
 def _describe(error: BaseException | None) -> str:

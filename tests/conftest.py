@@ -1,13 +1,18 @@
 """What tests of several rooms share: the worlds' words, a board, a server that speaks for remote policies, and
 configurations as the command composes them."""
 
+import contextlib
 import json
+import resource
+import shutil
+import subprocess
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,3 +162,43 @@ def chat_server() -> Iterator[ChatServer]:
 def fault() -> Callable[..., Fault]:
     """``fault(status=429)``: an answer that is not what was asked for."""
     return Fault
+
+
+class SmallDisk:
+    """A folder on a disk of its own, of 256 MiB, that can be full."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.filler = path, path / "filler"
+
+    def fill(self) -> None:
+        with contextlib.suppress(OSError), self.filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+
+    def free(self) -> None:
+        self.filler.unlink()
+
+
+class SmallFiles(SmallDisk):
+    """A folder in which, when it is full, no file may grow beyond 6000 bytes: the kernel refuses as on a full disk."""
+
+    def fill(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (6000, resource.RLIM_INFINITY))
+
+    def free(self) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    """A disk that can be full: a tmpfs where this process may mount one, else a limit on the size of files."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", str(path)]
+    mounted = shutil.which("mount") and subprocess.run(mount, capture_output=True, check=False).returncode == 0
+    disk = SmallDisk(path) if mounted else SmallFiles(path)
+    yield disk
+    if mounted:
+        subprocess.run(["umount", "--lazy", str(path)], check=True)
+    else:
+        disk.free()

@@ -1,7 +1,7 @@
-"""One process of a run, as torchrun starts it: `python ddp_worker.py FILE FAILS key=value ...`.
+"""One process of a run, as torchrun starts it: `python ddp_worker.py FILE FAILS LACKS key=value ...`.
 
 What was sampled for training goes to FILE (of the first process); where FAILS is this process's rank, its second
-rollout fails.
+rollout fails; where LACKS is, each policy runs out of memory in its third update.
 """
 
 import json
@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import torch
 from hydra import compose, initialize_config_module
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
@@ -17,7 +18,7 @@ from troupe.cli import train
 from troupe.experience import Episode
 from troupe.rollout.policy_client import PromptError
 
-file, fails, *overrides = sys.argv[1:]
+file, fails, lacks, *overrides = sys.argv[1:]
 with initialize_config_module("troupe.configs", version_base="1.3"):
     cfg = compose("train", overrides=overrides, return_hydra_config=True)
 HydraConfig.instance().set_config(cfg)
@@ -41,6 +42,20 @@ async def failing(*arguments: Any) -> Any:
 
 type(loop.credit).__call__ = keep  # type: ignore[method-assign]
 loop.sampler.collect = failing  # type: ignore[method-assign]
+
+
+exhausted: list[torch.nn.Module] = []
+
+
+def exhaust(module: torch.nn.Module, arguments: tuple[torch.Tensor], output: torch.Tensor) -> None:
+    if loop.progress.iteration == 2 and torch.is_grad_enabled() and module not in exhausted:
+        exhausted.append(module)
+        torch.empty(1 << 60, dtype=torch.uint8)
+
+
+if str(loop.ranks.rank) == lacks:
+    for policy in loop.team.policies.values():
+        policy.pool.module.model.model.embed_tokens.register_forward_hook(exhaust)
 train.train(loop)
 if loop.ranks.first:
     Path(file).write_text(json.dumps(sampled))

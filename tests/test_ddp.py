@@ -29,7 +29,9 @@ DDP = ["strategy=ddp", "strategy.accelerator=cpu", "strategy.devices=2"]
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
-def start(cwd: Path, file: str, *overrides: str, world: int, fails: int = -1) -> list[subprocess.Popen[str]]:
+def start(
+    cwd: Path, file: str, *overrides: str, world: int, fails: int = -1, lacks: int = -1
+) -> list[subprocess.Popen[str]]:
     """The processes of a run, each of which knows the others by its environment."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -38,7 +40,7 @@ def start(cwd: Path, file: str, *overrides: str, world: int, fails: int = -1) ->
     for rank in range(world):
         mine = {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "WORLD_SIZE": str(world)}
         mine |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        command = [sys.executable, str(ROOT / "ddp_worker.py"), file, str(fails), *overrides]
+        command = [sys.executable, str(ROOT / "ddp_worker.py"), file, str(fails), str(lacks), *overrides]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         environment = ENVIRONMENT | (mine if world > 1 else {})
         processes.append(subprocess.Popen(command, cwd=cwd, env=environment, **pipes))
@@ -53,7 +55,8 @@ def finished(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
 @pytest.mark.slow
 def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
     alone = start(tmp_path, "one.json", *SMALL, "loop.iterations=10", "run_dir=one", world=1)
-    together = start(tmp_path, "two.json", *SMALL, *DDP, "loop.iterations=10", "run_dir=two", world=2)
+    more = [*DDP, "loop.iterations=10", "run_dir=two", "algorithm.update.max_tokens=300"]
+    together = start(tmp_path, "two.json", *SMALL, *more, world=2, lacks=1)
     for code, error in finished(alone) + finished(together):
         assert code == 0, error
     one, two = (json.loads((tmp_path / name).read_text()) for name in ("one.json", "two.json"))
@@ -65,6 +68,8 @@ def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
         assert max((mine[key] - base[key]).abs().max() for key in mine) > 1e-3
         assert {value.dtype for value in mine.values()} == {torch.float64}
     metrics = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("one", "two")]
+    splits = [[json.loads(line)["faults/oom_splits"] for line in lines] for lines in metrics]
+    assert splits == [[0] * 10, [0, 0, 2, *[0] * 7]]  # one process lacked memory, and both went on as one
     for left, right in zip(*(map(json.loads, lines) for lines in metrics), strict=True):
         for key in left.keys() | right.keys():
             if key.startswith("eval/") or (key.startswith("rollout/") and not key.endswith("_s")):

@@ -15,14 +15,17 @@ from omegaconf import DictConfig
 from troupe.algorithms.credit.checks import CreditError
 from troupe.algorithms.credit.dapo import DynamicSampling
 from troupe.cli import train
-from troupe.envs.base import StepResult, TeamEnv, WorldFailure
+from troupe.envs.base import SandboxFailure, StepResult, TeamEnv, WorldFailure
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Candidate, Episode, Task
-from troupe.loop import TrainLoop
+from troupe.faults import WINDOW, LostEpisodesError
+from troupe.loop import TrainLoop, complete_tasks
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.base import OnEpisode
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.rollout.seeds import derive
+from troupe.runs.metrics import prefixed
+from troupe.sandbox import SandboxUnavailable
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -161,9 +164,10 @@ def test_dense_rewards_do_not_make_a_task_worth_keeping(build: Build) -> None:
 
 
 class Broken(Sokoban):
-    """Sokoban that cannot judge the boards in ``broken`` (None: any that it trains on)."""
+    """Sokoban that cannot judge the boards in ``broken`` (None: any that it trains on), with ``error``."""
 
     broken: ClassVar[set[str] | None] = set()
+    error: ClassVar[Exception] = WorldFailure("the judge is gone")
 
     def reset(self, task: Task) -> None:
         self.task = task
@@ -171,27 +175,101 @@ class Broken(Sokoban):
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         if self.task.split == "train" and (self.broken is None or self.task.task_id in self.broken):
-            raise WorldFailure("the judge is gone")
+            raise self.error
         return await super().step(actions)
 
 
-def test_episodes_that_a_failing_world_took_are_counted_and_not_learnt_from(
-    build: Build, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def breaking(build: Build, monkeypatch: pytest.MonkeyPatch) -> Build:
+    """``build`` of a run whose world raises ``error`` in one of the three tasks of its iteration."""
+
+    def building(*overrides: str, error: Exception = Broken.error) -> TrainLoop:
+        loop = build(*overrides)
+        loop.world = Broken(horizon=2)
+        monkeypatch.setattr(Broken, "broken", {loop.world.tasks("train", 3, derive(0, "train", 0))[1].task_id})
+        monkeypatch.setattr(Broken, "error", error)
+        return loop
+
+    return building
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (WorldFailure("gone"), "world"),
+        (KeyError("x"), "world"),
+        (SandboxFailure("no worker lives"), "sandbox"),
+        (SandboxUnavailable("no room"), "sandbox"),
+    ],
+)
+def test_episodes_that_a_fault_took_are_counted_and_not_learnt_from(
+    breaking: Build, error: Exception, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    loop = build()
-    loop.world = Broken(horizon=2)
-    monkeypatch.setattr(Broken, "broken", {loop.world.tasks("train", 3, derive(0, "train", 0))[1].task_id})
+    loop = breaking("faults.max_lost_share=0.5", error=error)
     summary = train.train(loop)
     row = json.loads((loop.directory.path / "metrics.jsonl").read_text())
     assert row["rollout/lost_episodes"] == 1 and row["rollout/tasks"] == 2
+    counts = dict.fromkeys(["world", "sandbox", "engine", "logger", "oom_splits"], 0) | {kind: 1}
+    for numbers in (row, json.loads((loop.directory.path / "summary.json").read_text())):
+        assert {key: numbers[key] for key in numbers if key.startswith("faults/")} == prefixed("faults", counts)
     assert summary["status"] == "finished"
+    assert f"faults so far: {kind} 1" in capsys.readouterr().out
+
+
+def test_of_a_task_that_lost_an_episode_nothing_is_learnt(breaking: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left of its group would be a selection."""
+    loop = breaking("algorithm=mas_grpo", "faults.max_lost_share=0.5")
+    steps, task_id = [0], next(iter(Broken.broken or ()))
+
+    async def once(self: Broken, actions: Mapping[str, str]) -> StepResult:
+        steps[0] += self.task.task_id == task_id
+        if steps[0] == 1 and self.task.task_id == task_id:
+            raise WorldFailure("gone")
+        return await Sokoban.step(self, actions)
+
+    monkeypatch.setattr(Broken, "step", once)
+    episodes = asyncio.run(loop.collect())
+    assert len(episodes) == 12
+    assert [episode.task.task_id for episode in episodes if episode.failure] == [task_id]
+    assert {episode.task.task_id for episode in complete_tasks(episodes)} == {e.task.task_id for e in episodes} - {
+        task_id
+    }
+    assert len(complete_tasks(episodes)) == 8
+
+
+def test_too_large_a_share_of_lost_episodes_stops_the_run(breaking: Build) -> None:
+    loop = breaking("faults.max_lost_share=0.2", error=KeyError("my_key"))
+    with pytest.raises(LostEpisodesError, match=r"1 of 3 episodes are lost.*Broken\.step raised KeyError: 'my_key'"):
+        train.train(loop)
+    assert json.loads((loop.directory.path / "summary.json").read_text())["status"] == "failed"
+    assert not loop.team.policies["tool"].version
+
+
+def test_the_share_is_that_of_the_last_iterations(breaking: Build) -> None:
+    loop = breaking("faults.max_lost_share=0.1")
+    loop.progress.losses = [[0, 3]] * 10
+    assert len(asyncio.run(loop.collect())) == 3
+    loop.progress.losses = [[0, 3]] * 4 + [[1, 3]] * 2
+    with pytest.raises(LostEpisodesError, match="3 of 21 episodes are lost"):
+        asyncio.run(loop.collect())
+    for _ in range(30):
+        loop.progress.add_losses(0, 3)
+    assert loop.progress.losses_before == (0, 3 * (WINDOW - 1))
+
+
+def test_under_strict_faults_a_mistake_in_a_world_is_raised_as_it_is(breaking: Build) -> None:
+    loop = breaking("faults=strict", error=KeyError("my_key"))
+    with pytest.raises(KeyError, match="my_key") as raised:
+        train.train(loop)
+    assert any("agent tool said" in note for note in raised.value.__notes__)
+    assert not loop.team.policies["tool"].version
 
 
 def test_a_world_that_fails_in_every_episode_stops_the_run(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build()
     loop.world = Broken(horizon=2)
     monkeypatch.setattr(Broken, "broken", None)
-    with pytest.raises(WorldFailure, match="all 3 episodes are lost; the first: the judge is gone"):
+    with pytest.raises(LostEpisodesError, match=r"3 of 3 episodes are lost.*: the judge is gone"):
         train.train(loop)
     assert json.loads((loop.directory.path / "summary.json").read_text())["status"] == "failed"
     assert not loop.team.policies["tool"].version

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ..envs.base import WorldFailure
-from ..errors import ConfigError
+from ..errors import ConfigError, DiskFullError
 from ..evaluation import records
 from ..evaluation.conditions import Condition, ConditionResult
 from ..evaluation.identity import evaluation_identity
@@ -24,6 +25,7 @@ from ..evaluation.records import EvaluationRecord
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
 from ..evaluation.tables import evaluation_table, progress_bar, show
+from ..faults import FaultSettings, LostEpisodesError
 from ..models.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
@@ -34,12 +36,13 @@ from ..sandbox import SandboxUnavailable
 from ..setup.actors import ActorFactory
 from ..setup.command_line import fail
 from ..setup.evaluation import build_conditions, other_teams, read_request, read_team, run_conditions
-from ..setup.instantiation import call
+from ..setup.instantiation import call, construct
 from ..setup.preflight import set_threads
 from ..setup.search_path import user_folders
 
 REFUSED = (
     *(ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, EngineError, OmegaConfBaseException),
+    *(LostEpisodesError, DiskFullError),
 )
 """The errors that end an evaluation in one line."""
 
@@ -55,6 +58,7 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
     if not isinstance(keys["episodes"], int) or keys["episodes"] < 0:
         raise ConfigError(f"episodes must be a whole number of at least 0, got {keys['episodes']!r}")
     request = read_request(keys, team)
+    faults = construct("faults", FaultSettings, keys["faults"])
     if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
         call("threads", set_threads, threads)
     conditions = build_conditions(request, team, other_teams(request, team))
@@ -65,7 +69,7 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         records.check_name(parent, keys["name"], fingerprint)
     evaluation = None if keys["again"] else records.find(parent, fingerprint)
     if evaluation is None:
-        summary, results = _play(request, conditions, ActorFactory(team.config["engine"]), console)
+        summary, results = _play(request, conditions, ActorFactory(team.config["engine"]), faults, console)
         folder = parent / (keys["name"] or f"{request.checkpoint}-{request.split}-{fingerprint}")
         rows = (row for result in results for row in episode_rows(result.condition.name, result.samples))
         samples = {_file(r.condition.name): map(asdict, r.samples[0][: keys["episodes"]]) for r in results}
@@ -81,13 +85,18 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
 
 
 def _play(
-    request: EvalRequest, conditions: Sequence[Condition], factory: ActorFactory, console: Console
+    request: EvalRequest,
+    conditions: Sequence[Condition],
+    factory: ActorFactory,
+    faults: FaultSettings,
+    console: Console,
 ) -> tuple[dict[str, Any], list[ConditionResult]]:
     """The content of ``summary.json``, and the results."""
     started = time.perf_counter()
     with progress_bar(console) as bar:
         episodes = bar.add_task("episodes", total=sum(condition.episodes for condition in conditions))
-        results = asyncio.run(run_conditions(request, conditions, factory, lambda result: bar.advance(episodes)))
+        advance = partial(bar.advance, episodes)
+        results = asyncio.run(run_conditions(request, conditions, factory, lambda _: advance(), faults))
     summary = {
         "conditions": {result.condition.name: result.summary for result in results},
         **factory.drain(),

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..errors import visible
+from ..errors import DiskFullError, visible
 from ..reports.report import write_report
 from ..runs.files import RunDirectoryError
 
@@ -18,5 +18,5 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="a run directory")
     try:
         print(write_report(parser.parse_args(arguments).run))
-    except RunDirectoryError as error:
+    except (RunDirectoryError, DiskFullError) as error:
         sys.exit(f"error: {visible(error)}")

@@ -15,8 +15,10 @@ from ..algorithms.credit.checks import CreditError
 from ..api.training import train
 from ..envs.base import WorldFailure
 from ..errors import visible
+from ..faults import LostEpisodesError
 from ..models.base_models import BaseModelError
 from ..models.checkpoint import CheckpointError
+from ..models.memory import UpdateMemoryError
 from ..models.ranks import OtherRankError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
@@ -31,7 +33,7 @@ REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBa
 
 STOPPED = (
     *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError),
-    *(WorldFailure, SandboxUnavailable),
+    *(WorldFailure, SandboxUnavailable, LostEpisodesError, UpdateMemoryError),
 )
 """The errors that stop a run that has begun."""
 

@@ -15,6 +15,10 @@ class WorldFailure(RuntimeError):
     """The world failed, not the message: its effect is unknown, and it earns no reward, not even 0."""
 
 
+class SandboxFailure(WorldFailure):
+    """The sandbox of a world's programs failed, also after its own retries."""
+
+
 Skill = Literal["expert", "novice", "flawed"]
 """The skill of a demonstrator, from best to worst."""
 

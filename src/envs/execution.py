@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import Any, Self
 
 from ..sandbox import Job, Limits, Result, Sandbox, Verdict
-from .base import WorldFailure
+from .base import SandboxFailure
 
 CACHED_RESULTS = 4096
 """Results in the cache, at most; the least recently used are dropped first."""
@@ -43,7 +43,7 @@ class Execution:
     async def result(self, job: Job) -> Result:
         """The result of ``job``, never ``INFRA``.
 
-        Raises :class:`~.base.WorldFailure` where the sandbox failed: nothing is known of the program then.
+        Raises :class:`~.base.SandboxFailure` where the sandbox failed: nothing is known of the program then.
         """
         key = blake2b(repr(job).encode("utf-8", "backslashreplace")).digest()  # the job itself may hold megabytes
         if key in self._cache:
@@ -57,7 +57,7 @@ class Execution:
     async def open(self) -> dict[str, bool | int | str]:
         """Start the sandbox; returns the facts of its isolation.
 
-        Raises :class:`..sandbox.SandboxUnavailable`, and :class:`~.base.WorldFailure` where the sandbox fails.
+        Raises :class:`..sandbox.SandboxUnavailable`, and :class:`~.base.SandboxFailure` where it fails.
         """
         await self.result(Job())
         return {name: value for name, value in self.sandbox.describe().items() if isinstance(value, bool | int | str)}
@@ -73,7 +73,7 @@ class Execution:
             del self._pending[key]
         self.runs += 1
         if result.verdict is Verdict.INFRA:
-            raise WorldFailure(f"the sandbox failed: {result.detail}")
+            raise SandboxFailure(f"the sandbox failed: {result.detail}")
         self._add(key, result)
         return result
 

@@ -12,7 +12,7 @@ from .statistics import bootstrap_interval, mcnemar
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two conditions on the same tasks.
+    """Two conditions on the same tasks, without the ``lost`` ones, of which one side has lost every episode.
 
     ``first`` and ``second`` are mean success; ``difference`` is second less first with ``interval``, its 95 % bootstrap
     interval over tasks.  ``only_first`` and ``only_second`` count tasks that one solved and the other did not, ``p`` is
@@ -27,22 +27,27 @@ class Comparison:
     only_first: int | None = None
     only_second: int | None = None
     p: float | None = None
+    lost: int = 0
 
 
 def compare(first: Mapping[str, list[bool]], second: Mapping[str, list[bool]], names: tuple[str, str]) -> Comparison:
     """``first`` and ``second`` map each task to the success of each of its samples.
 
-    Raises :class:`EvaluationError`, naming the first task that differs, where the tasks are not the same.
+    Raises :class:`EvaluationError`, naming the first task that differs, where the tasks are not the same, and where all
+    are lost.
     """
     check_tasks(list(first), list(second), names)
-    pairs = [(fmean(first[task]), fmean(second[task])) for task in first]
+    pairs = [(fmean(first[task]), fmean(second[task])) for task in first if first[task] and second[task]]
+    if not pairs:
+        raise EvaluationError(f"no task has an episode in both {names[0]} and {names[1]}: all others are lost")
     differences = [b - a for a, b in pairs]
     means = (len(pairs), fmean(a for a, _ in pairs), fmean(b for _, b in pairs), fmean(differences))
+    lost = len(first) - len(pairs)
     interval = bootstrap_interval(differences)
     if any(len(samples) > 1 for samples in [*first.values(), *second.values()]):
-        return Comparison(*means, interval)
+        return Comparison(*means, interval, lost=lost)
     only_first, only_second = differences.count(-1), differences.count(1)
-    return Comparison(*means, interval, only_first, only_second, mcnemar(only_first, only_second))
+    return Comparison(*means, interval, only_first, only_second, mcnemar(only_first, only_second), lost)
 
 
 def check_tasks(first: list[str], second: list[str], names: tuple[str, str]) -> None:

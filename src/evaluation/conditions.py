@@ -10,12 +10,13 @@ from typing import Any
 from ..envs.base import TeamEnv
 from ..errors import ConfigError
 from ..experience import Sampling, Task
+from ..faults import DEFAULT_FAULTS, FaultSettings
 from ..rollout.policy_client import PromptError
 from ..rollout.seeds import derive
 from .assignment import Assignment
 from .episodes import Actor, EpisodeResult, PolicyActor, evaluate
 from .request import EvalRequest, Temperature
-from .summary import summarise_samples
+from .summary import lost_failures, summarise_samples
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,13 @@ async def play_conditions(
     conditions: Sequence[Condition],
     actors: Sequence[Mapping[str, Actor]],
     on_episode: Callable[[EpisodeResult], None],
+    faults: FaultSettings = DEFAULT_FAULTS,
 ) -> list[ConditionResult]:
     """Play and summarise every condition with its ``actors``; ``on_episode`` is called as each episode ends.
 
     The seed of the first sample is that of a run's own evaluation, whose metrics it repeats.  Raises
-    :class:`ConfigError` where a policy cannot read a world, before anything is played.
+    :class:`ConfigError` where a policy cannot read a world, before anything is played;
+    :class:`..faults.LostEpisodesError` where more episodes of a condition are lost than ``faults`` allow.
     """
     try:
         for condition, team in zip(conditions, actors, strict=True):
@@ -97,7 +100,9 @@ async def play_conditions(
             samples = []
             for sample in range(condition.samples):
                 seed = derive(request.seed, "eval", request.split, *([sample] if sample else []))
-                samples.append(await evaluate(condition.world, condition.tasks, team, seed, on_episode))
+                episodes = await evaluate(condition.world, condition.tasks, team, seed, on_episode, faults)
+                faults.check(lost_failures(episodes), len(episodes))
+                samples.append(episodes)
             results.append(ConditionResult(condition, samples, summarise_samples(samples)))
         return results
     finally:

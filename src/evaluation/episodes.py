@@ -12,7 +12,8 @@ from typing import Any, Protocol
 
 from ..envs.base import TeamEnv
 from ..experience import Message, Task
-from ..rollout.playing import gather, naming, step_env
+from ..faults import DEFAULT_FAULTS, Failure, FaultKind, FaultSettings
+from ..rollout.playing import gather, or_failure, step_env
 from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
 
@@ -82,6 +83,7 @@ class EpisodeResult:
     """One episode: ``tokens`` generated and ``prompt_tokens`` read for it, in ``env_steps`` steps.
 
     ``pictures`` of the world: at the start and after each turn, where it offers any.  ``world``: see :class:`Task`.
+    ``lost``: the fault that ended it, with its message in ``failure``; it is then no result of the team's.
     """
 
     task_id: str
@@ -93,6 +95,8 @@ class EpisodeResult:
     env_steps: int = 0
     pictures: list[tuple[str, ...]] = field(default_factory=list)
     world: str = ""
+    lost: FaultKind | None = None
+    failure: str = ""
 
 
 async def play(
@@ -143,16 +147,18 @@ async def evaluate(
     actors: Mapping[str, Actor],
     seed: int,
     on_episode: Callable[[EpisodeResult], None] = lambda result: None,
+    faults: FaultSettings = DEFAULT_FAULTS,
 ) -> list[EpisodeResult]:
     """One episode per task, concurrently, in the order of ``tasks``; ``on_episode`` is called as each ends.
 
-    Raises :class:`..envs.base.WorldFailure` where the world fails: success over the other tasks would be of another
-    task set.
+    Raises the exception of a fault that ``faults`` does not drop.  The caller checks how many are lost.
     """
 
     async def one(task: Task) -> EpisodeResult:
-        with naming(task):
-            result = await play(env, task, actors, seed)
+        result = await or_failure(play(env, task, actors, seed), task)
+        if isinstance(result, Failure):
+            faults.raise_if_stopping(result)
+            result = EpisodeResult(task.task_id, False, 0, world=task.world, lost=result.kind, failure=result.message)
         on_episode(result)
         return result
 

@@ -60,14 +60,15 @@ class EvaluationRecord:
         return cls(path, fingerprint, conditions)
 
     def successes(self, condition: str) -> dict[str, list[bool]]:
-        """Task -> success of each sample, in the order in which the tasks were drawn.
+        """Task -> success of each sample that was not lost, in the order in which the tasks were drawn.
 
         Raises :class:`EvaluationError` where the results are damaged or have no such condition.
         """
         successes: dict[str, list[bool]] = {}
         for row in self.rows():
             if row["condition"] == condition:
-                successes.setdefault(str(row["task_id"]), []).append(bool(row["success"]))
+                of_task = successes.setdefault(str(row["task_id"]), [])
+                of_task += [] if row.get("lost") else [bool(row["success"])]
         if not successes:
             raise EvaluationError(f"{self.path} has no condition '{condition}'; it has {', '.join(self.conditions)}")
         return successes

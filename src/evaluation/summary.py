@@ -7,6 +7,7 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+from ..faults import Failure
 from .episodes import EpisodeResult
 from .statistics import bootstrap_interval, pass_at_k, wilson
 
@@ -14,6 +15,8 @@ from .statistics import bootstrap_interval, pass_at_k, wilson
 def summarise(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     """Flat metrics of one episode per task: success with its 95 % Wilson interval, mean turns, totals of tokens and
     steps, and per agent the mean reward per message and the shares of malformed and blocked messages.
+
+    All of it is over the episodes that were not lost; ``lost_episodes`` counts the others.
     """
     return _success(results) | _averages(results)
 
@@ -23,11 +26,13 @@ def summarise_samples(samples: Sequence[Sequence[EpisodeResult]]) -> dict[str, A
 
     ``success`` is that of the first sample alone; the averages are over all episodes.  With n > 1 samples also
     ``avg@n``, the mean success of all, and ``pass@k`` for the powers of two from 2 to n and n itself
-    (:func:`.statistics.pass_at_k`), each a mean over tasks with its 95 % bootstrap interval over tasks.
+    (:func:`.statistics.pass_at_k`), each a mean over the tasks of which no sample is lost, with its 95 % bootstrap
+    interval over them.
     """
     summary = _success(samples[0]) | {"tasks": len(samples[0]), "samples": len(samples)}
-    if (n := len(samples)) > 1:
-        wins = [sum(result.success for result in task) for task in zip(*samples, strict=True)]
+    whole = [task for task in zip(*samples, strict=True) if not any(result.lost for result in task)]
+    if (n := len(samples)) > 1 and whole:
+        wins = [sum(result.success for result in task) for task in whole]
         ks = sorted({2**i for i in range(1, n.bit_length())} | {n})
         shares = {f"avg@{n}": [c / n for c in wins]} | {f"pass@{k}": [pass_at_k(n, c, k) for c in wins] for k in ks}
         for name, values in shares.items():
@@ -47,13 +52,21 @@ def episode_rows(condition: str, samples: Sequence[Sequence[EpisodeResult]]) -> 
             yield {"condition": condition, "sample": sample, **row, **means}
 
 
+def lost_failures(results: Sequence[EpisodeResult]) -> list[Failure]:
+    """Why episodes of ``results`` are lost."""
+    return [Failure(result.lost, result.failure) for result in results if result.lost]
+
+
 def _success(results: Sequence[EpisodeResult]) -> dict[str, Any]:
+    results = [result for result in results if not result.lost]
     successes = sum(result.success for result in results)
     return {"success": successes / len(results), "success_ci95": list(wilson(successes, len(results)))}
 
 
 def _averages(results: Sequence[EpisodeResult]) -> dict[str, Any]:
+    lost, results = sum(bool(result.lost) for result in results), [result for result in results if not result.lost]
     summary: dict[str, Any] = {"turns": fmean(result.turns for result in results), "episodes": len(results)}
+    summary["lost_episodes"] = lost
     for world in sorted({result.world for result in results} - {""}):
         summary[f"success_{world}"] = fmean(result.success for result in results if result.world == world)
     for cost in ("tokens", "prompt_tokens", "env_steps"):

@@ -68,5 +68,6 @@ def comparison_table(rows: Sequence[tuple[str, Comparison]]) -> Table:
         low, high = row.interval
         counts = ["several samples", "", ""] if row.p is None else [str(row.only_first), str(row.only_second)]
         cells = [f"{row.first:.3f}", f"{row.second:.3f}", f"{row.difference:+.3f} ({low:+.3f} to {high:+.3f})"]
-        table.add_row(_text(name), str(row.tasks), *cells, *counts, *([] if row.p is None else [f"{row.p:.2g}"]))
+        tasks = f"{row.tasks} ({row.lost} lost)" if row.lost else str(row.tasks)
+        table.add_row(_text(name), tasks, *cells, *counts, *([] if row.p is None else [f"{row.p:.2g}"]))
     return table

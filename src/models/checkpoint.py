@@ -26,6 +26,7 @@ import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
+from ..errors import unwritten
 from .loading import checkpoint_weights
 from .pool import Policy
 
@@ -68,6 +69,8 @@ def write_checkpoint(
     # safetensors and torch report a full disk by exceptions of their own.
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = error if isinstance(error, OSError) else _write_error(folder.parent) or error
+        if isinstance(reason, OSError):
+            reason = unwritten(reason, folder)
         shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(f"{folder} could not be written: {reason}") from error
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from random import Random
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import lightning as L
 import torch
 from lightning.fabric.plugins.precision.amp import MixedPrecision
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from ..algorithms.objectives import ObjectiveOutput
 from ..experience import Sample, TokenBatch
-from .packing import draw_rows, micro_batches, mini_batches
+from .memory import UpdateMemoryError, out_of_memory, release
+from .packing import draw_rows, micro_batch_rows, mini_batches, pack
 from .ranks import Ranks
 from .train_config import PolicyTrainConfig
 from .update_stats import UpdateStats, warn_of_mismatch
@@ -24,10 +29,8 @@ from .update_stats import UpdateStats, warn_of_mismatch
 Groups = Sequence[Sequence[Sample]]
 """A policy's samples of one iteration, by group."""
 
-MiniBatch = tuple[list[TokenBatch], list[Tensor | None]]
-"""The samples of one optimizer step: this process's micro-batches, and for each the learner's log-probabilities (B, C)
-at the update's start; None where they are those that the step itself computes.
-"""
+T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class NonFiniteError(FloatingPointError):
@@ -44,6 +47,9 @@ class Learner:
     processes.  Every candidate's weight is known before the first step, so that the losses of the parts add up to that
     of the mini-batch.  Not exact: the last bits, since floating-point sums depend on their order; and the engine's
     log-probabilities, which come from other kernels and perhaps another precision (:mod:`.mismatch`).
+
+    Where memory does not suffice, all processes repeat the step from its start with micro-batches of half as many
+    tokens, and keep to these: ``max_tokens`` is a part of the learner's state.
     """
 
     def __init__(
@@ -62,23 +68,22 @@ class Learner:
         self.name, self.objective, self.settings = name, config.objective, config.update
         self.module, self.optimizer, self.scheduler, self.fabric = module, optimizer, scheduler, fabric
         self.pad_id, self.seed, self.ranks = pad_id, seed, ranks
-        self.version = 0
-        # DDP exchanges gradients during the backward pass, but expects one for every parameter.  Where several policies
-        # share the backbone, only one adapter has gradients at a time: they are then added up by hand, in ``_clip``.
-        self.sync_in_backward = len(module.policies) == 1
+        self.version, self.max_tokens, self.splits = 0, config.update.max_tokens, 0
 
     def update(self, groups: Groups) -> dict[str, float]:
         """Take all steps of one iteration; returns metrics.  The version grows by one.
 
-        Raises :class:`NonFiniteError`.
+        Raises :class:`NonFiniteError`, :class:`.memory.UpdateMemoryError`.
         """
-        stats = UpdateStats(groups, float(self.scheduler.get_last_lr()[0]), self.fabric.device)
+        stats, splits = UpdateStats(groups, float(self.scheduler.get_last_lr()[0]), self.fabric.device), self.splits
         steps = self._mini_batches(groups)
+        old_logprobs = self._within_memory(partial(self._old_logprobs, steps), groups)
         self._measure_untrained_mismatch(groups, stats)
         for epoch in range(self.settings.epochs):
-            for batches, old_logprobs in steps:
+            for samples in steps:
+                outputs = self._within_memory(partial(self._backward, samples, old_logprobs), groups)
                 # Later epochs would count the same distance between engine and learner again.
-                loss = self._backward(batches, old_logprobs, stats, count_mismatch=epoch == 0)
+                loss = self._loss(outputs, stats, count_mismatch=epoch == 0)
                 norm = self._clip()
                 self.optimizer.step()
                 self.optimizer.zero_grad()
@@ -89,46 +94,40 @@ class Learner:
         if self.ranks.first:
             warn_of_mismatch(metrics, self.settings, self.name, self.version)
         self.version += 1
-        return metrics
+        return {**metrics, "faults/oom_splits": self.splits - splits}
 
     # ---- before the first step --------------------------------------------------------------------------------------
 
-    def _mini_batches(self, groups: Groups) -> list[MiniBatch]:
-        """This process's part of each mini-batch; those without any gradient are left out, in all processes alike."""
+    def _mini_batches(self, groups: Groups) -> list[list[Sample]]:
+        """The samples of each optimizer step that have a gradient; steps without any are left out."""
         rng = Random(f"{self.seed}/{self.name}/{self.version}")
         if self.settings.live_groups_only:
             groups = [group for group in groups if _is_live(group)]
         by_tokens = self.objective.normalisation == "token_mean"
         parts = mini_batches(groups, self.settings.mini_batches, rng, by_tokens=by_tokens)
-        cut = [self._micro_batches(part, every_sample=self.objective.every_sample) for part in parts]
-        steps = [batches for batches in cut if batches]
-        return list(zip(steps, self._old_logprobs(steps), strict=True))
+        steps = [[s for s in part if self.objective.every_sample or s.advantage != 0] for part in parts]
+        return [samples for samples in steps if samples]
 
-    def _micro_batches(self, samples: Sequence[Sample], *, every_sample: bool) -> list[TokenBatch]:
-        """This process's part of ``samples``, on its device."""
-        batches = micro_batches(
-            samples,
-            self.settings.max_tokens,
-            self.pad_id,
-            self.ranks.rank,
-            self.ranks.world,
-            every_sample=every_sample,
-        )
-        return [batch.to(self.fabric.device) for batch in batches]
+    def _micro_batches(self, samples: Sequence[Sample]) -> Iterator[tuple[TokenBatch, list[Sample]]]:
+        """This process's part of ``samples`` on its device, each batch with its samples in their order."""
+        for rows in micro_batch_rows(samples, self.max_tokens, self.ranks.rank, self.ranks.world):
+            yield pack(rows, self.pad_id).to(self.fabric.device), [sample for row in rows for sample in row]
 
-    def _old_logprobs(self, steps: Sequence[Sequence[TokenBatch]]) -> list[list[Tensor | None]]:
-        """The learner's log-probabilities (B, C) at the update's start, of each micro-batch of each step.
+    def _old_logprobs(self, steps: Sequence[Sequence[Sample]]) -> dict[int, Tensor]:
+        """By ``id`` of this process's samples, the learner's log-probabilities (its tokens,) at the update's start.
 
         The importance ratio compares with the weights before any step, so they are computed before the first one.
-        With one epoch the first step needs no extra forward pass, because its own uses these weights.  With several it
-        does, because later epochs use changed weights.
+        With one epoch the first step needs no extra forward pass, because its own uses these weights: its samples are
+        left out.  With several it does, because later epochs use changed weights.
         """
-        first = steps[:1] if self.settings.epochs == 1 else []
-        present: list[list[Tensor | None]] = [[None] * len(step) for step in first]
+        old = {}
         with torch.no_grad(), self._autocast():
-            rest = steps[len(first) :]
-            later: list[list[Tensor | None]] = [[self._logprobs(batch) for batch in step] for step in rest]
-        return present + later
+            for samples in steps[1 if self.settings.epochs == 1 else 0 :]:
+                for batch, members in self._micro_batches(samples):
+                    if batch.weights.any():  # else idle
+                        rows = zip(members, self._logprobs(batch), strict=True)
+                        old |= {id(sample): row[: len(sample.token_ids)] for sample, row in rows}
+        return old
 
     def _measure_untrained_mismatch(self, groups: Groups, stats: UpdateStats) -> None:
         """Add the samples that no step learns from, or some of them, to the mismatch statistics.
@@ -137,13 +136,17 @@ class Learner:
         """
         rng = Random(f"{self.seed}/{self.name}/{self.version}/mismatch")
         samples = draw_rows(self._untrained_samples(groups), self.settings.mismatch_share, rng)
+
+        def drifts() -> list[tuple[TokenBatch, Tensor]]:
+            batches = (batch for batch, _ in self._micro_batches(samples))
+            with torch.no_grad(), self._autocast():
+                return [(b, torch.where(b.mask, self._logprobs(b) - b.behaviour_logprobs, 0.0)) for b in batches]
+
         self.module.eval()
-        with torch.no_grad(), self._autocast():
-            for batch in self._micro_batches(samples, every_sample=True):
-                drift = torch.where(batch.mask, self._logprobs(batch) - batch.behaviour_logprobs, 0.0)
-                if batch.weights.any():  # else idle
-                    ratio, corrected = self.objective.importance(drift)
-                    stats.mismatch.add(batch.places, drift, batch.mask, ratio, corrected, batch.weights)
+        for batch, drift in self._within_memory(drifts, groups):
+            if batch.weights.any():  # else idle
+                ratio, corrected = self.objective.importance(drift)
+                stats.mismatch.add(batch.places, drift, batch.mask, ratio, corrected, batch.weights)
         self.module.train()
 
     def _untrained_samples(self, groups: Groups) -> list[Sample]:
@@ -156,25 +159,28 @@ class Learner:
     # ---- one step ---------------------------------------------------------------------------------------------------
 
     def _backward(
-        self,
-        batches: Sequence[TokenBatch],
-        old_logprobs: Sequence[Tensor | None],
-        stats: UpdateStats,
-        *,
-        count_mismatch: bool,
-    ) -> float:
-        """Accumulate the gradients of one mini-batch, over its micro-batches; its loss, over all processes."""
-        loss = 0.0
-        for index, (batch, old) in enumerate(zip(batches, old_logprobs, strict=True)):
-            last = index == len(batches) - 1
-            # Gradients accumulate locally; the last backward pass averages them with those of the other processes.
-            with self.fabric.no_backward_sync(self.module, enabled=not (last and self.sync_in_backward)):
+        self, samples: Sequence[Sample], old_logprobs: Mapping[int, Tensor]
+    ) -> list[tuple[TokenBatch, ObjectiveOutput]]:
+        """Accumulate the gradients of one mini-batch, over this process's micro-batches; these, with their outputs."""
+        outputs = []
+        for batch, members in self._micro_batches(samples):
+            old = [old_logprobs[id(sample)] for sample in members if id(sample) in old_logprobs]
+            # Each process accumulates its own; ``_clip`` adds them up, once none has run out of memory.  DDP would do
+            # so during the last backward pass, and wait for ever for a process whose pass has failed.
+            with self.fabric.no_backward_sync(self.module, enabled=self.ranks.world > 1):
                 with self._autocast():
-                    output = self.module.training_step(self.name, batch, old)
-                # DDP gives the mean over the processes.  Each has the loss of its own rows, so their sum is wanted.
-                self.fabric.backward(output.loss * self.ranks.world if self.sync_in_backward else output.loss)
-            if not batch.weights.any():  # an idle row, there so that all processes make as many backward passes
-                continue
+                    output = self.module.training_step(self.name, batch, pad_sequence(old, True) if old else None)
+                self.fabric.backward(output.loss)
+            if batch.weights.any():  # else an idle row
+                outputs.append((batch, output))
+        return outputs
+
+    def _loss(
+        self, outputs: Sequence[tuple[TokenBatch, ObjectiveOutput]], stats: UpdateStats, *, count_mismatch: bool
+    ) -> float:
+        """The loss of a mini-batch, over all processes; the ``outputs`` of this one are added to ``stats``."""
+        loss = 0.0
+        for batch, output in outputs:
             loss += output.loss.item()
             stats.add_batch(output)
             if count_mismatch:
@@ -185,9 +191,42 @@ class Learner:
             self._refuse("loss", loss)
         return loss
 
+    def _within_memory(self, work: Callable[[], T], groups: Groups) -> T:
+        """``work()``, repeated with smaller micro-batches where memory does not suffice in some process.
+
+        Raises :class:`.memory.UpdateMemoryError` where micro-batches cannot be smaller.
+        """
+        longest = max(len(sample.prompt_ids) + len(sample.token_ids) for group in groups for sample in group)
+        while True:
+            reason = ""
+            try:
+                result = work()
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                reason = str(error).partition("\n")[0] or type(error).__name__
+            # Outside of the except clause: the exception holds what its frames have allocated.
+            if not self.ranks.total({"out_of_memory": float(bool(reason))}, self.fabric.device)["out_of_memory"]:
+                return result
+            self.optimizer.zero_grad()
+            release()
+            self._split(longest, reason or "in another process")
+
+    def _split(self, longest: int, reason: str) -> None:
+        """Halve the micro-batches; the ``longest`` sample stays whole."""
+        if self.max_tokens <= longest:  # no micro-batch needs more than the longest sample alone
+            raise UpdateMemoryError(
+                f"policy '{self.name}': the update of version {self.version} is out of memory with micro-batches of "
+                f"{self.max_tokens} tokens, and its longest sample has {longest}. Give shorter prompts or completions "
+                f"(sampling.train.max_tokens), or a device with more memory. {reason}"
+            )
+        self.max_tokens, self.splits = max(self.max_tokens // 2, longest), self.splits + 1
+        text = "policy '%s' is out of memory in the update of version %d: from now on micro-batches of %d tokens. %s"
+        log.warning(text, self.name, self.version, self.max_tokens, reason)
+
     def _clip(self) -> float:
         """Clip the policy's gradients; their norm before that, of the whole mini-batch."""
-        if self.ranks.world > 1 and not self.sync_in_backward:
+        if self.ranks.world > 1:
             self._add_up_gradients()
         norm = self.fabric.clip_gradients(
             self.module, self.optimizer, max_norm=self.settings.clip_norm, error_if_nonfinite=False
@@ -198,13 +237,11 @@ class Learner:
         return norm.item()
 
     def _add_up_gradients(self) -> None:
-        """Over all processes, in one message."""
-        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        gradients = [p.grad for p in parameters if p.grad is not None]
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        self.ranks.add_up(flat)
-        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
-            gradient.copy_(part.view_as(gradient))
+        """Over all processes, in place: one message of all would need as much memory again."""
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.ranks.add_up(parameter.grad)
 
     def _refuse(self, quantity: str, value: float) -> NoReturn:
         """Drop the gradients accumulated so far and raise."""

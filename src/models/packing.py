@@ -68,17 +68,36 @@ def micro_batches(
     *,
     every_sample: bool = False,
 ) -> list[TokenBatch]:
-    """Batches of at most ``max_tokens`` tokens, padding included (or one row), of rows of similar length.
+    """The batches of :func:`micro_batch_rows`, packed.
 
     Samples with advantage 0 have no gradient under an objective without regularisers; unless ``every_sample``, they are
-    left out here, and still count in the weights of the others.  Row i belongs to process i modulo ``world``.  All
-    processes get equally many batches; one that lacks rows idles on a row of weight 0.
+    left out here, and still count in the weights of the others.
     """
-    rows = sorted(rows_of(sample for sample in samples if every_sample or sample.advantage != 0), key=_length)
-    shares = [_chunks(rows[i::world], max_tokens) for i in range(world)]
-    idle = [[replace(sample, weight=0.0) for sample in row] for row in rows[:1]]
-    own = shares[rank] + [idle] * (max(map(len, shares)) - len(shares[rank]))
-    return [pack(batch, pad_id) for batch in own]
+    samples = [sample for sample in samples if every_sample or sample.advantage != 0]
+    return [pack(rows, pad_id) for rows in micro_batch_rows(samples, max_tokens, rank, world)]
+
+
+def micro_batch_rows(samples: Iterable[Sample], max_tokens: int, rank: int = 0, world: int = 1) -> list[list[Row]]:
+    """The rows of batches of at most ``max_tokens`` tokens, padding included (or one sample), of similar length.
+
+    Row i belongs to process i modulo ``world``, whatever ``max_tokens``; one that is longer is cut.  All processes get
+    equally many batches; one that lacks rows idles on samples of weight 0.
+    """
+    rows = sorted(rows_of(samples), key=_length)
+    cut = [[part for row in rows[i::world] for part in _cut(row, max_tokens)] for i in range(world)]
+    shares = [_chunks(sorted(parts, key=_length), max_tokens) for parts in cut]
+    idle = [[replace(sample, weight=0.0) for sample in _cut(row, max_tokens)[0]] for row in rows[:1]]
+    return shares[rank] + [idle] * (max(map(len, shares)) - len(shares[rank]))
+
+
+def _cut(row: Row, max_tokens: int) -> list[Row]:
+    """``row`` in parts of at most ``max_tokens`` tokens, or of one sample."""
+    parts: list[Row] = [[]]
+    for sample in row:
+        if parts[-1] and _length([*parts[-1], sample]) > max_tokens:
+            parts.append([])
+        parts[-1].append(sample)
+    return parts
 
 
 def _chunks(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:

@@ -83,6 +83,7 @@ class Policy:
                 "model": self.pool.module.weights(self.name),
                 "optimizer": self.learner.optimizer.state_dict(),
                 "scheduler": self.learner.scheduler.state_dict(),
+                "max_tokens": self.learner.max_tokens,
             }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -92,3 +93,5 @@ class Policy:
             self.learner.optimizer.load_state_dict(state["optimizer"])
             self.learner.scheduler.load_state_dict(state["scheduler"])
             self.learner.version = state["version"]
+            # Checkpoints of older versions have none: there was no split.
+            self.learner.max_tokens = state.get("max_tokens", self.learner.settings.max_tokens)

@@ -144,6 +144,10 @@ class StrategySettings:
     def fabric(self) -> L.Fabric:
         """Raises :class:`StrategyError` for a package, :class:`DeviceError` for hardware that this machine lacks."""
         strategy = self.strategy.build() if isinstance(self.strategy, Sharded) else self.strategy
+        if strategy == "ddp":
+            # Buffers are constants, equal in all processes.  To broadcast them in a forward pass would have a process
+            # wait that repeats the pass after it has run out of memory.
+            strategy = DDPStrategy(broadcast_buffers=False)
         try:
             return L.Fabric(
                 accelerator=self.accelerator,

@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 from ..envs.base import StepResult, TeamEnv, WorldFailure
 from ..experience import Episode, Task
+from ..faults import Failure
 from .engines.lockstep import hold
+from .failures import failure_of
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -62,11 +64,19 @@ async def gather(*coroutines: Coroutine[Any, Any, T]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-async def or_lost_episode(episode: Coroutine[Any, Any, Episode], task: Task, sample: int = 0) -> Episode:
-    """``episode``; where the world fails, a lost one without nodes, which earns nothing, not even 0."""
+async def or_failure(episode: Coroutine[Any, Any, T], task: Task) -> T | Failure:
+    """``episode``, of ``task``, or why it is lost.  Raises the errors that are no faults of a single episode."""
     try:
         with naming(task):
             return await episode
-    except WorldFailure as error:
-        log.warning("an episode is lost: task %s, sample %d: %s", task.task_id, sample, error)
-        return Episode(task, [], [], sample=sample, failure=str(error))
+    except Exception as error:
+        if (failure := failure_of(error, task)) is None:
+            raise
+    log.warning("an episode is lost: %s", failure.message)
+    return failure
+
+
+async def or_lost_episode(episode: Coroutine[Any, Any, Episode], task: Task, sample: int = 0) -> Episode:
+    """``episode``, or a lost one without nodes, which earns nothing, not even 0."""
+    result = await or_failure(episode, task)
+    return Episode(task, [], [], sample=sample, failure=result) if isinstance(result, Failure) else result

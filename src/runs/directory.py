@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Self
 
+from ..errors import unwritten
 from .files import (
     CHECKPOINTS,
     CONFIG,
@@ -178,18 +179,23 @@ def write_atomic(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except OSError as error:  # a full disk is not reported with the file's name
+    except OSError as error:
+        raised = unwritten(error, path)
         temporary.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, str(path)) from error
+        raise raised from error
 
 
 def append_line(path: Path, row: Mapping[str, Any]) -> None:
-    """Append one JSON line, flushed."""
+    """Append one JSON line, flushed: whole, or not at all."""
+    size = path.stat().st_size if path.exists() else 0
     try:
         with path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-    except OSError as error:  # a full disk is not reported with the file's name
-        raise OSError(error.errno, error.strerror, str(path)) from error
+    except OSError as error:
+        raised = unwritten(error, path)
+        if path.exists():
+            os.truncate(path, size)
+        raise raised from error
 
 
 def versions(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[str, str]:

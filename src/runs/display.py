@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -39,9 +40,10 @@ def sparkline(values: list[float], width: int = 40) -> str:
 def describe(name: str, result: Mapping[str, Any]) -> str:
     """One evaluation as a line."""
     low, high = result["success_ci95"]
+    lost = f", {count} lost" if (count := result.get("lost_episodes")) else ""
     return (
         f"{name}: success {result['success']:.1%} (95 % interval {low:.1%} to {high:.1%}, "
-        f"{result['episodes']} held-out tasks), {result['turns']:.2f} turns"
+        f"{result['episodes']} held-out tasks{lost}), {result['turns']:.2f} turns"
     )
 
 
@@ -95,6 +97,7 @@ class Display:
         self._chosen = True
         self._rows: list[tuple[str, str]] = []
         self._sample: list[SampleMessage] = []
+        self._faults: Counter[str] = Counter()  # of this session
         self._phase: Phase | None = None
         self._first = self._done = 0
         self._began: float | None = None  # the first iteration of this session
@@ -156,10 +159,13 @@ class Display:
         live = "  ".join(f"{match[1]} {row[key]:.0%}" for key in row if (match := LIVE_GROUPS.fullmatch(key)))
         turns, speed = f"{row['rollout/turns']:.2f}", f"{row['rollout/tokens_per_s']:,.0f}"
         self._rows = [("reward per message", rewards), ("live groups", live), ("turns", turns), ("tokens/s", speed)]
+        self._faults.update({key.removeprefix("faults/"): int(row[key]) for key in row if key.startswith("faults/")})
+        faults = "  ".join(f"{name} {count}" for name, count in self._faults.items() if count)
+        self._rows += [("faults so far", faults)] if faults else []
         if not self._live:
             self.say(
                 f"iteration {done}/{expected}  reward {rewards}  live groups {live}  turns {turns}  "
-                f"{speed} tokens/s  ETA {self._eta_s():.0f} s"
+                f"{speed} tokens/s  ETA {self._eta_s():.0f} s" + (f"  faults so far: {faults}" if faults else "")
             )
 
     def _count_episode(self, completions: int, messages: Callable[[], list[SampleMessage]]) -> None:

@@ -7,7 +7,7 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +18,7 @@ from lightning.fabric.loggers.tensorboard import TensorBoardLogger as FabricTens
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from ..errors import AbsentError
+from ..faults import FaultPolicy
 from .directory import write_atomic
 from .files import METRICS
 
@@ -48,32 +49,56 @@ class Logger(Protocol):
 
 
 class Loggers:
-    """All loggers of a run, by the name of their key under ``logger``; on other ranks than 0 it does nothing."""
+    """All loggers of a run, by the name of their key under ``logger``; on other ranks than 0 it does nothing.
 
-    def __init__(self, loggers: Mapping[str, Logger]) -> None:
-        self.loggers = dict(loggers)
+    A logger that raises once it is open does not end the run, unless ``policy`` is ``stop``: the first time is a
+    warning, every time is counted, and ``metrics.jsonl`` lacks nothing.
+    """
+
+    def __init__(self, loggers: Mapping[str, Logger], policy: FaultPolicy = "drop") -> None:
+        self.loggers, self.policy = dict(loggers), policy
         self._open = ExitStack()
+        self._warned: set[str] = set()
+        self._failures = 0
 
     @rank_zero_only
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
         """Open every logger.  Raises :class:`LoggerError`, with those closed that were open, where one cannot be."""
         with ExitStack() as opened:
-            for logger in self.loggers.values():
+            for name, logger in self.loggers.items():
                 logger.config(folder, config)
-                opened.callback(logger.close)
+                opened.callback(self._guarded, name, logger.close)
             self._open = opened.pop_all()
 
     @rank_zero_only
     def metrics(self, row: Mapping[str, Any], step: int) -> None:
         """Record the numbers of ``row``, see :func:`scalars`."""
         numbers = scalars(row)
-        for logger in self.loggers.values():
-            logger.metrics(numbers, step)
+        for name, logger in self.loggers.items():
+            self._guarded(name, logger.metrics, numbers, step)
 
     @rank_zero_only
     def close(self) -> None:
         """Close every logger, also where one of them fails to."""
         self._open.close()
+
+    def drain(self) -> int:
+        """How often loggers have failed since the last call."""
+        failures, self._failures = self._failures, 0
+        return failures
+
+    def _guarded(self, name: str, call: Callable[..., None], *arguments: Any) -> None:
+        """``call(*arguments)`` of the logger ``name``, under the policy for its failures."""
+        try:
+            call(*arguments)
+        except Exception as error:  # of a library or a user's class: any kind
+            if self.policy == "stop":
+                raise
+            self._failures += 1
+            if name not in self._warned:
+                self._warned.add(name)
+                what = f"logger.{name} failed: {type(error).__name__}: {error}"
+                log.warning("%s; the run goes on without it where it fails, and metrics.jsonl has everything", what)
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from ..experience import Episode
+from ..faults import Failure
 
 
 def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, float]:
@@ -15,8 +17,8 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     ``success`` is that of sampled episodes (independent episodes, full joint trees).  Trees in which the best of K
     candidates is continued have ``best_of_k_success`` instead: it is far above the policies' own success, and never to
     be reported as such.  Completions and tokens count everything that was generated; the other averages are over
-    candidates.  ``lost_episodes`` ended because their world failed; no other metric counts them.  The tokens of remote
-    policies are unknown here, and are in no sum: their engines count them.
+    candidates.  No other metric counts the ``lost_episodes``.  The tokens of remote policies are unknown here, and are
+    in no sum: their engines count them.
     """
     lost = sum(episode.failure is not None for episode in episodes)
     episodes = [episode for episode in episodes if episode.failure is None]
@@ -59,11 +61,31 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
 
 
 def update_metrics(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Flat ``train/POLICY/...`` metrics of the updates in ``metrics``, by policy; ``mismatch/...`` stay as they are."""
+    """Flat ``train/POLICY/...`` metrics of the updates in ``metrics``, by policy; ``mismatch/...`` stay as they are,
+    and ``faults/...`` are summed over policies.
+    """
+    row: dict[str, float] = {}
+    for policy, values in metrics.items():
+        for key, value in values.items():
+            if key.startswith("faults/"):
+                row[key] = row.get(key, 0) + value
+            else:
+                row[key if key.startswith("mismatch/") else f"train/{policy}/{key}"] = value
+    return row
+
+
+def fault_metrics(failures: Sequence[Failure], lost_loggers: int) -> dict[str, float]:
+    """Flat ``faults/...`` metrics: episodes lost to a world and to a sandbox, and calls of loggers that failed.
+
+    Engines count their failures themselves, and updates how often they ran out of memory; here they are 0.
+    """
+    counts = Counter(failure.kind for failure in failures)
     return {
-        key if key.startswith("mismatch/") else f"train/{policy}/{key}": value
-        for policy, values in metrics.items()
-        for key, value in values.items()
+        "faults/world": counts["world"],
+        "faults/sandbox": counts["sandbox"],
+        "faults/engine": 0,
+        "faults/logger": lost_loggers,
+        "faults/oom_splits": 0,
     }
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
+from ..faults import WINDOW
+
 
 @dataclass
 class Progress:
@@ -14,7 +16,8 @@ class Progress:
     ``completions``, ``tokens`` and ``env_steps`` were spent on training; ``task_cost`` is the number of completions per
     task in the last iteration.  ``best`` is the highest success on validation, reached after ``best_iteration``.
     ``row`` holds the metrics of an iteration whose validation is not over, ``summary`` those of the evaluations so far
-    and the totals of the engines' counters; ``wall_s`` counts seconds over all sessions.
+    and the totals of counters; ``wall_s`` counts seconds over all sessions.  ``losses`` has the number of lost episodes
+    and of all for each of the last iterations.
     """
 
     iteration: int = 0
@@ -27,10 +30,12 @@ class Progress:
     wall_s: float = 0.0
     summary: dict[str, Any] = field(default_factory=dict)
     row: dict[str, Any] = field(default_factory=dict)
+    losses: list[list[int]] = field(default_factory=list)
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Self:
-        """From a checkpoint's state."""
+        """From a checkpoint's state; those of older versions count no losses."""
+        state = {"losses": [], **state}
         return cls(**{each.name: state[each.name] for each in fields(cls)})
 
     def state_dict(self) -> dict[str, Any]:
@@ -46,7 +51,16 @@ class Progress:
         self.task_cost = metrics["rollout/completions"] / metrics["rollout/tasks"]
         return {"iteration": self.iteration, **metrics}
 
-    def add_engine_counters(self, counters: Mapping[str, float]) -> None:
+    def add_losses(self, lost: int, episodes: int) -> None:
+        """Of an iteration that is complete."""
+        self.losses = [*self.losses, [lost, episodes]][-WINDOW + 1 :]  # the next one makes a window of them
+
+    @property
+    def losses_before(self) -> tuple[int, int]:
+        """Lost episodes and all, in the iterations of :attr:`losses`."""
+        return sum(lost for lost, _ in self.losses), sum(episodes for _, episodes in self.losses)
+
+    def add_counters(self, counters: Mapping[str, float]) -> None:
         """Add ``counters``, by metric, to the totals in the summary."""
         self.summary |= {key: self.summary.get(key, 0) + value for key, value in counters.items()}
 

@@ -76,6 +76,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             ),
             seed=run.seed,
             ranks=ranks,
+            faults=run.faults,
         )
         if state:
             ranks.agreed(lambda: _restore(loop, state))
@@ -94,7 +95,8 @@ def _directory(path: Path, ranks: Ranks, new: str | None) -> RunDirectory:
 
 
 def _loggers(run: RunConfig) -> Loggers:
-    return Loggers({name: instantiated(f"logger.{name}", node) for name, node in run.logger.items()})
+    loggers = {name: instantiated(f"logger.{name}", node) for name, node in run.logger.items()}
+    return Loggers(loggers, run.faults.logger)
 
 
 def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from ..evaluation.assignment import LocalPolicy, PolicySource, RemotePolicy, ass
 from ..evaluation.conditions import Condition, ConditionResult, condition_name, play_conditions, world_variants
 from ..evaluation.episodes import EpisodeResult
 from ..evaluation.request import Checkpoint, EvalRequest
+from ..faults import DEFAULT_FAULTS, FaultSettings
 from ..rollout.engines.remote.settings import KEY_ENV, RemoteSettings
 from ..runs.fingerprint import flat
 from ..runs.run import Run
@@ -202,14 +203,15 @@ async def run_conditions(
     conditions: Sequence[Condition],
     factory: ActorFactory,
     on_episode: Callable[[EpisodeResult], None] = lambda result: None,
+    faults: FaultSettings = DEFAULT_FAULTS,
 ) -> list[ConditionResult]:
     """Play ``conditions`` with the actors that ``factory`` makes, and close its engines.
 
     Raises :class:`ConfigError` where weights cannot be loaded or a policy cannot read a world, before anything is
-    played.
+    played; :class:`..faults.LostEpisodesError` where more episodes are lost than ``faults`` allow.
     """
     try:
-        return await play_conditions(request, conditions, factory.actors(conditions), on_episode)
+        return await play_conditions(request, conditions, factory.actors(conditions), on_episode, faults)
     finally:
         await factory.close()
 

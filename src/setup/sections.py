@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
+from ..faults import FaultSettings
 from ..loop import LoopSettings
 from ..models.adapters import LoraSettings
 from ..models.schedule import Alternation
@@ -165,6 +166,7 @@ class RunConfig:
     trust: Sequence[str] = ()
     verbose: bool = False
     detect_anomaly: bool = False
+    faults: FaultSettings = field(default_factory=FaultSettings)
 
 
 def read_config(config: Mapping[str, Any], unresolved: str | None) -> RunConfig:

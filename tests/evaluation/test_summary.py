@@ -35,6 +35,7 @@ def test_a_summary_by_hand() -> None:
         "success": 0.75,
         "turns": 2.5,
         "episodes": 4,
+        "lost_episodes": 0,
         "tokens": 10,
         "prompt_tokens": 20,
         "env_steps": 7,

@@ -184,7 +184,7 @@ def small_disk(size: int) -> Iterator[None]:
 
 @pytest.mark.parametrize("size", [100, 3000, 20_000])  # met by the configuration, the tokenizer or weights, optimizer
 def test_a_disk_that_is_full_leaves_what_was_there(make: Make, write: Write, written: Path, size: int) -> None:
-    full = pytest.raises(CheckpointError, match=r"iteration_00002 could not be written: .*[Ff]ile too large")
+    full = pytest.raises(CheckpointError, match=r"iteration_00002 could not be written: disk full: .*[Ff]ile too large")
     with full, small_disk(size):
         write(written.with_name("iteration_00002"), make("a", "b"), iteration=2)
     assert [path.name for path in written.parent.iterdir()] == ["iteration_00001"]

@@ -1,8 +1,13 @@
 """A world that waits, or fails, in the middle of a rollout."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+import json
+import pickle
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -10,7 +15,10 @@ from transformers import PreTrainedTokenizerFast
 from troupe.envs.base import StepResult, WorldFailure
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.evaluation.episodes import PolicyActor, evaluate
-from troupe.experience import Episode, Sampling, Task
+from troupe.evaluation.summary import summarise
+from troupe.experience import Completion, Episode, Message, Request, Sampling, Task
+from troupe.faults import Failure, FaultSettings
+from troupe.rollout.engines.base import EngineError, RequestFailedError
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.playing import gather
 from troupe.rollout.policy_client import PolicyClient
@@ -38,10 +46,38 @@ class Failing(Sokoban):
 
 
 class Mistaken(Sokoban):
-    """A world whose code has a mistake."""
+    """A world whose method ``where`` has a mistake, in the episodes of one task."""
+
+    where, broken, task_id = "step", "", ""
+
+    def _stumble(self, method: str) -> None:
+        if method == self.where and self.task_id == self.broken:
+            {}["no such key"]
+
+    def reset(self, task: Task) -> None:
+        self.task_id = task.task_id
+        self._stumble("reset")
+        super().reset(task)
+
+    def next_agents(self) -> tuple[str, ...]:
+        self._stumble("next_agents")
+        return super().next_agents()
+
+    def observe(self, agent: str) -> Sequence[Message]:
+        self._stumble("observe")
+        return super().observe(agent)
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
-        return {}["no such key"]  # type: ignore[no-any-return]
+        self._stumble("step")
+        return await super().step(actions)
+
+    def fork(self) -> Self:
+        self._stumble("fork")
+        return super().fork()
+
+    def state_key(self) -> Hashable:
+        self._stumble("state_key")
+        return super().state_key()
 
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
@@ -69,9 +105,34 @@ def test_an_episode_whose_world_fails_is_lost_alone(
     assert len(ended) == len(episodes) and all(any(each is one for one in ended) for each in episodes)
     lost = [episode for episode in episodes if episode.failure]
     assert {episode.task.task_id for episode in lost} == {world.broken}
-    assert all(episode.failure == "the judge is gone" and not episode.nodes for episode in lost)
+    gone = Failure("world", f"task {world.broken}: the judge is gone")
+    assert all(episode.failure == gone and not episode.nodes for episode in lost)
     assert all(episode.outcomes for episode in episodes if not episode.failure)
-    assert f"an episode is lost: task {world.broken}, sample 0: the judge is gone" in caplog.text
+    assert f"an episode is lost: task {world.broken}: the judge is gone" in caplog.text
+
+
+@pytest.mark.parametrize("where", ["reset", "next_agents", "observe", "step", "fork", "state_key"])
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_an_exception_of_a_world_costs_the_episodes_of_its_task(
+    name: str, where: str, words: PreTrainedTokenizerFast
+) -> None:
+    client = PolicyClient("p", ScriptedEngine(lambda *_: "goal", words), words, 512, Sampling(max_tokens=40))
+    world = Mistaken(horizon=1)
+    tasks = world.tasks("train", 3, 0)
+    world.where, world.broken = where, tasks[1].task_id
+    sampler = SAMPLERS[name]()
+    results = asyncio.run(sampler.collect(world, tasks, {"tool": client, "plan": client}, 0))
+    assert [len(episodes) for episodes in results] == [2 if name == "chain" else 1] * 3
+    for task, episodes in zip(tasks, results, strict=True):
+        for sample, episode in enumerate(episodes):
+            assert (episode.task, episode.sample) == (task, sample)
+            assert (episode.failure is None) == bool(episode.outcomes) == (task.task_id != world.broken)
+            if episode.failure:
+                message = episode.failure.message
+                assert message.startswith(f"Mistaken.{where} raised KeyError: 'no such key' (task {world.broken}, ")
+                assert re.search(rf"{Path(__file__).name}:\d+\)$", message)
+                assert ("agent tool" in message) == (where in ("step", "observe"))
+                assert pickle.loads(pickle.dumps(episode.failure)) == episode.failure
 
 
 def test_what_fails_cancels_what_goes_on_beside_it() -> None:
@@ -112,9 +173,64 @@ def test_an_error_of_a_world_names_task_agent_and_message(words: PreTrainedToken
     world = Mistaken(horizon=2)
     (task,) = world.tasks("train", 1, 0)
     clients = {"tool": client, "plan": client}
+    world.broken = task.task_id
+    strict = FaultSettings(world="stop")
+    ((episode,),) = asyncio.run(TreeSampler(k=2).collect(world, [task], clients, 0))
+    assert episode.failure is not None
     with pytest.raises(KeyError) as sampled:
-        asyncio.run(TreeSampler(k=2).collect(world, [task], clients, 0))
+        strict.raise_if_stopping(episode.failure)
     with pytest.raises(KeyError) as evaluated:
-        asyncio.run(evaluate(world, [task], {agent: PolicyActor(client) for agent in clients}, 0))
+        asyncio.run(evaluate(world, [task], {agent: PolicyActor(client) for agent in clients}, 0, faults=strict))
     notes = ["step of Mistaken in turn 0: agent tool said 'goal'", f"in an episode of task {task.task_id}"]
     assert sampled.value.__notes__ == evaluated.value.__notes__ == notes
+
+
+class Refusing(ScriptedEngine):
+    """An engine that refuses the requests of one task with ``error``."""
+
+    def __init__(self, words: PreTrainedTokenizerFast, task_id: str, error: Exception) -> None:
+        super().__init__(lambda *_: "goal", words)
+        self.task_id, self.error = task_id, error
+
+    async def generate(self, request: Request) -> list[Completion]:
+        if request.key[0] == self.task_id:
+            raise self.error
+        return await super().generate(request)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_request_that_fails_costs_its_task_and_any_other_error_the_run(
+    name: str, words: PreTrainedTokenizerFast
+) -> None:
+    world = Sokoban(horizon=1)
+    tasks = world.tasks("train", 2, 0)
+
+    def collect(error: Exception) -> list[list[Episode]]:
+        engine = Refusing(words, tasks[0].task_id, error)
+        client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
+        return asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": client, "plan": client}, 0))
+
+    refused, played = collect(RequestFailedError("HTTP 400: the content filter"))
+    expected = Failure("engine", f"task {tasks[0].task_id}: HTTP 400: the content filter")
+    assert refused and all(episode.failure == expected for episode in refused)
+    assert all(episode.failure is None for episode in played)
+    for error in (RuntimeError("CUDA error"), FloatingPointError("not finite"), EngineError("no restart is left")):
+        with pytest.raises(type(error), match=str(error)):
+            collect(error)
+
+
+def test_evaluations_report_lost_episodes_beside_success(words: PreTrainedTokenizerFast) -> None:
+    client = PolicyClient("p", ScriptedEngine(lambda *_: "goal", words), words, 512, Sampling(max_tokens=40))
+    world, actors = Mistaken(horizon=1), dict.fromkeys(("tool", "plan"), PolicyActor(client))
+    tasks = world.tasks("test", 4, 0)
+    whole = asyncio.run(evaluate(world, tasks, actors, 0))
+    world.broken = tasks[2].task_id
+    results = asyncio.run(evaluate(world, tasks, actors, 0))
+    assert [result.task_id for result in results] == [task.task_id for task in tasks]
+    assert [result.lost for result in results] == [None, None, "world", None]
+    assert "KeyError" in results[2].failure
+    summary = summarise(results)
+    assert (summary["episodes"], summary["lost_episodes"]) == (3, 1)
+    del results[2], whole[2]
+    assert results == whole and summary == summarise(whole) | {"lost_episodes": 1}
+    json.dumps([asdict(result) for result in results])

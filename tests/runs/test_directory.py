@@ -1,12 +1,15 @@
 """A run directory takes one run, loses nothing, and never shows half a file."""
 
+import errno
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from troupe.errors import DiskFullError
 from troupe.runs import directory as run_directory
 from troupe.runs.directory import RunDirectory, write_atomic
 from troupe.runs.files import FORMAT, RunDirectoryError
@@ -121,6 +124,28 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(UnicodeEncodeError):
         write_atomic(path, "new \ud800")  # half a character cannot be written
     assert path.read_text() == "old"
+
+
+def test_a_full_disk_is_named_and_takes_nothing(small_disk: Any) -> None:
+    directory = RunDirectory(small_disk.path / "run", "")
+    row = {"iteration": 1, "text": "x" * 5000}
+    directory.metrics(row)
+    directory.summary({"a": 1})
+    before = contents(directory.path)
+    small_disk.fill()
+    for write in (
+        lambda: directory.metrics({**row, "iteration": 2}),
+        lambda: directory.summary({"a": "x" * 7000}),
+        lambda: directory.episodes("test_00001", [row] * 4),
+    ):
+        with pytest.raises(DiskFullError, match=r"^disk full: \d+ MiB free at .*run") as full:
+            write()
+        assert full.value.errno in (errno.ENOSPC, errno.EFBIG)
+    assert contents(directory.path) == before
+    small_disk.free()
+    directory.metrics({**row, "iteration": 2})
+    lines = (directory.path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["iteration"] for line in lines] == [1, 2]
 
 
 def test_the_file_appears_only_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

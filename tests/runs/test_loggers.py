@@ -183,6 +183,44 @@ def test_a_logger_that_cannot_be_opened_closes_the_others(tmp_path: Path) -> Non
     assert (first.calls, last.calls) == (["config", "close"], [])
 
 
+class Failing(Recorder):
+    """Its server is gone after the first row."""
+
+    def metrics(self, row: Mapping[str, float], step: int) -> None:
+        super().metrics(row, step)
+        if len(self.calls) > 2:
+            raise ConnectionError("the server is gone")
+
+    def close(self) -> None:
+        super().close()
+        raise ConnectionError("the server is gone")
+
+
+def test_a_logger_that_fails_is_named_once_counted_and_not_missed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    far, last = Failing(), Recorder()
+    together = Loggers({"far": far, "last": last})
+    together.config(tmp_path, CONFIG)
+    counts = []
+    for row in [*ROWS, *ROWS]:
+        together.metrics(row, row["iteration"])
+        counts.append(together.drain())
+    together.close()
+    assert counts == [0, 1, 1, 1] and together.drain() == 1
+    assert far.calls == last.calls == ["config", *["metrics"] * 4, "close"]  # it may come back
+    (warning,) = caplog.messages
+    assert warning.startswith("logger.far failed: ConnectionError: the server is gone; the run goes on")
+
+
+def test_under_stop_a_logger_that_fails_ends_the_run(tmp_path: Path) -> None:
+    together = Loggers({"far": Failing()}, "stop")
+    together.config(tmp_path, CONFIG)
+    together.metrics(ROWS[0], 1)
+    with pytest.raises(ConnectionError):
+        together.metrics(ROWS[1], 2)
+
+
 def test_only_rank_0_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder = Recorder()
     write(tmp_path, recorder=recorder)

@@ -22,12 +22,12 @@ def test_an_iteration_is_counted() -> None:
 
 def test_engine_counters_add_up_in_the_summary() -> None:
     progress = Progress(summary={"eval_before/success": 0.5, "remote/retries": 2})
-    progress.add_engine_counters({"remote/retries": 1, "rollout/engine_restarts": 1})
-    progress.add_engine_counters({"remote/cost": 0.25})
+    progress.add_counters({"remote/retries": 1, "faults/engine": 1})
+    progress.add_counters({"remote/cost": 0.25})
     assert progress.summary == {
         "eval_before/success": 0.5,
         "remote/retries": 3,
-        "rollout/engine_restarts": 1,
+        "faults/engine": 1,
         "remote/cost": 0.25,
     }
 

@@ -16,7 +16,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from troupe.cli import train
-from troupe.errors import ConfigError
+from troupe.errors import ConfigError, DiskFullError
 from troupe.loop import TrainLoop
 from troupe.models.checkpoint import CheckpointError
 from troupe.models.loading import checkpoint_weights
@@ -279,3 +279,33 @@ def test_a_checkpoint_of_another_run_is_refused(resume: Resumed, straight: Path,
     (path / "config.yaml").write_text(text.replace("seed: 0", "seed: 3"))
     with pytest.raises(ConfigError, match=r"seed \(0 in the run, 3 here\).*was changed since .*iteration_00005"):
         resume(path, MORE)
+
+
+# ---- a full disk ----------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_fills_the_disk_says_so_and_goes_on_once_there_is_room(
+    composed: Callable[..., DictConfig],
+    resume: Resumed,
+    straight: Path,
+    small_disk: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    path = small_disk.path / "run"
+    loop = train.build(composed(*SMALL, "loop.checkpoint.every=2", f"run_dir={path}"))
+    real = loop.checkpoints.write
+
+    def filling(*arguments: Any) -> None:
+        if loop.progress.iteration == 4 and not small_disk.filler.exists():
+            small_disk.fill()
+        real(*arguments)
+
+    monkeypatch.setattr(loop.checkpoints, "write", filling)
+    with pytest.raises((DiskFullError, CheckpointError), match=r"disk full: \d+ MiB free at .*"):
+        train.train(loop)
+    assert loop.progress.iteration == 4
+    small_disk.free()
+    assert not list(path.rglob("*.tmp"))
+    assert [file.name for file in (path / "checkpoints").glob("iteration_*")] == ["iteration_00002"]
+    assert train.train(resume(path))["status"] == "finished"
+    assert rows(path) == rows(straight)

@@ -15,6 +15,10 @@ class EngineError(RuntimeError):
     """An engine that cannot go on: nothing that it generated now could be trained on.  The message names the policy."""
 
 
+class RequestFailedError(EngineError):
+    """A request that an engine could not serve, also after its retries; it may serve others."""
+
+
 class UnsupportedModelError(ValueError):
     """A model or tokenizer that an engine cannot run; the message names policy and reason."""
 

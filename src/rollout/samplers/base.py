@@ -42,7 +42,7 @@ class Sampler(Protocol):
         seed: int,
         on_episode: OnEpisode = lambda episode: None,
     ) -> list[list[Episode]]:
-        """The episodes of each of ``tasks``, in their order; ``seed`` fixes every draw.  An episode whose world failed
+        """The episodes of each of ``tasks``, in their order; ``seed`` fixes every draw.  An episode that is lost
         has a ``failure`` and no nodes.  ``on_episode`` is called as each ends.
         """
         ...

@@ -7,7 +7,8 @@ from statistics import fmean
 
 from ...envs.base import TeamEnv
 from ...experience import Episode, Node, Task, Topology
-from ..playing import gather, or_lost_episode
+from ...faults import Failure
+from ..playing import gather, or_failure, or_lost_episode
 from ..policy_client import PolicyClient
 from .base import OnEpisode, check_at_least
 from .rewards import RewardMix
@@ -53,20 +54,28 @@ class ChainSampler:
         return await gather(*(self._play(world, rollout, on_episode) for rollout in rollouts))
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout, on_episode: OnEpisode) -> list[Episode]:
-        env = rollout.start(world)
-        answers = await rollout.sample_all(env, self.k)
-        openings = [
-            {agent: PromptCompletions(answer.prompt_ids, [answer.completions[c]]) for agent, answer in answers.items()}
-            for c in range(self.k)
-        ]
+        opening = await or_failure(self._open(world, rollout), rollout.task)
 
         async def one(sample: int) -> Episode:
-            chain = self._chain(rollout, env, openings[sample], sample)
-            episode = await or_lost_episode(chain, rollout.task, sample)
+            if isinstance(opening, Failure):  # what all samples have in common
+                episode = Episode(rollout.task, [], [], sample=sample, failure=opening)
+            else:
+                env, messages = opening
+                chain = self._chain(rollout, env, messages[sample], sample)
+                episode = await or_lost_episode(chain, rollout.task, sample)
             on_episode(episode)
             return episode
 
         return await gather(*map(one, range(self.k)))
+
+    async def _open(self, world: TeamEnv, rollout: TaskRollout) -> tuple[TeamEnv, list[dict[str, PromptCompletions]]]:
+        """The start of the task, and the first messages of each sample."""
+        env = rollout.start(world)
+        answers = await rollout.sample_all(env, self.k)
+        return env, [
+            {agent: PromptCompletions(answer.prompt_ids, [answer.completions[c]]) for agent, answer in answers.items()}
+            for c in range(self.k)
+        ]
 
     async def _chain(
         self, rollout: TaskRollout, env: TeamEnv, answers: Mapping[str, PromptCompletions], sample: int

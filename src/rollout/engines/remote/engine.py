@@ -15,7 +15,7 @@ from torch import Tensor
 from ....errors import AbsentError
 from ....experience import Completion, Request
 from ...chat_codec import ChatCodec
-from ..base import EngineClosedError, EngineError, Weightless
+from ..base import EngineClosedError, RequestFailedError, Weightless
 from ..lockstep import hold
 from ..requests import check_prompt, in_time, label
 from .settings import RemoteSettings
@@ -61,7 +61,7 @@ class RemoteEngine(Weightless):
         """See :class:`..base.Engine`.
 
         Raises ``ValueError`` for another policy and an empty prompt, ``TimeoutError`` past the deadline,
-        :class:`..base.EngineError` where the server refuses or stays away, :class:`..base.EngineClosedError`.
+        :class:`..base.RequestFailedError` where the server refuses or stays away, :class:`..base.EngineClosedError`.
         """
         if self._closed:
             raise EngineClosedError("generate() after close()")
@@ -95,14 +95,15 @@ class RemoteEngine(Weightless):
     def drain(self) -> dict[str, float]:
         """The counts since the last call, as ``remote/POLICY/...``: ``requests`` sent, ``retries`` among them, tokens
         as the server bills them, ``unmetered`` answers without a count of tokens, ``empty`` candidates without a word,
-        and the ``cost`` where prices are known.
+        and the ``cost`` where prices are known; and, as ``faults/engine``, the requests that failed after all retries.
         """
         counts, self._counts = self._counts, Counter()
         metrics: dict[str, float] = {name: counts[name] for name in COUNTS}
         if self.settings.prompt_price is not None and self.settings.completion_price is not None:
             spent = self.settings.prompt_price * counts["prompt_tokens"]
             metrics["cost"] = (spent + self.settings.completion_price * counts["completion_tokens"]) / 1e6
-        return {f"remote/{self.policy}/{name}": count for name, count in metrics.items()}
+        remote = {f"remote/{self.policy}/{name}": count for name, count in metrics.items()}
+        return {**remote, "faults/engine": counts["failed"]}
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
@@ -116,13 +117,13 @@ class RemoteEngine(Weightless):
             except UnusableAnswerError as error:
                 failures += 1
                 if failures > self.settings.retries:
-                    raise EngineError(self._message(str(error), self.settings.retries)) from error
+                    raise self._failed(str(error), self.settings.retries) from error
                 self._counts["retries"] += 1
                 await asyncio.sleep(min(0.5 * 2 ** (failures - 1), 8))
         return completions[:n] * (request.n if is_greedy else 1)  # a server may add choices
 
     async def _post(self, request: Request, n: int, first: int) -> str:
-        """The server's answer for candidates ``first`` and on, as text.  Raises :class:`EngineError`."""
+        """The server's answer for candidates ``first`` and on, as text.  Raises :class:`RequestFailedError`."""
         from openai import APIError, Omit, OpenAIError
 
         sampling, keyless = request.sampling, {} if self._key else {"Authorization": Omit()}
@@ -145,7 +146,7 @@ class RemoteEngine(Weightless):
                 return str((await create(**body, extra_headers=keyless, extra_body=extra_body)).text)
             except OpenAIError as error:
                 retries = _retries(error.request) if isinstance(error, APIError) else 0
-                raise EngineError(self._message(_reason(error), retries)) from error
+                raise self._failed(_reason(error), retries) from error
 
     def _read(self, text: str) -> list[Completion]:
         """The candidates of an answer, at least one.  Raises :class:`UnusableAnswerError`."""
@@ -199,11 +200,12 @@ class RemoteEngine(Weightless):
         self._counts["requests"] += 1
         self._counts["retries"] += _retries(request) > 0
 
-    def _message(self, reason: str, retries: int) -> str:
-        """An error's message: policy, url and reason, without the key."""
+    def _failed(self, reason: str, retries: int) -> RequestFailedError:
+        """The error of a request: policy, url and reason, without the key."""
+        self._counts["failed"] += 1
         text = reason.replace(self._key, "KEY") if self._key else reason
         after = f" (after {retries} retries)" if retries else ""
-        return f"policy '{self.policy}' at {self.settings.url}: {text[:MAX_QUOTE]}{after}"
+        return RequestFailedError(f"policy '{self.policy}' at {self.settings.url}: {text[:MAX_QUOTE]}{after}")
 
 
 def check_client(policy: str, settings: RemoteSettings) -> None:

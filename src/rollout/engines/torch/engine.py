@@ -64,6 +64,7 @@ class TorchEngine(LocalEngine):
         self._worker_lock = asyncio.Lock()  # who holds it may change models and decoders
         self._waiting_loads = 0  # while there are any, no request is admitted
         self._serving: asyncio.Task[None] | None = None
+        self._failures = 0
 
     @staticmethod
     def check(
@@ -143,6 +144,11 @@ class TorchEngine(LocalEngine):
         self._asleep = False
         return {}
 
+    def drain(self) -> dict[str, float]:
+        """How often decoding failed since the last call (``faults/engine``); every caller got the error."""
+        failures, self._failures = self._failures, 0
+        return {"faults/engine": failures}
+
     async def close(self) -> None:
         """Waiting callers get :class:`EngineClosedError`.  May be called twice."""
         if self._closed:
@@ -175,6 +181,7 @@ class TorchEngine(LocalEngine):
             try:
                 await asyncio.get_running_loop().run_in_executor(self._worker, self._decode)
             except Exception as error:  # whatever it is, nobody may wait for ever
+                self._failures += 1
                 fail(self._outstanding, error)
                 self._queue.clear()
                 for decoder in self._decoders.values():

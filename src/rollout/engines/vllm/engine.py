@@ -126,9 +126,9 @@ class VllmEngine(LocalEngine):
             return {} if self.server.offloaded else {"probe_nats": self.verifier.probe_nats(policy)}
 
     def drain(self) -> dict[str, float]:
-        """How often the process was replaced since the last call (``rollout/engine_restarts``)."""
+        """How often the process was replaced since the last call (``faults/engine``)."""
         before, self._drained_restarts = self._drained_restarts, self.supervisor.restarts
-        return {"rollout/engine_restarts": self.supervisor.restarts - before}
+        return {"faults/engine": self.supervisor.restarts - before}
 
     async def sleep(self) -> None:
         """Finish what is under way, and offload the GPU's memory where ``sleep`` is above 0; ``generate`` raises until

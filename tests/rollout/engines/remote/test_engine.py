@@ -82,6 +82,7 @@ def test_what_is_asked_arrives_and_the_answer_is_text_alone(chat_server: Any) ->
         "unmetered": 0,
         "empty": 0,
         "cost": pytest.approx((2 * 10 + 10 * 6) / 1e6),
+        "faults/engine": 0,
     }
 
 

@@ -87,7 +87,7 @@ async def test_logprobs_are_pefts_at_the_start_and_after_three_updates_of_each(
     for version in range(4):
         for policy in ("tool", "plan") if version else ():
             measured = await engine.load(policy, move(peft, policy, version), version)
-            assert 0 <= measured["probe_nats"] < 1e-4 and engine.drain() == {"rollout/engine_restarts": 0}
+            assert 0 <= measured["probe_nats"] < 1e-4 and engine.drain() == {"faults/engine": 0}
         requests = [request(policy, seed=version) for policy in ("tool", "plan", "base")]
         for completions in await asyncio.gather(*map(engine.generate, requests)):  # in one batch
             assert {completion.version for completion in completions} == {
@@ -199,7 +199,7 @@ async def test_z_a_process_that_hangs_is_succeeded_once_and_then_no_more(
             agree(peft, plain_logprobs, completions)
     assert engine.server is not first and engine.supervisor.restarts == 1
     await engine.load("tool", move(peft, "tool", 11), 11)
-    assert engine.drain() == {"rollout/engine_restarts": 1} != engine.drain()
+    assert engine.drain() == {"faults/engine": 1} != engine.drain()
     agree(peft, plain_logprobs, await engine.generate(request("tool")))
     os.kill(process(), signal.SIGKILL)
     with pytest.raises(EngineError, match=r"'tool, plan, base'.*engine.restarts=1 allows no other"):

@@ -63,12 +63,12 @@ def test_an_engine_killed_in_the_middle_of_an_iteration_is_replaced_and_the_run_
     assert run.returncode == 0, output[-3000:]
     metrics = rows(path)
     assert [row["iteration"] for row in metrics] == list(range(1, 13))
-    assert sum(row["rollout/engine_restarts"] for row in metrics) == 1
-    assert metrics[before]["rollout/engine_restarts"] == 1, "it was killed in the iteration after the last row"
+    assert sum(row["faults/engine"] for row in metrics) == 1
+    assert metrics[before]["faults/engine"] == 1, "it was killed in the iteration after the last row"
     assert all(row["rollout/tasks"] == 24 and row["rollout/completions"] % 4 == 0 for row in metrics)
     assert all(abs(row[f"train/{policy}/behaviour_kl_nats"]) < 1e-4 for row in metrics for policy in ("tool", "plan"))
     summary = json.loads((path / "summary.json").read_text())
-    assert summary["status"] == "finished" and summary["rollout/engine_restarts"] == 2
+    assert summary["status"] == "finished" and summary["faults/engine"] == 2
     assert "policy 'tool, plan': vLLM's process has ended" in output and "restart 2 of 3" in output
 
 

@@ -1,0 +1,72 @@
+"""Faults: what fails outside of the policies, and what a run does then.  ``docs/reliability.md`` lists them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+FaultKind = Literal["world", "sandbox", "engine"]
+"""What an episode may be lost to: a world's code or service, the sandbox of its programs, a request to an engine."""
+FaultPolicy = Literal["drop", "stop"]
+WINDOW = 20
+"""Iterations over which the share of lost episodes is taken."""
+
+
+class LostEpisodesError(RuntimeError):
+    """More episodes are lost than ``faults.max_lost_share`` allows; the message has the first failure's."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an episode is lost."""
+
+    kind: FaultKind
+    message: str
+    error: Exception | None = field(default=None, compare=False, repr=False)
+    """The exception, in the process in which it was raised."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without the exception, which may not be fit for other processes."""
+        return Failure, (self.kind, self.message)
+
+
+@dataclass(frozen=True)
+class FaultSettings:
+    """The section ``faults``: by kind ``drop`` (go on without it, and count it) or ``stop``.
+
+    A run stops, too, once more than ``max_lost_share`` of its episodes are lost, over its last :data:`WINDOW`
+    iterations in training, in an evaluation over its own episodes; and where nothing is left.  Raises ``ValueError``,
+    naming the key, for other values.
+    """
+
+    world: FaultPolicy = "drop"
+    sandbox: FaultPolicy = "drop"
+    engine: FaultPolicy = "drop"
+    logger: FaultPolicy = "drop"
+    max_lost_share: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("world", "sandbox", "engine", "logger"):
+            if getattr(self, name) not in get_args(FaultPolicy):
+                raise ValueError(f"faults.{name} must be drop or stop, got {getattr(self, name)!r}")
+        share = self.max_lost_share
+        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+            raise ValueError(f"faults.max_lost_share must be between 0 and 1, got {share!r}")
+
+    def raise_if_stopping(self, failure: Failure) -> None:
+        """Raise the exception of ``failure``, as it came, where its kind stops the run."""
+        if getattr(self, failure.kind) == "stop" and failure.error is not None:
+            raise failure.error
+
+    def check(self, failures: Sequence[Failure], episodes: int, lost_before: int = 0, episodes_before: int = 0) -> None:
+        """Raise :class:`LostEpisodesError` where too many of ``episodes``, and of those before, are lost."""
+        lost, total = lost_before + len(failures), episodes_before + episodes
+        if failures and (lost > self.max_lost_share * total or len(failures) == episodes):
+            raise LostEpisodesError(
+                f"{lost} of {total} episodes are lost, with faults.max_lost_share={self.max_lost_share:g}; the first: "
+                f"{failures[0].message}"
+            )
+
+
+DEFAULT_FAULTS = FaultSettings()

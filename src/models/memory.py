@@ -1,0 +1,25 @@
+"""Out of memory: how torch reports it."""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+
+
+class UpdateMemoryError(RuntimeError):
+    """An update that does not fit into memory, however small its micro-batches are."""
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed: of a device, or of torch on the CPU, which has no class for it."""
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    )
+
+
+def release() -> None:
+    """Give back what nothing refers to any more."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

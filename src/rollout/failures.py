@@ -1,0 +1,68 @@
+"""Which exceptions are faults that cost one episode, and how the message of a world's exception reads."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from types import FrameType
+
+from ..envs.base import SandboxFailure, TeamEnv, WorldFailure
+from ..experience import Task
+from ..faults import Failure
+from ..sandbox import SandboxUnavailable
+from .engines.base import RequestFailedError
+
+
+def failure_of(error: Exception, task: Task) -> Failure | None:
+    """Why the episode of ``task`` that raised ``error`` is lost; None where neither its world, nor a sandbox, nor a
+    single request failed: such an error is one of the run, whatever the policies for faults.
+    """
+    match error:
+        case SandboxFailure() | SandboxUnavailable():
+            return Failure("sandbox", f"task {task.task_id}: {error}", error)
+        case RequestFailedError():
+            return Failure("engine", f"task {task.task_id}: {error}", error)
+        case WorldFailure():
+            return Failure("world", f"task {task.task_id}: {error}", error)
+    message = describe_world_error(error, task)
+    return None if message is None else Failure("world", message, error)
+
+
+def describe_world_error(error: Exception, task: Task) -> str | None:
+    """The world, its method, task, agents, turn, and the line of the world's code that raised ``error``; None where
+    ``error`` was not raised in the code of a world.
+    """
+    frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    calls = [frame for frame, _ in frames if _is_world_call(frame)]
+    if not calls:
+        return None
+    call = calls[-1]
+    world: TeamEnv = call.f_locals["self"]
+    package = type(world).__module__.partition(".")[0]
+    own = [(frame, line) for frame, line in frames if frame.f_globals.get("__name__", "").partition(".")[0] == package]
+    place, line = own[-1] if own else next(each for each in frames if each[0] is call)
+    turn = getattr(world, "turn", None)
+    details = [f"task {task.task_id}", *_agents(call), *([] if turn is None else [f"turn {turn}"])]
+    return (
+        f"{type(world).__name__}.{call.f_code.co_name} raised {type(error).__name__}: {error} ({', '.join(details)}; "
+        f"{place.f_code.co_filename}:{line})"
+    )
+
+
+def _is_world_call(frame: FrameType) -> bool:
+    """Whether ``frame`` is a call of a method of the contract of worlds."""
+    return isinstance(frame.f_locals.get("self"), TeamEnv) and hasattr(TeamEnv, frame.f_code.co_name)
+
+
+def _agents(call: FrameType) -> list[str]:
+    """The agents that a call of ``step`` or ``observe`` names."""
+    names = call.f_code.co_varnames[1:2]
+    argument = call.f_locals.get(names[0]) if names else None
+    match call.f_code.co_name, argument:
+        case "step", Mapping():
+            agents = list(argument)
+        case "observe", str():
+            agents = [argument]
+        case _:
+            return []
+    return [f"agent{'s' if len(agents) > 1 else ''} {' and '.join(map(str, agents))}"]
