@@ -96,16 +96,16 @@ class Cgroup:
 def _ancestry() -> Iterator[Path]:
     """The folder of this process's cgroup of version 2, then those above it."""
     try:
-        mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         own = [line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")]
     except OSError:  # not Linux, or no /proc
         return
-    root = next((fields[4] for fields in mounts if fields[fields.index("-") + 1] == "cgroup2" and fields[3] == "/"), None)
-    if root is None or not own or ".." in own[0]:
+    roots = [fields[4] for fields in lines if fields[fields.index("-") + 1] == "cgroup2" and fields[3] == "/"]
+    if not roots or not own or ".." in own[0]:
         return
-    folder = Path(root + own[0])
+    folder = Path(roots[0] + own[0])
     yield folder
-    yield from (above for above in folder.parents if above.is_relative_to(root))
+    yield from (above for above in folder.parents if above.is_relative_to(roots[0]))
 
 
 def _clear(folder: Path) -> None:

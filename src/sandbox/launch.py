@@ -115,7 +115,8 @@ def start(plan: LaunchPlan) -> tuple[subprocess.Popen[bytes], socket.socket]:
     Raises :class:`SandboxUnavailable` if the system refuses to start it.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    if plan.cgroups is not None:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # messages tell the sender's process id
     with theirs:
         ours.send(plan.config())  # stays in the socket, so that this cannot fail even if the process ends at once
         try:

@@ -3,9 +3,9 @@
 A program is one process that computes.  It may read the files that Landlock allows, write to its descriptors, and use
 memory, threads, clocks and signals that it raises itself.  Calls that create processes, reach a network or look into
 other processes kill the program, so that the kernel reports the attempt; calls that only change the surroundings fail
-with EPERM; every other call does not exist (ENOSYS), as on an older kernel.  So do calls by which a program holds memory
-that no limit counts (locks on records, shared memory without a file), or waits where nothing can see that it is idle
-(``membarrier``).
+with EPERM; every other call does not exist (ENOSYS), as on an older kernel.  Calls are not allowed either if a program
+holds memory by them that no limit counts (locks on records, shared memory without a file), or if it can wait in them
+and looks busy (``membarrier``).
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def compiled(landlock_abi: int) -> bytes:
         rules.add(pyseccomp.ERRNO(errno.EPERM), name)
     for name in FATAL:
         rules.add(pyseccomp.KILL_PROCESS, name)
-    # A filter cannot see the flags of clone3, so that it stays at ENOSYS; libc then uses clone.  A thread with descriptors
-    # of its own is outside of RLIMIT_NOFILE, and one with CLONE_VFORK suspends its parent, which then looks busy.
+    # A filter cannot see the flags of clone3, so that it stays at ENOSYS; libc then uses clone.  A thread with its own
+    # descriptors is outside of RLIMIT_NOFILE, and one with CLONE_VFORK suspends its parent, which then looks busy.
     rules.add(pyseccomp.ALLOW, "clone", pyseccomp.Arg(0, pyseccomp.EQ, _PTHREAD))
     rules.add(pyseccomp.KILL_PROCESS, "clone", pyseccomp.Arg(0, pyseccomp.NE, _PTHREAD))
     rules.by_flag(pyseccomp.ALLOW, pyseccomp.ERRNO(errno.EPERM), "close_range", 2, _CLOSE_RANGE_UNSHARE)

@@ -53,7 +53,7 @@ class Confinement:
 
 
 def _limit(request: RunRequest, mapped: int, buffer_bytes: int) -> None:
-    """``buffer_bytes`` is the memory that one descriptor, a socket, can hold in the kernel; some machines allow much."""
+    """``buffer_bytes``: memory that one descriptor, a socket, can hold in the kernel; some machines allow much."""
     cpu = int(request.cpu_s) + _CPU_BACKSTOP_S
     fewest, most = _DESCRIPTORS
     limits = {

@@ -20,9 +20,14 @@ _TABLES_SHARE: Final = 16
 """One part in so many of the memory limit may go to page tables: 32 times as much as mappings without holes need."""
 
 
-def supervise(pid: int, request: RunRequest, control: socket.socket, begin: float, gate: ThreadGate | None) -> Cause:
-    """Wait until ``pid`` ends, or kill it at a limit; returns the cause of the end."""
-    watch = _Watch(pid, request, begin)
+def supervise(
+    pid: int, request: RunRequest, control: socket.socket, *, begin: float, tables: int, gate: ThreadGate | None
+) -> Cause:
+    """Wait until ``pid`` ends, or kill it at a limit; returns the cause of the end.
+
+    ``begin``: monotonic time, in seconds.  ``tables``: bytes of page tables that the run has inherited.
+    """
+    watch = _Watch(pid, request, begin, tables)
     pidfd = os.pidfd_open(pid)
     poll = select.poll()
     for fd in (pidfd, control.fileno(), *([gate.fd] if gate is not None else [])):
@@ -34,10 +39,8 @@ def supervise(pid: int, request: RunRequest, control: socket.socket, begin: floa
             break
         if gate is not None and gate.fd in events:
             gate.answer(pid, request.threads)
-        if control.fileno() in events and _stopped(control, request):
-            cause = Cause.STOPPED
-        else:
-            cause = watch.look()
+        stopped = control.fileno() in events and _stopped(control, request)
+        cause = Cause.STOPPED if stopped else watch.look()
     if cause is not Cause.ENDED:
         _kill(pid, pidfd)
     os.close(pidfd)
@@ -56,11 +59,11 @@ def page_tables(pid: int | str) -> int:
 class _Watch:
     """Looks at a run when a limit can have been reached, whatever else the worker is woken for."""
 
-    def __init__(self, pid: int, request: RunRequest, begin: float) -> None:
+    def __init__(self, pid: int, request: RunRequest, begin: float, tables: int) -> None:
         self._pid, self._request, self._begin = pid, request, begin
         self._cpu_clock = (~pid << 3) | 2  # the CPU clock of a process, as clock_getcpuclockid(3) makes it
         self._activity = Activity(pid)
-        self._tables = page_tables("self") + request.memory // _TABLES_SHARE
+        self._tables = tables + request.memory // _TABLES_SHARE
         now = time.monotonic()
         self._next_sample = now + _SAMPLE_S
         self._next_look = now + min(request.cpu_s, request.idle_s)

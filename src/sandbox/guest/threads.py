@@ -22,7 +22,7 @@ _ANSWER: Final = struct.Struct("<QqiI")  # id, value, error, flags
 class ThreadGate:
     """Allows a program so many threads; a further one fails with EAGAIN, as at any limit of threads.
 
-    One run asks at a time.  Threads that are about to start are not counted yet, so that a program that starts them from
+    One run asks at a time.  A thread that is about to start does not count yet, so that a program that starts some from
     all its threads at once may have up to twice as many.
     """
 

@@ -24,7 +24,7 @@ from .confine import Confinement
 from .kernel import Landlock, Seccomp, die_with_parent, first_to_be_killed, lock_down, no_huge_pages
 from .paths import package_folders, standard_library
 from .program import run_payload
-from .supervise import supervise
+from .supervise import page_tables, supervise
 from .threads import ThreadGate
 from .wire import Cause, RunReply, RunRequest
 
@@ -73,7 +73,8 @@ def _prepare(config: dict[str, Any]) -> ForkServer:
         os.set_inheritable(fd, False)
     gc.collect()
     gc.freeze()
-    return ForkServer(Confinement(landlock, seccomp), gate, landlock.abi if landlock is not None else 0, config["cgroup"])
+    abi = landlock.abi if landlock is not None else 0
+    return ForkServer(Confinement(landlock, seccomp), gate, abi, config["cgroup"])
 
 
 def _add_exit() -> None:
@@ -92,7 +93,7 @@ class ForkServer:
         self.landlock_abi = landlock_abi
         self._confinement, self._gate, self._in_cgroup = confinement, gate, in_cgroup
         mapped, resident = (int(pages) * _PAGE for pages in read("/proc/self/statm").split()[:2])
-        self._mapped, self._resident = mapped, resident
+        self._mapped, self._resident, self._tables = mapped, resident, page_tables("self")
 
     def serve(self, control: socket.socket) -> None:
         """Serve requests until the trainer closes its end."""
@@ -113,7 +114,7 @@ class ForkServer:
             self._become(request, files, ready_end, worker)
         for fd in (*files, ready_end):
             os.close(fd)
-        cause = supervise(pid, request, control, begin, self._gate)
+        cause = supervise(pid, request, control, begin=begin, tables=self._tables, gate=self._gate)
         _, status, usage = os.wait4(pid, 0)
         prepared = os.read(ready, 1)
         os.close(ready)
