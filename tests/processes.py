@@ -29,6 +29,12 @@ def command(pid: int) -> str:
         return ""
 
 
+def fork_server(pid: int) -> bool:
+    """Whether it is a worker of the sandbox, or a program that has not begun, and not bubblewrap around one."""
+    words = command(pid).split("\0")
+    return "guest.zygote" in command(pid) and os.path.basename(words[0]) != "bwrap"
+
+
 def asleep(pid: int) -> bool:
     """Whether a process waits, for input or for a signal."""
     return _stat(pid)[:1] == ["S"]

@@ -33,14 +33,16 @@ class Limits:
     """Limits of one run.
 
     ``cpu_s``: CPU time of all threads.  ``idle_s``: wall time in which the run neither computes nor waits for a core
-    (it sleeps, or waits for something else).  ``memory_mib``: address space above the worker's own.  More standard
-    output than ``stdout_bytes``, or a value of more than ``value_bytes``, ends the run; of standard error the first
-    ``stderr_bytes`` are kept, and sixteen times as many end the run.
+    (it sleeps, or waits for something else).  ``memory_mib``: address space above the worker's own; with a cgroup, all
+    memory, the kernel's for this run included, may be 8 MiB more.  A thread beyond ``threads`` fails to start.  More
+    standard output than ``stdout_bytes``, or a value of more than ``value_bytes``, ends the run; of standard error the
+    first ``stderr_bytes`` are kept, and sixteen times as many end the run.
     """
 
     cpu_s: float = 2.0
     idle_s: float = 2.0
     memory_mib: int = 512
+    threads: int = 64
     stdout_bytes: int = 1 << 18
     stderr_bytes: int = 1 << 16
     value_bytes: int = 1 << 18

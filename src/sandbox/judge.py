@@ -21,6 +21,10 @@ def judge(reply: RunReply, limits: Limits, flooded: str | None) -> tuple[Verdict
     number = os.WTERMSIG(reply.status) if os.WIFSIGNALED(reply.status) else None
     if number == signal.SIGSYS:
         return Verdict.FORBIDDEN, "a forbidden system call"
+    if reply.cause is Cause.PAGE_TABLES:
+        return Verdict.MEMORY, f"page tables took too large a share of the memory limit of {limits.memory_mib} MiB"
+    if reply.cause is Cause.CGROUP:
+        return Verdict.MEMORY, f"memory, with the kernel's for it, reached the limit of {limits.memory_mib} MiB"
     if reply.cause is Cause.CPU or number == signal.SIGXCPU or reply.cpu_s >= limits.cpu_s:
         return Verdict.TIMEOUT, f"{limits.cpu_s} s of CPU time were used up"
     if reply.cause is Cause.IDLE:
@@ -36,7 +40,8 @@ def _ending(reply: RunReply, number: int | None, limits: Limits) -> tuple[Verdic
         code = os.waitstatus_to_exitcode(reply.status)
         if code == MEMORY_EXIT:
             return Verdict.MEMORY, f"MemoryError at a limit of {limits.memory_mib} MiB"
-        return (Verdict.OK, "") if code == 0 else (Verdict.CRASH, f"exit status {code}")
+        refused = f", after it asked for more than {limits.threads} threads" if reply.refused else ""
+        return (Verdict.OK, "") if code == 0 else (Verdict.CRASH, f"exit status {code}{refused}")
     if reply.peak >= _NEARLY_ALL * (limits.memory_mib << 20):
         return Verdict.MEMORY, f"signal {number} at the memory limit of {limits.memory_mib} MiB"
     return Verdict.CRASH, f"signal {number}"

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from .base import SandboxUnavailable
+from .cgroup import find_cgroups
 from .guest.kernel import landlock_abi
-from .policy import compiled, unavailable
+from .policy import asking_for_threads, compiled, unavailable
 
 Isolation = Literal["bubblewrap", "landlock", "unsafe"]
 """``bubblewrap``: namespaces around Landlock and seccomp.  ``landlock``: Landlock and seccomp.  ``unsafe``: fewer
@@ -42,6 +43,9 @@ class LaunchPlan:
     imports: tuple[str, ...]
     landlock: bool = True
     seccomp: bytes = b""
+    """The filter of programs; empty: none, and no limit of threads either."""
+    cgroups: Path | None = None
+    """The folder in which workers get a cgroup each, if there is one."""
 
     @property
     def interpreter(self) -> str:
@@ -69,8 +73,15 @@ class LaunchPlan:
 
     def config(self) -> bytes:
         """The worker's first message."""
-        seccomp = base64.b64encode(self.seccomp).decode()
-        settings = {"imports": self.imports, "site": self.site, "landlock": self.landlock, "seccomp": seccomp}
+        threads = asking_for_threads() if self.seccomp else b""
+        settings = {
+            "imports": self.imports,
+            "site": self.site,
+            "landlock": self.landlock,
+            "seccomp": base64.b64encode(self.seccomp).decode(),
+            "threads": base64.b64encode(threads).decode(),
+            "cgroup": self.cgroups is not None,
+        }
         return json.dumps(settings).encode()
 
 
@@ -88,41 +99,52 @@ def plan(isolation: Isolation, imports: Sequence[str]) -> LaunchPlan:
     """
     abi, no_seccomp = landlock_abi(), unavailable()
     if isolation == "unsafe":
-        return LaunchPlan(
-            isolation, tuple(imports), landlock=abi > 0, seccomp=b"" if no_seccomp else compiled(abi or 1)
-        )
+        seccomp = b"" if no_seccomp else compiled(abi or 1)
+        return LaunchPlan(isolation, tuple(imports), landlock=abi > 0, seccomp=seccomp, cgroups=find_cgroups())
     reason = unsafe_reason()
     if reason:
         raise SandboxUnavailable(reason)
     if isolation == "bubblewrap" and shutil.which("bwrap") is None:
         raise SandboxUnavailable("bubblewrap is not installed (no `bwrap` on the path)")
-    return LaunchPlan(isolation, tuple(imports), seccomp=compiled(abi))
+    return LaunchPlan(isolation, tuple(imports), seccomp=compiled(abi), cgroups=find_cgroups())
 
 
 def start(plan: LaunchPlan) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a worker; returns its process and the trainer's end of its socket.  The worker is not ready yet."""
+    """Start a worker; returns its process and the trainer's end of its socket.  The worker is not ready yet.
+
+    Raises :class:`SandboxUnavailable` if the system refuses to start it.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if plan.cgroups is not None:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # messages tell the sender's process id
     with theirs:
         ours.send(plan.config())  # stays in the socket, so that this cannot fail even if the process ends at once
-        process = subprocess.Popen(
-            plan.command(),
-            stdin=theirs.fileno(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=_ENVIRONMENT,
-            cwd="/",
-            user=plan.user,
-            group=plan.user,
-            extra_groups=None if plan.user is None else [],
-            start_new_session=True,
-        )
+        try:
+            process = subprocess.Popen(
+                plan.command(),
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env=_ENVIRONMENT,
+                cwd="/",
+                user=plan.user,
+                group=plan.user,
+                extra_groups=None if plan.user is None else [],
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            raise SandboxUnavailable(f"{plan.isolation} sandbox: its worker cannot be started: {error}") from error
     ours.setblocking(False)
     return process, ours
 
 
 def _bubblewrap(plan: LaunchPlan) -> list[str]:
     """The arguments: own namespaces, no network, a read-only view of the interpreter and its requirements only."""
-    arguments = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    program = shutil.which("bwrap")
+    assert program is not None, "plan() comes first"
+    # The whole path, since the worker's environment has no PATH.
+    arguments = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     arguments += ["--uid", str(NOBODY), "--gid", str(NOBODY), "--hostname", "sandbox", "--chdir", "/"]
     for path in ("/usr", "/lib", "/lib64", "/etc/ld.so.cache"):
         if os.path.islink(path):

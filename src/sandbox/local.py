@@ -112,6 +112,7 @@ class LocalSandbox:
             "bubblewrap": self._plan.isolation == "bubblewrap",
             "landlock": self._plan.landlock,
             "seccomp": bool(self._plan.seccomp),
+            "cgroup": self._plan.cgroups is not None,
         }
         return {
             "isolation": self._plan.isolation,

@@ -3,7 +3,9 @@
 A program is one process that computes.  It may read the files that Landlock allows, write to its descriptors, and use
 memory, threads, clocks and signals that it raises itself.  Calls that create processes, reach a network or look into
 other processes kill the program, so that the kernel reports the attempt; calls that only change the surroundings fail
-with EPERM; every other call does not exist (ENOSYS), as on an older kernel.
+with EPERM; every other call does not exist (ENOSYS), as on an older kernel.  Calls are not allowed either if a program
+holds memory by them that no limit counts (locks on records, shared memory without a file), or if it can wait in them
+and looks busy (``membarrier``).
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from .base import SandboxUnavailable
 MACHINES: Final = ("x86_64", "aarch64")
 
 ALLOWED: Final = """
-read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 close close_range lseek
-mmap mprotect munmap mremap madvise brk msync mincore membarrier
+read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 close lseek
+mprotect munmap mremap madvise brk msync mincore
 fstat stat lstat newfstatat statx fstatfs access faccessat faccessat2 readlink readlinkat getcwd getdents getdents64
 dup dup2 dup3 futex futex_waitv set_robust_list get_robust_list rseq set_tid_address
 exit exit_group restart_syscall gettid getpid getppid getuid geteuid getgid getegid getresuid getresgid getgroups
@@ -53,10 +55,13 @@ open_by_handle_at name_to_handle_at fanotify_init landlock_create_ruleset landlo
 shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl semtimedop mq_open mq_unlink
 """.split()
 
-_FCNTL: Final = (0, 1, 2, 3, 4, 5, 6, 7, 1030, 1032, 1034)  # descriptors, flags, locks, sizes, seals; no signals
+_FCNTL: Final = (0, 1, 2, 3, 4, 1030, 1032, 1034)  # descriptors, flags, sizes, seals; no locks, no signals
 _IOCTL: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # terminal? its size, FIONREAD, FIONBIO, cloexec
 _PRCTL: Final = (3, 15, 16, 0x53564D41)  # dumpable?, a thread's name, names of mappings (malloc)
-_CLONE_THREAD, _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE = 0x10000, 1, 1, 0xF
+_CLONE_THREAD, _PTHREAD = 0x10000, 0x3D0F00
+"""``clone`` makes a thread of any kind with the first flag; pthread_create(3) passes exactly the second set."""
+_SHARED, _ANONYMOUS, _CLOSE_RANGE_UNSHARE = 0x1, 0x20, 0x2
+_AF_UNIX, _SOCK_STREAM, _SOCK_TYPE, _MSG_OOB = 1, 1, 0xF, 0x1
 
 
 def unavailable() -> str | None:
@@ -81,15 +86,19 @@ def compiled(landlock_abi: int) -> bytes:
         raise SandboxUnavailable(reason)
     import pyseccomp
 
-    rules = _Rules(pyseccomp)
+    rules = _Rules(pyseccomp, pyseccomp.ERRNO(errno.ENOSYS))
     for name in ALLOWED:
         rules.add(pyseccomp.ALLOW, name)
     for name in REFUSED:
         rules.add(pyseccomp.ERRNO(errno.EPERM), name)
     for name in FATAL:
         rules.add(pyseccomp.KILL_PROCESS, name)
-    # A filter cannot see the flags of clone3, so that it stays at ENOSYS; libc then uses clone.
-    rules.by_flag(pyseccomp.KILL_PROCESS, pyseccomp.ALLOW, "clone", 0, _CLONE_THREAD)
+    # A filter cannot see the flags of clone3, so that it stays at ENOSYS; libc then uses clone.  A thread with its own
+    # descriptors is outside of RLIMIT_NOFILE, and one with CLONE_VFORK suspends its parent, which then looks busy.
+    rules.add(pyseccomp.ALLOW, "clone", pyseccomp.Arg(0, pyseccomp.EQ, _PTHREAD))
+    rules.add(pyseccomp.KILL_PROCESS, "clone", pyseccomp.Arg(0, pyseccomp.NE, _PTHREAD))
+    rules.by_flag(pyseccomp.ALLOW, pyseccomp.ERRNO(errno.EPERM), "close_range", 2, _CLOSE_RANGE_UNSHARE)
+    rules.mapping()
     rules.only("fcntl", 1, _FCNTL)
     rules.only("ioctl", 1, _IOCTL)
     rules.only("prctl", 0, _PRCTL)
@@ -98,12 +107,28 @@ def compiled(landlock_abi: int) -> bytes:
     return rules.export()
 
 
-class _Rules:
-    """Collects libseccomp's rules."""
+@functools.cache
+def asking_for_threads() -> bytes:
+    """The filter of the worker itself, as BPF: the kernel asks the worker before a program makes a thread.
 
-    def __init__(self, seccomp: Any) -> None:
+    Raises :class:`SandboxUnavailable` if it cannot be compiled.
+    """
+    reason = unavailable()
+    if reason:
+        raise SandboxUnavailable(reason)
+    import pyseccomp
+
+    rules = _Rules(pyseccomp, pyseccomp.ALLOW)
+    rules.add(pyseccomp.NOTIFY, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, _CLONE_THREAD, _CLONE_THREAD))
+    return rules.export()
+
+
+class _Rules:
+    """Collects libseccomp's rules; ``otherwise`` is the action for every other call."""
+
+    def __init__(self, seccomp: Any, otherwise: int) -> None:
         self._seccomp = seccomp
-        self._filter = seccomp.SyscallFilter(seccomp.ERRNO(errno.ENOSYS))
+        self._filter = seccomp.SyscallFilter(otherwise)
         self._filter.set_attr(seccomp.Attr.ACT_BADARCH, seccomp.KILL_PROCESS)  # 32-bit and x32 calls
 
     def add(self, action: int, name: str, *conditions: Any) -> None:
@@ -130,12 +155,19 @@ class _Rules:
             else:
                 self.by_flag(self._seccomp.ALLOW, self._seccomp.ERRNO(errno.EACCES), name, argument, os.O_TRUNC)
 
+    def mapping(self) -> None:
+        """Refuse shared memory without a file: all of it stays as long as one page of it is mapped, uncounted."""
+        both = _SHARED | _ANONYMOUS
+        for value in (0, _SHARED, _ANONYMOUS, both):
+            action = self._seccomp.ERRNO(errno.EPERM) if value == both else self._seccomp.ALLOW
+            self.add(action, "mmap", self._seccomp.Arg(3, self._seccomp.MASKED_EQ, both, value))
+
     def sockets(self) -> None:
         """Allow pairs of stream sockets, which asyncio needs and which lead nowhere, and reading one's own limits."""
         seccomp, arg = self._seccomp, self._seccomp.Arg
         kind = arg(1, seccomp.MASKED_EQ, _SOCK_TYPE, _SOCK_STREAM)
         self.add(seccomp.ALLOW, "socketpair", arg(0, seccomp.EQ, _AF_UNIX), kind)
-        self.add(seccomp.ALLOW, "sendto", arg(4, seccomp.EQ, 0))  # no address
+        self.add(seccomp.ALLOW, "sendto", arg(4, seccomp.EQ, 0), arg(3, seccomp.MASKED_EQ, _MSG_OOB, 0))  # no address
         self.add(seccomp.ALLOW, "prlimit64", arg(0, seccomp.EQ, 0), arg(2, seccomp.EQ, 0))  # read one's own
         self.add(seccomp.ERRNO(errno.EPERM), "prlimit64", arg(2, seccomp.NE, 0))
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import socket
+import struct
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from typing import Final
 
 from .base import NO_VALUE, Job, Limits, Result, SandboxUnavailable, Verdict
+from .cgroup import Cgroup
 from .drain import Drain
-from .guest.wire import MESSAGE_BYTES, RunReply, RunRequest, pack_stop
+from .guest.wire import MESSAGE_BYTES, Cause, RunReply, RunRequest, pack_stop
 from .judge import judge
 from .launch import LaunchPlan, start
 from .values import parse_value
@@ -23,6 +26,7 @@ _GRACE_S: Final = 10.0
 _STDERR_FACTOR: Final = 16
 _SEALS: Final = 0x1 | 0x2 | 0x4 | 0x8  # F_SEAL_SEAL, _SHRINK, _GROW, _WRITE
 _ADD_SEALS: Final = 1033
+_CREDENTIALS: Final = struct.Struct("iII")  # process, user, group: unix(7)
 
 
 class WorkerDied(RuntimeError):
@@ -34,6 +38,7 @@ class Worker:
 
     def __init__(self, plan: LaunchPlan) -> None:
         self._plan = plan
+        self._cgroup: Cgroup | None = None
         self._process, self._control = start(plan)
         self._run = 0
         self.alive = True
@@ -52,6 +57,10 @@ class Worker:
         """Wait for the worker's imports.  Raises :class:`SandboxUnavailable` with the reason if it cannot start."""
         loop = asyncio.get_running_loop()
         try:
+            if self._plan.cgroups is not None:
+                self._cgroup = Cgroup(self._plan.cgroups)
+                self._cgroup.add(await asyncio.wait_for(_sender(self._control), _START_S))
+                await loop.sock_sendall(self._control, b"moved")
             hello = await asyncio.wait_for(loop.sock_recv(self._control, MESSAGE_BYTES), _START_S)
         except (TimeoutError, ConnectionError):
             hello = b""
@@ -59,6 +68,8 @@ class Worker:
         if "error" in answer:
             self.kill()
             raise SandboxUnavailable(f"{self._plan.isolation} sandbox: {answer['error']}{self._complaint()}")
+        if self._cgroup is not None:
+            self._cgroup.measure()
 
     async def run(self, job: Job, limits: Limits) -> Result:
         """Run ``job``.  Raises :class:`WorkerDied`.  If this is left by any exception, the worker is killed."""
@@ -79,6 +90,8 @@ class Worker:
             self.alive = False
             self._process.kill()
             self._process.wait()
+            if self._cgroup is not None:
+                self._cgroup.remove()
 
     def close(self) -> None:
         """End the worker and close its socket.  No run may be waiting for its reply."""
@@ -94,7 +107,10 @@ class Worker:
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         stack.callback(os.close, nowhere)
         ends = [drains[name].write_end if name in drains else nowhere for name in ("stdout", "stderr", "value")]
-        request = RunRequest(self._run, limits.cpu_s, limits.idle_s, limits.backstop_s, limits.memory_mib << 20)
+        memory = limits.memory_mib << 20
+        request = RunRequest(self._run, limits.cpu_s, limits.idle_s, limits.backstop_s, memory, limits.threads)
+        if self._cgroup is not None:
+            self._cgroup.limit(memory)
         try:
             socket.send_fds(self._control, [request.pack()], [stdin, *ends, payload])
             for drain in drains.values():
@@ -103,6 +119,8 @@ class Worker:
             await asyncio.wait_for(asyncio.gather(*(drain.ended for drain in drains.values())), _GRACE_S)
         except (TimeoutError, OSError) as error:
             raise WorkerDied(f"worker {self.pid}: {type(error).__name__} {error}{self._complaint()}") from error
+        if self._cgroup is not None and reply.status == signal.SIGKILL and self._cgroup.killed():
+            reply = reply._replace(cause=Cause.CGROUP)
         return _result(reply, drains, limits)
 
     def _drains(self, job: Job, limits: Limits, stack: ExitStack) -> dict[str, Drain]:
@@ -141,6 +159,25 @@ class Worker:
         os.set_blocking(self._process.stderr.fileno(), False)
         text = (self._process.stderr.read() or b"").decode("utf-8", "replace").strip()
         return f" ({text[-2000:]})" if text else ""
+
+
+async def _sender(control: socket.socket) -> int:
+    """Receive a message; returns the id of the process that sent it, as this process sees it.
+
+    Raises ``ConnectionError`` if the other end is closed.
+    """
+    loop = asyncio.get_running_loop()
+    readable = loop.create_future()
+    loop.add_reader(control, readable.set_result, None)
+    try:
+        await readable
+    finally:
+        loop.remove_reader(control)
+    data, ancillary, _, _ = control.recvmsg(MESSAGE_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
+    if not data:
+        raise ConnectionError("the worker ended before it was ready")
+    pid: int = _CREDENTIALS.unpack(ancillary[0][2])[0]
+    return pid
 
 
 def _entry(job: Job) -> dict[str, object] | None:

@@ -1,6 +1,9 @@
 """Idle is who neither computes nor waits for a core, in whichever of his threads."""
 
+import math
 import os
+import signal
+import socket
 import subprocess
 import sys
 import time
@@ -10,6 +13,8 @@ import pytest
 
 from troupe.sandbox import Job, Limits, LocalSandbox
 from troupe.sandbox.guest.activity import Activity
+from troupe.sandbox.guest.supervise import supervise
+from troupe.sandbox.guest.wire import Cause, RunRequest
 
 THREADED = """
 import threading, time
@@ -49,6 +54,29 @@ async def test_waiting_for_a_core_is_not_idleness_in_any_thread(crowd: int) -> N
     assert result.wall_s - result.cpu_s > 0.2, "the core was not crowded, so nothing is shown"
 
 
+SUSPENDED = """
+import ctypes
+libc, stack = ctypes.CDLL(None), ctypes.create_string_buffer(1 << 16)
+print("ready", flush=True)
+libc.clone(libc.pause, ctypes.c_void_p((ctypes.addressof(stack) + (1 << 16)) & ~15), 0x4000 | 0x100 | 17, None)
+"""
+"""Its child shares its memory and never ends, so that it waits in the kernel as if for a disk (state D)."""
+
+
+def test_who_waits_for_the_disk_is_idle_in_the_end() -> None:
+    process = subprocess.Popen([sys.executable, "-c", SUSPENDED], stdout=subprocess.PIPE, start_new_session=True)
+    ours, theirs = socket.socketpair()
+    with process, ours, theirs:
+        assert process.stdout is not None and process.stdout.readline()
+        activity = Activity(process.pid)
+        while not 0 < activity.excess_s < math.inf:
+            activity.look(0.0)
+        request = RunRequest(1, cpu_s=0.1, idle_s=0.1, backstop_s=30, memory=1 << 26, threads=64)
+        cause = supervise(process.pid, request, theirs, begin=time.monotonic(), tables=0, gate=None)
+        assert cause is Cause.IDLE, "no program decides whether it is the sandbox that failed"
+        assert process.wait() == -signal.SIGKILL
+
+
 def test_who_sleeps_is_idle_and_who_computes_is_not() -> None:
     """The worker is watched until it has computed for 0.2 s, however long that takes on a busy machine."""
     ready = "import time; print('ready', flush=True); "
@@ -69,8 +97,8 @@ def test_who_sleeps_is_idle_and_who_computes_is_not() -> None:
             _grown(working)
         elapsed = time.monotonic() - began
         _grown(sleeping)
-        assert sleeping.seconds - before[0] < 0.02 and not sleeping.waits
-        assert working.seconds - before[1] < elapsed + 0.05 and working.waits, (
+        assert sleeping.seconds - before[0] < 0.02 and not sleeping.excess_s
+        assert working.seconds - before[1] < elapsed + 0.05 and working.excess_s == math.inf, (
             "nobody is busy for longer than the clock"
         )
     finally:
@@ -79,7 +107,7 @@ def test_who_sleeps_is_idle_and_who_computes_is_not() -> None:
             process.communicate()
     counted = working.seconds
     working.look(3.0)
-    assert (working.seconds, working.waits) == (counted + 3.0, False), "of who has ended, the CPU time alone counts"
+    assert (working.seconds, working.excess_s) == (counted + 3.0, 0.0), "of who has ended, the CPU time alone counts"
 
 
 def _grown(activity: Activity) -> bool:

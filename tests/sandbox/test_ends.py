@@ -12,7 +12,7 @@ import pytest
 
 from troupe.sandbox import Job, Limits, LocalSandbox, SandboxUnavailable, run_all
 
-from ..processes import alive, below, command, until
+from ..processes import alive, below, command, fork_server, until
 
 SLEEP = Job("import time\ntime.sleep(1000)")
 FINE = Job("print(1)")
@@ -39,7 +39,7 @@ def assert_they_end(pids: set[int]) -> None:
 def server_below(root: int) -> int:
     """The fork server, below bubblewrap where there is one, while a program runs in it; else 0."""
     for pid in {root} | below(root):
-        if "guest.zygote" in command(pid) and not command(pid).startswith("bwrap") and below(pid):
+        if fork_server(pid) and below(pid):
             return pid
     return 0
 

@@ -29,7 +29,8 @@ FORBIDDEN = {
     "mount": LIBC + "libc.mount(b'none', b'/', b'tmpfs', 0, None)",
     "x32 system call": LIBC + "libc.syscall(0x40000000 + 39)",
     "32-bit system call": (
-        "import ctypes, mmap\nm = mmap.mmap(-1, 4096, prot=7)\nm.write(bytes.fromhex('b814000000cd80c3'))\n"
+        "import ctypes, mmap\nm = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE, 7)\n"
+        "m.write(bytes.fromhex('b814000000cd80c3'))\n"
         "ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(m)))()"
     ),
     "shared memory that outlives a process": LIBC + "libc.shmget(1234, 4096, 0o1666)",

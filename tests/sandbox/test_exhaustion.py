@@ -1,8 +1,13 @@
 """Programs that try to use up time, memory, output, threads or descriptors."""
 
+import asyncio
+from pathlib import Path
+
 import pytest
 
 from troupe.sandbox import Call, Job, Limits, LocalSandbox
+
+from ..processes import below, fork_server, until
 
 SLOW = {
     "busy loop": "while True: pass",
@@ -26,6 +31,33 @@ SLOW = {
     "its first thread ended": (
         "import ctypes, threading\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()\n"
         "ctypes.CDLL(None).syscall(60, 0)"
+    ),
+    "spin and sleep": (
+        "import time\nwhile True:\n    end = time.perf_counter() + 0.0008\n    while time.perf_counter() < end: pass\n"
+        "    time.sleep(0.0002)"
+    ),
+    "a lock that inherits priority": (
+        "import ctypes\nx = ctypes.c_int(1)\nctypes.CDLL(None).syscall(202, ctypes.byref(x), 0, 1, None, 0, 0)"
+    ),
+    "a storm of signals": (
+        "import signal\nsignal.signal(signal.SIGALRM, lambda *a: None)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 1e-6, 1e-6)\nwhile True: signal.pause()"
+    ),
+    "signals while threads start": (
+        "import signal, threading, time\nsignal.signal(signal.SIGALRM, lambda *a: None)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 1e-4, 1e-4)\nthreading.stack_size(32768)\nwhile True:\n"
+        "    try: threading.Thread(target=time.sleep, args=(9,)).start()\n    except RuntimeError: pass"
+    ),
+    "one thread after the other": (
+        "import threading\nwhile True:\n    t = threading.Thread(target=int); t.start(); t.join()"
+    ),
+    "all descriptors closed": "import os, time\nos.closerange(0, 1 << 16)\ntime.sleep(99)",
+    "a flood into a pipe of its own": (
+        "import os\nr, w = os.pipe()\nos.dup2(w, 1)\nwhile True: os.write(1, b'x' * 4096)"
+    ),
+    "watchers that watch each other": (
+        "import select\nes = [select.epoll() for _ in range(50)]\nfor a in es:\n    for b in es:\n"
+        "        try: a.register(b.fileno())\n        except OSError: pass\nwhile True:\n    for a in es: a.poll(0)"
     ),
     "a thread that outlives it": "import threading, time\nthreading.Thread(target=time.sleep, args=(99,)).start()",
 }
@@ -63,10 +95,21 @@ FLOOD = {
     "before the value": "import os\nos.write(3, b'4242' * 20_000)\ndef f(n): return 1",
 }
 
+HELD = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+for i in range(1 << 16):
+    page = libc.mmap(0x100000000000 + (i << 30), 4096, 3, 0x100022, -1, 0)
+    ctypes.memset(page, 1, 1)
+"""
+"""Each page far from the others takes two pages of tables, which no limit of a process counts."""
+
 CRASH = {
     "descriptors": "import os\nx = [os.dup(0) for _ in range(1000)]",
     "epoll": "import select\nx = [select.epoll() for _ in range(1000)]",
-    "mapped memory": "import mmap\nx = [mmap.mmap(-1, 1 << 26) for _ in range(1000)]",
+    "mapped memory": "import mmap\nx = [mmap.mmap(-1, 1 << 26, mmap.MAP_PRIVATE) for _ in range(1000)]",
     "locked memory": "import ctypes\nassert ctypes.CDLL(None).mlockall(3) == 0",
     "a big file": "open('/tmp/x', 'wb').truncate(1 << 30)",
     "segmentation fault": "import ctypes\nctypes.string_at(0)",
@@ -111,6 +154,42 @@ async def test_output(attack, name: str) -> None:
 @pytest.mark.parametrize("name", CRASH)
 async def test_crash(attack, name: str) -> None:
     await attack(CRASH[name], "crash")
+
+
+async def test_page_tables(attack) -> None:
+    result = await attack(HELD, "memory", cpu_s=5)
+    assert "page tables" in result.detail
+
+
+@pytest.mark.parametrize("allowed", [8, 64])
+async def test_as_many_threads_as_are_allowed(attack, allowed: int) -> None:
+    count = (
+        "import os, threading\nthreading.stack_size(32768)\nn, end = 1, threading.Event()\ntry:\n    while True:\n"
+        "        threading.Thread(target=end.wait).start()\n        n += 1\nexcept RuntimeError: print(n, flush=True)\n"
+    )
+    assert (await attack(count + "os._exit(0)", "ok", threads=allowed)).text == f"{allowed}\n"
+    result = await attack(count + "os._exit(1)", "crash", threads=allowed)
+    assert result.detail == f"exit status 1, after it asked for more than {allowed} threads"
+
+
+async def test_threads_that_have_ended_do_not_count(attack) -> None:
+    source = "import threading\nfor _ in range(300):\n    t = threading.Thread(target=int); t.start(); t.join()"
+    assert (await attack(source, "ok", cpu_s=5)).detail == ""
+
+
+async def test_no_huge_pages_in_a_program(sandbox: LocalSandbox) -> None:
+    """Of a huge page all stays as long as a part is mapped, and only the part counts as address space."""
+    run = asyncio.create_task(sandbox.run(Job("import time\ntime.sleep(99)"), Limits(idle_s=500)))
+
+    def programs() -> set[int]:
+        """Below the fork server; both are interpreters of one command line."""
+        inner = [below(pid) for worker in sandbox._busy for pid in {worker.pid} | below(worker.pid) if fork_server(pid)]
+        return set().union(*inner)
+
+    await until(programs)
+    assert all("THP_enabled:\t0" in Path(f"/proc/{pid}/status").read_text() for pid in programs())
+    run.cancel()
+    await asyncio.gather(run, return_exceptions=True)
 
 
 async def test_a_caught_memory_error_is_the_programs_own_affair(attack) -> None:

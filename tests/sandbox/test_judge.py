@@ -29,6 +29,8 @@ FULL = 95 << 20
         (Cause.IDLE, signal.SIGKILL, 0.0, 0, None, "timeout"),
         (Cause.STARVED, signal.SIGKILL, 0.5, 0, None, "infra"),
         (Cause.UNPREPARED, 1 << 8, 0.0, 0, None, "infra"),
+        (Cause.PAGE_TABLES, signal.SIGKILL, 0.1, 0, None, "memory"),
+        (Cause.CGROUP, signal.SIGKILL, 0.1, 0, None, "memory"),
     ],
 )
 def test_the_facts_decide(

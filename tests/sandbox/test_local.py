@@ -143,6 +143,23 @@ async def test_installed_packages_by_name_only() -> None:
     assert late.text == "3.0\n", late.errors
 
 
+async def test_bubblewrap_is_taken_from_the_path_and_left_if_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker's environment has no path."""
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho it has no rights >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxUnavailable, match="it has no rights"):
+        await LocalSandbox(1, isolation="bubblewrap").start()
+    program.write_bytes(b"of another machine")
+    with pytest.raises(SandboxUnavailable, match="bubblewrap sandbox: its worker cannot be started"):
+        await LocalSandbox(1, isolation="bubblewrap").start()
+    async with LocalSandbox(1) as sandbox:
+        assert sandbox.describe()["isolation"] == "landlock"
+
+
 async def test_an_import_that_fails_is_named() -> None:
     with pytest.raises(SandboxUnavailable, match="no_such_package"):
         await LocalSandbox(1, imports=["no_such_package"]).start()

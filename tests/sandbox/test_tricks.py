@@ -17,6 +17,15 @@ FORBIDDEN = {
     ),
     "execveat": SYSCALL + "call(322, 0, b'/bin/true', None, None, 0)",
     "a clone that shares memory but is no thread": SYSCALL + "call(56, 0x100 | 0x4000, 0, 0, 0, 0)",
+    "a thread that suspends its parent": SYSCALL + "call(56, 0x3d0f00 | 0x4000, 0, 0, 0, 0)",
+    "a thread with descriptors of its own": SYSCALL + "call(56, 0x3d0f00 & ~0x400, 0, 0, 0, 0)",
+    "a thread with a working folder of its own": SYSCALL + "call(56, 0x3d0f00 & ~0x200, 0, 0, 0, 0)",
+    "a thread that shares the queue of the disk": SYSCALL + "call(56, 0x3d0f00 | 0x80000000, 0, 0, 0, 0)",
+    "a thread with flags that no kernel reads": (
+        SYSCALL + "call(ctypes.c_long(56), ctypes.c_ulong(0x1003d0f00), ctypes.c_long(0))"
+    ),
+    "a brother": SYSCALL + "call(56, 0x8000 | 17, 0, 0, 0, 0)",
+    "a ring of the older kind": SYSCALL + "call(206, 128, ctypes.byref(ctypes.c_long()))",
     "a socket to the hypervisor": "import socket\nsocket.socket(40, 1, 0)",
     "a socket of packets": "import socket\nsocket.socket(17, 3, 0)",
     "a socket of the kernel's crypto": "import socket\nsocket.socket(38, 5, 0)",
@@ -50,6 +59,25 @@ REFUSED = {
     "a real-time share": SYSCALL + "assert call(314, 0, 0, 0) == 'ENOSYS'\nraise SystemExit(1)",
     "a clock that outlives it": SYSCALL + "assert call(222, 0, 0, 0) == 'ENOSYS'\nraise SystemExit(1)",
     "segments of its own": SYSCALL + "assert call(154, 1, 0, 0) == 'ENOSYS'\nraise SystemExit(1)",
+    "descriptors of its own for a thread": (
+        SYSCALL + "assert call(436, 3, ctypes.c_uint(0xffffffff), 2) == 'EPERM'\nraise SystemExit(1)"
+    ),
+    "shared memory that stays as long as one page of it": "import mmap\nmmap.mmap(-1, 1 << 20)",
+    "the same, validated": "import mmap\nmmap.mmap(-1, 1 << 20, flags=0x23)",
+    "a million locks in the kernel": "import fcntl\nfcntl.lockf(open('/dev/null', 'w'), fcntl.LOCK_EX, 1, 2)",
+    "wait for all cores": SYSCALL + "assert call(324, 1, 0, 0) == 'ENOSYS'\nraise SystemExit(1)",
+    "huge pages": SYSCALL + "assert call(157, 41, 0, 0, 0, 0) == 'ENOSYS'\nraise SystemExit(1)",
+    "an urgent byte": "import socket\nsocket.socketpair()[0].send(b'x', socket.MSG_OOB)",
+    "larger buffers": "import socket\nsocket.socketpair()[0].setsockopt(1, 7, 1 << 30)",
+    "pages of its own in a pipe": SYSCALL + "assert call(278, 1, None, 0, 0) == 'ENOSYS'\nraise SystemExit(1)",
+    "limits of its parent": SYSCALL + "import os\nassert call(302, os.getppid(), 7, None, None) == 'ENOSYS'\n"
+    "raise SystemExit(1)",
+    "packages that are installed": (
+        "import json, os\nprint(os.listdir(os.path.dirname(os.path.dirname(json.__file__)) + '/site-packages'))"
+    ),
+    "the names in the standard library": (
+        "import json, os\nprint(os.listdir(os.path.dirname(os.path.dirname(json.__file__))))"
+    ),
     "a value of a class that lies": "class M:\n    __class__ = property(lambda self: int)\ndef f(n): return M()",
     "NaN as a key": "def f(n): return {float('nan'): 4242}",
     "a number that counts as another": "class S(complex):\n    __eq__ = lambda *_: True\ndef f(n): return S(1)",

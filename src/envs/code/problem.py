@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from ..splits import content_digest
+
+_EVALUATING: Final = frozenset("eval exec compile __import__ builtins __builtins__ importlib pickle marshal".split())
+"""Names by which a test script can run text: an answer would be code then, beside the expected values."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ class Problem:
     program reads standard input.  ``setup`` is code that comes before the program (imports, helpers of the statement),
     ``starter`` the beginning of the program in the statement.  ``examples`` are the tests that the statement shows,
     ``hidden`` those that decide.  ``script`` is a hidden test that no list of values can express: code that defines
-    ``check(candidate)`` and is run on the values that the program gave (see :mod:`.running`).  ``reference`` is a
+    ``check(candidate)`` and is run on the values that the program gave (see :mod:`.running`); it may not call ``eval``
+    or the like, by which an answer would become code beside the expected values.  ``reference`` is a
     correct solution.  Floats may differ by ``tolerance``, absolute or relative.  ``unusable_tests`` counts tests of the
     data set that are left out.
     """
@@ -72,6 +77,9 @@ class Problem:
             raise ValueError(f"problem {self.name} has no hidden tests")
         if self.script is not None and (self.reference is None or self.function is None):
             raise ValueError(f"problem {self.name} has a test script, which needs a function and a reference solution")
+        names = evaluating_names(f"{self.setup}\n{self.script}") if self.script is not None else []
+        if names:
+            raise ValueError(f"problem {self.name}: its test script may run answers as code, by {', '.join(names)}")
 
     @property
     def key(self) -> str:
@@ -91,6 +99,22 @@ class Problem:
 def normalize(text: str) -> str:
     """Equal for texts that differ in blanks and empty lines alone."""
     return "\n".join(" ".join(words) for line in text.splitlines() if (words := line.split()))
+
+
+def evaluating_names(source: str) -> list[str]:
+    """The names in Python code by which it can run text as code; none if the code cannot be read, and so not run."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except SyntaxError:
+        return []
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)} & {"eval", "exec"}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add((node.module or "").partition(".")[0])
+    return sorted(names & _EVALUATING)
 
 
 def contradictory(suite: Suite) -> bool:

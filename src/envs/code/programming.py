@@ -26,6 +26,7 @@ _NOTHING = Problem("nothing", "", (Check("", ""),))
 class Code(CodeWorld):
     """Programming problems of ``data``; ``max_tests`` bounds the tests of one message, ``cpu_s`` the CPU time of a run.
 
+    ``stop_after_timeout``: the tests after a program's first timeout count as failed without a run (:class:`.Runner`).
     Where a problem has no reference solution, a test of the tester's counts as right if it is a hidden test.
     """
 
@@ -39,6 +40,7 @@ class Code(CodeWorld):
         team: Literal["pair", "solo"] = "pair",
         max_tests: int = 1,
         cpu_s: float = 10.0,
+        stop_after_timeout: bool = False,
         local_share: float = 1.0,
     ) -> None:
         execution = Execution(sandbox, Limits(cpu_s=cpu_s), CACHED_RESULTS)
@@ -46,7 +48,7 @@ class Code(CodeWorld):
             execution, horizon=horizon, order=order, team=team, max_tests=max_tests, local_share=local_share
         )
         self.data = data
-        self.runner = Runner(self.execution)
+        self.runner = Runner(self.execution, stop_after_timeout)
         self._problem = _NOTHING
 
     @cached_property

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 from ...sandbox import NO_VALUE, Call, Job, Result, Verdict, equal_values, parse_value
@@ -50,10 +51,14 @@ class BrokenTestScript(ValueError):
 
 
 class Runner:
-    """Runs the programs of problems."""
+    """Runs the programs of problems.
 
-    def __init__(self, execution: Execution) -> None:
-        self.execution = execution
+    With ``stop_after_timeout`` the tests of a program run one after the other, and those after its first timeout count
+    as failed without a run: a program that never ends costs the time of one test, not of all.
+    """
+
+    def __init__(self, execution: Execution, stop_after_timeout: bool = False) -> None:
+        self.execution, self.stop_after_timeout = execution, stop_after_timeout
 
     async def compiles(self, program: str) -> bool:
         """Whether ``program`` is Python."""
@@ -62,14 +67,25 @@ class Runner:
 
     async def run(self, problem: Problem, program: str, suite: Suite) -> tuple[CheckResult, ...]:
         """The result of ``program`` on each test of ``suite``."""
-        jobs = [_job(problem, program, check.input) for check in suite]
-        results = await asyncio.gather(*map(self.execution.result, jobs))
-        return tuple(_judge(problem, result, check) for result, check in zip(results, suite, strict=True))
+        results = await self._results([_job(problem, program, check.input) for check in suite])
+        judged = [_judge(problem, result, check) for result, check in zip(results, suite, strict=False)]
+        return (*judged, *[CheckResult(False, False, "not run, after a timeout")] * (len(suite) - len(results)))
 
     async def run_hidden(self, problem: Problem, program: str) -> tuple[CheckResult, ...]:
         """The result of ``program`` on each hidden test; a test script is the last."""
         results = await self.run(problem, program, problem.hidden)
         return results if problem.script is None else (*results, await self._script(problem, program, problem.script))
+
+    async def _results(self, jobs: Sequence[Job]) -> list[Result]:
+        """The results of ``jobs``; with ``stop_after_timeout`` up to the first timeout."""
+        if not self.stop_after_timeout:
+            return await asyncio.gather(*map(self.execution.result, jobs))
+        results: list[Result] = []
+        for job in jobs:
+            results.append(await self.execution.result(job))
+            if results[-1].verdict is Verdict.TIMEOUT:
+                break
+        return results
 
     async def _script(self, problem: Problem, program: str, script: str) -> CheckResult:
         recording = f"{problem.setup}\n{problem.reference}\n{script}\n{_RECORD.format(function=problem.function)}"
@@ -78,9 +94,7 @@ class Runner:
         if record.verdict is not Verdict.OK or not isinstance(calls, list) or not calls:
             reason = _describe(record, "it calls nothing")
             raise BrokenTestScript(f"{problem.name}: its test script does not run: {reason}")
-        results = await asyncio.gather(
-            *(self.execution.result(_job(problem, program, json.dumps(args))) for args in calls)
-        )
+        results = await self._results([_job(problem, program, json.dumps(args)) for args in calls])
         if any(result.value is NO_VALUE or result.verdict is not Verdict.OK for result in results):
             return CheckResult(any(result.verdict is Verdict.OK for result in results), False, "")
         answers: list[Any] = [result.value for result in results]

@@ -19,7 +19,7 @@ from typing import Any, Final, NoReturn
 
 from ..datasets import CellError, Columns, UnusableRow
 from .assertions import parse_assertions
-from .problem import Check, Problem, Suite
+from .problem import Check, Problem, Suite, evaluating_names
 
 PYTHON3: Final = 3
 """CodeContests' number of the language."""
@@ -128,6 +128,8 @@ def human_eval(name: str, row: Mapping[str, Any]) -> Problem:
         setup = _code_before(prompt, function)
     except SyntaxError as error:
         raise CellError("test or prompt", f"no Python: {error}") from error
+    if not parsed.suite and evaluating_names(f"{setup}\n{row['test']}"):
+        raise UnusableRow("a test script that may run answers as code")
     return Problem(
         name,
         prompt,

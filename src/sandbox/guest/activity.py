@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import NamedTuple
 
-_WAITING_FOR_THE_MACHINE = "RD"  # for a core, or for the disk; see proc_pid_stat(5)
+_DISK_S = 1.0
+"""Wall time above its idle time that a run may wait for the disk.  A program can look as if it did: a vfork does."""
 
 
 class Activity:
@@ -20,8 +22,10 @@ class Activity:
         self._pid = pid
         self._cpu_s = self.seconds = 0.0
         self._threads: dict[str, float] = {}
-        self.waits = False
-        """Whether a thread was ready to run at the last look: its waiting time is known only once it runs."""
+        self.excess_s = 0.0
+        """Idle time above its limit that the run may have, by its threads' states at the last look (proc_pid_stat(5)):
+        without a bound if one was ready to run (R), because its waiting time is known only once it runs; some if one
+        waited for the disk (D)."""
 
     def look(self, cpu_s: float) -> None:
         """Add the activity since the last look; ``cpu_s`` is the CPU time of the process so far."""
@@ -29,7 +33,8 @@ class Activity:
         spent = {name: thread.spent_s for name, thread in threads.items()}
         longest = max((seconds - self._threads.get(name, 0.0) for name, seconds in spent.items()), default=0.0)
         self.seconds += max(cpu_s - self._cpu_s, longest)
-        self.waits = any(thread.state in _WAITING_FOR_THE_MACHINE for thread in threads.values())
+        states = {thread.state for thread in threads.values()}
+        self.excess_s = math.inf if "R" in states else _DISK_S if "D" in states else 0.0
         self._cpu_s, self._threads = cpu_s, spent
 
 

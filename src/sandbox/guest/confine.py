@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import resource
+import socket
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +14,8 @@ from .wire import RunRequest
 
 STDIN, STDOUT, STDERR, VALUE, PAYLOAD, READY, RULES = range(7)
 _STACK: Final = 8 << 20
+_DESCRIPTORS: Final = 16, 64
+"""At least and at most."""
 _CPU_BACKSTOP_S: Final = 2  # whole seconds above the limit, which the worker itself enforces to the millisecond
 
 
@@ -21,6 +24,8 @@ class Confinement:
 
     def __init__(self, landlock: Landlock | None, seccomp: Seccomp | None) -> None:
         self._landlock, self._seccomp = landlock, seccomp
+        with socket.socket(socket.AF_UNIX) as one:
+            self._buffer_bytes = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
 
     def apply(self, request: RunRequest, files: Sequence[int], ready: int, mapped: int) -> None:
         """Take the five ``files`` of a request as 0 to 4, close all others, and restrict this process.
@@ -30,7 +35,7 @@ class Confinement:
         """
         os.setsid()
         self._take(files, ready)
-        _limit(request, mapped)
+        _limit(request, mapped, self._buffer_bytes)
         if self._landlock is not None:
             landlock_restrict(RULES)
             os.close(RULES)
@@ -47,15 +52,17 @@ class Confinement:
         os.closerange(len(high), 1 << 16)
 
 
-def _limit(request: RunRequest, mapped: int) -> None:
+def _limit(request: RunRequest, mapped: int, buffer_bytes: int) -> None:
+    """``buffer_bytes``: memory that one descriptor, a socket, can hold in the kernel; some machines allow much."""
     cpu = int(request.cpu_s) + _CPU_BACKSTOP_S
+    fewest, most = _DESCRIPTORS
     limits = {
         resource.RLIMIT_AS: mapped + request.memory,
         resource.RLIMIT_CPU: cpu,
         resource.RLIMIT_STACK: _STACK,
         resource.RLIMIT_FSIZE: 0,
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NOFILE: 64,
+        resource.RLIMIT_NOFILE: min(max(request.memory // buffer_bytes, fewest), most),
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_RTPRIO: 0,

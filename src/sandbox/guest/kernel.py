@@ -9,8 +9,10 @@ import stat
 from collections.abc import Iterable
 from typing import Any, Final
 
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS, _PR_SET_THP_DISABLE = 1, 4, 22, 38, 41
 _SECCOMP_MODE_FILTER = 2
+_SECCOMP: Final = {"x86_64": 317, "aarch64": 277}
+_SECCOMP_SET_MODE_FILTER, _NEW_LISTENER = 1, 1 << 3
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # Landlock; the same numbers on every architecture
 _RULESET_VERSION, _PATH_BENEATH = 1, 1
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -56,6 +58,19 @@ def die_with_parent() -> None:
     _prctl(_PR_SET_PDEATHSIG, 9, "PR_SET_PDEATHSIG")
 
 
+def no_huge_pages() -> None:
+    """Give this process and its children small pages only: of a huge page, all stays as long as a part is mapped."""
+    _prctl(_PR_SET_THP_DISABLE, 1, "PR_SET_THP_DISABLE")
+
+
+def first_to_be_killed() -> None:
+    """Ask the kernel to kill this process first where memory runs out (in its cgroup, or on the machine)."""
+    _prctl(_PR_SET_DUMPABLE, 1, "PR_SET_DUMPABLE")  # else /proc/self belongs to root
+    with open("/proc/self/oom_score_adj", "w") as file:
+        file.write("1000")
+    _prctl(_PR_SET_DUMPABLE, 0, "PR_SET_DUMPABLE")
+
+
 def lock_down() -> None:
     """No new privileges by exec, no capabilities, and no access to this process by others of the same user."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
@@ -86,12 +101,10 @@ class Landlock:
         create = _libc().syscall(_CREATE_RULESET, ctypes.byref(rules), ctypes.c_size_t(size), ctypes.c_uint32(0))
         self.fd = _checked(create, "landlock_create_ruleset")
 
-    def allow(self, readable: Iterable[str], listable: Iterable[str]) -> None:
-        """Allow reading files and whole folders, listing folders, and ``/dev/null``; missing paths are skipped."""
+    def allow(self, readable: Iterable[str]) -> None:
+        """Allow reading files and whole folders, and ``/dev/null``; missing paths are skipped."""
         for path in readable:
             self._rule(path, _READ_FILE | _READ_DIR)
-        for path in listable:
-            self._rule(path, _READ_DIR)
         self._rule("/dev/null", _READ_FILE | _WRITE_FILE | _TRUNCATE)
 
     def _rule(self, path: str, access: int) -> None:
@@ -125,3 +138,9 @@ class Seccomp:
         """Apply the filter to this process; this cannot be undone."""
         program = ctypes.byref(self._program)
         _checked(_libc().prctl(_PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), program), "PR_SET_SECCOMP")
+
+    def listen(self) -> int:
+        """Apply the filter to this process and its children; returns a descriptor for the kernel's questions."""
+        number, flags = _SECCOMP[os.uname().machine], ctypes.c_uint32(_NEW_LISTENER)
+        fd = _libc().syscall(number, _SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(self._program))
+        return _checked(fd, "SECCOMP_FILTER_FLAG_NEW_LISTENER")

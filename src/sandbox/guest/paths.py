@@ -11,17 +11,18 @@ from collections.abc import Sequence
 _NOT_STANDARD = {"site-packages", "dist-packages"}
 
 
-def standard_library() -> tuple[list[str], list[str]]:
-    """Files and folders that may be read, and folders that may only be listed.
+def standard_library() -> list[str]:
+    """Files and folders that may be read.
 
-    The folder of installed packages often lies inside the standard library; its files stay closed.
+    The folder of installed packages often lies inside the standard library and stays closed.  So does a list of the
+    library's own folder, for a rule of Landlock holds for all folders below; imports use the list that the worker has.
     """
     folders = sorted({sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")})
     readable = [os.path.join(f, name) for f in folders for name in os.listdir(f) if name not in _NOT_STANDARD]
     triplet = sysconfig.get_config_var("MULTIARCH") or "none"
     readable += [f"/lib/{triplet}", f"/usr/lib/{triplet}", "/lib64", "/usr/lib64", "/etc/ld.so.cache"]
     readable += glob.glob("/usr/lib/*.so*") + glob.glob(os.path.join(sys.base_prefix, "lib", "*.so*"))
-    return [*readable, "/usr/share/zoneinfo", "/dev/urandom"], folders
+    return [*readable, "/usr/share/zoneinfo", "/dev/urandom"]
 
 
 def package_folders(site: Sequence[str]) -> list[str]:

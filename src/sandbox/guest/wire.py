@@ -24,6 +24,8 @@ class Cause(IntEnum):
     STOPPED = 3  # killed: the trainer requested it
     STARVED = 4  # killed: the machine gave it too little CPU time
     UNPREPARED = 5  # a restriction could not be applied: the program was never started
+    PAGE_TABLES = 6  # killed: the kernel spent too much memory on its page tables
+    CGROUP = 7  # killed by the kernel: all memory, the kernel's own included, reached the limit of its cgroup
 
 
 class RunRequest(NamedTuple):
@@ -34,6 +36,7 @@ class RunRequest(NamedTuple):
     idle_s: float
     backstop_s: float
     memory: int
+    threads: int
 
     def pack(self) -> bytes:
         return _REQUEST.pack(*self)
@@ -44,7 +47,10 @@ class RunRequest(NamedTuple):
 
 
 class RunReply(NamedTuple):
-    """``status`` as ``waitpid`` returns it; times in seconds; ``peak`` in bytes above the worker's own memory."""
+    """``status`` as ``waitpid`` returns it; times in seconds; ``peak`` in bytes above the worker's own memory.
+
+    ``refused``: whether it asked for more threads than it may have.
+    """
 
     run: int
     cause: Cause
@@ -52,18 +58,19 @@ class RunReply(NamedTuple):
     cpu_s: float
     wall_s: float
     peak: int
+    refused: bool = False
 
     def pack(self) -> bytes:
         return _REPLY.pack(*self)
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
-        run, cause, status, cpu_s, wall_s, peak = _REPLY.unpack(data)
-        return cls(run, Cause(cause), status, cpu_s, wall_s, peak)
+        run, cause, status, cpu_s, wall_s, peak, refused = _REPLY.unpack(data)
+        return cls(run, Cause(cause), status, cpu_s, wall_s, peak, refused)
 
 
-_REQUEST = struct.Struct("<QdddQ")
-_REPLY = struct.Struct("<QIiddQ")
+_REQUEST = struct.Struct("<QdddQQ")
+_REPLY = struct.Struct("<QIiddQ?")
 _STOP = struct.Struct("<Q")
 
 

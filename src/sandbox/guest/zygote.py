@@ -9,32 +9,35 @@ from __future__ import annotations
 import base64
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import resource
-import select
-import signal
 import socket
 import sys
 import time
 from typing import Any, NoReturn
 
 from . import wire
-from .activity import Activity, read
+from .activity import read
 from .confine import Confinement
-from .kernel import Landlock, Seccomp, die_with_parent, lock_down
+from .kernel import Landlock, Seccomp, die_with_parent, first_to_be_killed, lock_down, no_huge_pages
 from .paths import package_folders, standard_library
 from .program import run_payload
+from .supervise import page_tables, supervise
+from .threads import ThreadGate
 from .wire import Cause, RunReply, RunRequest
 
 _PAGE = resource.getpagesize()
-_LOOK_AGAIN_S = 0.01
 
 
 def main() -> None:
     """Serve runs over the socket that is this process's standard input."""
     control = socket.socket(fileno=0)
     config = json.loads(control.recv(wire.MESSAGE_BYTES))
+    if config["cgroup"]:
+        control.send(b"move me")  # the kernel adds the number of this process, as the trainer sees it
+        control.recv(wire.MESSAGE_BYTES)
     try:
         worker = _prepare(config)
     except (OSError, ImportError, ValueError) as error:
@@ -55,20 +58,23 @@ def _prepare(config: dict[str, Any]) -> ForkServer:
         sys.path.remove(folder)
         sys.path_importer_cache.pop(folder, None)
     os.environ.clear()
+    importlib.util.find_spec("no_such_module")  # so that the lists of all folders on the path are in memory
     _add_exit()
+    no_huge_pages()
     lock_down()
     if len(os.listdir("/proc/self/task")) > 1:
         raise ValueError(f"one of the imports {', '.join(config['imports'])} starts threads, so runs cannot be forked")
     landlock = Landlock() if config["landlock"] else None
     if landlock is not None:
-        readable, listable = standard_library()
-        landlock.allow([*readable, *package_folders(config["site"])], listable)
+        landlock.allow([*standard_library(), *package_folders(config["site"])])
     seccomp = Seccomp(base64.b64decode(config["seccomp"])) if config["seccomp"] else None
+    gate = ThreadGate(base64.b64decode(config["threads"])) if config["threads"] else None
     for fd in (1, 2):
         os.set_inheritable(fd, False)
     gc.collect()
     gc.freeze()
-    return ForkServer(Confinement(landlock, seccomp), landlock.abi if landlock is not None else 0)
+    abi = landlock.abi if landlock is not None else 0
+    return ForkServer(Confinement(landlock, seccomp), gate, abi, config["cgroup"])
 
 
 def _add_exit() -> None:
@@ -83,11 +89,11 @@ def _add_exit() -> None:
 class ForkServer:
     """Runs one program at a time, each in its own process."""
 
-    def __init__(self, confinement: Confinement, landlock_abi: int) -> None:
+    def __init__(self, confinement: Confinement, gate: ThreadGate | None, landlock_abi: int, in_cgroup: bool) -> None:
         self.landlock_abi = landlock_abi
-        self._confinement = confinement
+        self._confinement, self._gate, self._in_cgroup = confinement, gate, in_cgroup
         mapped, resident = (int(pages) * _PAGE for pages in read("/proc/self/statm").split()[:2])
-        self._mapped, self._resident = mapped, resident
+        self._mapped, self._resident, self._tables = mapped, resident, page_tables("self")
 
     def serve(self, control: socket.socket) -> None:
         """Serve requests until the trainer closes its end."""
@@ -100,19 +106,22 @@ class ForkServer:
 
     def _run(self, request: RunRequest, files: list[int], control: socket.socket) -> RunReply:
         begin, worker = time.monotonic(), os.getpid()
+        if self._gate is not None:
+            self._gate.refused = False
         ready, ready_end = os.pipe()
         pid = os.fork()
         if pid == 0:
             self._become(request, files, ready_end, worker)
         for fd in (*files, ready_end):
             os.close(fd)
-        cause = _supervise(pid, request, control, begin)
+        cause = supervise(pid, request, control, begin=begin, tables=self._tables, gate=self._gate)
         _, status, usage = os.wait4(pid, 0)
         prepared = os.read(ready, 1)
         os.close(ready)
         cpu_s, wall_s = usage.ru_utime + usage.ru_stime, time.monotonic() - begin
         peak = max(usage.ru_maxrss * 1024 - self._resident, 0)
-        return RunReply(request.run, cause if prepared else Cause.UNPREPARED, status, cpu_s, wall_s, peak)
+        refused = self._gate is not None and self._gate.refused
+        return RunReply(request.run, cause if prepared else Cause.UNPREPARED, status, cpu_s, wall_s, peak, refused)
 
     def _become(self, request: RunRequest, files: list[int], ready: int, worker: int) -> NoReturn:
         """In the forked process: give up all rights, then run the program.  It ends with the worker at the latest."""
@@ -120,54 +129,10 @@ class ForkServer:
             die_with_parent()
             if os.getppid() != worker:  # the worker died before die_with_parent
                 os._exit(1)
+            if self._in_cgroup:
+                first_to_be_killed()
             self._confinement.apply(request, files, ready, self._mapped)
             gc.enable()
         except BaseException:  # this process must never return into the worker's loop; no byte was written to `ready`
             os._exit(1)
         run_payload()
-
-
-def _supervise(pid: int, request: RunRequest, control: socket.socket, begin: float) -> Cause:
-    """Wait until ``pid`` ends, or kill it at a limit; returns the cause of the end."""
-    clock = (~pid << 3) | 2  # the CPU clock of a process, as clock_getcpuclockid(3) makes it
-    active = Activity(pid)
-    pidfd = os.pidfd_open(pid)
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    poll.register(control, select.POLLIN)
-    cause, wait_s = Cause.ENDED, min(request.cpu_s, request.idle_s)
-    while True:
-        events = dict(poll.poll(wait_s * 1000 + 1))
-        if pidfd in events:
-            break
-        if control.fileno() in events:
-            data = control.recv(wire.MESSAGE_BYTES)
-            if data and not wire.is_stop(data, request.run):
-                continue
-            cause = Cause.STOPPED
-        else:
-            cpu_s, wall_s = time.clock_gettime(clock), time.monotonic() - begin
-            active.look(cpu_s)
-            idle_s = wall_s - active.seconds
-            if cpu_s >= request.cpu_s:
-                cause = Cause.CPU
-            elif idle_s >= request.idle_s and not active.waits:
-                cause = Cause.IDLE
-            elif wall_s >= request.backstop_s:
-                cause = Cause.STARVED
-            patience_s = max(request.idle_s - max(idle_s, 0), _LOOK_AGAIN_S)
-            wait_s = min(request.cpu_s - cpu_s, patience_s, request.backstop_s - wall_s)
-        if cause is not Cause.ENDED:
-            _kill(pid, pidfd)
-            break
-    os.close(pidfd)
-    return cause
-
-
-def _kill(pid: int, pidfd: int) -> None:
-    """Kill the run and its process group (without seccomp it may have forked)."""
-    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return

@@ -76,6 +76,15 @@ async def test_a_program_runs_once_a_test(runner: Runner) -> None:
     assert runner.execution.runs == 4
 
 
+async def test_after_a_timeout_tests_count_as_failed_if_asked_for(sandbox: LocalSandbox) -> None:
+    runner = Runner(Execution(sandbox, Limits(cpu_s=0.1)), stop_after_timeout=True)
+    results = await runner.run(DOUBLE, "n = input()\nwhile n != '1': pass\nprint(2)", DOUBLE.hidden)
+    assert [result.passed for result in results] == [True, False, False, False]
+    assert [result.output for result in results][2:] == ["not run, after a timeout"] * 2
+    assert runner.execution.runs == 2
+    assert all(result.passed for result in await runner.run(DOUBLE, "print(int(input()) * 2)", DOUBLE.hidden))
+
+
 class Broken:
     """A sandbox that fails."""
 

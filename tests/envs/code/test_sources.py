@@ -109,6 +109,12 @@ def test_rows_of_apps_that_cannot_be_used(tests: str, why: str) -> None:
         problem_of("apps", apps_row(1, input_output=tests))
 
 
+def test_a_script_of_human_eval_that_may_run_answers_cannot_be_used() -> None:
+    script = "def check(candidate):\n    for n in range(3):\n        assert eval(candidate(n)) == n\n"
+    with pytest.raises(UnusableRow, match="a test script that may run answers as code"):
+        problem_of("human_eval", eval_row("a", test=script))
+
+
 NUMBER = base64.b64encode(zlib.compress(pickle.dumps(7))).decode()
 EVIL = base64.b64encode(zlib.compress(pickle.dumps(Evil()))).decode()
 

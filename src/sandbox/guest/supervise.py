@@ -1,0 +1,112 @@
+"""The worker watches a run until it ends, or kills it at a limit."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import time
+from typing import Final
+
+from . import wire
+from .activity import Activity, read
+from .threads import ThreadGate
+from .wire import Cause, RunRequest
+
+_LOOK_AGAIN_S: Final = 0.01
+_SAMPLE_S: Final = 0.02
+_TABLES_SHARE: Final = 16
+"""One part in so many of the memory limit may go to page tables: 32 times as much as mappings without holes need."""
+
+
+def supervise(
+    pid: int, request: RunRequest, control: socket.socket, *, begin: float, tables: int, gate: ThreadGate | None
+) -> Cause:
+    """Wait until ``pid`` ends, or kill it at a limit; returns the cause of the end.
+
+    ``begin``: monotonic time, in seconds.  ``tables``: bytes of page tables that the run has inherited.
+    """
+    watch = _Watch(pid, request, begin, tables)
+    pidfd = os.pidfd_open(pid)
+    poll = select.poll()
+    for fd in (pidfd, control.fileno(), *([gate.fd] if gate is not None else [])):
+        poll.register(fd, select.POLLIN)
+    cause = Cause.ENDED
+    while cause is Cause.ENDED:
+        events = dict(poll.poll(max(watch.wait_s(), 0) * 1000 + 1))
+        if pidfd in events:
+            break
+        if gate is not None and gate.fd in events:
+            gate.answer(pid, request.threads)
+        stopped = control.fileno() in events and _stopped(control, request)
+        cause = Cause.STOPPED if stopped else watch.look()
+    if cause is not Cause.ENDED:
+        _kill(pid, pidfd)
+    os.close(pidfd)
+    return cause
+
+
+def page_tables(pid: int | str) -> int:
+    """Bytes that the kernel spends on the page tables of a process; 0 if it has ended."""
+    try:
+        _, found, rest = read(f"/proc/{pid}/status").partition("VmPTE:")
+    except OSError:
+        return 0
+    return int(rest.split(maxsplit=1)[0]) * 1024 if found else 0
+
+
+class _Watch:
+    """Looks at a run when a limit can have been reached, whatever else the worker is woken for."""
+
+    def __init__(self, pid: int, request: RunRequest, begin: float, tables: int) -> None:
+        self._pid, self._request, self._begin = pid, request, begin
+        self._cpu_clock = (~pid << 3) | 2  # the CPU clock of a process, as clock_getcpuclockid(3) makes it
+        self._activity = Activity(pid)
+        self._tables = tables + request.memory // _TABLES_SHARE
+        now = time.monotonic()
+        self._next_sample = now + _SAMPLE_S
+        self._next_look = now + min(request.cpu_s, request.idle_s)
+
+    def wait_s(self) -> float:
+        """The time until the next look."""
+        return min(self._next_sample, self._next_look) - time.monotonic()
+
+    def look(self) -> Cause:
+        """The limit that the run has reached; ``ENDED`` if none."""
+        now = time.monotonic()
+        if now >= self._next_sample:
+            self._next_sample = now + _SAMPLE_S
+            if page_tables(self._pid) > self._tables:
+                return Cause.PAGE_TABLES
+        return self._look_at_time(now - self._begin) if now >= self._next_look else Cause.ENDED
+
+    def _look_at_time(self, wall_s: float) -> Cause:
+        request, activity = self._request, self._activity
+        cpu_s = time.clock_gettime(self._cpu_clock)
+        activity.look(cpu_s)
+        idle_s = max(wall_s - activity.seconds, 0)
+        if cpu_s >= request.cpu_s:
+            return Cause.CPU
+        if idle_s >= request.idle_s + activity.excess_s:
+            return Cause.IDLE
+        if wall_s >= request.backstop_s:
+            return Cause.STARVED
+        patience_s = max(request.idle_s - idle_s, _LOOK_AGAIN_S)
+        self._next_look = time.monotonic() + min(request.cpu_s - cpu_s, patience_s, request.backstop_s - wall_s)
+        return Cause.ENDED
+
+
+def _stopped(control: socket.socket, request: RunRequest) -> bool:
+    """Whether the trainer requests the end of this run, or has closed its end."""
+    data = control.recv(wire.MESSAGE_BYTES)
+    return not data or wire.is_stop(data, request.run)
+
+
+def _kill(pid: int, pidfd: int) -> None:
+    """Kill the run and its process group (without seccomp it may have forked)."""
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
