@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from ...sandbox import NO_VALUE, Call, Job, Result, Verdict, equal_values, parse_value
 from ..execution import Execution
+from ..judging import guarded
 from .problem import Check, CheckResult, Problem, Suite, normalize
 
 SHOWN_CHARS: Final = 300
@@ -64,7 +65,10 @@ class Runner:
         """The result of ``program`` on each test of ``suite``."""
         jobs = [_job(problem, program, check.input) for check in suite]
         results = await asyncio.gather(*map(self.execution.result, jobs))
-        return tuple(_judge(problem, result, check) for result, check in zip(results, suite, strict=True))
+        wrong = CheckResult(False, False, "")
+        return tuple(
+            guarded(wrong, _judge, problem, result, check) for result, check in zip(results, suite, strict=True)
+        )
 
     async def run_hidden(self, problem: Problem, program: str) -> tuple[CheckResult, ...]:
         """The result of ``program`` on each hidden test; a test script is the last."""
