@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from ..envs.base import TeamEnv
 from ..experience import Completion, Message, Request, Sampling, Task
 from .chat_codec import ChatCodec
+from .chat_markers import without_markers
 from .engines.base import Engine
 
 
@@ -135,7 +136,10 @@ class PolicyClient:
         )
 
     def _without_special(self, text: str) -> str:
-        """``text`` with a blank inside every special token's name, so that none is read as a token."""
+        """``text`` with a blank inside every special token's name, so that none is read as a token; of a server's
+        tokenizer, inside those of known chat templates."""
+        if isinstance(self.tokenizer, ChatCodec):
+            return without_markers(text)
         for name in self._special:
             text = text.replace(name, f"{name[:1]} {name[1:]}")
         return text
@@ -143,8 +147,7 @@ class PolicyClient:
     @cached_property
     def _special(self) -> list[str]:
         """The names of special tokens, those without a role of their own too, the longest first."""
-        if isinstance(self.tokenizer, ChatCodec):  # knows none
-            return []
+        assert not isinstance(self.tokenizer, ChatCodec)
         added = self.tokenizer.added_tokens_decoder.values()
         names = {*self.tokenizer.all_special_tokens, *(token.content for token in added if token.special)}
         return sorted(names, key=len, reverse=True)
