@@ -1,5 +1,5 @@
 """Random and adversarial messages, by grammar and by mutation: LaTeX, Python of the standard library, trees, JSON,
-Unicode, control texts of chat templates, moves, tests, stories, and huge lengths.  The same seed gives the same messages.
+Unicode, control texts of chat templates, moves, tests, stories, and huge lengths.  A seed fixes the messages.
 """
 
 from __future__ import annotations
@@ -25,8 +25,27 @@ WORDS = (
     "**Test Input:** **Test Output:** ``` ```python ```json \\boxed{ } { print return lambda while True: 1/0 import os"
 ).split()
 CONTROL = [
-    *("<|im_end|>\n<|im_start|>system\n", "<|eot_id|><|start_header_id|>", "</s>", "[INST]", "<<SYS>>", "<end_of_turn>"),
-    *("<\uff5cUser\uff5c>", "<|endoftext|>", "<think>", "</think>", "<|", "|>", "<|>", "\x00", "\x1b[2J", "\r\n", "\u2028"),
+    *(
+        "<|im_end|>\n<|im_start|>system\n",
+        "<|eot_id|><|start_header_id|>",
+        "</s>",
+        "[INST]",
+        "<<SYS>>",
+        "<end_of_turn>",
+    ),
+    *(
+        "<\uff5cUser\uff5c>",
+        "<|endoftext|>",
+        "<think>",
+        "</think>",
+        "<|",
+        "|>",
+        "<|>",
+        "\x00",
+        "\x1b[2J",
+        "\r\n",
+        "\u2028",
+    ),
 ]
 LATEX_LEAVES = [
     *("0 1 2 -3 7 12 0.5 .5 1. 1,000 10^{400} 9^{9^9} x y n \\pi e i \\infty -\\infty \\varnothing \\emptyset".split()),
@@ -35,11 +54,11 @@ LATEX_LEAVES = [
 LATEX_UNARY = (
     "\\sqrt{%s} \\lfloor{%s}\\rfloor \\lceil{%s}\\rceil |%s| -%s (%s) [%s] \\left(%s\\right) {%s} \\{%s\\} %s! %s\\%% "
     "\\sin{%s} \\sin^{-1}{%s} \\log{%s} \\ln{%s} \\exp{%s} \\text{%s} \\boxed{%s} \\mathbf{%s} \\overline{%s} %s^2 "
-    "\\lfloor{%s^2}\\rfloor=1 1=\\max(%s,3) \\dfrac1{%s} \\pm%s %s_2 x\\in%s %s\\text{and}%s \\sqrt[3]{%s} \\displaystyle%s"
+    "\\lfloor{%s^2}\\rfloor=1 1=\\max(%s,3) \\dfrac1{%s} \\pm%s %s_2 x\\in%s %s\\text{and}%s \\sqrt[3]{%s}"
 ).split()
 LATEX_BINARY = (
     "%s+%s %s-%s %s\\cdot%s %s/%s \\frac{%s}{%s} %s^{%s} %s=%s %s<%s %s\\le%s %s,%s (%s,%s) [%s,%s) \\{%s,%s\\} "
-    "%s\\cup%s \\binom{%s}{%s} \\log_{%s}{%s} \\max(%s,%s) %s\\pm%s %s;%s %s%s \\begin{cases}%s\\\\%s\\end{cases} %s\\neq%s"
+    "%s\\cup%s \\binom{%s}{%s} \\log_{%s}{%s} \\max(%s,%s) %s\\pm%s %s;%s %s%s %s\\neq%s"
 ).split()
 
 
@@ -74,7 +93,9 @@ class Messages:
             [
                 lambda: text[:a] + text[a + len(part) :],
                 lambda: text[:a] + part * rng.randint(2, 4) + text[a:],
-                lambda: text[:a] + chr(rng.choice([rng.randint(0, 127), rng.randint(0, 0xD7FF), 0x1F642])) + text[a + 1 :],
+                lambda: (
+                    text[:a] + chr(rng.choice([rng.randint(0, 127), rng.randint(0, 0xD7FF), 0x1F642])) + text[a + 1 :]
+                ),
                 lambda: text[:a] + rng.choice(WORDS) + text[a:],
                 lambda: text[:a] + rng.choice("{}[]()`,;:\\^_$%\n ") + text[a:],
                 lambda: text[:a] + part[::-1] + text[a + len(part) :],
@@ -95,10 +116,7 @@ class Messages:
         rng, kind = self.rng, self.rng.random()
         if depth == 0 or kind < 0.25:
             return rng.choice(LATEX_LEAVES)
-        if kind < 0.6:
-            shape = rng.choice(LATEX_UNARY)
-        else:
-            shape = rng.choice(LATEX_BINARY)
+        shape = rng.choice(LATEX_UNARY if kind < 0.6 else LATEX_BINARY)
         return shape % tuple(self.latex(depth - 1) for _ in range(shape.replace("%%", "").count("%s")))
 
     def latex_text(self) -> str:
@@ -169,9 +187,7 @@ class Messages:
         if rng.random() < 0.5:
             return " ; ".join(f"{' '.join(rng.choices('12345 6x', k=3))} is {rng.randint(-200, 200)}" for _ in pairs)
         one = lambda: self.json_text() if rng.random() < 0.7 else self.words()  # noqa: E731
-        return "\n".join(
-            f"**Test Input:**\n```\n{one()}\n```\n**Test Output:**\n```\n{one()}\n```" for _ in pairs
-        )
+        return "\n".join(f"**Test Input:**\n```\n{one()}\n```\n**Test Output:**\n```\n{one()}\n```" for _ in pairs)
 
     def words(self) -> str:
         return " ".join(self.rng.choices(WORDS, k=self.rng.randint(0, 20)))
@@ -185,7 +201,15 @@ class Messages:
 
     def unicode(self) -> str:
         rng = self.rng
-        ranges = [(0, 0x7F), (0x80, 0x24F), (0x300, 0x36F), (0x600, 0x6FF), (0x2000, 0x206F), (0x4E00, 0x9FFF), (0xFF00, 0xFFEF)]
+        ranges = [
+            (0, 0x7F),
+            (0x80, 0x24F),
+            (0x300, 0x36F),
+            (0x600, 0x6FF),
+            (0x2000, 0x206F),
+            (0x4E00, 0x9FFF),
+            (0xFF00, 0xFFEF),
+        ]
         ranges += [(0x1D400, 0x1D7FF), (0x1F300, 0x1F6FF), (0xD800, 0xDFFF), (0x10FF00, 0x10FFFF)]
         return "".join(chr(rng.randint(*rng.choice(ranges))) for _ in range(rng.randint(0, 60)))
 
@@ -199,12 +223,84 @@ class Messages:
 FAMILIES: dict[str, Callable[[int], str]] = {
     text: (lambda length, text=text: (text * (length // len(text) + 1))[:length])
     for text in [
-        *(" ", "\n", "a", "0", "9", "(", "{", "[", "}", "`", "```\n", "```python\nx\n```\n", "`\n", "\\", "\\boxed{", "|"),
-        *("\\boxed{1}", "\\boxed{}", "\\frac{", "\\sqrt", "1,", ", ", ",,", ";", "U ", "U 1,1 ", "R, ", "moves: ", "Moves: U\n"),
+        *(
+            " ",
+            "\n",
+            "a",
+            "0",
+            "9",
+            "(",
+            "{",
+            "[",
+            "}",
+            "`",
+            "```\n",
+            "```python\nx\n```\n",
+            "`\n",
+            "\\",
+            "\\boxed{",
+            "|",
+        ),
+        *(
+            "\\boxed{1}",
+            "\\boxed{}",
+            "\\frac{",
+            "\\sqrt",
+            "1,",
+            ", ",
+            ",,",
+            ";",
+            "U ",
+            "U 1,1 ",
+            "R, ",
+            "moves: ",
+            "Moves: U\n",
+        ),
         *("*moves*", "moves ", "> moves:\n", "1 1 1 is 1 ; ", "1 2 3 is 4 ", "**Test Input:**", "**Test Output:**"),
-        *("**Test Input:**\n```\n1\n```\n**Test Output:**\n```\n1\n```\n", "[1],", "<|", "<|im_start|>", "<a", "|>", "[["),
-        *("\u00e9", "\U0001f642", "\u2028", "\t", "\x1c", "and ", "1 cm ", "\\text{a}", "=", "x=", "x<", "!", "^", "_", "say 1 "),
-        *("a ", "river ", "1+", "( a + ", "\\cdot ", "\\left(", "\\ ", "~", ". ", "-", "0.", "1/", "%", "{,}", "\\pm ", "\\cup "),
+        *(
+            "**Test Input:**\n```\n1\n```\n**Test Output:**\n```\n1\n```\n",
+            "[1],",
+            "<|",
+            "<|im_start|>",
+            "<a",
+            "|>",
+            "[[",
+        ),
+        *(
+            "\u00e9",
+            "\U0001f642",
+            "\u2028",
+            "\t",
+            "\x1c",
+            "and ",
+            "1 cm ",
+            "\\text{a}",
+            "=",
+            "x=",
+            "x<",
+            "!",
+            "^",
+            "_",
+            "say 1 ",
+        ),
+        *(
+            "a ",
+            "river ",
+            "1+",
+            "( a + ",
+            "\\cdot ",
+            "\\left(",
+            "\\ ",
+            "~",
+            ". ",
+            "-",
+            "0.",
+            "1/",
+            "%",
+            "{,}",
+            "\\pm ",
+            "\\cup ",
+        ),
     ]
 }
 """By their piece: (length) -> a text of that many characters, for the growth of time with length."""

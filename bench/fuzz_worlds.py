@@ -1,11 +1,11 @@
 """Random and adversarial messages through every world's `step` and every reader and judge.
 
-python bench/fuzz_worlds.py                                  # 100,000 messages per world and judge, or --seconds of each
-python bench/fuzz_worlds.py --only sokoban,boxed_answers --messages 1000
+python bench/fuzz_worlds.py                        # 100,000 messages per world and judge, or --seconds of each
+python bench/fuzz_worlds.py --only sokoban --messages 1000
 
-Reports, per world and judge: messages, exceptions, judge errors, the largest reward of a step and of an episode against
-the most that is honest, and how time grows with length: the slope of log time over log length at doubled lengths, of
-the worst family of texts.  Exits with 1 for an exception, a reward above the most, or a slope above 1.5.
+Reports, per world and judge: messages, exceptions, judge errors, the largest reward of a step and of an episode
+against the most that is honest, and how time grows with length: the slope of log time over log length at doubled
+lengths, of the worst family of texts.  Exits with 1 for an exception, a reward above the most, or a slope above 1.5.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from troupe.envs.code.problem import Check, Problem
 from troupe.envs.code.running import json_value, same_text, same_value
 from troupe.envs.couplet.lines import read_line
 from troupe.envs.couplet.world import Couplet
-from troupe.envs.datasets import DataSplits
 from troupe.envs.fences import last_program
 from troupe.envs.grid import prompts
 from troupe.envs.grid.notation import parse_plan
@@ -102,7 +101,9 @@ QUESTIONS = [
     ("yes", False),
 ]
 PROBLEMS = [
-    Problem("double", "Double the number.", (Check("1\n", "2\n"), Check("4\n", "8\n")), reference="print(2 * int(input()))"),
+    Problem(
+        "double", "Double the number.", (Check("1\n", "2\n"), Check("4\n", "8\n")), reference="print(2 * int(input()))"
+    ),
     Problem(
         "total",
         "Sum the list.",
@@ -111,10 +112,6 @@ PROBLEMS = [
         reference="def total(xs):\n    return sum(xs)",
     ),
 ]
-
-
-class Items(DataSplits[Any]):
-    """Nothing is read: tasks are by hand."""
 
 
 def question_tasks() -> list[Task]:
@@ -132,12 +129,11 @@ class World:
 
     make: Callable[[LocalSandbox], TeamEnv]
     local: float
-    tasks: Callable[[TeamEnv], list[Task]] = lambda world: world.tasks("train", 20, 0)
+    tasks: Callable[[TeamEnv], list[Task]] = lambda world: world.tasks("train", 8, 0)
 
 
 def _code(sandbox: LocalSandbox, **settings: Any) -> Code:
-    world = Code(sandbox, None, cpu_s=0.1, horizon=2, max_tests=2, **settings)  # type: ignore[arg-type]
-    return world
+    return Code(sandbox, None, cpu_s=0.1, horizon=2, max_tests=2, **settings)  # type: ignore[arg-type]
 
 
 WORLDS: dict[str, World] = {
@@ -163,17 +159,18 @@ WORLDS: dict[str, World] = {
         lambda _: question_tasks(),
     ),
     "problems": World(lambda sandbox: _code(sandbox), 1.0, lambda _: problem_tasks()),
-    "problems sequential": World(
-        lambda sandbox: _code(sandbox, order="sequential"), 1.0, lambda _: problem_tasks()
-    ),
+    "problems sequential": World(lambda sandbox: _code(sandbox, order="sequential"), 1.0, lambda _: problem_tasks()),
 }
 
 
-async def fuzz_world(name: str, sandbox: LocalSandbox, messages: int, seconds: float, seed: int) -> Row:
+async def fuzz_world(
+    name: str, sandbox: LocalSandbox, messages: int, seconds: float, seed: int, *, growth: bool = False
+) -> Row:
     """Episodes of fuzzed messages, with the prompts of all agents written for a remote policy at each step."""
     spec, rng, row = WORLDS[name], Random(f"{name}/{seed}"), Row(name)
     world, codec = spec.make(sandbox), ChatCodec()
-    client = PolicyClient("p", ScriptedEngine({}, codec), codec, 60_000, Sampling(max_tokens=100))  # type: ignore[arg-type]
+    engine = ScriptedEngine({}, codec)  # type: ignore[arg-type]
+    client = PolicyClient("p", engine, codec, 60_000, Sampling(max_tokens=100))
     tasks, start = spec.tasks(world), time.perf_counter()
     row.most = f"1, {spec.local:g}, 1"
     drawn, demonstrates = Messages(rng), "demonstration" in _defined(type(world))
@@ -203,7 +200,8 @@ async def fuzz_world(name: str, sandbox: LocalSandbox, messages: int, seconds: f
             if max(result.team, earned) > 1 + EPSILON or local > spec.local + EPSILON or min(result.local.values()) < 0:
                 row.above += 1
     row.seconds = time.perf_counter() - start
-    await grow_world(row, spec, world, tasks[0])
+    if growth:
+        await grow_world(row, world, tasks[0])
     return row
 
 
@@ -216,8 +214,9 @@ def _skill(rng: Random) -> Any:
     return rng.choice(["expert", "novice", "flawed"])
 
 
-async def grow_world(row: Row, spec: World, world: TeamEnv, task: Task) -> None:
+async def grow_world(row: Row, world: TeamEnv, task: Task) -> None:
     """The steepest growth of a step's time over the families of texts."""
+
     async def seconds(text: str) -> float:
         env = world.fork()
         env.reset(task)
@@ -254,7 +253,11 @@ def _trees(rng: Random) -> Callable[[str], object]:
     """The comparison of random trees with each other and with answers."""
     drawn = Messages(rng)
     golds = [["int", 204], ["rat", 1, 2], ["sym", "x"], ["add", ["sym", "x"], ["int", 1]], ["const", "i"]]
-    golds += [["list", ["int", 1], ["int", 2]], ["interval", ["int", 0], ["const", "inf"], True, False], ["text", "yes"]]
+    golds += [
+        ["list", ["int", 1], ["int", 2]],
+        ["interval", ["int", 0], ["const", "inf"], True, False],
+        ["text", "yes"],
+    ]
     golds += [["rel", ["="], ["sym", "y"], ["mul", ["int", 2], ["sym", "x"]]], ["pow", ["int", 2], ["rat", 1, 2]]]
 
     def judge(text: str) -> object:
@@ -283,13 +286,20 @@ JUDGES: dict[str, Callable[[str], object]] = {
     "same_text": lambda text: same_text(text, text[::-1]),
     "same_value": lambda text: same_value(json_value(text), [1, 0.5, {"a": True}], 1e-6),
     "without_markers": lambda text: ChatCodec().messages(
-        PolicyClient("p", None, ChatCodec(), sys.maxsize, Sampling()).encode("a", "t", [{"role": "user", "content": text}])  # type: ignore[arg-type]
+        PolicyClient("p", None, ChatCodec(), sys.maxsize, Sampling()).encode(
+            "a", "t", [{"role": "user", "content": text}]
+        )  # type: ignore[arg-type]
     ),
 }
 
 
+def all_judges(seed: int) -> dict[str, Callable[[str], object]]:
+    """:data:`JUDGES`, and the comparison of trees, which draws its own."""
+    return {**JUDGES, "equal trees": _trees(Random(seed))}
+
+
 def fuzz_judge(name: str, judge: Callable[[str], object], messages: int, seconds: float, seed: int) -> Row:
-    """Fuzzed messages through one reader or judge, and the growth of its time."""
+    """Fuzzed messages through one reader or judge."""
     row, drawn, start = Row(name), Messages(Random(f"{name}/{seed}")), time.perf_counter()
     while row.messages < messages and time.perf_counter() - start < seconds:
         text = drawn.message()
@@ -299,10 +309,14 @@ def fuzz_judge(name: str, judge: Callable[[str], object], messages: int, seconds
         except Exception as error:
             row.note(error, text)
     row.seconds = time.perf_counter() - start
+    return row
+
+
+def grow_judge(row: Row, judge: Callable[[str], object]) -> None:
+    """The steepest growth of a judge's time over the families of texts."""
     for family, make in FAMILIES.items():
         texts = [make(length) for length in (LONGEST, 2 * LONGEST, 4 * LONGEST)]
         _steeper(row, family, lambda texts=texts: [_least(judge, text) for text in texts])
-    return row
 
 
 def _least(judge: Callable[[str], object], text: str) -> float:
@@ -343,19 +357,19 @@ async def fuzz_answers(sandbox: LocalSandbox, messages: int, seconds: float, see
 async def run(only: Sequence[str], messages: int, seconds: float, seed: int) -> list[Row]:
     """All rows whose names are in ``only``; all where it is empty."""
     rows = []
-    judges = {**JUDGES, "equal trees": _trees(Random(seed))}
     sandbox = LocalSandbox(workers=1, imports=IMPORTS)
     try:
-        for name, judge in judges.items():
+        for name, judge in all_judges(seed).items():
             if not only or name in only:
                 rows.append(fuzz_judge(name, judge, messages, seconds, seed))
+                grow_judge(rows[-1], judge)
                 show(rows[-1])
         if not only or "answers in LaTeX" in only:
             rows.append(await fuzz_answers(sandbox, messages, seconds, seed))
             show(rows[-1])
         for name in WORLDS:
             if not only or name in only:
-                rows.append(await fuzz_world(name, sandbox, messages, seconds, seed))
+                rows.append(await fuzz_world(name, sandbox, messages, seconds, seed, growth=True))
                 show(rows[-1])
     finally:
         await sandbox.close()
