@@ -154,6 +154,8 @@ class Node:
     """The world's ``anchor_key`` at the prompt."""
     path: tuple[int, ...] = ()
     """The joint actions that led here, each by its index among its siblings; empty unless several are continued."""
+    cut: bool = False
+    """Whether the prompt exceeded the context by what was said, so that parts of its messages were left out."""
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,15 @@ from ..experience import Message
 from .base import StepResult, TeamEnv
 from .checks import check_actions, check_agent, check_at_least
 from .execution import Execution
+from .judging import judging
 
 
 class TurnTakingWorld(TeamEnv):
     """Counts turns and schedules agents; a world adds its tasks, its prompts, and the effects of messages.
 
     ``stages`` are the groups of agents that act within a turn, in their order; the agents of one group act at the same
-    time.  ``execution`` runs the agents' programs, where they write some.
+    time.  ``execution`` runs the agents' programs, where they write some.  A step counts the readers and judges that
+    raised on its texts, see :func:`.judging.guarded`.
 
     No field may be changed in place, and the world draws no noise: a fork is a shallow copy.
     """
@@ -76,7 +78,8 @@ class TurnTakingWorld(TeamEnv):
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         check_actions(self.name, self.next_agents(), actions)
-        return await self._act(actions)
+        with judging() as errors:
+            return errors.added_to(await self._act(actions))
 
     def fork(self) -> Self:
         return copy.copy(self)

@@ -20,11 +20,15 @@ from ..rollout.seeds import derive
 
 @dataclass(frozen=True)
 class AgentMessage:
-    """One message and its cost: ``tokens`` generated, ``prompt_tokens`` read; both 0 for a remote policy."""
+    """One message and its cost: ``tokens`` generated, ``prompt_tokens`` read; both 0 for a remote policy.
+
+    ``cut``: whether parts of its prompt were left out; see :meth:`..rollout.policy_client.PolicyClient.prompt`.
+    """
 
     text: str
     tokens: int = 0
     prompt_tokens: int = 0
+    cut: bool = False
 
 
 class Actor(Protocol):
@@ -44,11 +48,11 @@ class PolicyActor:
     client: PolicyClient
 
     async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
-        prompt = self.client.encode(agent, task.task_id, env.observe(agent))
+        prompt = self.client.prompt(env, agent, task)
         place = (task.task_id, env.turn, agent)
-        (completion,) = await self.client.generate(prompt, 1, derive(seed, *place), place)
-        prompt_tokens = 0 if completion.text_only else len(prompt)
-        return AgentMessage(completion.text, len(completion.token_ids), prompt_tokens)
+        (completion,) = await self.client.generate(prompt.ids, 1, derive(seed, *place), place)
+        prompt_tokens = 0 if completion.text_only else len(prompt.ids)
+        return AgentMessage(completion.text, len(completion.token_ids), prompt_tokens, prompt.cut)
 
 
 class SilentActor:
@@ -128,7 +132,7 @@ async def play(
         for agent, message in messages.items():
             result.messages.append(
                 {"turn": turn, "agent": agent, "saw": observations[agent], "said": message.text, "team": step.team}
-                | {"local": step.local[agent], **step.info}
+                | {"local": step.local[agent], "cut_prompts": message.cut, **step.info}
             )
             result.tokens += message.tokens
             result.prompt_tokens += message.prompt_tokens

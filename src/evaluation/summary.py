@@ -14,7 +14,8 @@ from .statistics import bootstrap_interval, pass_at_k, wilson
 
 def summarise(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     """Flat metrics of one episode per task: success with its 95 % Wilson interval, mean turns, totals of tokens and
-    steps, and per agent the mean reward per message and the shares of malformed and blocked messages.
+    steps, and per agent the mean reward per message, the shares of malformed and blocked messages, and where there are
+    any the share of prompts that were cut and the errors of judges per message.
 
     All of it is over the episodes that were not lost; ``lost_episodes`` counts the others.
     """
@@ -78,4 +79,7 @@ def _averages(results: Sequence[EpisodeResult]) -> dict[str, Any]:
         for name in ("malformed", "blocked"):
             if all(name in message for message in own):
                 summary[f"{agent}/{name}"] = fmean(message[name] for message in own)
+        for alarm in ("cut_prompts", "judge_errors"):
+            if share := fmean(message.get(alarm, 0.0) for message in own):
+                summary[f"{agent}/{alarm}"] = share
     return summary

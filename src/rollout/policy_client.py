@@ -9,13 +9,31 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..experience import Completion, Message, Request, Sampling
+from ..envs.base import TeamEnv
+from ..experience import Completion, Message, Request, Sampling, Task
 from .chat_codec import ChatCodec
+from .chat_markers import without_markers
 from .engines.base import Engine
 
 
 class PromptError(ValueError):
     """An observation that is no prompt for a policy: too long for its context, or with words outside its vocabulary."""
+
+
+class PromptTooLongError(PromptError):
+    """An observation that exceeds the context of a policy."""
+
+
+GAP = "\n[...]\n"
+"""In place of what is left out of a message."""
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The token ids of a prompt; ``cut``: whether parts of its messages were left out."""
+
+    ids: tuple[int, ...]
+    cut: bool = False
 
 
 @dataclass(frozen=True)
@@ -31,6 +49,57 @@ class PolicyClient:
     chat: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the tokenizer's chat template, beside the messages."""
 
+    def prompt(self, env: TeamEnv, agent: str, task: Task) -> Prompt:
+        """The prompt of ``agent`` in the state of ``env``, an episode of ``task``.
+
+        Where it exceeds the context because of what was said in the episode, the middle of its longest messages is left
+        out: nothing that a model says may end a run, or lose an episode.  Before anything is said, and where the system
+        message alone is too long, the world or the context is at fault: raises as :meth:`encode` does.
+        """
+        messages = env.observe(agent)
+        try:
+            return Prompt(self.encode(agent, task.task_id, messages))
+        except PromptTooLongError:
+            start = env.fork()
+            start.reset(task)
+            if start.state_key() == env.state_key():
+                raise
+            return Prompt(self.encode(agent, task.task_id, self._shortened(messages)), cut=True)
+
+    def _shortened(self, messages: Sequence[Message]) -> list[Message]:
+        """``messages`` with at most so many characters (of a closed vocabulary: words) in each, but the system's, as
+        the context has room for."""
+        safe = self._safe(messages)
+        fits, exceeds = 0, max((len(each["content"]) for each in safe if each["role"] != "system"), default=0)
+        while exceeds - fits > 1:
+            limit = (fits + exceeds) // 2
+            if self._room(self._ids(_limited(safe, limit, self._closed))) >= 0:
+                fits = limit
+            else:
+                exceeds = limit
+        return _limited(safe, fits, self._closed)
+
+    @cached_property
+    def _closed(self) -> bool:
+        """Whether the vocabulary is one of words, which has no token for :data:`GAP` and none for half a word."""
+        if isinstance(self.tokenizer, ChatCodec):
+            return False
+        unknown = self.tokenizer.unk_token_id
+        return unknown is not None and unknown in self.tokenizer.encode(GAP, add_special_tokens=False)
+
+    def _safe(self, messages: Sequence[Message]) -> list[Message]:
+        return [{**message, "content": self._without_special(message["content"])} for message in messages]
+
+    def _ids(self, safe: Sequence[Message]) -> list[int]:
+        ids: list[int] = self.tokenizer.apply_chat_template(
+            safe, add_generation_prompt=True, return_dict=False, **self.chat
+        )
+        return ids
+
+    def _room(self, ids: Sequence[int]) -> int:
+        """Tokens that the context has left beside a prompt and its completion; below 0 where they exceed it."""
+        return self.context - len(ids) - self.sampling.max_tokens
+
     def encode(self, agent: str, task_id: str, messages: Sequence[Message]) -> tuple[int, ...]:
         """The prompt's token ids.
 
@@ -39,10 +108,10 @@ class PolicyClient:
 
         Raises :class:`PromptError`, naming agent, task and policy, where the context or the vocabulary is exceeded.
         """
-        safe = [{**message, "content": self._without_special(message["content"])} for message in messages]
-        ids = self.tokenizer.apply_chat_template(safe, add_generation_prompt=True, return_dict=False, **self.chat)
-        if len(ids) + self.sampling.max_tokens > self.context:
-            raise PromptError(
+        safe = self._safe(messages)
+        ids = self._ids(safe)
+        if self._room(ids) < 0:
+            raise PromptTooLongError(
                 f"agent '{agent}', task {task_id}: a prompt of {len(ids)} tokens and up to "
                 f"{self.sampling.max_tokens} new ones exceed the "
                 f"context of policy '{self.policy}' ({self.context} tokens)"
@@ -67,7 +136,10 @@ class PolicyClient:
         )
 
     def _without_special(self, text: str) -> str:
-        """``text`` with a blank inside every special token's name, so that none is read as a token."""
+        """``text`` with a blank inside every special token's name, so that none is read as a token; of a server's
+        tokenizer, inside those of known chat templates."""
+        if isinstance(self.tokenizer, ChatCodec):
+            return without_markers(text)
         for name in self._special:
             text = text.replace(name, f"{name[:1]} {name[1:]}")
         return text
@@ -75,8 +147,7 @@ class PolicyClient:
     @cached_property
     def _special(self) -> list[str]:
         """The names of special tokens, those without a role of their own too, the longest first."""
-        if isinstance(self.tokenizer, ChatCodec):  # knows none
-            return []
+        assert not isinstance(self.tokenizer, ChatCodec)
         added = self.tokenizer.added_tokens_decoder.values()
         names = {*self.tokenizer.all_special_tokens, *(token.content for token in added if token.special)}
         return sorted(names, key=len, reverse=True)
@@ -88,3 +159,19 @@ class PolicyClient:
         return await self.engine.generate(
             Request(policy=self.policy, prompt_ids=prompt_ids, n=n, sampling=self.sampling, seed=seed, key=key)
         )
+
+
+def _limited(messages: Sequence[Message], limit: int, by_word: bool) -> list[Message]:
+    """``messages``; of those of more than ``limit`` characters or words, but the system's, the middle is left out."""
+    return [
+        each if each["role"] == "system" else {**each, "content": _without_middle(each["content"], limit, by_word)}
+        for each in messages
+    ]
+
+
+def _without_middle(text: str, limit: int, by_word: bool) -> str:
+    parts: Sequence[str] = text.split() if by_word else text
+    if len(parts) <= limit:
+        return text
+    begin, end = parts[: limit - limit // 2], parts[len(parts) - limit // 2 :]
+    return " ".join([*begin, *end]) if by_word else f"{''.join(begin)}{GAP}{''.join(end)}"

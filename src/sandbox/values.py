@@ -9,6 +9,8 @@ from typing import Any, Final, NoReturn
 from .base import NO_VALUE, JsonValue, Missing
 
 _DEPTH: Final = 100
+ROUNDING: Final = 1e-12
+"""The rounding error of a sum of floats that cancels: a float this small counts as 0."""
 
 
 def parse_value(data: bytes) -> JsonValue | Missing:
@@ -24,16 +26,20 @@ def parse_value(data: bytes) -> JsonValue | Missing:
     return value if _is_plain(value) else NO_VALUE
 
 
-def equal_values(found: JsonValue | Missing, expected: object, *, tolerance: float = 0.0) -> bool:
+def equal_values(
+    found: JsonValue | Missing, expected: object, *, tolerance: float = 0.0, absolute: float | None = None
+) -> bool:
     """Whether a run's value is the expected one.
 
     Types must agree (``True`` is not 1, 1 is not 1.0), in lists and dictionaries element by element.  ``expected`` is
-    converted to JSON first (a tuple to a list, keys to text).  Floats may differ by ``tolerance``, absolute or
-    relative, whichever allows more; if it is above 0, an integer may stand in place of a float.
+    converted to JSON first (a tuple to a list, keys to text).  Floats may differ by ``tolerance``, which is relative,
+    or by ``absolute``, whichever allows more; if ``tolerance`` is above 0, an integer may stand in place of a float,
+    and ``absolute`` is :data:`ROUNDING` unless it is given.
     """
     if found is NO_VALUE:
         return False
-    return _equal(found, json.loads(json.dumps(expected)), tolerance)
+    absolute = min(tolerance, ROUNDING) if absolute is None else absolute
+    return _equal(found, json.loads(json.dumps(expected)), tolerance, absolute)
 
 
 def _refuse(name: str) -> NoReturn:
@@ -69,24 +75,26 @@ def _is_plain(value: Any) -> bool:
     return not level
 
 
-def _equal(found: Any, expected: Any, tolerance: float) -> bool:
+def _equal(found: Any, expected: Any, tolerance: float, absolute: float) -> bool:
     numbers = (int, float) if tolerance else (float,)
     if type(expected) is float and type(found) in numbers:
-        return _close(found, expected, tolerance)
+        return _close(found, expected, tolerance, absolute)
     if type(found) is not type(expected):
         return False
     if type(found) is list:
         pairs = zip(found, expected, strict=False)
-        return len(found) == len(expected) and all(_equal(a, b, tolerance) for a, b in pairs)
+        return len(found) == len(expected) and all(_equal(a, b, tolerance, absolute) for a, b in pairs)
     if type(found) is dict:
-        return found.keys() == expected.keys() and all(_equal(found[k], expected[k], tolerance) for k in found)
+        return found.keys() == expected.keys() and all(
+            _equal(found[k], expected[k], tolerance, absolute) for k in found
+        )
     return bool(found == expected)
 
 
-def _close(found: int | float, expected: float, tolerance: float) -> bool:
+def _close(found: int | float, expected: float, tolerance: float, absolute: float) -> bool:
     if math.isnan(expected) or math.isinf(expected):
         return False
     try:
-        return math.isclose(found, expected, rel_tol=tolerance, abs_tol=tolerance)
+        return math.isclose(found, expected, rel_tol=tolerance, abs_tol=absolute)
     except OverflowError:  # an integer beyond the range of floats
         return False

@@ -102,11 +102,16 @@ def _check_targets(key: str, node: Any) -> None:
             raise ConfigError(f"{key}._target_={path} cannot be imported: {reason}") from error
         names = [name for name in node if not name.startswith("_")]
         check_known(key, target, names)
-        check_types(key, target, {name: node[name] for name in names if not isinstance(node[name], Mapping)})
+        check_types(key, target, {name: node[name] for name in names if not _is_node(node[name])})
         if not node.get("_partial_") and "_args_" not in node:
             check_complete(key, target, names)
     for name, each in node.items():
         _check_targets(f"{key}.{name}", each)
+
+
+def _is_node(value: Any) -> bool:
+    """Whether Hydra makes an object of it."""
+    return isinstance(value, Mapping) and "_target_" in value
 
 
 def _with_key(key: str, error: BaseException) -> str:

@@ -27,6 +27,7 @@ from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.tree import TreeSampler
+from troupe.runs.metrics import rollout_metrics
 
 
 class Failing(Sokoban):
@@ -78,6 +79,14 @@ class Mistaken(Sokoban):
     def state_key(self) -> Hashable:
         self._stumble("state_key")
         return super().state_key()
+
+
+class Talkative(Sokoban):
+    """Its prompts repeat all that was said, from the second turn on."""
+
+    def observe(self, agent: str) -> list[Message]:
+        system, user = super().observe(agent)
+        return [system, {**user, "content": user["content"] + " goal" * 600 * self.turn}]
 
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
@@ -133,6 +142,31 @@ def test_an_exception_of_a_world_costs_the_episodes_of_its_task(
                 assert re.search(rf"{Path(__file__).name}:\d+\)$", message)
                 assert ("agent tool" in message) == (where in ("step", "observe"))
                 assert pickle.loads(pickle.dumps(episode.failure)) == episode.failure
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_prompts_that_outgrow_the_context_end_no_rollout(name: str, words: PreTrainedTokenizerFast) -> None:
+    engine = ScriptedEngine(lambda prompt, row, seed: "goal", words)
+    client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
+    world = Talkative(horizon=2)
+    tasks, clients = world.tasks("train", 2, 0), {"tool": client, "plan": client}
+    results = asyncio.run(SAMPLERS[name]().collect(world, tasks, clients, 0))
+    episodes = [episode for episodes in results for episode in episodes]
+    assert all(not episode.failure and {outcome.turns for outcome in episode.outcomes} == {2} for episode in episodes)
+    nodes = [node for episode in episodes for node in episode.nodes]
+    assert all(node.cut == (node.turn > 0) and len(node.prompt_ids) <= 472 for node in nodes)
+    row = rollout_metrics(episodes, 1.0)
+    assert 0 < row["rollout/tool/cut_prompts"] == row["rollout/plan/cut_prompts"] < 1
+
+
+def test_prompts_that_outgrow_the_context_end_no_evaluation(words: PreTrainedTokenizerFast) -> None:
+    engine = ScriptedEngine(lambda prompt, row, seed: "goal", words)
+    actor = PolicyActor(PolicyClient("p", engine, words, 512, Sampling(max_tokens=40)))
+    world = Talkative(horizon=2)
+    results = asyncio.run(evaluate(world, world.tasks("test", 2, 0), {"tool": actor, "plan": actor}, 0))
+    assert [result.turns for result in results] == [2, 2]
+    assert all(message["cut_prompts"] == (message["turn"] > 0) for result in results for message in result.messages)
+    assert summarise(results)["tool/cut_prompts"] == 0.5
 
 
 def test_what_fails_cancels_what_goes_on_beside_it() -> None:

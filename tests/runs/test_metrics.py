@@ -42,11 +42,13 @@ def test_a_rollout_by_hand() -> None:
         "rollout/plan/reward": pytest.approx(0.55),
         "rollout/plan/team_reward": 0.5,
         "rollout/plan/local_reward": pytest.approx(0.05),
+        "rollout/plan/cut_prompts": 0.0,
         "rollout/plan/tokens_per_message": 2.0,
         "rollout/plan/blocked": 0.5,
         "rollout/tool/reward": pytest.approx((1.1 + 0.05) / 4),
         "rollout/tool/team_reward": 0.25,
         "rollout/tool/local_reward": pytest.approx(0.15 / 4),
+        "rollout/tool/cut_prompts": 0.0,
         "rollout/tool/tokens_per_message": 4.0,
         "rollout/tool/blocked": 0.5,
     }

@@ -42,16 +42,14 @@ def format_tests(suite: Suite, results: Sequence[CheckResult] = ()) -> str:
 def read_tests(text: str, max_tests: int) -> Suite | None:
     """The tests of a message, each once; None for anything but 1 to ``max_tests`` tests that do not contradict."""
     words = text.split()
+    if len(words) % 6 != 5 or any(word != ";" for word in words[5::6]):
+        return None
     tests: dict[Check, None] = {}
-    while True:
-        test, words = words[:5], words[5:]
-        if len(test) < 5 or test[3] != "is" or test[4] not in _NUMBERS or not _INPUTS.keys() >= set(test[:3]):
+    for start in range(0, len(words), 6):
+        test = words[start : start + 5]
+        if test[3] != "is" or test[4] not in _NUMBERS or not _INPUTS.keys() >= set(test[:3]):
             return None
         tests[Check(" ".join(test[:3]), test[4])] = None
-        if not words:
-            break
-        if words.pop(0) != ";":
-            return None
     suite = tuple(tests)
     return None if len(suite) > max_tests or contradictory(suite) else suite
 

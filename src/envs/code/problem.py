@@ -55,9 +55,9 @@ class Problem:
     ``starter`` the beginning of the program in the statement.  ``examples`` are the tests that the statement shows,
     ``hidden`` those that decide.  ``script`` is a hidden test that no list of values can express: code that defines
     ``check(candidate)`` and is run on the values that the program gave (see :mod:`.running`); it may not call ``eval``
-    or the like, by which an answer would become code beside the expected values.  ``reference`` is a
-    correct solution.  Floats may differ by ``tolerance``, absolute or relative.  ``unusable_tests`` counts tests of the
-    data set that are left out.
+    or the like, by which an answer would become code beside the expected values.  ``reference`` is a correct solution.
+    Floats may differ by ``tolerance``, which is relative, or by ``absolute_tolerance``, which the data set's own tests
+    allow.  ``unusable_tests`` counts tests of the data set that are left out.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Problem:
     script: str | None = None
     reference: str | None = None
     tolerance: float = 1e-6
+    absolute_tolerance: float | None = None
     unusable_tests: int = 0
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ...sandbox import NO_VALUE, Call, Job, Result, Verdict, equal_values, parse_value
 from ..execution import Execution
+from ..judging import guarded
 from .problem import Check, CheckResult, Problem, Suite, normalize
 
 SHOWN_CHARS: Final = 300
@@ -68,7 +69,8 @@ class Runner:
     async def run(self, problem: Problem, program: str, suite: Suite) -> tuple[CheckResult, ...]:
         """The result of ``program`` on each test of ``suite``."""
         results = await self._results([_job(problem, program, check.input) for check in suite])
-        judged = [_judge(problem, result, check) for result, check in zip(results, suite, strict=False)]
+        wrong = CheckResult(False, False, "")
+        judged = [guarded(wrong, _judge, problem, result, check) for result, check in zip(results, suite, strict=False)]
         return (*judged, *[CheckResult(False, False, "not run, after a timeout")] * (len(suite) - len(results)))
 
     async def run_hidden(self, problem: Problem, program: str) -> tuple[CheckResult, ...]:
@@ -116,7 +118,8 @@ def _judge(problem: Problem, result: Result, check: Check) -> CheckResult:
     if problem.function is None:
         return CheckResult(ended, ended and same_text(result.text, check.expected), _describe(result, result.text))
     ended = ended and result.value is not NO_VALUE
-    passed = ended and same_value(result.value, json.loads(check.expected), problem.tolerance)
+    expected = json.loads(check.expected)
+    passed = ended and same_value(result.value, expected, problem.tolerance, problem.absolute_tolerance)
     return CheckResult(ended, passed, _describe(result, json.dumps(result.value) if ended else ""))
 
 
@@ -133,14 +136,21 @@ def same_text(output: str, expected: str) -> bool:
     return normalize(output) == normalize(expected)
 
 
-def same_value(value: Any, expected: Any, tolerance: float) -> bool:
-    """Equal by exact types, but that a whole float may stand for an integer and an integer for a float."""
-    if type(expected) is int and type(value) is float:
-        return value == expected
+def same_value(value: Any, expected: Any, tolerance: float, absolute: float | None = None) -> bool:
+    """Equal in Python, as the benchmarks' own judges compare: ``True``, 1 and 1.0 are one value.
+
+    Floats may differ as in :func:`~troupe.sandbox.equal_values`.
+    """
     if isinstance(expected, list) and isinstance(value, list):
         pairs = zip(value, expected, strict=False)
-        return len(value) == len(expected) and all(same_value(a, b, tolerance) for a, b in pairs)
-    return equal_values(value, expected, tolerance=tolerance)
+        return len(value) == len(expected) and all(same_value(a, b, tolerance, absolute) for a, b in pairs)
+    if isinstance(expected, dict) and isinstance(value, dict):
+        return value.keys() == expected.keys() and all(
+            same_value(value[key], expected[key], tolerance, absolute) for key in expected
+        )
+    if isinstance(expected, int | float) and isinstance(value, int | float) and value == expected:
+        return True
+    return equal_values(value, expected, tolerance=tolerance, absolute=absolute)
 
 
 def json_value(text: str) -> Any:

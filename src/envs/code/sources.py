@@ -139,7 +139,7 @@ def human_eval(name: str, row: Mapping[str, Any]) -> Problem:
         starter=prompt,
         script=None if parsed.suite else row["test"],
         reference=prompt + row["canonical_solution"],
-        tolerance=max(parsed.tolerance, 1e-6),
+        absolute_tolerance=parsed.tolerance or None,
         unusable_tests=parsed.refused if parsed.suite else 0,
     )
 

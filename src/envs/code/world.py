@@ -23,6 +23,7 @@ from typing import Literal, get_args
 from ..base import StepResult
 from ..checks import check_at_least, check_choice, check_fraction
 from ..execution import Execution
+from ..judging import guarded
 from ..turns import TurnTakingWorld
 from .problem import Check, CheckResult, Suite
 
@@ -136,7 +137,7 @@ class CodeWorld(TurnTakingWorld):
 
     async def _take_tests(self, text: str, info: dict[str, float]) -> float:
         """The tester's tests take the place of its former ones; returns their local reward, in [0, 1]."""
-        tests = self._read_tests(text)
+        tests = guarded(None, self._read_tests, text)
         example_inputs = {self._identity(check).input for check in self._examples}
         new = tuple(check for check in tests or () if self._identity(check).input not in example_inputs)
         self._suite, self._results = (*self._examples, *new), ()
@@ -146,7 +147,7 @@ class CodeWorld(TurnTakingWorld):
 
     async def _take_program(self, text: str, info: dict[str, float]) -> float:
         """The program takes the place of the former one; returns how far its score is beyond the episode's best."""
-        self._program, self._results, self._share = self._read_program(text), (), 0.0
+        self._program, self._results, self._share = guarded(None, self._read_program, text), (), 0.0
         score = 0.0
         if self._program is not None:
             self._results = await self._run(self._program, self._suite)

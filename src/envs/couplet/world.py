@@ -19,6 +19,7 @@ from random import Random
 
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
+from ..judging import guarded
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
 from ..turns import TurnTakingWorld, chat
@@ -87,7 +88,7 @@ class Couplet(TurnTakingWorld):
         return chat(f"{agent} {self.name}", " ".join(words))
 
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
-        self._lines = tuple(read_line(actions[agent], self.max_words) for agent in self.agents)
+        self._lines = tuple(guarded((), read_line, actions[agent], self.max_words) for agent in self.agents)
         quality = fit(self._halves, self._lines)
         gain = max(0.0, quality.score - self._best)
         self._best = max(self._best, quality.score)

@@ -28,6 +28,9 @@ class MovePlan:
     malformed: bool = False
 
 
+MALFORMED = MovePlan(malformed=True)
+
+
 def parse_plan(text: str, size: int, max_moves: int, *, may_name_box: bool = False) -> MovePlan:
     """Read the compact notation: ``[box CELL] (MOVE [CELL])*``, words separated by blanks.
 
@@ -41,7 +44,7 @@ def parse_plan(text: str, size: int, max_moves: int, *, may_name_box: bool = Fal
     box: int | None = None
     if may_name_box and words[:1] == ["box"]:
         if len(words) < 2 or words[1] not in index:
-            return MovePlan(malformed=True)
+            return MALFORMED
         valid_words, box, words = words[:2], index[words[1]], words[2:]
     moves: list[str] = []
     note_allowed = False
@@ -52,7 +55,7 @@ def parse_plan(text: str, size: int, max_moves: int, *, may_name_box: bool = Fal
         elif note_allowed and word in index:
             note_allowed = False
         else:
-            return MovePlan(malformed=True)
+            return MALFORMED
         if len(moves) <= max_moves:
             valid_words.append(word)
     return MovePlan(tuple(moves[:max_moves]), box, tuple(valid_words))

@@ -25,11 +25,12 @@ from ...sandbox import Job, Limits, Sandbox, Verdict
 from ..base import Skill, StepResult
 from ..checks import check_at_least, check_choice, check_fraction
 from ..execution import Execution
+from ..judging import guarded
 from ..task_sampling import sample_tasks
 from ..turns import TurnTakingWorld, chat
 from . import prompts
 from .board import OPPOSITE
-from .notation import MovePlan, parse_plan
+from .notation import MALFORMED, MovePlan, parse_plan
 from .prompts import View
 
 TOOL, PLAN, SOLO = "tool", "plan", "solo"
@@ -211,11 +212,11 @@ class TwoRoleWorld(TurnTakingWorld):
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
         ((agent, text),) = actions.items()
         if agent != TOOL:
-            return self._execute(agent, self._read(text, agent))
+            return self._execute(agent, guarded(MALFORMED, self._read, text, agent))
         fault = ""
         if self.execution is not None:
             text, fault = await self._run_program(self.execution, text)
-        return self._propose(self._read(text, agent), fault)
+        return self._propose(guarded(MALFORMED, self._read, text, agent), fault)
 
     def _state(self) -> tuple[Hashable, ...]:
         texts = (self._proposal, self._check, self._fault, self._last)
@@ -229,13 +230,13 @@ class TwoRoleWorld(TurnTakingWorld):
         if self.wording == "full":
             line = prompts.answer(text)
             if line is None:
-                return MovePlan(malformed=True)
+                return MALFORMED
             text = line
         return parse_plan(text, self.size, self.max_moves, may_name_box=agent == TOOL and self.boxes_have_names)
 
     async def _run_program(self, execution: Execution, text: str) -> tuple[str, str]:
         """The output of the tool agent's program, and how it failed, if it did."""
-        source = prompts.fenced_program(text)
+        source = guarded(None, prompts.fenced_program, text)
         if source is None:
             return "", "there is no closed fenced block with a program"
         result = await execution.result(Job(source, self._view(TOOL).json(self.size)))

@@ -10,6 +10,7 @@ from importlib.resources import files
 
 from ...sandbox import Call, Job, Verdict
 from ..execution import Execution
+from ..judging import guarded
 from .equality import equal
 from .trees import Tree, check_tree
 
@@ -47,7 +48,7 @@ class Answers:
             job = Job(_parser(), entry=Call("parse", [rest, several]))
             result = await self.execution.result(job)
             if result.verdict is Verdict.OK and isinstance(result.value, list) and len(result.value) == len(rest):
-                trees |= {text: check_tree(tree) for text, tree in zip(rest, result.value, strict=True)}
+                trees |= {text: guarded(None, check_tree, tree) for text, tree in zip(rest, result.value, strict=True)}
         return [trees[text] for text in texts]
 
     async def equal(self, answer: str, expected: str, *, several: bool = False) -> bool:
@@ -62,7 +63,7 @@ class Answers:
         if expected_tree is None:
             return "".join(answer.split()) == "".join(expected.split()) != ""
         tree = await self.read(answer, several=several)
-        return tree is not None and equal(tree, expected_tree)
+        return tree is not None and guarded(False, equal, tree, expected_tree)
 
 
 def figures(text: str) -> Tree | None:

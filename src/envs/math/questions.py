@@ -43,7 +43,8 @@ class MathQuestions(Mathematics):
     ``validation_share`` of the training questions, decided by their content, is held out for it.
 
     ``limits`` hold for the tool agent's programs.  ``shown_chars`` of a program's output, and of every earlier message,
-    are shown.  ``sandbox`` must have :data:`.answers.IMPORTS` among its imports, to read answers with.
+    are shown; a prompt that exceeds a policy's context is cut further.  ``sandbox`` must have :data:`.answers.IMPORTS`
+    among its imports, to read answers with.
     """
 
     def __init__(

@@ -49,7 +49,9 @@ def check_tree(tree: object) -> Tree | None:
             continue
         if kind not in _INNER:
             return None
-        if kind in ("fn", "apply") and rest and isinstance(rest[0], str):
+        if kind in ("fn", "apply"):
+            if not rest or not isinstance(rest[0], str):
+                return None
             rest = rest[1:]
         elif kind == "rel":
             if not _is_relation(rest):

@@ -69,13 +69,15 @@ def real(number: Value) -> Any:
 
 
 def _bounded(number: Value) -> Value:
-    """``number``, if it is finite and not too large."""
+    """``number``, if it is finite and not too large; a complex number without an imaginary part as a real one."""
     if isinstance(number, Fraction):
         if max(number.numerator.bit_length(), number.denominator.bit_length()) > MAX_BITS:
             raise Undecided("too large a number")
         return number
     if not context.isfinite(number):
         raise Undecided("not a finite number")
+    if number.imag == 0:
+        number = number.real
     size = abs(number)
     if size and abs(context.mag(size)) > MAX_BITS:
         raise Undecided("too large a number")
@@ -157,8 +159,8 @@ def _function(name: str, inner: list[Value]) -> Value:
             raise Undecided("too large an angle")
         try:
             return getattr(context, name)(real(first))
-        except ZeroDivisionError as error:
-            raise Undecided("a division by zero") from error
+        except (ArithmeticError, ValueError) as error:
+            raise Undecided(f"{name} at a pole") from error
     raise Undecided(f"{name} of {len(inner)} arguments")
 
 

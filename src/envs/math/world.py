@@ -24,6 +24,7 @@ from ...sandbox import Job, Limits, Result, Sandbox, Verdict
 from ..base import StepResult
 from ..checks import check_choice, check_fraction
 from ..execution import Execution
+from ..judging import guarded
 from ..turns import TurnTakingWorld
 
 TOOL, REASONER, SOLO = "tool", "reasoner", "solo"
@@ -115,7 +116,7 @@ class Mathematics(TurnTakingWorld):
 
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
         ((agent, text),) = actions.items()
-        if agent == TOOL or (agent == SOLO and self._answer(text) is None):
+        if agent == TOOL or (agent == SOLO and guarded(None, self._answer, text) is None):
             return await self._compute(agent, text)
         return await self._conclude(agent, text)
 
@@ -124,10 +125,10 @@ class Mathematics(TurnTakingWorld):
 
     async def _compute(self, agent: str, text: str) -> StepResult:
         """Run a program, if there is one."""
-        job, run, failed = self._program(text), None, False
+        job, run, failed = guarded(None, self._program, text), None, False
         if job is not None:
             result = await self.execution.result(job)
-            run, failed = self._read_result(text, result), result.verdict is not Verdict.OK
+            run, failed = guarded(None, self._read_result, text, result), result.verdict is not Verdict.OK
         output = None if run is None else run.output
         right = output is not None and await self._equal(output, self._gold)
         team = float(right)
@@ -143,7 +144,7 @@ class Mathematics(TurnTakingWorld):
 
     async def _conclude(self, agent: str, text: str) -> StepResult:
         """Judge an answer, or go on to the next turn."""
-        answer = self._answer(text)
+        answer = guarded(None, self._answer, text)
         right = answer is not None and await self._equal(answer, self._gold)
         output = None if self._run is None else self._run.output
         settled = answer is not None and (
@@ -151,7 +152,7 @@ class Mathematics(TurnTakingWorld):
         )
         over = settled or self.turn + 1 >= self.horizon
         team = self._pay(float(right) if over else right / self.horizon)
-        readable = answer is not None or self._asks_again(text)
+        readable = answer is not None or guarded(False, self._asks_again, text)
         self._end_turn(PastTurn(self._run, text), done=over)
         local = FORMAT * readable + (1 - FORMAT) * right
         info = {"malformed": float(not readable), "right": float(right)}

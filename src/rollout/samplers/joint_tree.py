@@ -82,7 +82,7 @@ class TreeBuilder:
             for members, transition in zip(joint_actions, transitions, strict=True)
         ]
         nodes = [
-            self.rollout.node(env, agent, answer.prompt_ids, self._candidates(agent, answer, i, steps), path)
+            self.rollout.node(env, agent, answer, self._candidates(agent, answer, i, steps), path)
             for i, (agent, answer) in enumerate(answers.items())
         ]
         await self._go_on(nodes, steps, path, team_return)

@@ -127,7 +127,7 @@ class ReplaySampler(EpisodeSampler):
             team = fmean(ends[c, i].team_return for i in range(self.continuations))
             result = ends[c, 0].result
             candidates.append(rollout.candidate(agent, completion, result.local[agent], team, result.info))
-        return rollout.node(step.env, agent, answer.prompt_ids, candidates), list(ends.values())
+        return rollout.node(step.env, agent, answer, candidates), list(ends.values())
 
 
 async def _play_on(rollout: TaskRollout, env: TeamEnv, texts: Mapping[str, str], index: int) -> Continuation:

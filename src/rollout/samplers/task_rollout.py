@@ -20,6 +20,8 @@ class PromptCompletions:
 
     prompt_ids: tuple[int, ...]
     completions: Sequence[Completion]
+    cut: bool = False
+    """Whether parts of the prompt's messages were left out; see :meth:`..policy_client.PolicyClient.prompt`."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,9 @@ class TaskRollout:
         So a request draws the same in whatever order requests come; two with the same key get the same draws.
         """
         key = (self.task.task_id, env.turn, agent, *place)
-        prompt_ids = self.clients[agent].encode(agent, self.task.task_id, env.observe(agent))
-        completions = await self.clients[agent].generate(prompt_ids, n, derive(self.seed, *key), key)
-        return PromptCompletions(prompt_ids, completions)
+        prompt = self.clients[agent].prompt(env, agent, self.task)
+        completions = await self.clients[agent].generate(prompt.ids, n, derive(self.seed, *key), key)
+        return PromptCompletions(prompt.ids, completions, prompt.cut)
 
     async def sample_all(self, env: TeamEnv, n: int, *place: int | str) -> dict[str, PromptCompletions]:
         """:meth:`sample` of each agent that acts now, by agent; all are asked at once."""
@@ -74,13 +76,14 @@ class TaskRollout:
         self,
         env: TeamEnv,
         agent: str,
-        prompt_ids: tuple[int, ...],
+        answer: PromptCompletions,
         candidates: list[Candidate],
         path: tuple[int, ...] = (),
     ) -> Node:
-        """The node of ``agent`` in the state of ``env``."""
+        """The node of ``agent`` in the state of ``env``: ``candidates`` are the completions of ``answer``."""
+        place = self.task.task_id, agent, env.turn
         state, anchor = env.state_key(), env.anchor_key()
-        return Node(self.task.task_id, agent, env.turn, prompt_ids, candidates, state=state, anchor=anchor, path=path)
+        return Node(*place, answer.prompt_ids, candidates, state=state, anchor=anchor, path=path, cut=answer.cut)
 
     def nodes(
         self,
@@ -96,7 +99,7 @@ class TaskRollout:
             self.node(
                 env,
                 agent,
-                answer.prompt_ids,
+                answer,
                 [
                     self.candidate(agent, completion, result.local[agent], team, result.info)
                     for completion, result, team in zip(answer.completions, results, teams, strict=True)

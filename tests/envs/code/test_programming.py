@@ -58,7 +58,7 @@ async def test_rewards_by_hand(code_world: Callable[..., Code], case: str) -> No
         ("def total(xs): return sum(xs)", 1, 1),
         ("def total(xs): return float(sum(xs))", 1, 1),  # whole floats may stand for integers
         ("def total(xs): return str(sum(xs))", 0, 0.2),
-        ("def total(xs): return bool(xs) and sum(xs)", 0.75, 0.8),  # False is not 0
+        ("def total(xs): return bool(xs) and sum(xs)", 1, 1),  # False is 0, as in the benchmarks' own judges
         ("def total(xs): return sum(xs) + 1e-9", 0.25, 0.4),  # near 3 is not 3, near 1.5 is 1.5
         ("def tally(xs): return sum(xs)", 0, 0.1),
         ("total = 3", 0, 0.1),

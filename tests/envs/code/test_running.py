@@ -121,15 +121,37 @@ def test_equal_texts() -> None:
         (1, 1.0, True),
         (1.0, 1, True),
         ([1.0, [2]], [1, [2.0]], True),
-        (True, 1, False),
-        (1, True, False),
+        (True, 1, True),  # as the benchmarks' own judges: Python's ==
+        (1, True, True),
+        (False, 0.0, True),
+        ({"a": [1.0, True]}, {"a": [1, 1]}, True),
+        (True, 2, False),
+        ({"a": 1}, {"a": 1, "b": 1}, False),
+        ({"a": 1}, {"b": 1}, False),
+        ([], {}, False),
+        ([1], 1, False),
+        (0, None, False),
+        ("", 0, False),
+        (10**400, 1.0, False),
+        (10**400, 10**400, True),
+        (float(2**53), 2**53 + 1, False),
         (1.5, 1, False),
         ("1", 1, False),
         (None, False, False),
         ([1], [1, 2], False),
         (0.3000001, 0.3, True),
         (0.31, 0.3, False),
+        (0.0, 1e-9, False),  # 1e-6 is relative
+        (1e-9, 0.0, False),
+        (1.0000001e-9, 1e-9, True),
+        (5.6e-17, 0.0, True),  # the rounding error of a sum that cancels
+        (0.0, 5.6e-17, True),
     ],
 )
 def test_equal_values(value: object, expected: object, same: bool) -> None:
     assert same_value(value, expected, 1e-6) == same
+
+
+def test_the_tolerance_of_a_test_itself_is_absolute() -> None:
+    assert same_value(100.0004, 100.0, 1e-6, absolute=1e-3) and not same_value(100.002, 100.0, 1e-6, absolute=1e-3)
+    assert same_value(0.0, 1e-9, 1e-6, absolute=1e-6)

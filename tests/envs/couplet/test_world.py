@@ -9,6 +9,7 @@ import pytest
 from troupe.envs.base import Skill
 from troupe.envs.couplet.lines import SUBJECTS, Half, read_line, vocabulary
 from troupe.envs.couplet.world import FIRST, SECOND, Couplet, _pairs
+from troupe.envs.judging import METRIC
 from troupe.experience import Split, Task
 
 HALVES = {
@@ -42,7 +43,7 @@ async def success(world: Couplet, task: Task, rng: Random, skill: Skill) -> bool
 async def test_a_fitting_couplet_is_a_success_and_ends_the_episode() -> None:
     result = await begin(horizon=3).step(FITTING)
     assert (result.team, result.local, result.done, result.success) == (1, {FIRST: 0, SECOND: 0}, True, True)
-    assert result.info == {"subjects": 1, "length": 1, "rhyme": 1, "empty_or_malformed": 0}
+    assert result.info == {"subjects": 1, "length": 1, "rhyme": 1, "empty_or_malformed": 0, METRIC: 0}
 
 
 async def test_a_turn_earns_what_it_betters() -> None:

@@ -12,6 +12,7 @@ from troupe.envs.grid.board import MOVES, OPPOSITE
 from troupe.envs.grid.notation import vocabulary
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
+from troupe.envs.judging import METRIC
 
 World = PlanPath | Sokoban
 Begin = Callable[..., Any]
@@ -301,7 +302,7 @@ async def test_half_a_message(kind: type[World], team: str, spoil: str) -> None:
         assert (damaged.team, damaged.local[agent], damaged.info) == (
             0,
             0,
-            {"malformed": True, "blocked": False, "moves": 0},
+            {"malformed": True, "blocked": False, "moves": 0, METRIC: 0},
         )
         await world.step({agent: right})
 

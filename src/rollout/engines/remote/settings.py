@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from ....errors import AbsentError, check_above_zero, check_whole
+from .secrets import secrets
 
 KEY_ENV = "TROUPE_API_KEY"
 """The environment variable with the key of a server of ``troupe serve``."""
@@ -47,6 +48,10 @@ class RemoteSettings:
         place = urlsplit(str(self.url))
         if place.username or place.password:
             raise ValueError("url holds a user or a password, which config.yaml would keep: use key_env")
+        if place.query or place.fragment:
+            raise ValueError("url holds a query, which no request would have and config.yaml would keep: use key_env")
+        if any(secrets({"url": str(self.url)})):
+            raise ValueError("url holds a secret, which config.yaml and loggers would keep: use key_env")
         if place.scheme not in ("http", "https") or not place.hostname:
             raise ValueError(f"url must be http://... or https://..., got {self.url!r}")
         for name, least in (("concurrency", 1), ("retries", 0)):
@@ -62,6 +67,8 @@ class RemoteSettings:
         for name, value in self.extra.items():
             if name in OWN[:3] or (name in OWN and value is not None):
                 raise ValueError(f"extra.{name}: Troupe sends {name} itself")
+        for path in secrets(self.extra):
+            raise ValueError(f"extra.{path} holds a secret, which config.yaml and loggers would keep: use key_env")
 
     @property
     def identity(self) -> dict[str, Any]:

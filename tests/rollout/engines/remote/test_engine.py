@@ -295,22 +295,45 @@ async def test_weights_are_refused(chat_server: Any) -> None:
     ("wrong", "expected"),
     [
         ({"url": "localhost:8000"}, "url must be http"),
-        ({"url": "https://me:secret@host/v1"}, "url holds a user or a password"),
+        ({"url": "https://me:s3cr3t@host/v1"}, "url holds a user or a password"),
+        ({"url": "https://host/a-s3cr3t-in-the-environment/v1"}, "url holds a secret"),
         ({"concurrency": 0}, "concurrency must be a whole number of at least 1, got 0"),
         ({"retries": 1.5}, r"retries must be a whole number of at least 0, got 1\.5"),
         ({"timeout_s": 0}, "timeout_s must be above 0, got 0"),
         ({"requests_per_minute": -1}, "requests_per_minute must be above 0, got -1"),
         ({"prompt_price": 1.0}, r"prompt_price and completion_price: .*got \[1\.0, None\]"),
+        ({"url": "https://host/v1?api-key=s3cr3t"}, "url holds a query"),
+        ({"url": "https://host/v1#s3cr3t"}, "url holds a query"),
+        ({"extra": {"api_key": "s3cr3t"}}, r"extra\.api_key holds a secret, .* use key_env"),
+        ({"extra": {"headers": [{"Authorization": "Bearer s3cr3t"}]}}, r"extra\.headers\.0\.Authorization holds"),
+        ({"extra": {"auth": {"accessToken": "s3cr3t"}}}, r"extra\.auth\.accessToken holds a secret"),
+        ({"extra": {"client_secret": "s3cr3t"}}, r"extra\.client_secret holds a secret"),
+        ({"extra": {"user": "sk-s3cr3t0123456789abcdef"}}, r"extra\.user holds a secret"),
+        ({"extra": {"metadata": {"note": "a-s3cr3t-in-the-environment"}}}, r"extra\.metadata\.note holds a secret"),
         ({"extra": {"n": 2}}, r"extra\.n: Troupe sends n itself"),
         ({"extra": {"messages": None}}, r"extra\.messages: Troupe sends messages itself"),
         ({"extra": "top_k"}, r"extra must hold keys, got 'top_k'"),
     ],
     ids=str,
 )
-def test_settings_that_cannot_be(wrong: dict[str, Any], expected: str) -> None:
+def test_settings_that_cannot_be(wrong: dict[str, Any], expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "a-s3cr3t-in-the-environment")
     with pytest.raises(ValueError, match=expected) as raised:
         RemoteSettings(**{"url": "http://host/v1", "model": "m"} | wrong)
-    assert "secret" not in str(raised.value)
+    assert "s3cr3t" not in str(raised.value)
+
+
+def test_what_is_no_secret_may_be_sent_along() -> None:
+    extra = {
+        "stop_token_ids": [1],
+        "skip_special_tokens": False,
+        "prompt_cache_key": "board",
+        "max_completion_tokens": 64,
+        "user": "sk",
+        "chat_template_kwargs": {"enable_thinking": False, "tokenizer": "x", "monkey": "y"},
+        "api_key": None,
+    }
+    assert RemoteSettings("http://host/v1", "m", extra=extra).extra == extra
 
 
 # ---- beside an engine in lockstep -----------------------------------------------------------------------------------

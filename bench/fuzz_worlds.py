@@ -1,0 +1,409 @@
+"""Random and adversarial messages through every world's `step` and every reader and judge.
+
+python bench/fuzz_worlds.py                        # 100,000 messages per world and judge, or --seconds of each
+python bench/fuzz_worlds.py --only sokoban --messages 1000
+
+Reports, per world and judge: messages, exceptions, judge errors, the largest reward of a step and of an episode
+against the most that is honest, and how time grows with length: the slope of log time over log length at doubled
+lengths, of the worst family of texts.  Exits with 1 for an exception, a reward above the most, or a slope above 1.5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import json
+import logging
+import math
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from fuzz_messages import FAMILIES, LONGEST, Messages
+
+from troupe.envs.base import TeamEnv
+from troupe.envs.code import Code, MicroCode
+from troupe.envs.code.answers import read_program, read_tests
+from troupe.envs.code.micro_notation import read_expression
+from troupe.envs.code.micro_notation import read_tests as read_micro_tests
+from troupe.envs.code.problem import Check, Problem
+from troupe.envs.code.running import json_value, same_text, same_value
+from troupe.envs.couplet.lines import read_line
+from troupe.envs.couplet.world import Couplet
+from troupe.envs.fences import last_program
+from troupe.envs.grid import prompts
+from troupe.envs.grid.notation import parse_plan
+from troupe.envs.grid.plan_path import PlanPath
+from troupe.envs.grid.sokoban import Sokoban
+from troupe.envs.judging import METRIC
+from troupe.envs.math.answers import IMPORTS, Answers, figures
+from troupe.envs.math.arithmetic import Arithmetic
+from troupe.envs.math.equality import equal
+from troupe.envs.math.questions import MathQuestions, boxed_answers
+from troupe.envs.math.trees import check_tree
+from troupe.envs.mixed import Mixed
+from troupe.experience import Sampling, Task
+from troupe.rollout.chat_codec import ChatCodec
+from troupe.rollout.engines.scripted import ScriptedEngine
+from troupe.rollout.policy_client import PolicyClient
+from troupe.sandbox import Limits, LocalSandbox
+
+EPSILON = 1e-9
+STEEPEST = 1.5
+MEASURABLE_S = 0.02
+"""Of the longest text: below, there is no slope."""
+SHORT = Limits(cpu_s=0.1, idle_s=0.1, memory_mib=256)
+
+
+@dataclass
+class Row:
+    """The report of one world or judge."""
+
+    name: str
+    messages: int = 0
+    seconds: float = 0.0
+    errors: list[str] = field(default_factory=list)
+    judge_errors: int = 0
+    team: float = 0.0
+    local: float = 0.0
+    episode: float = 0.0
+    most: str = ""
+    above: int = 0
+    slope: float = math.nan
+    family: str = ""
+
+    @property
+    def good(self) -> bool:
+        return not self.errors and not self.judge_errors and not self.above and not self.slope > STEEPEST
+
+    def note(self, error: Exception, message: str) -> None:
+        place = traceback.extract_tb(error.__traceback__)[-1]
+        self.errors.append(f"{error!r:.200} at {place.filename}:{place.lineno} on {message[:300]!r}")
+
+
+# ---- worlds -------------------------------------------------------------------------------------------------------
+
+
+QUESTIONS = [
+    ("204", False),
+    (r"\frac{11}{18}", False),
+    ("x+1", False),
+    ("(1,2)", False),
+    ("1, 2", True),
+    (r"[0,\infty)", False),
+    (r"\sqrt{2}", False),
+    ("i", False),
+    ("yes", False),
+]
+PROBLEMS = [
+    Problem(
+        "double", "Double the number.", (Check("1\n", "2\n"), Check("4\n", "8\n")), reference="print(2 * int(input()))"
+    ),
+    Problem(
+        "total",
+        "Sum the list.",
+        (Check("[[1, 2]]", "3"), Check("[[]]", "0"), Check("[[1.5]]", "1.5")),
+        function="total",
+        reference="def total(xs):\n    return sum(xs)",
+    ),
+]
+
+
+def question_tasks() -> list[Task]:
+    data = [{"question": "What is it?", "answer": answer, "several": several} for answer, several in QUESTIONS]
+    return [Task(f"question-{i}", "test", each) for i, each in enumerate(data)]
+
+
+def problem_tasks() -> list[Task]:
+    return [Task(f"problem-{each.name}", "test", each.task_data) for each in PROBLEMS]
+
+
+@dataclass(frozen=True)
+class World:
+    """How a world is made, its tasks, and the local reward that a message can earn at the most."""
+
+    make: Callable[[LocalSandbox], TeamEnv]
+    local: float
+    tasks: Callable[[TeamEnv], list[Task]] = lambda world: world.tasks("train", 8, 0)
+
+
+def _code(sandbox: LocalSandbox, **settings: Any) -> Code:
+    return Code(sandbox, None, cpu_s=0.1, horizon=2, max_tests=2, **settings)  # type: ignore[arg-type]
+
+
+WORLDS: dict[str, World] = {
+    "sokoban": World(lambda sandbox: Sokoban(), 0.1),
+    "sokoban full solo": World(lambda sandbox: Sokoban(wording="full", team="solo"), 0.1),
+    "plan_path": World(lambda sandbox: PlanPath(), 0.1),
+    "plan_path full": World(lambda sandbox: PlanPath(wording="full", local_share=1.0), 1.0),
+    "couplet": World(lambda sandbox: Couplet(), 0.0),
+    "mixed": World(lambda sandbox: Mixed(worlds={"sokoban": Sokoban(), "plan_path": PlanPath()}), 0.1),
+    "micro code": World(lambda sandbox: MicroCode(sandbox), 0.2),
+    "micro code at once": World(lambda sandbox: MicroCode(sandbox, order="simultaneous"), 0.2),
+    "arithmetic": World(lambda sandbox: Arithmetic(sandbox=sandbox), 0.1),
+    "arithmetic solo": World(lambda sandbox: Arithmetic(sandbox=sandbox, team="solo", horizon=3), 0.1),
+    "plan_path programs": World(
+        lambda sandbox: PlanPath(wording="full", tool_message="program", sandbox=sandbox, program_seconds=0.1), 0.1
+    ),
+    "questions": World(
+        lambda sandbox: MathQuestions(sandbox=sandbox, train=[], test=[], limits=SHORT), 1.0, lambda _: question_tasks()
+    ),
+    "questions solo": World(
+        lambda sandbox: MathQuestions(sandbox=sandbox, train=[], test=[], limits=SHORT, team="solo", stop="answer"),
+        1.0,
+        lambda _: question_tasks(),
+    ),
+    "problems": World(lambda sandbox: _code(sandbox), 1.0, lambda _: problem_tasks()),
+    "problems sequential": World(lambda sandbox: _code(sandbox, order="sequential"), 1.0, lambda _: problem_tasks()),
+}
+
+
+async def fuzz_world(
+    name: str, sandbox: LocalSandbox, messages: int, seconds: float, seed: int, *, growth: bool = False
+) -> Row:
+    """Episodes of fuzzed messages, with the prompts of all agents written for a remote policy at each step."""
+    spec, rng, row = WORLDS[name], Random(f"{name}/{seed}"), Row(name)
+    world, codec = spec.make(sandbox), ChatCodec()
+    engine = ScriptedEngine({}, codec)  # type: ignore[arg-type]
+    client = PolicyClient("p", engine, codec, 60_000, Sampling(max_tokens=100))
+    tasks, start = spec.tasks(world), time.perf_counter()
+    row.most = f"1, {spec.local:g}, 1"
+    drawn, demonstrates = Messages(rng), "demonstration" in _defined(type(world))
+    while row.messages < messages and time.perf_counter() - start < seconds:
+        task, env = rng.choice(tasks), world.fork()
+        env.reset(task)
+        earned = 0.0
+        while acting := env.next_agents():
+            drawn.extra = []
+            if demonstrates:
+                drawn.extra = [lambda env=env, agent=acting[0]: env.demonstration(agent, rng, skill=_skill(rng))]
+            texts = {agent: drawn.message() for agent in acting}
+            row.messages += len(texts)
+            turn = env.turn
+            try:
+                for agent in acting:
+                    client.prompt(env, agent, task)
+                result = await env.step(texts)
+            except Exception as error:
+                row.note(error, next(iter(texts.values())))
+                break
+            earned += result.team * (env.turn > turn)
+            local = max(result.local.values())
+            row.team, row.local = max(row.team, result.team), max(row.local, local)
+            row.episode = max(row.episode, earned)
+            row.judge_errors += int(result.info.get(METRIC, 0))
+            if max(result.team, earned) > 1 + EPSILON or local > spec.local + EPSILON or min(result.local.values()) < 0:
+                row.above += 1
+    row.seconds = time.perf_counter() - start
+    if growth:
+        await grow_world(row, world, tasks[0])
+    return row
+
+
+def _defined(kind: type) -> set[str]:
+    """The names that a world's class defines itself, or inherits from a world below the contract."""
+    return {name for each in kind.__mro__ if each is not TeamEnv for name in vars(each)}
+
+
+def _skill(rng: Random) -> Any:
+    return rng.choice(["expert", "novice", "flawed"])
+
+
+async def grow_world(row: Row, world: TeamEnv, task: Task) -> None:
+    """The steepest growth of a step's time over the families of texts."""
+
+    async def seconds(text: str) -> float:
+        env = world.fork()
+        env.reset(task)
+        texts = dict.fromkeys(env.next_agents(), text)
+        start = time.process_time()
+        await env.step(texts)
+        for agent in env.next_agents():
+            env.observe(agent)
+        return time.process_time() - start
+
+    for family, make in FAMILIES.items():
+        times = [await seconds(make(length)) for length in (LONGEST, 2 * LONGEST, 4 * LONGEST)]
+        _steeper(row, family, lambda times=times: times)
+
+
+def _steeper(row: Row, family: str, measure: Callable[[], Sequence[float]]) -> None:
+    """Keep the slope over doubled lengths if it is the steepest; one that is too steep is measured again, twice."""
+    slope = math.inf
+    for _ in range(3):
+        times = measure()
+        if times[-1] < MEASURABLE_S:
+            return
+        slope = min(slope, math.log2(times[-1] / max(times[0], 1e-5)) / (len(times) - 1))
+        if slope <= STEEPEST:
+            break
+    if not slope <= row.slope:
+        row.slope, row.family = slope, family
+
+
+# ---- readers and judges -------------------------------------------------------------------------------------------
+
+
+def _trees(rng: Random) -> Callable[[str], object]:
+    """The comparison of random trees with each other and with answers."""
+    drawn = Messages(rng)
+    golds = [["int", 204], ["rat", 1, 2], ["sym", "x"], ["add", ["sym", "x"], ["int", 1]], ["const", "i"]]
+    golds += [
+        ["list", ["int", 1], ["int", 2]],
+        ["interval", ["int", 0], ["const", "inf"], True, False],
+        ["text", "yes"],
+    ]
+    golds += [["rel", ["="], ["sym", "y"], ["mul", ["int", 2], ["sym", "x"]]], ["pow", ["int", 2], ["rat", 1, 2]]]
+
+    def judge(text: str) -> object:
+        answer = check_tree(drawn.tree())
+        other = check_tree(drawn.tree())
+        gold = rng.choice(golds) if other is None or rng.random() < 0.7 else other
+        return answer is not None and equal(answer, gold)
+
+    return judge
+
+
+JUDGES: dict[str, Callable[[str], object]] = {
+    "parse_plan": lambda text: parse_plan(text, 10, 16, may_name_box=True),
+    "grid answer": prompts.answer,
+    "grid program": prompts.fenced_program,
+    "read_line": lambda text: read_line(text, 8),
+    "boxed_answers": boxed_answers,
+    "figures": figures,
+    "last_program": last_program,
+    "read_program": read_program,
+    "read_tests": lambda text: read_tests(text, 2, calls=False),
+    "read_tests of calls": lambda text: read_tests(text, 2, calls=True),
+    "micro read_tests": lambda text: read_micro_tests(text, 2),
+    "read_expression": read_expression,
+    "json_value": json_value,
+    "same_text": lambda text: same_text(text, text[::-1]),
+    "same_value": lambda text: same_value(json_value(text), [1, 0.5, {"a": True}], 1e-6),
+    "without_markers": lambda text: ChatCodec().messages(
+        PolicyClient("p", None, ChatCodec(), sys.maxsize, Sampling()).encode(
+            "a", "t", [{"role": "user", "content": text}]
+        )  # type: ignore[arg-type]
+    ),
+}
+
+
+def all_judges(seed: int) -> dict[str, Callable[[str], object]]:
+    """:data:`JUDGES`, and the comparison of trees, which draws its own."""
+    return {**JUDGES, "equal trees": _trees(Random(seed))}
+
+
+def fuzz_judge(name: str, judge: Callable[[str], object], messages: int, seconds: float, seed: int) -> Row:
+    """Fuzzed messages through one reader or judge."""
+    row, drawn, start = Row(name), Messages(Random(f"{name}/{seed}")), time.perf_counter()
+    while row.messages < messages and time.perf_counter() - start < seconds:
+        text = drawn.message()
+        row.messages += 1
+        try:
+            judge(text)
+        except Exception as error:
+            row.note(error, text)
+    row.seconds = time.perf_counter() - start
+    return row
+
+
+def grow_judge(row: Row, judge: Callable[[str], object]) -> None:
+    """The steepest growth of a judge's time over the families of texts."""
+    for family, make in FAMILIES.items():
+        texts = [make(length) for length in (LONGEST, 2 * LONGEST, 4 * LONGEST)]
+        _steeper(row, family, lambda texts=texts: [_least(judge, text) for text in texts])
+
+
+def _least(judge: Callable[[str], object], text: str) -> float:
+    """Seconds of CPU time, the least of three, or of one that takes long."""
+    times: list[float] = []
+    while len(times) < 3 and sum(times) < 0.2:
+        start = time.process_time()
+        judge(text)
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+async def fuzz_answers(sandbox: LocalSandbox, messages: int, seconds: float, seed: int) -> Row:
+    """LaTeX through the parser, in the sandbox, and through the comparison with each expected answer."""
+    from troupe.envs.execution import Execution
+    from troupe.envs.math.questions import READING
+
+    row, rng, start = Row("answers in LaTeX"), Random(f"answers/{seed}"), time.perf_counter()
+    drawn, answers = Messages(rng), Answers(Execution(sandbox, READING))
+    while row.messages < messages and time.perf_counter() - start < seconds:
+        texts = [drawn.mutated(drawn.latex_text()) if rng.random() < 0.3 else drawn.latex_text() for _ in range(20)]
+        row.messages += len(texts)
+        gold, several = rng.choice(QUESTIONS)
+        expected = await answers.read(gold, several=several)
+        try:
+            for tree in await answers.read_all(texts, several=several):
+                if tree is not None and expected is not None:
+                    equal(tree, expected)
+        except Exception as error:
+            row.note(error, repr(texts))
+    row.seconds = time.perf_counter() - start
+    return row
+
+
+# ---- the report ---------------------------------------------------------------------------------------------------
+
+
+async def run(only: Sequence[str], messages: int, seconds: float, seed: int) -> list[Row]:
+    """All rows whose names are in ``only``; all where it is empty."""
+    rows = []
+    sandbox = LocalSandbox(workers=1, imports=IMPORTS)
+    try:
+        for name, judge in all_judges(seed).items():
+            if not only or name in only:
+                rows.append(fuzz_judge(name, judge, messages, seconds, seed))
+                grow_judge(rows[-1], judge)
+                show(rows[-1])
+        if not only or "answers in LaTeX" in only:
+            rows.append(await fuzz_answers(sandbox, messages, seconds, seed))
+            show(rows[-1])
+        for name in WORLDS:
+            if not only or name in only:
+                rows.append(await fuzz_world(name, sandbox, messages, seconds, seed, growth=True))
+                show(rows[-1])
+    finally:
+        await sandbox.close()
+    return rows
+
+
+def show(row: Row) -> None:
+    rewards = f"{row.team:.2f}, {row.local:.2f}, {row.episode:.2f} of {row.most}" if row.most else ""
+    print(
+        f"{row.name:22} {row.messages:7,} messages {row.seconds:6.1f} s  {len(row.errors)} exceptions  "
+        f"{row.judge_errors} judge errors  {rewards:32}  {row.above} above  slope {row.slope:.2f} {row.family[:24]!r}",
+        flush=True,
+    )
+    for error in row.errors[:3]:
+        print("   ", error, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--messages", type=int, default=100_000, help="per world and judge")
+    parser.add_argument("--seconds", type=float, default=60.0, help="per world and judge, at the most")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="", help="names, separated by commas")
+    parser.add_argument("--json", help="a file for the rows")
+    options = parser.parse_args()
+    gc.freeze()  # what is imported is not searched again and again while times are measured
+    logging.getLogger("troupe").setLevel(logging.ERROR)
+    only = [name for name in options.only.split(",") if name]
+    rows = asyncio.run(run(only, options.messages, options.seconds, options.seed))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump([vars(row) for row in rows], file, indent=1)
+    sys.exit(not all(row.good for row in rows))
+
+
+if __name__ == "__main__":
+    main()
