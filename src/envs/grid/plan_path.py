@@ -36,8 +36,8 @@ from .two_roles import (
 class PlanPath(TwoRoleWorld):
     """A ``size`` x ``size`` grid; each cell is a wall with probability ``walls``; the goal can be reached.
 
-    ``min_distance`` is the least number of moves from start to goal.  ``unmapped`` is the probability that a wall is
-    missing on the map that the tool agent sees under ``tool_view=map``.
+    ``min_distance`` and ``max_distance`` (None: no bound) bound the moves from start to goal.  ``unmapped`` is the
+    probability that a wall is missing on the map that the tool agent sees under ``tool_view=map``.
     """
 
     name = "plan_path"
@@ -48,6 +48,7 @@ class PlanPath(TwoRoleWorld):
         size: int = 10,
         walls: float = 0.22,
         min_distance: int = 4,
+        max_distance: int | None = None,
         unmapped: float = 0.15,
         horizon: int = 4,
         max_moves: int = 16,
@@ -82,7 +83,10 @@ class PlanPath(TwoRoleWorld):
         check_fraction("unmapped", unmapped)
         if not 1 <= min_distance <= 2 * size - 2:
             raise ValueError(f"env.min_distance must be in [1, {2 * size - 2}] for size {size}, got {min_distance}")
-        self.walls_share, self.min_distance, self.unmapped_share = walls, min_distance, unmapped
+        if max_distance is not None and max_distance < min_distance:
+            raise ValueError(f"env.max_distance={max_distance} must be at least env.min_distance={min_distance}")
+        self.walls_share, self.unmapped_share = walls, unmapped
+        self.min_distance, self.max_distance = min_distance, max_distance
         self.walls: frozenset[int] = frozenset()
         self.mapped: frozenset[int] = frozenset()
         self.goal = self.at = 0
@@ -97,7 +101,8 @@ class PlanPath(TwoRoleWorld):
             return None
         start, goal = rng.sample(free, 2)
         mapped = frozenset(cell for cell in sorted(walls) if rng.random() >= self.unmapped_share)
-        if distances(self.size, walls, [goal]).get(start, -1) < self.min_distance:
+        distance = distances(self.size, walls, [goal]).get(start, -1)
+        if distance < self.min_distance or (self.max_distance is not None and distance > self.max_distance):
             return None
         # The id does not depend on the map: boards that differ in it alone share a split.
         form = form_digest(self.size, canonical_form(self.size, [walls, [start], [goal]]))

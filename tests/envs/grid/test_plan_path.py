@@ -29,6 +29,12 @@ def walls_in(prompt: str) -> list[str]:
 # ---- tasks ----------------------------------------------------------------------------------------------------------
 
 
+def test_distances_are_bounded_from_both_sides() -> None:
+    tasks = PlanPath(min_distance=3, max_distance=5).tasks("test", 100, seed=0)
+    found = {distances(10, task.data["walls"], [task.data["goal"]])[task.data["start"]] for task in tasks}
+    assert found == {3, 4, 5}
+
+
 def test_the_data_of_tasks() -> None:
     tasks = PlanPath().tasks("train", 400, seed=0)
     for task in tasks:

@@ -228,6 +228,7 @@ async def test_equal_states_have_equal_keys(plan_path: Callable[..., PlanPath]) 
         (PlanPath, {"unmapped": 1.1}, "env.unmapped"),
         (PlanPath, {"min_distance": 0}, "env.min_distance"),
         (PlanPath, {"size": 4, "min_distance": 7}, "env.min_distance"),
+        (PlanPath, {"max_distance": 3}, "env.max_distance=3 must be at least env.min_distance=4"),
         (Sokoban, {"size": 3}, "env.size"),
         (Sokoban, {"boxes": 0}, "env.boxes"),
         (Sokoban, {"inner_walls": -1}, "env.inner_walls"),

@@ -1,0 +1,62 @@
+"""Did training extend what the base model can do, or only sharpen it?  `python bench/extended.py BASE TRAINED [...]`
+
+BASE and TRAINED are folders of evaluations of the same tasks at temperature 1 (FOLDER[@CONDITION]), the base with many
+samples per task:
+
+    make eval run=DIR checkpoint=base samples=256 temperature=1
+    make eval run=DIR samples=16 temperature=1
+
+pass@k is the probability that at least one of k samples solves a task (docs/evaluation.md).  Training that makes likely
+what the base could already do raises pass@1 towards the base's pass@k and no further: it sharpens.  Training has
+extended the base where the trained pass@1 exceeds the base's pass@n, n all of its samples: the paired interval over
+tasks lies above zero.  The last columns count tasks that the base solved in none of its samples.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from troupe.evaluation.extension import Curve, Successes, extension
+from troupe.evaluation.records import EvaluationError, locate
+
+DIFFERENCE = "trained pass@1 - base pass@n (95 %)"
+
+
+def successes_of(place: str) -> Successes:
+    """Those of the only condition, or of the one that is named.  Raises :class:`EvaluationError`."""
+    record, condition = locate(place)
+    if condition is None and len(record.conditions) > 1:
+        raise EvaluationError(
+            f"{place} has several conditions: {', '.join(record.conditions)}; name one: FOLDER@CONDITION"
+        )
+    return record.successes(condition or next(iter(record.conditions)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("base")
+    parser.add_argument("trained", nargs="+")
+    options = parser.parse_args()
+    base = successes_of(options.base)
+    columns = ("team", "tasks", "pass@1", "pass@n", DIFFERENCE, "unsolved by the base", "of them gained", "verdict")
+    print(f"| {' | '.join(columns)} |")
+    print("|---" * len(columns) + "|")
+    for place in options.trained:
+        found = extension(base, successes_of(place))
+        if place == options.trained[0]:
+            print(row("base", len(base), found.base))
+        low, high = found.interval
+        print(
+            f"{row(place, len(base), found.trained)} {found.difference:+.3f} ({low:+.3f} to {high:+.3f}) "
+            f"| {found.unsolved} | {found.gained} ({found.gained_share:.3f} of samples) | {found.verdict} |"
+        )
+
+
+def row(name: str, tasks: int, points: Curve) -> str:
+    """The first cells of a line, up to pass@n; the whole line of the base, which ends there."""
+    cells = [f"{value:.3f} ({low:.3f}-{high:.3f})" for value, (low, high) in (points[1], points[max(points)])]
+    return f"| {name} | {tasks} | {cells[0]} | @{max(points)}: {cells[1]} |"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Whether training extended what a base model can do, or only sharpened it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from .comparison import check_tasks
+from .statistics import bootstrap_interval, pass_at_k
+
+Successes = Mapping[str, Sequence[bool]]
+"""Of each task, the success of each of its samples."""
+
+Curve = Mapping[int, tuple[float, tuple[float, float]]]
+"""k -> pass@k and its 95 % bootstrap interval over tasks."""
+
+
+@dataclass(frozen=True)
+class Extension:
+    """A trained team against its base on the same tasks.
+
+    ``difference`` is the trained pass@1 less the base's pass@n, n all of its samples, and ``interval`` its 95 %
+    bootstrap interval over tasks.  Of the ``unsolved`` tasks, which the base never solved, the trained team solved
+    ``gained`` at least once, and a share ``gained_share`` of all its samples.
+    """
+
+    base: Curve
+    trained: Curve
+    difference: float
+    interval: tuple[float, float]
+    unsolved: int
+    gained: int
+    gained_share: float
+
+    @property
+    def verdict(self) -> str:
+        low, high = self.interval
+        return "extended" if low > 0 else "sharpened" if high < 0 else "undecided"
+
+
+def extension(base: Successes, trained: Successes) -> Extension:
+    """Raises :class:`EvaluationError` where the tasks differ."""
+    check_tasks(list(base), list(trained), ("the base", "the trained team"))
+    samples = min(len(wins) for wins in base.values())
+    reach = {task: pass_at_k(len(wins), sum(wins), samples) for task, wins in base.items()}
+    differences = [fmean(trained[task]) - reach[task] for task in base]
+    unsolved = [task for task, wins in base.items() if not any(wins)]
+    return Extension(
+        curve(base),
+        curve(trained),
+        fmean(differences),
+        bootstrap_interval(differences),
+        len(unsolved),
+        sum(any(trained[task]) for task in unsolved),
+        fmean(fmean(trained[task]) for task in unsolved) if unsolved else 0.0,
+    )
+
+
+def curve(successes: Successes) -> Curve:
+    """pass@k for the powers of two up to the number of samples, and that number."""
+    samples = min(len(wins) for wins in successes.values())
+    points = {}
+    for k in sorted({2**i for i in range(samples.bit_length())} | {samples}):
+        values = [pass_at_k(len(wins), sum(wins), k) for wins in successes.values()]
+        points[k] = (fmean(values), bootstrap_interval(values))
+    return points
