@@ -14,6 +14,7 @@ from rich.console import Console
 from ..algorithms.credit.checks import CreditError
 from ..api.training import train
 from ..envs.base import WorldFailure
+from ..errors import ConfigError
 from ..models.base_models import BaseModelError
 from ..models.checkpoint import CheckpointError
 from ..models.ranks import OtherRankError
@@ -21,7 +22,7 @@ from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable
 from ..setup.build import build, checked
-from ..setup.command_line import fail
+from ..setup.command_line import fail, fail_or_raise
 from ..setup.dry_run import plan, tables
 from ..setup.parts import warn
 
@@ -30,7 +31,7 @@ REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBa
 
 STOPPED = (
     *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError),
-    *(WorldFailure, SandboxUnavailable),
+    *(WorldFailure, SandboxUnavailable, ConfigError),
 )
 """The errors that stop a run that has begun."""
 
@@ -76,6 +77,8 @@ def run_command(cfg: DictConfig) -> None:
         sys.exit(f"interrupted; the results so far are in {path}, and resume={path} goes on from there")
     except STOPPED as error:
         fail(error, f"; the results so far are in {path}")
+    except Exception as error:  # the user's code may raise any
+        fail_or_raise(error, f"; the results so far are in {path}")
 
 
 def _name_apart(cfg: DictConfig) -> None:

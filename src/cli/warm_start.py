@@ -34,7 +34,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from ..setup.command_line import fail
+from ..setup.command_line import fail, fail_or_raise
 from ..setup.warm_start import ChosenWorld, WarmStartOptions, chosen_world
 from .main import quiet_interrupt
 
@@ -141,3 +141,5 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit("interrupted")
     except ConfigError as error:
         fail(error)
+    except Exception as error:  # the user's world may raise any
+        fail_or_raise(error)

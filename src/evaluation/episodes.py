@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from ..envs.base import TeamEnv
 from ..experience import Message, Task
-from ..rollout.playing import gather, naming, step_env
+from ..rollout.playing import gather, naming, prompt_of, step_env
 from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
 
@@ -43,7 +43,7 @@ class PolicyActor:
     client: PolicyClient
 
     async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
-        prompt = self.client.encode(agent, task.task_id, env.observe(agent))
+        prompt = self.client.encode(agent, task.task_id, prompt_of(env, agent))
         place = (task.task_id, env.turn, agent)
         (completion,) = await self.client.generate(prompt, 1, derive(seed, *place), place)
         prompt_tokens = 0 if completion.text_only else len(prompt)
@@ -74,7 +74,7 @@ class HumanActor:
     ask: Callable[[str, Sequence[Message]], str]
 
     async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
-        return AgentMessage(self.ask(agent, env.observe(agent)))
+        return AgentMessage(self.ask(agent, prompt_of(env, agent)))
 
 
 @dataclass

@@ -8,7 +8,7 @@ from random import Random
 
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from ..playing import gather, step_env
+from ..playing import gather, prompt_of, step_env
 from ..policy_client import PolicyClient
 from ..seeds import derive
 from .rewards import RewardMix
@@ -44,7 +44,7 @@ class TaskRollout:
         So a request draws the same in whatever order requests come; two with the same key get the same draws.
         """
         key = (self.task.task_id, env.turn, agent, *place)
-        prompt_ids = self.clients[agent].encode(agent, self.task.task_id, env.observe(agent))
+        prompt_ids = self.clients[agent].encode(agent, self.task.task_id, prompt_of(env, agent))
         completions = await self.clients[agent].generate(prompt_ids, n, derive(self.seed, *key), key)
         return PromptCompletions(prompt_ids, completions)
 
