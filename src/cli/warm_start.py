@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from ..runs.fingerprint import own_code_hash
 from ..setup.command_line import fail, fail_or_raise
+from ..setup.notice import notice
 from ..setup.warm_start import ChosenWorld, WarmStartOptions, chosen_world
 from .main import quiet_interrupt
 
@@ -62,7 +63,8 @@ def run(options: WarmStartOptions, chosen: ChosenWorld | None) -> None:
         other = "" if code_of(out) == code else ", with other code of the world than today's"
         print(f"{out} is finished{other}; again=true makes it anew")
     else:
-        start = WarmStart(curriculum, work, origin, compiled=options.compile)
+        with notice("asking demonstrators for messages, and training the tokenizer on them ..."):
+            start = WarmStart(curriculum, work, origin, compiled=options.compile)
         print(start.about(), flush=True)
         if not _trained(start, options.until):
             print(f"stopped after step {start.step} of {start.recipe.steps}; the same command continues")

@@ -32,7 +32,7 @@ def _own_frames(trace: TracebackType | None) -> list[tuple[FrameType, int]]:
     """The frames, with their lines, of the user's code, or else of a world, in what Troupe called last."""
     frames = list(traceback.walk_tb(trace))
     names = [frame.f_globals.get("__name__", "") for frame, _ in frames]
-    called = max((index for index, name in enumerate(names) if _calls_worlds(name)), default=len(names)) + 1
+    called = max((index for index, name in enumerate(names) if _calls_worlds(name)), default=-1) + 1
     last = list(zip(frames[called:], names[called:], strict=True))
     own = [frame for frame, name in last if is_own_module(name, frame[0].f_code.co_filename)]
     return own or [frame for frame, name in last if name.startswith(WORLDS)]

@@ -292,8 +292,11 @@ def _restored(curriculum: Curriculum, tokenizer: str) -> PreTrainedTokenizerFast
 
 
 def _ignore_interrupts(worker: int) -> None:
-    """Ctrl-C reaches every process of a terminal; the one that trains decides what happens."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ctrl-C reaches every process of a terminal, and a batch system's SIGTERM every one of a job; the one that trains
+    decides what happens.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def code_of(folder: Path) -> str:

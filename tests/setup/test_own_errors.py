@@ -2,15 +2,19 @@
 
 import asyncio
 import importlib
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from troupe.envs.base import TeamEnv
+from troupe.errors import ConfigError
 from troupe.experience import Task
 from troupe.rollout.playing import naming, prompt_of, step_env
 from troupe.setup.command_line import fail, fail_or_raise
+from troupe.setup.instantiation import instantiated
 from troupe.setup.own_errors import MOST, own_error
 
 WORLD = """
@@ -18,7 +22,10 @@ from troupe.envs.turns import TurnTakingWorld
 
 class Barn(TurnTakingWorld):
     name = "barn"
-    def __init__(self):
+    def __init__(self, rooms=1):
+        if rooms < 1:
+            raise ValueError(f"env.rooms must be at least 1, got {rooms}")
+        self.rooms = {1: "hall"}[rooms]
         super().__init__(stages=(("ann",),), horizon=1)
         self._begin()
     def tasks(self, split, count, seed): return []
@@ -37,6 +44,7 @@ class Barn(TurnTakingWorld):
 def barn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TeamEnv:
     (tmp_path / "barn_world.py").write_text(WORLD)
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "barn_world", raising=False)
     return importlib.import_module("barn_world").Barn()
 
 
@@ -51,12 +59,12 @@ def test_a_step_names_place_task_agent_and_the_frames_of_the_world(barn: TeamEnv
     file = tmp_path / "barn_world.py"
     assert own_error(error) == "\n".join(
         [
-            f"KeyError: 'attic', raised at {file}:17, in Barn.find",
+            f"KeyError: 'attic', raised at {file}:20, in Barn.find",
             "  step of Barn in turn 0: agent ann said 'go'",
             "  in an episode of task barn-7",
-            f'  File "{file}", line 15, in _act',
+            f'  File "{file}", line 18, in _act',
             "    return self.find({})",
-            f'  File "{file}", line 17, in find',
+            f'  File "{file}", line 20, in find',
             '    return rooms["attic"]',
         ]
     )
@@ -87,3 +95,11 @@ def test_errors_of_troupe_itself_keep_their_traceback(barn: TeamEnv) -> None:
         fail_or_raise(error)
     with pytest.raises(SystemExit, match=r"^error: 'NoneType' object has no attribute 'turn'; more$"):
         fail(error, "; more")
+
+
+def test_a_class_that_cannot_be_built_has_its_place_unless_it_refuses_a_value(barn: TeamEnv, tmp_path: Path) -> None:
+    place = re.escape(f"{tmp_path / 'barn_world.py'}:9, in Barn.__init__")
+    with pytest.raises(ConfigError, match=rf"^env: KeyError: 2, raised at {place}\n"):
+        instantiated("env", {"_target_": "barn_world.Barn", "rooms": 2})
+    with pytest.raises(ConfigError, match=r"^env\.rooms must be at least 1, got 0$"):
+        instantiated("env", {"_target_": "barn_world.Barn", "rooms": 0})
