@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 from ..evaluation.request import Checkpoint
 from ..runs import run
+from ..runs.index import find_runs
 from .policies import LoadedPolicy, load_policy
 from .publishing import push_to_hub, write_hub_folder
 
 
 class Run(run.Run):
-    """A :class:`~troupe.runs.run.Run` that also loads and publishes its policies::
+    """The reader of a run directory, :class:`troupe.runs.run.Run`, that also finds runs, loads policies and publishes::
 
     run = Run("runs/sokoban_lora/2026-11-21_15-46-09-0")
     model, tokenizer = run.policy("tool")
     run.push_to_hub("me/sokoban-team")
     """
+
+    @classmethod
+    def find(cls, folder: str | Path = "runs") -> Iterator[Self]:
+        """Every run below ``folder``, in the order of their paths; none where there is no such folder."""
+        return (cls(each.path) for each in find_runs(Path(folder)))
 
     @property
     def policies(self) -> list[str]:

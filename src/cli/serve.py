@@ -255,6 +255,8 @@ def serve(keys: Mapping[str, Any]) -> None:
     plan = servings(trained_team("run", keys["run"], None), keys["checkpoint"], keys["port"])
     check_version()
     check_addresses(plan, keys["host"])
+    servers = "1 server" if len(plan) == 1 else f"{len(plan)} servers"
+    print(f"starting {servers} of vLLM, which takes a minute or more", flush=True)
     with running(plan, keys["host"], settings, access) as processes:
         await_all(plan, keys["host"], processes)
         for serving in plan:

@@ -13,7 +13,7 @@ import hydra
 from omegaconf import DictConfig
 
 from ..errors import ConfigError
-from ..setup.command_line import check_command_line, fail
+from ..setup.command_line import check_command_line, fail, fail_or_raise
 from .main import quiet_interrupt
 
 OPEN_KEYS = ("world", "agents", "echo", "swap")
@@ -41,7 +41,11 @@ class TaskFunction:
     name: str
 
     def __call__(self, cfg: DictConfig) -> Any:
-        return imported(self.name).run_command(cfg)
+        module = imported(self.name)
+        try:
+            return module.run_command(cfg)
+        except Exception as error:  # the user's code may raise any
+            fail_or_raise(error)
 
 
 def imported(name: str) -> Any:

@@ -14,7 +14,7 @@ from rich.console import Console
 from ..algorithms.credit.checks import CreditError
 from ..api.training import train
 from ..envs.base import WorldFailure
-from ..errors import visible
+from ..errors import ConfigError, visible
 from ..faults import LostEpisodesError
 from ..models.base_models import BaseModelError
 from ..models.checkpoint import CheckpointError
@@ -24,7 +24,7 @@ from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable
 from ..setup.build import build, checked
-from ..setup.command_line import fail
+from ..setup.command_line import fail, fail_or_raise
 from ..setup.dry_run import plan, tables
 from ..setup.parts import warn
 
@@ -33,7 +33,7 @@ REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBa
 
 STOPPED = (
     *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError),
-    *(WorldFailure, SandboxUnavailable, LostEpisodesError, UpdateMemoryError),
+    *(WorldFailure, SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError),
 )
 """The errors that stop a run that has begun."""
 
@@ -80,6 +80,8 @@ def run_command(cfg: DictConfig) -> None:
         sys.exit(f"interrupted; the results so far are in {path}, and resume={path} goes on from there")
     except STOPPED as error:
         fail(error, f"; the results so far are in {path}")
+    except Exception as error:  # the user's code may raise any
+        fail_or_raise(error, f"; the results so far are in {path}")
 
 
 def _name_apart(cfg: DictConfig) -> None:

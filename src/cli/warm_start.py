@@ -34,7 +34,9 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
-from ..setup.command_line import fail
+from ..runs.fingerprint import own_code_hash
+from ..setup.command_line import fail, fail_or_raise
+from ..setup.notice import notice
 from ..setup.warm_start import ChosenWorld, WarmStartOptions, chosen_world
 from .main import quiet_interrupt
 
@@ -51,20 +53,23 @@ def run(options: WarmStartOptions, chosen: ChosenWorld | None) -> None:
         import torch  # the words are checked before this, which takes seconds
 
         from ..setup.curricula import curriculum_for
-        from ..warm_start.finetune import WarmStart, export, is_finished
+        from ..warm_start.finetune import WarmStart, code_of, export, is_finished
     torch.set_num_threads(options.threads)
     curriculum, origin = curriculum_for(options, chosen)
     out = Path(options.out or f"bases/{options.base or (chosen and chosen.name)}")
     work = Path(options.work or f"{out}.partial")
+    code = own_code_hash({"env": chosen.env}) if chosen else ""
     if not options.again and is_finished(out, curriculum.recipe, origin):
-        print(f"{out} is finished; again=true makes it anew")
+        other = "" if code_of(out) == code else ", with other code of the world than today's"
+        print(f"{out} is finished{other}; again=true makes it anew")
     else:
-        start = WarmStart(curriculum, work, origin, compiled=options.compile)
+        with notice("asking demonstrators for messages, and training the tokenizer on them ..."):
+            start = WarmStart(curriculum, work, origin, compiled=options.compile)
         print(start.about(), flush=True)
         if not _trained(start, options.until):
             print(f"stopped after step {start.step} of {start.recipe.steps}; the same command continues")
             return
-        export(start, out)
+        export(start, out, code)
         shutil.rmtree(work)
         print(f"{out} is finished: {start.seconds:.0f} s of training")
         if chosen is not None and options.validation_tasks:
@@ -96,29 +101,34 @@ def _trained(start: WarmStart, until: int | None) -> bool:
 
 
 def _measure(start: WarmStart, count: int) -> None:
-    """Print the success of the finished model, in every role, on validation tasks."""
-    from ..evaluation.base_model import play_base
+    """Print the success of the finished model, in every role, on validation tasks, and the skill of each agent."""
+    from ..evaluation.base_model import DRAWS, expert_shares, play_base
     from ..evaluation.statistics import wilson
     from ..experience import Sampling
 
     world = start.curriculum.worlds[0]
 
-    async def play() -> list[str]:
+    async def play() -> tuple[list[str], dict[str, float]]:
         texts = []
         try:
             await world.open()
             tasks = world.tasks("validation", count, 0)
+            longest = start.longest_message + 8
+            shares = await expert_shares(start.model, start.tokenizer, world, tasks, longest)
             for name, temperature in (("sampled", 1.0), ("greedy", 0.0)):
-                sampling = Sampling(temperature=temperature, max_tokens=start.longest_message + 8)
+                sampling = Sampling(temperature=temperature, max_tokens=longest)
                 results = await play_base(start.model, start.tokenizer, world, tasks, sampling)
                 successes = sum(result.success for result in results)
                 low, high = wilson(successes, count)
                 texts.append(f"{successes / count:.2f} ({low:.2f}-{high:.2f}) {name}")
         finally:
             await world.close()
-        return texts
+        return texts, shares
 
-    print(f"success on {count} validation tasks: {', '.join(asyncio.run(play()))}")
+    texts, shares = asyncio.run(play())
+    print(f"success on {count} validation tasks: {', '.join(texts)}")
+    by_agent = ", ".join(f"{agent} {share:.0%}" for agent, share in shares.items())
+    print(f"greedy messages that are one of {DRAWS} of an expert's: {by_agent}")
 
 
 def how_to_train(options: WarmStartOptions, chosen: ChosenWorld, out: Path) -> str:
@@ -141,3 +151,5 @@ def main(arguments: Sequence[str]) -> None:
         sys.exit("interrupted")
     except ConfigError as error:
         fail(error)
+    except Exception as error:  # the user's world may raise any
+        fail_or_raise(error)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ..envs.base import TeamEnv
 from ..experience import Message, Task
 from ..faults import DEFAULT_FAULTS, Failure, FaultKind, FaultSettings
-from ..rollout.playing import gather, or_failure, step_env
+from ..rollout.playing import gather, or_failure, prompt_of, step_env
 from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
 
@@ -79,7 +79,7 @@ class HumanActor:
     ask: Callable[[str, Sequence[Message]], str]
 
     async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
-        return AgentMessage(self.ask(agent, env.observe(agent)))
+        return AgentMessage(self.ask(agent, prompt_of(env, agent)))
 
 
 @dataclass

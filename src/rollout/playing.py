@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
 from ..envs.base import StepResult, TeamEnv, WorldFailure
-from ..experience import Episode, Task
+from ..experience import Episode, Message, Task
 from ..faults import Failure
 from .engines.lockstep import hold
 from .failures import failure_of
@@ -31,6 +31,12 @@ async def step_env(env: TeamEnv, texts: Mapping[str, str]) -> StepResult:
 
     with noting(note), hold():
         return await env.step(texts)
+
+
+def prompt_of(env: TeamEnv, agent: str) -> Sequence[Message]:
+    """What ``agent`` sees in ``env`` now.  An error of the world's code has a note, as from :func:`step_env`."""
+    with noting(lambda: f"prompt of {type(env).__name__} in turn {env.turn} for agent {agent}"):
+        return env.observe(agent)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from ..experience import Completion, Message, Request, Sampling, Task
 from .chat_codec import ChatCodec
 from .chat_markers import without_markers
 from .engines.base import Engine
+from .playing import prompt_of
 
 
 class PromptError(ValueError):
@@ -56,7 +57,7 @@ class PolicyClient:
         out: nothing that a model says may end a run, or lose an episode.  Before anything is said, and where the system
         message alone is too long, the world or the context is at fault: raises as :meth:`encode` does.
         """
-        messages = env.observe(agent)
+        messages = prompt_of(env, agent)
         try:
             return Prompt(self.encode(agent, task.task_id, messages))
         except PromptTooLongError:

@@ -15,6 +15,9 @@ from .own_code import own_sources
 EVALUATION = ("loop.eval_every", "loop.validation_tasks", "loop.test_tasks", "policies.*.sampling.eval")
 """Keys that decide how a run is evaluated, not how it learns.  ``*`` stands for one name; keys below are included."""
 
+CHECKSUMS = "checksums.json"
+"""The file of a shipped base model, or one of a warm start, with the sha256 of every other file."""
+
 FETCHING = tuple(
     f"policies.*.remote.{key}"
     for key in "key_env concurrency requests_per_minute retries timeout_s prompt_price completion_price".split()
@@ -56,9 +59,18 @@ def training_hash(config: Mapping[str, Any]) -> str:
 
 def code_hash(config: Mapping[str, Any]) -> str:
     """16 hexadecimal digits over the code that ``config`` runs: Troupe's, and the user's (:mod:`.own_code`), as it was
-    at the first call in this process."""
+    at the first call in this process; and over the base models of a warm start, as they are now."""
     own = own_sources(config)
-    return _hash_with(frozenset(own.items())) if own else _package_hash()
+    code = _hash_with(frozenset(own.items())) if own else _package_hash()
+    bases = {str(policy.get("base")) for policy in config.get("policies", {}).values() if isinstance(policy, Mapping)}
+    made = [(base, file) for base in bases if (file := Path(base, CHECKSUMS)).is_file()]
+    return _hash_of(made, code) if made else code
+
+
+def own_code_hash(config: Mapping[str, Any]) -> str:
+    """As :func:`code_hash`, over the user's code alone; "" where there is none."""
+    own = own_sources(config)
+    return _hash_of(own.items()) if own else ""
 
 
 @cache

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import requires
+from importlib.metadata import packages_distributions, requires
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,20 @@ def commits(config: Mapping[str, Any], folders: Iterable[Path]) -> str:
     return " + ".join(f"{commit[:12]}{'-dirty' if dirty else ''}" for commit, dirty in by_commit.items())
 
 
+def is_own_module(module: str, file: str) -> bool:
+    """Whether ``module``, of ``file``, is the user's code: no part of Troupe, of its requirements or of Python, and not
+    installed, but for packages that require Troupe.
+    """
+    package = module.partition(".")[0]
+    if package in _foreign() - {"__main__"}:
+        return False
+    return not INSTALLED & set(Path(file).parts) or any(
+        _requirement(line) == "troupe"
+        for distribution in packages_distributions().get(package, ())
+        for line in requires(distribution) or ()
+    )
+
+
 def _git(folder: Path, *words: str) -> str:
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
@@ -73,9 +87,13 @@ def _named(node: Any) -> Iterator[str]:
 @cache
 def _foreign() -> frozenset[str]:
     """Troupe and its requirements, whose versions a run records, the standard library, and what has no file."""
-    names = (re.match(r"[\w-]+", line) for line in requires("troupe") or ())
-    packages = {name[0].lower().replace("-", "_").removesuffix("_core") for name in names if name}
+    packages = {_requirement(line).removesuffix("_core") for line in requires("troupe") or ()}
     return frozenset({"troupe", "yaml", "__main__", *packages, *sys.stdlib_module_names})
+
+
+def _requirement(line: str) -> str:
+    """The name in a requirement such as ``hydra-core>=1.3``, as a module would have it."""
+    return re.split(r"[^\w-]", line, maxsplit=1)[0].lower().replace("-", "_")
 
 
 @cache

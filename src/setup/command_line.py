@@ -23,6 +23,7 @@ from ..runs.fingerprint import flat
 from ..runs.run import Run
 from .composition import all_choices, configurations
 from .instantiation import call
+from .own_errors import own_error
 from .search_path import check_folders, search_path_words
 from .unknown import KEYS, unknown_choice, unknown_path
 
@@ -127,10 +128,22 @@ def parsed(texts: Sequence[str]) -> list[Override]:
 
 
 def fail(error: Exception, more: str = "") -> NoReturn:
-    """End a command with the message alone, or with the whole traceback where HYDRA_FULL_ERROR=1 asks for it."""
+    """End a command with the message alone, or with the whole traceback where HYDRA_FULL_ERROR=1 asks for it.
+
+    The message of an error of the user's own code has its place (:func:`.own_errors.own_error`).
+    """
     if os.environ.get("HYDRA_FULL_ERROR") == "1":
         raise error
-    sys.exit(f"error: {visible(error)}{visible(more)}")
+    own = None if type(error).__module__.startswith("troupe.") else own_error(error)
+    text = f"error: {error}{more}" if own is None else "\n".join([f"error: {own}", more.removeprefix("; ")]).strip()
+    sys.exit(visible(text))
+
+
+def fail_or_raise(error: Exception, more: str = "") -> NoReturn:
+    """:func:`fail` for an error of the user's own code; any other is raised."""
+    if own_error(error) is None:
+        raise error
+    fail(error, more)
 
 
 def _check_choice(override: Override, known: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from hydra.utils import get_object, instantiate
 
 from ..errors import ConfigError
 from .arguments import below, check_arguments, check_complete, check_known, check_types
+from .own_errors import own_error
 
 T = TypeVar("T")
 
@@ -64,7 +65,7 @@ def instantiated(key: str, node: Mapping[str, Any]) -> Any:
     try:
         return instantiate(node)
     except InstantiationException as error:
-        raise ConfigError(_with_key(key, error.__cause__ or error)) from error
+        raise ConfigError(_refusal(key, error.__cause__ or error)) from error
 
 
 def partially(key: str, node: Mapping[str, Any]) -> Callable[..., Any]:
@@ -79,7 +80,7 @@ def call(key: str, target: Callable[..., Any], /, *arguments: Any, **keywords: A
     except ConfigError:
         raise
     except (TypeError, ValueError) as error:
-        raise ConfigError(_with_key(key, error)) from error
+        raise ConfigError(_refusal(key, error)) from error
 
 
 def _complete(key: str, target: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:
@@ -114,7 +115,10 @@ def _is_node(value: Any) -> bool:
     return isinstance(value, Mapping) and "_target_" in value
 
 
-def _with_key(key: str, error: BaseException) -> str:
-    """The error's text, after ``key`` unless it begins with that or with a key of the world, which is more specific."""
-    text = str(error)
+def _refusal(key: str, error: BaseException) -> str:
+    """The error's text, after ``key`` unless it begins with that or with a key of the world, which is more specific.
+
+    A ``ValueError`` refuses a value; any other error of the user's own code is a fault, and the text has its place.
+    """
+    text = (None if isinstance(error, ValueError) else own_error(error)) or str(error)
     return text if text.startswith((key, "env.")) else f"{key}: {text}"

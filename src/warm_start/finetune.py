@@ -135,7 +135,7 @@ class WarmStart:
     ) -> None:
         recipe = curriculum.recipe
         self.curriculum, self.recipe, self.work, self.save_every = curriculum, recipe, work, save_every
-        self.settings = {**asdict(recipe), **origin}
+        self.settings = settings_of(recipe, origin)
         state = self._saved()
         self.tokenizer = tokenizer_of(curriculum) if state is None else _restored(curriculum, state["tokenizer"])
         self.model = build_model(
@@ -237,6 +237,11 @@ class WarmStart:
         return state
 
 
+def settings_of(recipe: Recipe, origin: Mapping[str, Any]) -> dict[str, Any]:
+    """What identifies a warm start; ``steps`` come first, since a user gives these and not the steps of each phase."""
+    return {"steps": recipe.steps, **asdict(recipe), **origin}
+
+
 def check_settings(place: str, saved: Mapping[str, Any], wanted: Mapping[str, Any], remedy: str) -> None:
     """Raise :class:`ConfigError`, naming the first key that differs, unless ``saved`` are the ``wanted`` settings."""
     for key in wanted:
@@ -252,7 +257,7 @@ def is_finished(folder: Path, recipe: Recipe, origin: Mapping[str, Any]) -> bool
     path = folder / RECIPE
     if not path.is_file():
         return False
-    check_settings(str(folder), json.loads(path.read_text()), {**asdict(recipe), **origin}, "again=true replaces it")
+    check_settings(str(folder), json.loads(path.read_text()), settings_of(recipe, origin), "again=true replaces it")
     return True
 
 
@@ -287,16 +292,27 @@ def _restored(curriculum: Curriculum, tokenizer: str) -> PreTrainedTokenizerFast
 
 
 def _ignore_interrupts(worker: int) -> None:
-    """Ctrl-C reaches every process of a terminal; the one that trains decides what happens."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Ctrl-C reaches every process of a terminal, and a batch system's SIGTERM every one of a job; the one that trains
+    decides what happens.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
-def export(start: WarmStart, folder: Path) -> None:
-    """Write the model as transformers loads it, its tokenizer, the recipe and the checksums."""
+def code_of(folder: Path) -> str:
+    """The hash of the user's code with which the finished model in ``folder`` was made."""
+    code: str = json.loads((folder / RECIPE).read_text()).get("code", "")
+    return code
+
+
+def export(start: WarmStart, folder: Path, code: str = "") -> None:
+    """Write the model as transformers loads it, its tokenizer, the recipe and the checksums; ``code`` is the hash of
+    the user's code.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     start.model.save_pretrained(folder)
     start.tokenizer.save_pretrained(folder)
-    recipe = start.settings | {"seconds": round(start.seconds)}
+    recipe = start.settings | {"seconds": round(start.seconds), "code": code}
     (folder / RECIPE).write_text(json.dumps(recipe, indent=2) + "\n")
     names = sorted(path.name for path in folder.iterdir() if path.suffix in {".json", ".safetensors", ".jinja"})
     sums = {n: sha256((folder / n).read_bytes()).hexdigest() for n in names if n != "checksums.json"}

@@ -32,6 +32,7 @@ def test_full_weights_of_every_checkpoint(tmp_path: Path) -> None:
     shipped = load_model("laptop").state_dict()
     assert all(torch.equal(value, shipped[name]) for name, value in before.items())
     assert any(not torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert [(type(each), each.path) for each in Run.find(tmp_path)] == [(Run, run.path)]
     prompt = tokenizer.apply_chat_template(
         [{"role": "user", "content": "sokoban"}], add_generation_prompt=True, return_tensors="pt", return_dict=True
     )

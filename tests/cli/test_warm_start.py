@@ -37,6 +37,7 @@ def test_a_world_gets_a_base_model(warm_start: Callable[..., str], tmp_path: Pat
     second = warm_start("env=couplet", "steps=4", "validation_tasks=4")
     assert "2 of them done" in second and "bases/couplet is finished" in second
     assert "success on 4 validation tasks: 0.00 (0.00-0.49) sampled" in second
+    assert "\ngreedy messages that are one of 8 of an expert's: first 0%, second 0%\n" in second
     words = "env=couplet policies.first.base=bases/couplet policies.second.base=bases/couplet"
     assert second.endswith(f"train with it:\n  troupe train {words}\n")
     assert not Path("bases/couplet.partial").exists()

