@@ -161,6 +161,8 @@ class _Rules:
         for value in (0, _SHARED, _ANONYMOUS, both):
             action = self._seccomp.ERRNO(errno.EPERM) if value == both else self._seccomp.ALLOW
             self.add(action, "mmap", self._seccomp.Arg(3, self._seccomp.MASKED_EQ, both, value))
+        # The kernel remembers calls that are always allowed; of the others this is by far the most frequent.
+        self._filter.syscall_priority("mmap", 255)
 
     def sockets(self) -> None:
         """Allow pairs of stream sockets, which asyncio needs and which lead nowhere, and reading one's own limits."""
