@@ -156,6 +156,7 @@ def fuzz(count: int, full: int, seed: int, seconds: float) -> Report:
             except AssertionError as error:
                 report.outcomes["broken"] += 1
                 report.broken.append(f"{' '.join([*groups, *words])}\n    {error}")
+                print(report.broken[-1], flush=True)
     HydraConfig.instance().cfg = None
     return report
 
@@ -167,15 +168,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=3600.0)
     options = parser.parse_args()
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     warnings.simplefilter("ignore")
     start = time.perf_counter()
     report = fuzz(options.count, options.full, options.seed, options.seconds)
     print(f"{sum(report.outcomes.values()):,} command lines in {time.perf_counter() - start:.0f} s")
     for name, number in report.outcomes.most_common():
         print(f"{number:7,} {name}")
-    for text in report.broken:
-        print(text)
     sys.exit(bool(report.broken))
 
 
