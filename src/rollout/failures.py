@@ -33,10 +33,11 @@ def describe_world_error(error: Exception, task: Task) -> str | None:
     ``error`` was not raised in the code of a world.
     """
     frames = [(frame, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    calls = [frame for frame, _ in frames if _is_world_call(frame)]
+    calls = [frame for frame, _ in frames if isinstance(frame.f_locals.get("self"), TeamEnv)]
     if not calls:
         return None
-    call = calls[-1]
+    # A world may call another, and its own methods.
+    call = next((frame for frame in reversed(calls) if hasattr(TeamEnv, frame.f_code.co_name)), calls[0])
     world: TeamEnv = call.f_locals["self"]
     package = type(world).__module__.partition(".")[0]
     own = [(frame, line) for frame, line in frames if frame.f_globals.get("__name__", "").partition(".")[0] == package]
@@ -47,11 +48,6 @@ def describe_world_error(error: Exception, task: Task) -> str | None:
         f"{type(world).__name__}.{call.f_code.co_name} raised {type(error).__name__}: {error} ({', '.join(details)}; "
         f"{place.f_code.co_filename}:{line})"
     )
-
-
-def _is_world_call(frame: FrameType) -> bool:
-    """Whether ``frame`` is a call of a method of the contract of worlds."""
-    return isinstance(frame.f_locals.get("self"), TeamEnv) and hasattr(TeamEnv, frame.f_code.co_name)
 
 
 def _agents(call: FrameType) -> list[str]:

@@ -18,9 +18,12 @@ from rich.console import Console
 from troupe.cli import train
 from troupe.cli.eval import run as evaluate
 from troupe.cli.start import start, with_open_keys
+from troupe.envs.grid.sokoban import Sokoban
 from troupe.errors import ConfigError
 from troupe.evaluation.comparison import comparisons
 from troupe.evaluation.records import EvaluationRecord
+from troupe.experience import Task
+from troupe.faults import LostEpisodesError
 from troupe.runs.files import FORMAT
 
 SMALL = [
@@ -116,6 +119,36 @@ def test_several_worlds_and_temperatures(ask: Ask) -> None:
     assert metrics(evaluation, names[0])["turns"] == 1
     with pytest.raises(ValueError, match=r"name=grid: .* already holds another evaluation"):
         ask("tasks=2", "name=grid")
+
+
+def test_lost_episodes_are_reported_beside_success(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("checkpoint=base", "temperature=own", "tasks=6", "samples=2")
+    whole = ask(*words, "name=whole")
+    broken = whole.rows()[1]["task_id"]
+    reset = Sokoban.reset
+
+    def breaking(self: Sokoban, task: Task) -> None:
+        reset(self, task)
+        if task.task_id == broken and sys._getframe(1).f_code.co_name == "play":
+            raise KeyError("my_key")
+
+    monkeypatch.setattr(Sokoban, "reset", breaking)
+    with pytest.raises(LostEpisodesError, match=r"1 of 6 episodes are lost.*KeyError: 'my_key' \(task "):
+        ask(*words, "again=true")
+    with pytest.raises(KeyError, match="my_key"):
+        ask(*words, "again=true", "faults=strict")
+    lost = ask(*words, "again=true", "name=lost", "faults.max_lost_share=0.2")
+    values = metrics(lost)
+    assert (values["tasks"], values["episodes"], values["lost_episodes"]) == (6, 10, 2)
+    kept = {task: wins for task, wins in whole.successes("sampled").items() if task != broken}
+    assert lost.successes("sampled") == kept | {broken: []} and list(lost.successes("sampled")) == list(
+        whole.successes("sampled")
+    )
+    assert values["success"] == fmean(first for first, _ in kept.values())
+    assert values["avg@2"] == pytest.approx(fmean(map(fmean, kept.values())))
+    assert [row["lost"] for row in lost.rows()] == [None, "world", *[None] * 5, "world", *[None] * 4]
+    ((_, compared),) = comparisons(str(whole.path), str(lost.path))
+    assert (compared.tasks, compared.lost, compared.difference) == (5, 1, 0)
 
 
 def test_stand_ins_swap_and_cross_play(run_dir: Path, ask: Ask) -> None:

@@ -33,6 +33,15 @@ def test_a_comparison_by_hand() -> None:
     assert -0.26 < low < 0.375 < high <= 1
 
 
+def test_lost_tasks_are_compared_with_nothing() -> None:
+    first, second = {"a": [True], "b": [], "c": [False]}, {"a": [False], "b": [True], "c": [True]}
+    found = compare(first, second, NAMES)
+    assert (found.tasks, found.lost, found.first, found.second) == (2, 1, 0.5, 0.5)
+    assert (found.only_first, found.only_second) == (1, 1)
+    with pytest.raises(EvaluationError, match="no task has an episode in both A and B"):
+        compare({"a": []}, {"a": [True]}, NAMES)
+
+
 def test_several_samples_have_no_mcnemar() -> None:
     found = compare({"a": [True, False], "b": [False, False]}, {"a": [True], "b": [True]}, NAMES)
     assert (found.first, found.second, found.difference) == (0.25, 1.0, 0.75)

@@ -60,8 +60,7 @@ class CreditRule(ABC):
     def __call__(self, episodes: Sequence[Episode]) -> None:
         """Set the advantage of every candidate of ``episodes``.
 
-        A group that lost candidates (to a failure of engine or world) is judged by those that are left; a single one
-        that is left has nothing to be compared with, and advantage 0 unless ``min_samples`` is 1.
+        The candidate of a group of one has nothing to be compared with, and advantage 0 unless ``min_samples`` is 1.
 
         Raises :class:`.checks.CreditError` where a group that needs one prompt holds two, where a reward or a
         log-probability is not a finite number, and where the rule does not give a finite advantage for each value of a

@@ -1,0 +1,31 @@
+"""The section ``faults``, and the share of lost episodes."""
+
+import pytest
+
+from troupe.faults import Failure, FaultSettings, LostEpisodesError
+
+GONE = Failure("world", "gone", KeyError("gone"))
+
+
+@pytest.mark.parametrize("wrong", [{"world": "ignore"}, {"logger": None}, {"max_lost_share": 1.5}])
+def test_values_that_do_not_exist_are_named(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=rf"faults\.{next(iter(wrong))} must be"):
+        FaultSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_a_share_is_exceeded_only_above_it() -> None:
+    settings = FaultSettings(max_lost_share=0.1)
+    settings.check([GONE], 10)
+    settings.check([], 1, 9, 10)  # those before have been checked
+    for failures, episodes, before in (([GONE], 9, (0, 0)), ([GONE], 10, (1, 9)), ([GONE], 1, (0, 100))):
+        with pytest.raises(LostEpisodesError, match="first: gone"):
+            settings.check(failures, episodes, *before)
+    FaultSettings(max_lost_share=1).check([GONE], 2)
+    with pytest.raises(LostEpisodesError):
+        FaultSettings(max_lost_share=0).check([GONE], 1000)
+
+
+def test_kinds_stop_alone() -> None:
+    FaultSettings(sandbox="stop").raise_if_stopping(GONE)
+    with pytest.raises(KeyError):
+        FaultSettings(world="stop").raise_if_stopping(GONE)
