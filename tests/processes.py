@@ -29,6 +29,11 @@ def command(pid: int) -> str:
         return ""
 
 
+def without_notice(stderr: str) -> str:
+    """What a command says besides that its imports take long, which depends on the machine."""
+    return "".join(line for line in stderr.splitlines(keepends=True) if not line.startswith("loading the libraries"))
+
+
 def asleep(pid: int) -> bool:
     """Whether a process waits, for input or for a signal."""
     return _stat(pid)[:1] == ["S"]

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from ..evaluation.records import EvaluationError, locate
-from .main import quiet_interrupt
+from .main import loading
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -27,7 +27,7 @@ def main(arguments: Sequence[str]) -> None:
     try:
         for place in (options.a, options.b):
             locate(place)
-        with quiet_interrupt():
+        with loading():
             from rich.console import Console
 
             from ..evaluation.comparison import comparisons  # scipy, which takes a second

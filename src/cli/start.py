@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from ..errors import ConfigError
 from ..setup.command_line import check_command_line, fail
-from .main import quiet_interrupt
+from .main import loading
 
 OPEN_KEYS = ("world", "agents", "echo", "swap")
 """Keys of ``eval`` and ``play`` under which users name keys of their own."""
@@ -24,7 +24,7 @@ def start(name: str, arguments: Sequence[str]) -> None:
     """The command ``name`` of :data:`.main.CONFIGURED` with the words ``arguments``."""
     config = name.replace("-", "_")
     try:
-        with quiet_interrupt():
+        with loading():
             words = check_command_line(config, REWRITTEN.get(name, list)(arguments))
     except ConfigError as error:
         fail(error)
@@ -46,7 +46,7 @@ class TaskFunction:
 
 def imported(name: str) -> Any:
     """The module of the command ``name``."""
-    with quiet_interrupt():
+    with loading():
         return import_module(f".{name.replace('-', '_')}", __package__)
 
 

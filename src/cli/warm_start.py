@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from ..setup.command_line import fail
 from ..setup.warm_start import ChosenWorld, WarmStartOptions, chosen_world
-from .main import quiet_interrupt
+from .main import loading
 
 if TYPE_CHECKING:
     from ..warm_start.finetune import WarmStart
@@ -47,7 +47,7 @@ def run(options: WarmStartOptions, chosen: ChosenWorld | None) -> None:
 
     Raises ``ValueError`` naming what cannot be made.
     """
-    with quiet_interrupt():
+    with loading():
         import torch  # the words are checked before this, which takes seconds
 
         from ..setup.curricula import curriculum_for

@@ -44,7 +44,7 @@ class EvaluationRecord:
             summary = json.loads(file.read_text())
             return cls(path, summary["fingerprint"], summary["conditions"])
         except (ValueError, KeyError, TypeError) as error:
-            raise EvaluationError(f"{file} is not the summary of an evaluation: {error!r}") from error
+            raise EvaluationError(f"{file} is damaged ({error!r}); remove {path} to play it again") from error
 
     def successes(self, condition: str) -> dict[str, list[bool]]:
         """Task -> success of each sample, in the order in which the tasks were drawn.

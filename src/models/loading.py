@@ -40,9 +40,15 @@ def load_model(base: str, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalL
     return AutoModelForCausalLM.from_pretrained(resolve(base), dtype=dtype)
 
 
-def load_tokenizer(base: str) -> PreTrainedTokenizerFast:
-    """The tokenizer of ``base``."""
-    return AutoTokenizer.from_pretrained(resolve(base))
+def load_tokenizer(base: str, *, from_hub: bool = True) -> PreTrainedTokenizerFast:
+    """The tokenizer of ``base``; with ``from_hub``, one that is not here is fetched.
+
+    Raises ``ValueError`` where there is none: of a folder without its files transformers makes one without tokens.
+    """
+    tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(resolve(base), local_files_only=not from_hub)
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise ValueError(f"{base} has no tokenizer with tokens: its tokenizer.json is missing or damaged")
+    return tokenizer
 
 
 def load_adapter(model: PreTrainedModel, folder: str) -> PeftModel:

@@ -14,7 +14,6 @@ import torch
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
-    AutoTokenizer,
     PretrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -24,17 +23,17 @@ from ..envs.base import TeamEnv
 from ..envs.datasets import without_downloads
 from ..errors import AbsentError, ConfigError
 from ..experience import Split
-from ..loop import LoopSettings
 from ..models.adapters import named_layers
 from ..models.base_models import resolve
 from ..models.hub import check_available, is_here
-from ..models.loading import full_base, is_adapter
+from ..models.loading import full_base, is_adapter, load_tokenizer
 from ..models.published import published_config
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat
 from ..rollout.engines.base import Engine
 from ..rollout.engines.remote.engine import check_client
 from ..rollout.policy_client import PolicyClient
+from ..runs.budget import LoopSettings
 from .arguments import check_complete
 from .instantiation import call, instantiated
 from .notice import notice
@@ -132,7 +131,7 @@ def _base(key: str, base: str, machine: Machine) -> Base:
     try:
         check_available(path)
         shape = AutoConfig.from_pretrained(whole, local_files_only=here)
-        return Base(shape, AutoTokenizer.from_pretrained(path, local_files_only=here))
+        return Base(shape, load_tokenizer(path, from_hub=not here))
     except (OSError, ValueError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 

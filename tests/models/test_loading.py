@@ -37,6 +37,12 @@ def test_a_model_and_a_tokenizer_of_a_folder(tiny: Tiny, tokenizer: PreTrainedTo
     assert load_tokenizer(str(tmp_path)).get_vocab() == tokenizer.get_vocab()
 
 
+def test_a_folder_without_a_tokenizer_is_named(tiny: Tiny, tmp_path: Path) -> None:
+    tiny().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=rf"{tmp_path} has no tokenizer with tokens: its tokenizer\.json is missing"):
+        load_tokenizer(str(tmp_path))
+
+
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")
 def test_an_adapter_is_merged_or_laid_over_its_base(tiny: Tiny, adapter: Path) -> None:
     assert is_adapter(adapter)
