@@ -54,6 +54,8 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         module.start(name, arguments) if name in CONFIGURED else module.main(arguments)
     except KeyboardInterrupt:  # before the command has begun what it would have to end itself
         sys.exit("interrupted")
+    except OSError as error:  # it names the file
+        sys.exit(f"error: {error}")
 
 
 @contextmanager

@@ -41,7 +41,10 @@ class TaskFunction:
     name: str
 
     def __call__(self, cfg: DictConfig) -> Any:
-        return imported(self.name).run_command(cfg)
+        try:
+            return imported(self.name).run_command(cfg)
+        except OSError as error:  # it names the file
+            fail(error)
 
 
 def imported(name: str) -> Any:

@@ -35,11 +35,11 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> list[str]:
     machine.ask(call, "strategy", trainable_fabric, parts.strategy)
     if new:
         check_free(Path(run.run_dir))
+    for name, node in run.logger.items():
+        machine.ask(instantiated, f"logger.{name}", node)
     bases = check_policies(parts.policies, run.engine, machine)
     clients = clients_of(parts.router.team, parts.policies, bases)
     check_tasks(parts.world, parts.settings, clients, parts.sampler.resample, machine)
-    for name, node in run.logger.items():
-        machine.ask(instantiated, f"logger.{name}", node)
     return machine.lacks
 
 

@@ -7,8 +7,9 @@ import torch
 from peft import LoraConfig
 from transformers import PreTrainedTokenizerFast
 
-from troupe.models.adapters import LoraSettings, attach, export
+from troupe.models.adapters import attach, export
 from troupe.models.loading import is_adapter, load_adapted, load_model, load_tokenizer
+from troupe.models.lora_settings import LoraSettings
 
 from .conftest import Tiny
 
