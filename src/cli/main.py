@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import version
 from threading import Event, Thread
 
 from ..errors import nearest
@@ -38,6 +37,8 @@ def main() -> None:
     if first in ("-h", "--help"):
         print(usage())
     elif first == "--version":
+        from importlib.metadata import version  # many modules, in whose imports Ctrl-C would print a traceback
+
         print(f"troupe {version('troupe')}")
     elif first in COMMANDS:
         _run(first, rest)
