@@ -39,8 +39,8 @@ from vllm_cpu import large, moved, stages
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.models import adapters
-from troupe.models.adapters import LoraSettings
 from troupe.models.loading import load_tokenizer
+from troupe.models.lora_settings import LoraSettings
 from troupe.rollout.engines.lora import Adapted
 from troupe.rollout.engines.vllm.engine import VllmEngine
 

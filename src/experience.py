@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # whose import takes seconds: a configuration is checked without it
+    import torch
+    from torch import Tensor
 
 from .faults import Failure
 
@@ -320,8 +321,6 @@ class TokenBatch:
 
     def to(self, device: torch.device) -> TokenBatch:
         """The batch with all tensors on ``device``."""
-        moved: dict[str, Any] = {
-            name: value.to(device, non_blocking=True) if isinstance(value, Tensor) else value
-            for name, value in vars(self).items()
-        }
-        return TokenBatch(**moved)
+        tensors = {name: value for name, value in vars(self).items() if name != "places"}
+        moved = {name: value.to(device, non_blocking=True) for name, value in tensors.items()}
+        return TokenBatch(**moved, places=self.places)

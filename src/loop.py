@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from .algorithms.credit.base import CreditRule
@@ -21,44 +21,13 @@ from .models.team import Team
 from .rollout.samplers.base import Sampler
 from .rollout.seeds import derive
 from .routing import Router
-from .runs.budget import Budget
+from .runs.budget import LoopSettings
 from .runs.directory import RunDirectory
 from .runs.display import Display
 from .runs.interrupts import uninterrupted
 from .runs.loggers import Loggers
 from .runs.metrics import fault_metrics, prefixed, rollout_metrics, update_metrics
 from .runs.progress import Progress
-
-
-@dataclass(frozen=True)
-class LoopSettings:
-    """How long a run trains, and how often it evaluates.
-
-    ``iterations`` in total, of ``tasks_per_iteration`` training tasks; the run ends early once about ``completions``
-    (0: no bound) were generated for training, and its last iteration plays only the tasks that this bound still
-    allows.  Every ``eval_every`` iterations ``validation_tasks`` are played; before and after training ``test_tasks``.
-    ``lockstep`` is for the engines: they decode in common rounds, so that a seed fixes the run.
-    """
-
-    iterations: int
-    tasks_per_iteration: int
-    completions: int
-    eval_every: int
-    validation_tasks: int
-    test_tasks: int
-    lockstep: bool = True
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if name == "lockstep":
-                continue
-            least = 0 if name in ("iterations", "completions") else 1
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"loop.{name} must be a whole number of at least {least}, got {value!r}")
-
-    @property
-    def budget(self) -> Budget:
-        return Budget(self.iterations, self.tasks_per_iteration, self.completions)
 
 
 class TrainLoop:

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from troupe.cli import train
 from troupe.envs.base import TeamEnv
 from troupe.experience import Episode, Task
-from troupe.loop import LoopSettings, TrainLoop
+from troupe.loop import TrainLoop
 from troupe.models.learner import Learner, NonFiniteError
 from troupe.models.loading import load_model
 from troupe.models.pool import Pool
@@ -388,23 +388,3 @@ def test_an_error_is_not_swallowed_and_leaves_the_checkpoint_before(
     state = json.loads((loop.directory.checkpoints / "last" / "state.json").read_text())
     assert state["versions"] == {"tool": 1, "plan": 1}
     assert [path.name for path in loop.directory.checkpoints.glob("iteration_*")] == ["iteration_00001"]
-
-
-# ---- settings -------------------------------------------------------------------------------------------------------
-
-GOOD = {
-    "iterations": 0,
-    "tasks_per_iteration": 1,
-    "completions": 0,
-    "eval_every": 1,
-    "validation_tasks": 1,
-    "test_tasks": 1,
-}
-
-
-@pytest.mark.parametrize("name", GOOD)
-@pytest.mark.parametrize("below", [1, 0.5])
-def test_settings_out_of_range_are_named(name: str, below: float) -> None:
-    LoopSettings(**GOOD)
-    with pytest.raises(ValueError, match=rf"loop\.{name} must be a whole number of at least {GOOD[name]}"):
-        LoopSettings(**GOOD | {name: GOOD[name] - below})

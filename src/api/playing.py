@@ -16,7 +16,7 @@ from ..envs.base import TeamEnv
 from ..errors import ConfigError, nearest
 from ..evaluation.conditions import Condition, check_readable
 from ..evaluation.episodes import Actor, EpisodeResult, HumanActor, play
-from ..evaluation.request import EvalRequest
+from ..evaluation.request import EvalRequest, check_source
 from ..experience import Message, Task
 from ..reports.play import EpisodePrinter
 from ..rollout.seeds import derive
@@ -54,8 +54,7 @@ def play_team(keys: Mapping[str, Any], console: Console | None = None) -> list[E
 
 def _team(keys: Mapping[str, Any]) -> TeamSource:
     """The team that ``run``, ``exp`` or ``env`` names."""
-    if sum(keys[key] is not None for key in ("run", "exp", "env_name")) != 1:
-        raise ConfigError("give one of run=DIR, a run directory, exp=NAME, an experiment, and env=NAME, a world")
+    check_source(keys)
     if keys["env_name"] is None:
         return read_team(keys)
     return untrained_team(f"env={keys['env_name']}", keys["overrides"], Trust.of(keys["trust"]))

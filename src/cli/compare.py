@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from ..errors import visible
 from ..evaluation.records import EvaluationError, locate
-from .main import quiet_interrupt
+from .main import loading
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> None:
     try:
         for place in (options.a, options.b):
             locate(place)
-        with quiet_interrupt():
+        with loading():
             from rich.console import Console
 
             from ..evaluation.comparison import comparisons  # scipy, which takes a second

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.metadata import version
+from threading import Event, Thread
 
 from ..errors import nearest
 
@@ -37,6 +37,8 @@ def main() -> None:
     if first in ("-h", "--help"):
         print(usage())
     elif first == "--version":
+        from importlib.metadata import version  # many modules, in whose imports Ctrl-C would print a traceback
+
         print(f"troupe {version('troupe')}")
     elif first in COMMANDS:
         _run(first, rest)
@@ -48,26 +50,42 @@ def main() -> None:
 
 def _run(name: str, arguments: Sequence[str]) -> None:
     try:
-        with quiet_interrupt():
+        with loading():
             module = import_module(".start" if name in CONFIGURED else f".{name.replace('-', '_')}", __package__)
         module.start(name, arguments) if name in CONFIGURED else module.main(arguments)
     except KeyboardInterrupt:  # before the command has begun what it would have to end itself
         sys.exit("interrupted")
+    except OSError as error:  # it names the file
+        sys.exit(f"error: {error}")
 
 
 @contextmanager
-def quiet_interrupt() -> Iterator[None]:
-    """A context in which nothing has begun yet, so that Ctrl-C ends the process at once.
+def loading(after_s: float = 2.0) -> Iterator[None]:
+    """A context for imports: Ctrl-C ends the process at once, and the user is told that they take long, if they do.
 
     Within an import, an exception may be printed with its traceback, or be lost in a destructor.
     """
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    over = Event()
+    teller = Thread(target=_tell_of_loading, args=(over, after_s), daemon=True)
+    teller.start()
     try:
         yield
     finally:
+        over.set()
+        teller.join()
         signal.signal(signal.SIGINT, handler)
+
+
+def _tell_of_loading(over: Event, every_s: float) -> None:
+    said, text = False, "loading the libraries, which takes some seconds ."
+    while not over.wait(every_s):
+        print(text, end="", file=sys.stderr, flush=True)
+        said, text = True, "."
+    if said:
+        print(file=sys.stderr)
 
 
 def usage() -> str:

@@ -28,12 +28,12 @@ def main(arguments: Sequence[str]) -> None:
     folders = options.folders or [Path("runs")]
     for folder in folders:
         if not folder.is_dir():
-            sys.exit(f"error: {visible(folder)}: there is no such folder")
+            sys.exit(f"error: {visible(folder)}: {'it is a file' if folder.is_file() else 'there is no such folder'}")
     rows = [facts(run) for folder in folders for run in find_runs(folder)]
     if options.json:
         print("".join(json.dumps(row) + "\n" for row in rows), end="")
     elif rows:
-        print("\n".join(aligned([HEADS, *map(cells, rows)])))
+        print("\n".join([*aligned([HEADS, *map(cells, rows)]), *(row["problem"] for row in rows if "problem" in row)]))
     else:
         print(f"no runs below {', '.join(map(str, folders))}")
 

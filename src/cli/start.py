@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from ..errors import ConfigError
 from ..setup.command_line import check_command_line, fail, fail_or_raise
-from .main import quiet_interrupt
+from .main import loading
 
 OPEN_KEYS = ("world", "agents", "echo", "swap")
 """Keys of ``eval`` and ``play`` under which users name keys of their own."""
@@ -24,7 +24,7 @@ def start(name: str, arguments: Sequence[str]) -> None:
     """The command ``name`` of :data:`.main.CONFIGURED` with the words ``arguments``."""
     config = name.replace("-", "_")
     try:
-        with quiet_interrupt():
+        with loading():
             words = check_command_line(config, REWRITTEN.get(name, list)(arguments))
     except ConfigError as error:
         fail(error)
@@ -44,13 +44,15 @@ class TaskFunction:
         module = imported(self.name)
         try:
             return module.run_command(cfg)
+        except OSError as error:  # it names the file
+            fail(error)
         except Exception as error:  # the user's code may raise any
             fail_or_raise(error)
 
 
 def imported(name: str) -> Any:
     """The module of the command ``name``."""
-    with quiet_interrupt():
+    with loading():
         return import_module(f".{name.replace('-', '_')}", __package__)
 
 

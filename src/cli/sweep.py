@@ -18,7 +18,7 @@ from ..runs.files import RunDirectoryError
 from ..setup.composition import register
 from ..sweep.launcher import launcher_of
 from ..sweep.options import Options
-from .main import quiet_interrupt
+from .main import loading
 
 if TYPE_CHECKING:
     from ..sweep.record import SweepRecord
@@ -45,7 +45,7 @@ def run(arguments: Sequence[str]) -> int:
     options, arguments = Options.split(arguments)
     hydra_overrides = [text for text in arguments if text.startswith("hydra")]
     arguments = [text for text in arguments if not text.startswith("hydra")]
-    with quiet_interrupt():
+    with loading():
         options.check(arguments)
         from ..api.training import train  # heavy, as the others, hence after the check
         from ..sweep.job import JobRunner

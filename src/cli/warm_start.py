@@ -38,7 +38,7 @@ from ..runs.fingerprint import own_code_hash
 from ..setup.command_line import fail, fail_or_raise
 from ..setup.notice import notice
 from ..setup.warm_start import ChosenWorld, WarmStartOptions, chosen_world
-from .main import quiet_interrupt
+from .main import loading
 
 if TYPE_CHECKING:
     from ..warm_start.finetune import WarmStart
@@ -49,7 +49,7 @@ def run(options: WarmStartOptions, chosen: ChosenWorld | None) -> None:
 
     Raises ``ValueError`` naming what cannot be made.
     """
-    with quiet_interrupt():
+    with loading():
         import torch  # the words are checked before this, which takes seconds
 
         from ..setup.curricula import curriculum_for

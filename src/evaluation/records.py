@@ -54,9 +54,9 @@ class EvaluationRecord:
             summary = parse_json(read_text(file))
             fingerprint, conditions = summary["fingerprint"], summary["conditions"]
         except (ValueError, KeyError, TypeError) as error:
-            raise EvaluationError(f"{file} is not the summary of an evaluation: {error!r}") from error
+            raise EvaluationError(f"{file} is damaged ({error!r}); remove {path} to play it again") from error
         if not isinstance(conditions, dict) or not all(isinstance(row, dict) for row in conditions.values()):
-            raise EvaluationError(f"{file} is not the summary of an evaluation: conditions must hold keys")
+            raise EvaluationError(f"{file} is damaged (conditions must hold keys); remove {path} to play it again")
         return cls(path, fingerprint, conditions)
 
     def successes(self, condition: str) -> dict[str, list[bool]]:

@@ -54,5 +54,34 @@ class EvalRequest:
             raise ConfigError(f"swap must be true, false or agents to agents, got {self.swap!r}")
 
 
+def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool) -> EvalRequest:
+    """The request of ``keys``; those that are null have the values of ``config``, a run's.  Raises
+    :class:`ConfigError`."""
+    loop, split = config["loop"], keys["split"]
+    tasks = loop["test_tasks" if split == "test" else "validation_tasks"] if keys["tasks"] is None else keys["tasks"]
+    return EvalRequest(
+        checkpoint=keys["checkpoint"] or ("best" if trained else "base"),
+        split=split,
+        tasks=tasks,
+        samples=keys["samples"],
+        temperature=_as_tuple(keys["temperature"]),
+        seed=config["seed"] if keys["seed"] is None else keys["seed"],
+        silence=_as_tuple(keys["silence"]),
+        **{key: keys[key] for key in ("world", "swap", "agents", "echo")},
+    )
+
+
+def check_source(keys: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` unless one of ``keys`` names a team."""
+    ways = {"run": "run=DIR, a run directory", "exp": "exp=NAME, an experiment", "env_name": "env=NAME, a world"}
+    known = {key: way for key, way in ways.items() if key in keys}
+    if sum(keys[key] is not None for key in known) != 1:
+        raise ConfigError(f"give one of {', or '.join(known.values())}")
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
 def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)

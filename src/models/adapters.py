@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
 
@@ -17,66 +16,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ..rollout.engines.weights import load_into
-
-ALL_LINEAR = "all-linear"
-"""Every linear layer but the output layer."""
+from .lora_settings import AdapterError, LoraSettings
 
 WEIGHTS = "adapter_model.safetensors"
 
 NAME_PREFIX = "policy_"
 """Before a policy's name in peft's names, so that no policy can have the name of a layer; peft strips it on writing."""
-
-
-class AdapterError(ValueError):
-    """An adapter that cannot be put on its base; the message names the key."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoraSettings:
-    """A policy's adapter: W x becomes W x + (``alpha`` / ``r``) B A x in every layer of ``targets``.
-
-    ``targets`` are names of linear layers (``q_proj``), or ``all-linear``.
-    """
-
-    r: int
-    alpha: float
-    targets: str | Sequence[str] = ALL_LINEAR
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.r, int) or self.r < 1:
-            raise AdapterError(f"r must be a whole number of at least 1, got {self.r!r}")
-        if not isinstance(self.alpha, int | float) or self.alpha <= 0:
-            raise AdapterError(f"alpha must be a number above 0, got {self.alpha!r}")
-        if not self.targets or (isinstance(self.targets, str) and self.targets != ALL_LINEAR):
-            raise AdapterError(f"targets must be {ALL_LINEAR} or a list of linear layers, got {self.targets!r}")
-
-    @property
-    def scale(self) -> float:
-        return self.alpha / self.r
-
-    def layers(self, model: PreTrainedModel) -> list[str]:
-        """``targets`` as names.
-
-        Raises :class:`AdapterError` naming one that is no linear layer of ``model``, and those that there are.
-        """
-        head = model.get_output_embeddings()
-        linear = [name for name, m in model.named_modules() if isinstance(m, nn.Linear) and m is not head]
-        known = list(dict.fromkeys(name.rpartition(".")[2] for name in linear))
-        if not known:
-            raise AdapterError(f"targets: {type(model).__name__} has no linear layers within")
-        if isinstance(self.targets, str):
-            return known
-        for target in self.targets:
-            if not any(name == target or name.endswith(f".{target}") for name in linear):
-                listed = ", ".join([*known, ALL_LINEAR])
-                raise AdapterError(f"targets: {type(model).__name__} has no linear layer '{target}'. Known: {listed}")
-        return list(self.targets)
-
-    def parameters(self, model: PreTrainedModel) -> int:
-        """How many numbers an adapter on ``model`` has.  Raises as :meth:`layers`."""
-        ends = tuple(f".{name}" for name in self.layers(model))
-        linear = [m for name, m in model.named_modules() if isinstance(m, nn.Linear) and f".{name}".endswith(ends)]
-        return sum(self.r * (layer.in_features + layer.out_features) for layer in linear)
 
 
 def named_layers(policy: str, settings: LoraSettings, model: PreTrainedModel) -> list[str]:

@@ -49,14 +49,21 @@ def load_model(base: str, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalL
     return AutoModelForCausalLM.from_pretrained(resolve(base), dtype=dtype, **WEIGHTS_ALONE)
 
 
-def load_tokenizer(base: str, *, local_files_only: bool = False) -> PreTrainedTokenizerFast:
-    """The tokenizer of ``base``."""
-    return AutoTokenizer.from_pretrained(resolve(base), local_files_only=local_files_only, **NO_CODE)
+def load_tokenizer(base: str, *, from_hub: bool = True) -> PreTrainedTokenizerFast:
+    """The tokenizer of ``base``; with ``from_hub``, one that is not here is fetched.
+
+    Raises ``ValueError`` where there is none: of a folder without its files transformers makes one without tokens.
+    """
+    path = resolve(base)
+    tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(path, local_files_only=not from_hub, **NO_CODE)
+    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+        raise ValueError(f"{base} has no tokenizer with tokens: its tokenizer.json is missing or damaged")
+    return tokenizer
 
 
-def load_shape(base: str, *, local_files_only: bool = False) -> PretrainedConfig:
-    """The configuration of ``base``, a whole model."""
-    return AutoConfig.from_pretrained(resolve(base), local_files_only=local_files_only, **NO_CODE)
+def load_shape(base: str, *, from_hub: bool = True) -> PretrainedConfig:
+    """The configuration of ``base``, a whole model; with ``from_hub``, one that is not here is fetched."""
+    return AutoConfig.from_pretrained(resolve(base), local_files_only=not from_hub, **NO_CODE)
 
 
 def empty_model(shape: PretrainedConfig) -> PreTrainedModel:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import lightning as L
 import torch
+from lightning.fabric.accelerators.cpu import CPUAccelerator
 from lightning.fabric.strategies.ddp import DDPStrategy
 from lightning.fabric.strategies.deepspeed import DeepSpeedStrategy
 from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
@@ -140,6 +142,11 @@ class StrategySettings:
             raise StrategyError(f"strategy.devices must be auto or a whole number of at least 1, got {self.devices!r}")
         if not isinstance(self.num_nodes, int) or self.num_nodes < 1:
             raise StrategyError(f"strategy.num_nodes must be a whole number of at least 1, got {self.num_nodes!r}")
+        if self.strategy == "auto" and self.processes not in (None, 1):
+            raise StrategyError(
+                f"strategy.devices={self.devices}, strategy.num_nodes={self.num_nodes}: strategy=single_device has one "
+                "process; strategy=ddp has several"
+            )
 
     def fabric(self) -> L.Fabric:
         """Raises :class:`StrategyError` for a package, :class:`DeviceError` for hardware that this machine lacks."""
@@ -149,7 +156,7 @@ class StrategySettings:
             # wait that repeats the pass after it has run out of memory.
             strategy = DDPStrategy(broadcast_buffers=False)
         try:
-            return L.Fabric(
+            fabric = L.Fabric(
                 accelerator=self.accelerator,
                 strategy=strategy,
                 devices=self.devices,
@@ -158,6 +165,10 @@ class StrategySettings:
             )
         except (RuntimeError, ImportError, MisconfigurationException) as error:
             raise DeviceError(f"strategy: {error}") from error
+        cores = os.cpu_count() or 1
+        if isinstance(fabric.accelerator, CPUAccelerator) and isinstance(self.devices, int) and self.devices > cores:
+            raise DeviceError(f"strategy.devices={self.devices}: so many processes on a machine with {cores} CPU cores")
+        return fabric
 
     @property
     def processes(self) -> int | None:

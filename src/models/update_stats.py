@@ -12,7 +12,7 @@ from ..algorithms.objectives import Objective, ObjectiveOutput
 from ..experience import Sample
 from .mismatch import MismatchStats
 from .ranks import Ranks
-from .train_config import UpdateSettings
+from .update_settings import UpdateSettings
 
 log = logging.getLogger(__name__)
 

@@ -1,10 +1,10 @@
-"""The budget of a run: how many iterations, tasks and completions are left."""
+"""How long a run trains: its settings, and how many iterations, tasks and completions are left."""
 
 from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from .progress import Progress
 
@@ -43,3 +43,34 @@ class Budget:
         """How many iterations the run will have."""
         left = math.ceil(max(0, self.tasks_within_budget(progress)) / self.tasks_per_iteration)
         return min(self.iterations, progress.iteration + left)
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """How long a run trains, and how often it evaluates.
+
+    ``iterations`` in total, of ``tasks_per_iteration`` training tasks; the run ends early once about ``completions``
+    (0: no bound) were generated for training, and its last iteration plays only the tasks that this bound still
+    allows.  Every ``eval_every`` iterations ``validation_tasks`` are played; before and after training ``test_tasks``.
+    ``lockstep`` is for the engines: they decode in common rounds, so that a seed fixes the run.
+    """
+
+    iterations: int
+    tasks_per_iteration: int
+    completions: int
+    eval_every: int
+    validation_tasks: int
+    test_tasks: int
+    lockstep: bool = True
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if name == "lockstep":
+                continue
+            least = 0 if name in ("iterations", "completions") else 1
+            if not isinstance(value, int) or value < least:
+                raise ValueError(f"loop.{name} must be a whole number of at least {least}, got {value!r}")
+
+    @property
+    def budget(self) -> Budget:
+        return Budget(self.iterations, self.tasks_per_iteration, self.completions)

@@ -25,6 +25,7 @@ from .files import (
     VERSIONS,
     RunDirectoryError,
     parse_yaml,
+    read_text,
 )
 from .fingerprint import code_hash
 from .lock import Lock
@@ -131,10 +132,13 @@ def check_free(path: Path) -> None:
     """Raise :class:`~troupe.runs.files.RunDirectoryError` where ``path`` holds a run, or something else, or where it
     cannot be made.
     """
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        content = "already holds another run" if (path / CONFIG).exists() else "is not an empty folder"
-        raise RunDirectoryError(f"run_dir={path} {content}; choose another, nothing was changed")
-    parent = next(folder for folder in (path, *path.parents) if folder.exists())
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            content = "already holds another run" if (path / CONFIG).exists() else "is not an empty folder"
+            raise RunDirectoryError(f"run_dir={path} {content}; choose another, nothing was changed")
+        parent = next(folder for folder in (path, *path.parents) if folder.exists())
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise RunDirectoryError(f"run_dir={path} cannot be made: {error.strerror}") from error
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         reason = "cannot be written in" if parent.is_dir() else "is not a folder"
         raise RunDirectoryError(f"run_dir={path} cannot be made: {parent} {reason}")
@@ -156,7 +160,7 @@ def _locked(path: Path) -> Lock:
 
 def _rows(path: Path, count: int) -> list[str]:
     """The lines of iterations 1 to ``count``."""
-    lines = path.read_text(encoding="utf-8").split("\n")[:count] if path.exists() else []
+    lines = read_text(path).split("\n")[:count] if path.exists() else []
     for number, line in enumerate(lines, 1):
         try:
             iteration = json.loads(line)["iteration"]

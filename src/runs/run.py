@@ -57,8 +57,13 @@ class Run:
 
     def __init__(self, path: str | Path, *, tolerant: bool = False) -> None:
         path = Path(path)
-        if not (path / CONFIG).is_file():
-            reason = f"{CONFIG} is missing" if path.is_dir() else "there is no such folder"
+        try:
+            found = (path / CONFIG).is_file()
+        except OSError as error:  # a name that is too long, a folder that may not be read
+            raise RunDirectoryError(f"{path} is not a run directory: {error.strerror}") from error
+        if not found:
+            reason = "it is a file" if path.is_file() else "there is no such folder"
+            reason = f"{CONFIG} is missing" if path.is_dir() else reason
             if runs := sorted(path.glob(f"*/{CONFIG}")):  # named after the time of their start
                 reason += f"; it holds {len(runs)} run directories, the last of which is {runs[-1].parent}"
             raise RunDirectoryError(f"{path} is not a run directory: {reason}")

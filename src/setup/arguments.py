@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ..errors import ConfigError
+from ..runs.fingerprint import flat, matches
 from .unknown import unknown_key
 
 SCALARS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
+BOUNDS = ("env", "world", "algorithm.update.clip_norm", "policies.*.algorithm.update.clip_norm")
+"""Keys that may be infinite: no bound.  A world may have such keys of its own."""
 KEYWORD = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -43,6 +47,14 @@ def check_complete(key: str, target: Callable[..., Any], names: Collection[str],
         required = parameter.kind in KEYWORD and parameter.default is parameter.empty
         if required and parameter.name not in names:
             raise ConfigError(f"{below(key, parameter.name)} is missing")
+
+
+def check_finite(config: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for a NaN in ``config``, and for an infinite number that is not a bound."""
+    for key, value in flat(config):
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, float) and (math.isnan(number) or (math.isinf(number) and not matches(key, BOUNDS))):
+                raise ConfigError(f"{key} must be a finite number, got {value!r}")
 
 
 def check_types(key: str, target: Callable[..., Any], section: Mapping[str, Any]) -> None:

@@ -21,7 +21,6 @@ from ..envs.base import TeamEnv
 from ..envs.datasets import without_downloads
 from ..errors import AbsentError, ConfigError
 from ..experience import Split
-from ..loop import LoopSettings
 from ..models.adapters import named_layers
 from ..models.base_models import resolve
 from ..models.hub import check_available, is_here
@@ -32,6 +31,7 @@ from ..rollout.chat_template import check_chat
 from ..rollout.engines.base import Engine
 from ..rollout.engines.remote.engine import check_client
 from ..rollout.policy_client import PolicyClient
+from ..runs.budget import LoopSettings
 from .arguments import check_complete
 from .instantiation import call, instantiated
 from .notice import notice
@@ -128,8 +128,8 @@ def _base(key: str, base: str, machine: Machine) -> Base:
         return Base(shape_of(key, base), None)
     try:
         check_available(path)
-        shape = load_shape(whole, local_files_only=here)
-        return Base(shape, load_tokenizer(path, local_files_only=here))
+        shape = load_shape(whole, from_hub=not here)
+        return Base(shape, load_tokenizer(path, from_hub=not here))
     except (OSError, ValueError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 

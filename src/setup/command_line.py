@@ -14,21 +14,30 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from ..errors import ConfigError, nearest, visible
+from ..evaluation.request import check_source, requested
+from ..runs.directory import check_free
 from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat
 from ..runs.run import Run
+from .arguments import check_finite
 from .composition import all_choices, configurations
 from .instantiation import call
 from .own_errors import own_error
 from .search_path import check_folders, search_path_words
+from .sections import read_config
 from .unknown import KEYS, unknown_choice, unknown_path
 
 ONE = ("env", "algorithm", "regime", "engine", "strategy", "scale")
 """Groups of which a run has exactly one choice."""
+
+
+ANY_RUN = {"loop": {"test_tasks": 1, "validation_tasks": 1}, "seed": 0}
+"""Values that an evaluation's keys may have instead of null, before its run is read."""
 
 
 def check_command_line(config: str, arguments: Sequence[str]) -> list[str]:
@@ -48,10 +57,10 @@ def check_command_line(config: str, arguments: Sequence[str]) -> list[str]:
         with configurations(options.config_dir):
             overrides = parsed(options.overrides)
             values = {each.key_or_group: each.value() for each in overrides if not each.is_sweep_override()}
-            if isinstance(resume := values.get("resume"), str):  # before composing, which takes long for a training
+            check_overrides(config, options.overrides)
+            if isinstance(resume := values.get("resume"), str):
                 path = Path(resume)
                 call("resume", _readable, path.parents[1] if path.parent.name == CHECKPOINTS else path)
-            check_overrides(config, options.overrides)
             _check_team(values, search_path_words(overrides))
     words = list(arguments)
     for override in options.overrides:
@@ -67,7 +76,7 @@ def check_overrides(config: str, texts: Sequence[str]) -> None:
     if any(override.is_sweep_override() for override in groups):
         return
     composed = _composed(config, [*search_path_words(overrides), *(str(override.input_line) for override in groups)])
-    known = {key for leaf, _ in flat(composed) for key in accumulate(leaf.split("."), "{}.{}".format)}
+    known = {key for leaf, _ in flat(_plain(composed)) for key in accumulate(leaf.split("."), "{}.{}".format)}
     for override in overrides:
         key = override.key_or_group
         strict = override.type is OverrideType.CHANGE and not override.is_hydra_override()
@@ -75,7 +84,29 @@ def check_overrides(config: str, texts: Sequence[str]) -> None:
             raise unknown_path(key, known)
     # The others may still have values that do not fit; those of several runs are left to Hydra.
     single = [each for each in overrides if not each.is_sweep_override() and not each.is_hydra_override()]
-    _composed(config, [*search_path_words(overrides), *(str(each.input_line) for each in single)])
+    words = [*search_path_words(overrides), *(str(each.input_line) for each in single)]
+    if config == "train":  # the default name and folder ask Hydra for values that exist only within its main function
+        words = ["name=none", "run_dir=none", *words]
+    cfg = _composed(config, words)
+    keys = _plain(cfg)
+    check_finite(keys)
+    if config == "train":
+        _check_training(cfg)
+    elif config in ("eval", "play"):
+        check_source(keys)
+        fixed = {} if config == "eval" else {"tasks": 1, "samples": 1}
+        requested({**keys, **fixed}, ANY_RUN, trained=keys["run"] is not None)
+
+
+def _check_training(cfg: DictConfig) -> None:
+    """Check what a training refuses without any library that takes seconds to import."""
+    try:
+        resolved = _plain(cfg, resolve=True)
+    except OmegaConfBaseException:  # other values of Hydra's: the command itself resolves them, or refuses
+        return
+    run = read_config(resolved, None)
+    if run.resume is None and run.run_dir != "none":
+        call("run_dir", check_free, Path(run.run_dir))
 
 
 def _check_team(keys: Mapping[str, Any], search_path: Sequence[str]) -> None:
@@ -160,15 +191,21 @@ def _check_choice(override: Override, known: Sequence[str]) -> None:
             raise unknown_choice(group, str(name), known)
 
 
-def _composed(config: str, groups: list[str]) -> dict[str, Any]:
-    """``config`` with the choices ``groups``, unresolved."""
+def _plain(cfg: DictConfig, *, resolve: bool = False) -> dict[str, Any]:
+    return OmegaConf.to_container(cfg, resolve=resolve)  # type: ignore[return-value]
+
+
+def _composed(config: str, groups: list[str]) -> DictConfig:
+    """``config`` with the choices ``groups``."""
     try:
-        return OmegaConf.to_container(compose(config, overrides=groups))  # type: ignore[return-value]
+        return compose(config, overrides=groups)
     except MissingConfigException as error:
         file = error.missing_cfg_file or config
         near = nearest(file.rpartition("/")[2], error.options) if error.options else ""
         raise ConfigError(f"{file}.yaml is in no folder of configurations{near}") from error
     except YAMLError as error:
         raise ConfigError(f"not YAML: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{' '.join(groups)}: one of the files is not YAML, because not text: {error}") from error
     except HydraException as error:
         raise ConfigError(" ".join(f"{error} {error.__cause__ or ''}".split())) from error

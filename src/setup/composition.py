@@ -144,7 +144,8 @@ def configurations(folder: str | None = None, job_name: str = "app") -> Iterator
     Raises :class:`ConfigError` if the folder does not exist.
     """
     if folder is not None and not Path(folder).is_dir():
-        raise ConfigError(f"--config-dir {folder}: there is no such folder")
+        reason = "it is a file" if Path(folder).is_file() else "there is no such folder"
+        raise ConfigError(f"--config-dir {folder}: {reason}")
     register()
     RegimeSearchPath.folder = folder
     try:

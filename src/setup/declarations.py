@@ -55,6 +55,8 @@ class Declarations:
         if source is None:
             return {}
         file: Any = OmegaConf.to_container(source.load_config(path).config, resolve=False)
+        if not isinstance(file, dict):
+            raise ConfigError(f"{path}.yaml must hold keys, got {file!r}")
         merged = OmegaConf.create()
         for default in file.get("defaults", []):
             if isinstance(default, str) and default != "_self_":

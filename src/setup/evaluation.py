@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from ..evaluation.assignment import LocalPolicy, PolicySource, RemotePolicy, assign, server_address
 from ..evaluation.conditions import Condition, ConditionResult, condition_name, play_conditions, world_variants
 from ..evaluation.episodes import EpisodeResult
-from ..evaluation.request import Checkpoint, EvalRequest
+from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
 from ..faults import DEFAULT_FAULTS, FaultSettings
 from ..rollout.engines.remote.settings import KEY_ENV, RemoteSettings
 from ..runs.fingerprint import flat
@@ -138,8 +138,7 @@ def untrained_team(choice: str, overrides: Sequence[str], trust: Trust = NOBODY)
 
 def read_team(keys: Mapping[str, Any]) -> TeamSource:
     """The team that ``run`` or ``exp`` names.  Raises :class:`ConfigError`."""
-    if (keys["run"] is None) == (keys["exp"] is None):
-        raise ConfigError("give run=DIR, a run directory, or exp=NAME, an experiment, and not both")
+    check_source(keys)
     trust = Trust.of(keys["trust"])
     if keys["run"] is None:
         return untrained_team(f"experiment={keys['exp']}", keys["overrides"], trust)
@@ -150,18 +149,7 @@ def read_team(keys: Mapping[str, Any]) -> TeamSource:
 
 def read_request(keys: Mapping[str, Any], team: TeamSource) -> EvalRequest:
     """The request; keys that are null have the values of ``team``'s configuration.  Raises :class:`ConfigError`."""
-    loop, split = team.config["loop"], keys["split"]
-    tasks = loop["test_tasks" if split == "test" else "validation_tasks"] if keys["tasks"] is None else keys["tasks"]
-    return EvalRequest(
-        checkpoint=keys["checkpoint"] or ("base" if team.run is None else "best"),
-        split=split,
-        tasks=tasks,
-        samples=keys["samples"],
-        temperature=_as_tuple(keys["temperature"]),
-        seed=team.config["seed"] if keys["seed"] is None else keys["seed"],
-        silence=_as_tuple(keys["silence"]),
-        **{key: keys[key] for key in ("world", "swap", "agents", "echo")},
-    )
+    return requested(keys, team.config, team.run is not None)
 
 
 def other_teams(request: EvalRequest, team: TeamSource) -> dict[str, PolicySource]:
@@ -221,7 +209,3 @@ def _importable(target: str) -> bool:
         return bool(resolve_name(target))
     except (ImportError, AttributeError, ValueError):
         return False
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, list) else (value,)

@@ -8,8 +8,9 @@ from dataclasses import is_dataclass
 from functools import partial
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from hydra._internal.utils import _locate  # `get_object` also logs the error
 from hydra.errors import InstantiationException
-from hydra.utils import get_object, instantiate
+from hydra.utils import instantiate
 
 from ..errors import ConfigError
 from .arguments import below, check_arguments, check_complete, check_known, check_types
@@ -97,7 +98,7 @@ def _check_targets(key: str, node: Any) -> None:
         return
     if (path := node.get("_target_")) is not None:
         try:
-            target = get_object(path)
+            target = _locate(path)
         except Exception as error:  # importing a module may raise any
             reason = " ".join(str(error).split())
             raise ConfigError(f"{key}._target_={path} cannot be imported: {reason}") from error

@@ -10,10 +10,10 @@ from typing import Any
 from ..algorithms.credit.base import CreditRule
 from ..envs.base import TeamEnv
 from ..errors import ConfigError
-from ..loop import LoopSettings
 from ..models.strategies import StrategySettings
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
+from ..runs.budget import LoopSettings
 from .instantiation import construct, instantiated
 from .policies import PolicySpec, cautions, read_policies
 from .resume import binding

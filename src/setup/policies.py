@@ -10,7 +10,7 @@ from typing import Any
 from ..algorithms.objectives.base import Objective
 from ..errors import ConfigError
 from ..experience import Sampling
-from ..models.adapters import LoraSettings
+from ..models.lora_settings import LoraSettings
 from ..models.schedule import Schedule, count_turns
 from ..models.train_config import PolicyTrainConfig
 from ..rollout.engines.remote.settings import RemoteSettings

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError
-from ..loop import LoopSettings
 from ..models.checkpoint_folder import CheckpointFolder
 from ..models.strategies import trainable_fabric
+from ..runs.budget import LoopSettings
 from ..runs.directory import ReadOnlyRunDirectory, check_free
 from ..runs.files import CHECKPOINTS
 from ..runs.progress import Progress
@@ -20,6 +20,7 @@ from .checks import Machine, check_policies, check_tasks, clients_of
 from .instantiation import call, instantiated
 from .parts import Parts
 from .resume import check_equal
+from .sections import check_threads
 
 
 def check(parts: Parts, *, new: bool, starts: bool = True) -> list[str]:
@@ -34,13 +35,11 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> list[str]:
     machine.ask(call, "strategy", trainable_fabric, parts.strategy)
     if new:
         check_free(Path(run.run_dir))
-    check_threads(run.threads)
-    check_seed(run.seed)
+    for name, node in run.logger.items():
+        machine.ask(instantiated, f"logger.{name}", node)
     bases = check_policies(parts.policies, run.engine, machine)
     clients = clients_of(parts.router.team, parts.policies, bases)
     check_tasks(parts.world, parts.settings, clients, parts.sampler.resample, machine)
-    for name, node in run.logger.items():
-        machine.ask(instantiated, f"logger.{name}", node)
     return machine.lacks
 
 
@@ -79,14 +78,3 @@ def set_threads(count: int) -> None:
     """How many threads torch uses.  Raises ``ValueError``."""
     check_threads(count)
     torch.set_num_threads(count)
-
-
-def check_threads(count: int | None) -> None:
-    if count is not None and (not isinstance(count, int) or count < 1):
-        raise ConfigError(f"threads must be a whole number of at least 1, or null, got {count!r}")
-
-
-def check_seed(seed: int) -> None:
-    """numpy's range; a run's own seeds are derived from it."""
-    if not isinstance(seed, int) or not 0 <= seed < 1 << 32:
-        raise ConfigError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}")

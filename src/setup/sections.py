@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..faults import FaultSettings
-from ..loop import LoopSettings
-from ..models.adapters import LoraSettings
+from ..models.lora_settings import LoraSettings
 from ..models.schedule import Alternation
-from ..models.train_config import UpdateSettings
+from ..models.update_settings import UpdateSettings
 from ..rollout.engines.remote.settings import RemoteSettings
+from ..runs.budget import LoopSettings
+from .arguments import check_finite
 from .instantiation import construct, construct_plainly
 from .references import check_scale
 from .unknown import unknown_key
@@ -168,6 +169,22 @@ class RunConfig:
     detect_anomaly: bool = False
     faults: FaultSettings = field(default_factory=FaultSettings)
 
+    def __post_init__(self) -> None:
+        check_threads(self.threads)
+        check_seed(self.seed)
+
+
+def check_threads(count: int | None) -> None:
+    """Each thread takes memory for its stack, so that many thousands end in an error that names no key."""
+    if count is not None and (not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= 1024):
+        raise ConfigError(f"threads must be a whole number from 1 to 1024, or null, got {count!r}")
+
+
+def check_seed(seed: int) -> None:
+    """numpy's range; a run's own seeds are derived from it."""
+    if not isinstance(seed, int) or not 0 <= seed < 1 << 32:
+        raise ConfigError(f"seed must be a whole number from 0 to 2^32 - 1, got {seed!r}")
+
 
 def read_config(config: Mapping[str, Any], unresolved: str | None) -> RunConfig:
     """The sections of ``config``.  ``unresolved`` is its yaml with interpolations; None for a continued run, whose keys
@@ -175,6 +192,7 @@ def read_config(config: Mapping[str, Any], unresolved: str | None) -> RunConfig:
 
     Raises :class:`ConfigError` naming a key that is unknown, missing or wrong.
     """
+    check_finite(config)
     run = construct("", RunConfig, config)
     if unresolved is not None:
         check_scale(run.scale, unresolved)

@@ -97,7 +97,7 @@ def test_a_server_speaks(team: Run, played: Play, chat_server: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], r"give one of run=DIR, .* exp=NAME, .* and env=NAME"),
+        ([], r"give one of run=DIR, .* exp=NAME, .* or env=NAME"),
         (["env=sokoban", "exp=sokoban_shared"], "give one of run=DIR"),
         (["env=sokobn"], "env=sokobn is unknown; did you mean sokoban"),
         (["env=sokoban", "human=tol"], r"human=tol: the world has no agent 'tol'; did you mean tool\?"),

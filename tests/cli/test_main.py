@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from troupe.cli import main as module
-from troupe.cli.main import COMMANDS, CONFIGURED, main
+from troupe.cli.main import COMMANDS, CONFIGURED, loading, main
+
+from ..processes import without_notice
 
 HEAVY = {"torch", "transformers", "lightning", "peft", "hydra", "omegaconf", "rich", "numpy", "scipy"}
 
@@ -149,12 +151,21 @@ for words, answer in json.loads(sys.argv[1]):
         assert set(modules.split()) & HEAVY <= hydra, words
 
 
+def test_imports_that_take_long_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with loading(after_s=0.0):
+        while not capsys.readouterr().err.startswith("loading the libraries, which takes some seconds ."):
+            pass
+    with loading(after_s=3600.0):
+        pass
+    assert capsys.readouterr().err.strip(".\n") == ""
+
+
 def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "troupe", "train", "dry_run=true"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    assert (done.returncode, done.stdout, without_notice(done.stderr)) == (-signal.SIGINT, "", "")
 
 
 def test_python_m_troupe_is_the_same_command(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ def test_every_status(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "c killed 1 of 4",
         "d running 0 of 4",
         "deep/e damaged",
+        "deep/e: config.yaml cannot be read (not YAML: while parsing a flow node).",
     ]
 
 

@@ -23,6 +23,8 @@ from troupe.cli import train
 from troupe.cli.start import start
 from troupe.loop import TrainLoop
 
+from ..processes import without_notice
+
 Composed = Callable[..., DictConfig]
 ROOT = Path(__file__).parents[2]
 SMALL = [
@@ -333,6 +335,7 @@ def test_the_program_refuses_in_one_line(tmp_path: Path, arguments: list[str], e
     out, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert out == ""
+    err = without_notice(err)
     assert err.startswith(expected) and err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -350,7 +353,7 @@ def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path, number: sign
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert err == "interrupted; the results so far are in run, and resume=run goes on from there\n"
+    assert without_notice(err) == "interrupted; the results so far are in run, and resume=run goes on from there\n"
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     rows = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert summary["status"] == "interrupted"

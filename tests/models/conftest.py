@@ -18,7 +18,8 @@ from troupe.experience import Sample
 from troupe.models.policy import PolicyModule
 from troupe.models.pool import Policy, Pool
 from troupe.models.tiny import build_model, build_tokenizer
-from troupe.models.train_config import PolicyTrainConfig, UpdateSettings
+from troupe.models.train_config import PolicyTrainConfig
+from troupe.models.update_settings import UpdateSettings
 
 Groups = list[list[Sample]]
 Tiny = Callable[..., Qwen3ForCausalLM]

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from troupe.models.adapters import AdapterError, LoraSettings, attach, parameters, weights
+from troupe.models.adapters import attach, parameters, weights
+from troupe.models.lora_settings import AdapterError, LoraSettings
 
 from .conftest import Tiny
 

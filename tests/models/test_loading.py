@@ -12,7 +12,7 @@ from jinja2.exceptions import SecurityError
 from peft import LoraConfig
 from transformers import PreTrainedTokenizerFast
 
-from troupe.models.adapters import LoraSettings, attach, export
+from troupe.models.adapters import attach, export
 from troupe.models.loading import (
     checkpoint_weights,
     is_adapter,
@@ -22,6 +22,7 @@ from troupe.models.loading import (
     load_shape,
     load_tokenizer,
 )
+from troupe.models.lora_settings import LoraSettings
 
 from .conftest import Tiny
 
@@ -48,6 +49,12 @@ def test_a_model_and_a_tokenizer_of_a_folder(tiny: Tiny, tokenizer: PreTrainedTo
     assert loaded.dtype == torch.float64
     assert torch.equal(loaded.get_input_embeddings().weight.float(), tiny().get_input_embeddings().weight)
     assert load_tokenizer(str(tmp_path)).get_vocab() == tokenizer.get_vocab()
+
+
+def test_a_folder_without_a_tokenizer_is_named(tiny: Tiny, tmp_path: Path) -> None:
+    tiny().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=rf"{tmp_path} has no tokenizer with tokens: its tokenizer\.json is missing"):
+        load_tokenizer(str(tmp_path))
 
 
 @pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is deprecated:FutureWarning")

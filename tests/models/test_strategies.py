@@ -5,13 +5,33 @@ import pytest
 from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 
 from troupe.models.ranks import Ranks
-from troupe.models.strategies import DeepSpeed, Fsdp2, StrategyError, StrategySettings, check_trainable, launch
+from troupe.models.strategies import (
+    DeepSpeed,
+    DeviceError,
+    Fsdp2,
+    StrategyError,
+    StrategySettings,
+    check_trainable,
+    launch,
+)
 
 
 def test_one_device_is_one_process() -> None:
     fabric = StrategySettings(accelerator="cpu", devices=1).fabric()
     check_trainable(fabric)
     assert launch(fabric) == Ranks(0, 1)
+
+
+def test_several_processes_of_one_device_are_refused() -> None:
+    for several in ({"devices": 99}, {"num_nodes": 2, "devices": 1}):
+        with pytest.raises(StrategyError, match="strategy=single_device has one process; strategy=ddp has several"):
+            StrategySettings(accelerator="cpu", **several)
+
+
+def test_more_processes_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    with pytest.raises(DeviceError, match=r"strategy\.devices=3: so many processes on a machine with 2 CPU cores"):
+        StrategySettings(accelerator="cpu", devices=3, strategy="ddp").fabric()
 
 
 def test_ddp_is_trainable() -> None:

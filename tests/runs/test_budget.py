@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from troupe.runs.budget import Budget
+from troupe.runs.budget import Budget, LoopSettings
 from troupe.runs.progress import Progress
 
 
@@ -40,3 +40,21 @@ def test_the_last_iteration_plays_what_is_left() -> None:
     assert (budget.tasks_within_budget(progress), budget.next_tasks(progress)) == (0, 1)
     progress.completions = 1100
     assert (budget.next_tasks(progress), budget.expected_iterations(progress)) == (1, 6)
+
+
+GOOD = {
+    "iterations": 0,
+    "tasks_per_iteration": 1,
+    "completions": 0,
+    "eval_every": 1,
+    "validation_tasks": 1,
+    "test_tasks": 1,
+}
+
+
+@pytest.mark.parametrize("name", GOOD)
+@pytest.mark.parametrize("below", [1, 0.5])
+def test_settings_out_of_range_are_named(name: str, below: float) -> None:
+    LoopSettings(**GOOD)
+    with pytest.raises(ValueError, match=rf"loop\.{name} must be a whole number of at least {GOOD[name]}"):
+        LoopSettings(**GOOD | {name: GOOD[name] - below})

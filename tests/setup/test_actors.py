@@ -14,8 +14,9 @@ from troupe.evaluation.episodes import PolicyActor
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Completion, Sampling
 from troupe.models import loading
-from troupe.models.adapters import LoraSettings, attach, export, parameters
+from troupe.models.adapters import attach, export, parameters
 from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.lora_settings import LoraSettings
 from troupe.rollout.playing import gather
 from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import run_conditions

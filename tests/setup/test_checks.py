@@ -27,7 +27,7 @@ REFUSED = {
     "sharded by DeepSpeed": (["strategy=deepspeed_zero2"], "strategy: DeepSpeed shards weights"),
     "no strategy": (["+strategy.strategy=ddpp"], "strategy: You selected an invalid strategy name"),
     "a folder that holds something": (["run_dir=taken"], "run_dir=taken is not an empty folder"),
-    "threads": (["threads=0"], "threads must be a whole number of at least 1, or null, got 0"),
+    "threads": (["threads=0"], "threads must be a whole number from 1 to 1024, or null, got 0"),
     "seed": (["seed=-1"], "seed must be a whole number from 0 to 2^32 - 1, got -1"),
     "context": (
         ["policies.plan.sampling.eval.max_tokens=512"],

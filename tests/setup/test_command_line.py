@@ -16,10 +16,12 @@ from troupe.setup.unknown import CHOICES
         ["env=code", "regime=shared", "policies.shared.optimizer.lr=1e-3"],
         ["env=mixed", "regime=single", "scale=paper_8b"],
         ["experiment=sokoban_specialized", "policy@policies.tool=[laptop,remote]", "policies.tool.remote.model=m"],
-        ["+policies.tool.optimizer.fused=true", "~policies.plan", "++world.size=3", "hydra.job.name=x"],
+        ["+policies.tool.optimizer.fused=true", "~policies.plan", "++env.size=3", "hydra.job.name=x"],
         ["logger=[csv,wandb]", "logger.wandb.mode=x"],
         ["--multirun", "env=code,couplet", "regime=choice(shared,lora)", "policies.tester.base=x"],
         ["--config-name", "mine", "anything=1"],
+        ["algorithm.update.clip_norm=inf", "+env.limit=inf"],  # no bound
+        ["name=${hydra:job.name}", "seed=${hydra:job.num}"],  # which exist only within the command
     ],
     ids=" ".join,
 )
@@ -54,6 +56,29 @@ def test_words_that_are_left_to_hydra_or_right(words: list[str]) -> None:
             ["policies.tool.algorithm.objective={clip: 1}"],
             r"^Could not override .* To append .* use \+policies\.tool\S",
         ),
+        # Values, before the libraries are imported that take seconds.
+        (["loop.iterations=2.5"], r"^loop\.iterations must be a whole number, got 2\.5$"),
+        (["loop.tasks_per_iteration=0"], r"^loop\.tasks_per_iteration must be a whole number of at least 1, got 0$"),
+        (["loop.eval_every=null"], r"^loop\.eval_every must be a whole number, got None$"),
+        (["policies.tool.optimizer.lr=nan"], r"^policies\.tool\.optimizer\.lr must be a finite number, got nan$"),
+        (["policies.tool.optimizer.lr=inf"], r"^policies\.tool\.optimizer\.lr must be a finite number, got inf$"),
+        (["algorithm.sampler.alpha=nan"], r"^algorithm\.sampler\.alpha must be a finite number, got nan$"),
+        (["+env.weights=[1,nan]"], r"^env\.weights must be a finite number, got \[1, nan\]$"),
+        (["algorithm.update.clip_norm=nan"], r"^algorithm\.update\.clip_norm must be a finite number, got nan$"),
+        (["algorithm.update.mini_batches=0"], r"^algorithm\.update\.mini_batches must be at least 1, got 0$"),
+        (["policies.tool.sampling.train.top_p=1.5"], r"top_p must be in \(0, 1\], got 1\.5$"),
+        (["policies.tool.tuning=qlora"], r"^policies\.tool\.tuning=qlora is unknown; did you mean lora\?"),
+        (["regime=lora", "policies.tool.lora.r=0"], r"^policies\.tool\.lora: r must be a whole number"),
+        (["seed=99999999999999"], r"^seed must be a whole number from 0 to 2\^32 - 1, got 99999999999999$"),
+        (["threads=100000"], r"^threads must be a whole number from 1 to 1024, or null, got 100000$"),
+        (["name=[a,b]"], r"^name must be a text, got \['a', 'b'\]$"),
+        ([f"run_dir={__file__}"], r"^run_dir=.*test_command_line\.py is not an empty folder; choose another"),
+        ([f"run_dir={__file__}/x"], r"cannot be made"),
+        ([f"run_dir={'x' * 300}"], r"^run_dir=x+ cannot be made: File name too long$"),
+        (["resume=nowhere", "lop.iterations=3"], r"^lop\.iterations is an unknown key"),  # the typo before the folder
+        ([f"resume={__file__}"], r"^resume: .*test_command_line\.py is not a run directory: it is a file$"),
+        ([f"resume={'x' * 300}"], r"^resume: x+ is not a run directory: File name too long$"),
+        (["--config-dir", __file__], r"^--config-dir .*test_command_line\.py: it is a file$"),
         (["resume=nowhere"], r"^resume: nowhere is not a run directory: there is no such folder$"),
         (["resume=nowhere/checkpoints/last"], r"^resume: nowhere is not a run directory"),
     ],
@@ -95,6 +120,43 @@ def test_an_evaluation_s_run_and_experiment(tmp_path: Path) -> None:
             check_command_line("eval", words)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], r"^give one of run=DIR, a run directory, or exp=NAME, an experiment$"),
+        (["exp=sokoban_shared", "run=nowhere"], "^give one of run=DIR"),
+        (["exp=sokoban_shared", "tasks=two"], "^tasks must be a whole number of at least 1, got 'two'$"),
+        (["exp=sokoban_shared", "split=tset"], r"^split=tset is unknown; did you mean test\?"),
+        (["exp=sokoban_shared", "checkpoint=bset"], r"^checkpoint=bset is unknown; did you mean best\?"),
+        (["exp=sokoban_shared", "temperature=hot"], "^temperature must be own or a number of at least 0, got 'hot'$"),
+        (["exp=sokoban_shared", "temperature=inf"], "^temperature must be a finite number, got inf$"),
+        (["exp=sokoban_shared", "swap=yes"], "^swap must be true, false or agents to agents, got 'yes'$"),
+        (["exp=sokoban_shared", "samples=0"], "^samples must be a whole number of at least 1, got 0$"),
+    ],
+    ids=str,
+)
+def test_values_of_an_evaluation(words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_command_line("eval", words)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"- a\n- b\n", r"env/mine\.yaml must hold keys, got \['a', 'b'\]"),
+        (b"\xec\xff", "env=mine: one of the files is not YAML, because not text"),
+        (b"", "env=mine: its yaml has no _world_"),
+        (b"defaults: [sokoban\n", r"not YAML: .*env/mine\.yaml"),
+    ],
+    ids=["a list", "no text", "nothing", "cut off"],
+)
+def test_a_users_damaged_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "env").mkdir()
+    (tmp_path / "env" / "mine.yaml").write_bytes(content)
+    with pytest.raises(ConfigError, match=message):
+        check_command_line("train", ["--config-dir", str(tmp_path), "env=mine"])
+
+
 def test_new_names_exist(composed: Callable[..., object]) -> None:
     for group, renamed in CHOICES.items():
         for new in set(renamed.values()):
@@ -103,12 +165,16 @@ def test_new_names_exist(composed: Callable[..., object]) -> None:
 
 def test_a_users_folder_is_checked_too(tmp_path: Path) -> None:
     (tmp_path / "algorithm").mkdir()
-    (tmp_path / "algorithm" / "mine.yaml").write_text("defaults: [grpo, _self_]\nfigure: 1\n")
+    (tmp_path / "algorithm" / "mine.yaml").write_text("defaults: [grpo, _self_]\ncredit: {figure: 1}\n")
     own = ["--config-dir", str(tmp_path), "algorithm=mine"]
-    check_command_line("train", [*own, "algorithm.figure=2"])
-    check_command_line("train", [f"hydra.searchpath=[file://{tmp_path}]", "algorithm=mine", "algorithm.figure=2"])
-    with pytest.raises(ConfigError, match=r"algorithm\.figur is an unknown key; did you mean algorithm\.figure\?"):
-        check_command_line("train", [*own, "algorithm.figur=2"])
+    check_command_line("train", [*own, "algorithm.credit.figure=2"])
+    check_command_line(
+        "train", [f"hydra.searchpath=[file://{tmp_path}]", "algorithm=mine", "algorithm.credit.figure=2"]
+    )
+    with pytest.raises(
+        ConfigError, match=r"algorithm\.credit\.figur is an unknown key; did you mean algorithm\.credit\.figure\?"
+    ):
+        check_command_line("train", [*own, "algorithm.credit.figur=2"])
     with pytest.raises(ConfigError, match=r"algorithm=min is unknown; did you mean mine\?"):
         check_command_line("train", [*own[:-1], "algorithm=min"])
 

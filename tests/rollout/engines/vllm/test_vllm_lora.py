@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.models import adapters
-from troupe.models.adapters import LoraSettings
+from troupe.models.lora_settings import LoraSettings
 from troupe.rollout.engines.base import EngineError
 from troupe.rollout.engines.lora import Adapted
 from troupe.rollout.engines.vllm.digest import WeightsMismatchError

@@ -1,0 +1,42 @@
+"""The settings of an update; nothing here imports torch, so that they are checked at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpdateSettings:
+    """``mini_batches`` optimizer steps per epoch, ``epochs`` passes over an iteration's samples, gradients accumulated
+    over micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.  ``live_groups_only``
+    leaves groups without any advantage out of the loss's mean.
+
+    Of the prompts whose candidates no step learns from (their advantage is 0), this ``mismatch_share`` is scored for
+    the mismatch statistics, which would otherwise cover only samples with an advantage.  The prompts are drawn anew at
+    each update, for each agent and turn at least one.  Scoring costs a forward pass.  1: all; 0: none.
+
+    A warning says that engine and learner differ too much where, for an agent in a turn, ``k3_nats`` of
+    :class:`.mismatch.MismatchStats` is above ``alarm_kl_nats`` or its ``ess_ratio`` is below ``alarm_ess_ratio``; 0:
+    never.
+    """
+
+    mini_batches: int = 1
+    epochs: int = 1
+    max_tokens: int = 16_384
+    clip_norm: float = 1.0
+    live_groups_only: bool = False
+    mismatch_share: float = 0.25
+    alarm_kl_nats: float = 0.01
+    alarm_ess_ratio: float = 0.8
+
+    def __post_init__(self) -> None:
+        for key in ("mini_batches", "epochs", "max_tokens"):
+            if (value := getattr(self, key)) < 1:
+                raise ValueError(f"algorithm.update.{key} must be at least 1, got {value}")
+        if self.clip_norm <= 0:
+            raise ValueError(f"algorithm.update.clip_norm must be above 0, got {self.clip_norm}")
+        if self.alarm_kl_nats < 0:
+            raise ValueError(f"algorithm.update.alarm_kl_nats must be >= 0, got {self.alarm_kl_nats}")
+        for key in ("mismatch_share", "alarm_ess_ratio"):
+            if not 0 <= (value := getattr(self, key)) <= 1:
+                raise ValueError(f"algorithm.update.{key} must be in [0, 1], got {value}")
