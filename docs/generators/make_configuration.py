@@ -25,6 +25,7 @@ GROUPS = {
     "policy": "What a policy is at a scale: base model, optimizer, scheduler, sampling.",
     "engine": "What generates.",
     "strategy": "How each pool runs on its devices.",
+    "faults": "What happens where an episode is lost, or a logger: `docs/reliability.md`.",
     "logger": "Where metrics go besides `metrics.jsonl`.",
     "sweep": "Named sweeps, `make sweep sweep=NAME`.",
 }
