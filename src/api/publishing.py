@@ -16,13 +16,15 @@ from ..errors import ConfigError
 from ..evaluation.assignment import LocalPolicy, RemotePolicy
 from ..evaluation.request import Checkpoint
 from ..models.base_models import SHIPPED, resolve
-from ..models.checkpoint import TRAINING
 from ..models.loading import ADAPTER
 from ..reports.model_card import PublishedPolicy, model_card
 from ..runs.run import Run
 from ..setup.instantiation import call
 from ..setup.team import load_base
 from .policies import policy_source
+
+PUBLISHED = (".safetensors", ".json", ".jinja", ".txt", ".model")
+"""The endings of the files of a checkpoint that are uploaded."""
 
 
 class PublishError(RuntimeError):
@@ -118,8 +120,12 @@ def _published(run: Run, name: str, source: LocalPolicy | RemotePolicy, bases: M
 
 
 def _copy(weights: Path, folder: Path, base: str) -> None:
-    """Copy a policy of a checkpoint; ``base`` is what an adapter names as its base model."""
-    shutil.copytree(weights, folder, ignore=shutil.ignore_patterns(TRAINING))
+    """Copy the weights and the tokenizer of a policy of a checkpoint; ``base`` is what an adapter names as its base
+    model."""
+    folder.mkdir()
+    for file in sorted(weights.iterdir()):
+        if file.is_file() and file.suffix in PUBLISHED:  # no pickle and no code that lies there
+            shutil.copyfile(file, folder / file.name)
     if (adapter := folder / ADAPTER).is_file():
         settings = json.loads(adapter.read_text())
         adapter.write_text(json.dumps({**settings, "base_model_name_or_path": base}, indent=2) + "\n")

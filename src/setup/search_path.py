@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -17,7 +18,6 @@ from hydra.plugins.config_source import ConfigSource
 from omegaconf import OmegaConf
 
 from ..errors import ConfigError
-from ..runs.files import read_object
 from .composition import source_of
 
 KEY = "hydra.searchpath"
@@ -94,8 +94,16 @@ def user_configurations() -> tuple[set[str], list[dict[str, Any]]]:
     own = [source for source in sources if source.provider not in OTHERS]
     packages = {source.path.partition(".")[0].partition("/")[0] for source in own if source.schema == "pkg"}
     folders = [folder for source in own if source.schema == "file" and (folder := _folder("file", source.path))]
-    contents = [read_object(file)[0] for folder in folders for file in sorted(folder.rglob("*.yaml"))]
-    return packages - {"troupe"}, contents  # a damaged file has no keys; where it is used, Hydra says so
+    contents = [_content(file) for folder in folders for file in sorted(folder.rglob("*.yaml"))]
+    return packages - {"troupe"}, [content for content in contents if isinstance(content, dict)]
+
+
+def _content(file: Path) -> Any:
+    """What ``file`` holds; None where it is damaged: where it is used, Hydra says so."""
+    try:
+        return yaml.safe_load(file.read_text(encoding="utf-8", errors="replace"))
+    except yaml.YAMLError:
+        return None
 
 
 def _names_of_both(source: ConfigSource) -> Iterator[str]:

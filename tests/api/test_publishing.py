@@ -3,6 +3,7 @@
 import base64
 import json
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -118,7 +119,7 @@ def test_what_cannot_be_published_is_refused(run: Run, tmp_path: Path) -> None:
         run.write_hub_folder(tmp_path / "hub", "me/team")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text(run.config_text)
-    (tmp_path / "run" / "checkpoints").symlink_to(run.path / "checkpoints")
+    shutil.copytree(run.path / "checkpoints", tmp_path / "run" / "checkpoints", symlinks=True)
     with pytest.raises(RunDirectoryError, match=r"has no eval_before/success.*status is unknown"):
         Run(tmp_path / "run").write_hub_folder(tmp_path / "hub", "me/team", "last")
     assert not (tmp_path / "hub").exists()

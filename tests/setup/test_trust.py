@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 import yaml
 from hydra import compose, initialize_config_module
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
 from troupe import Experiment, Run
@@ -24,6 +26,7 @@ from troupe.cli.serve import servings
 from troupe.cli.start import play_words, with_open_keys
 from troupe.errors import ConfigError
 from troupe.models.checkpoint import CheckpointError
+from troupe.setup.composition import configurations
 from troupe.setup.evaluation import trained_team
 from troupe.setup.trust import Trust
 
@@ -168,7 +171,8 @@ def test_code_of_others_is_refused_wherever_it_is_named(canary: Path, case: str)
 def test_code_that_a_stored_run_names_runs_nowhere(hostile: Callable[[Change], Path], canary: Path) -> None:
     def change(config: dict[str, Any]) -> None:
         for keys in (("env", "sandbox"), ("engine", "_args_"), ("logger", "mine"), ("policies", "tool", "optimizer")):
-            set_to([TOUCH] if keys[-1] == "_args_" else TOUCH, *keys)(config)
+            node = deepcopy(TOUCH)  # no alias
+            set_to([node] if keys[-1] == "_args_" else node, *keys)(config)
 
     path = hostile(change)
     for work in PLAYING.values():
@@ -222,6 +226,29 @@ def test_a_path_through_a_trusted_package_leads_nowhere_else(tmp_path: Path, mon
             trust.check_targets("env", {"_target_": f"mine_of_trust.{name}"})
     with pytest.raises(ConfigError, match=r"env\._target_=mine_of_trustless\.World"):
         trust.check_targets("env", {"_target_": "mine_of_trustless.World"})
+
+
+def test_what_the_users_folders_and_packages_name_is_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("own/env", "lab_of_trust/conf/env"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "lab_of_trust" / "conf" / "__init__.py").touch()
+    (tmp_path / "own" / "env" / "mine.yaml").write_text(
+        "_target_: mine.World\nbox: &box {_target_: collections.Counter}\nother: *box\n"
+    )
+    (tmp_path / "own" / "damaged.yaml").write_text("a: [")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not Trust.of([]).packages
+    with configurations(str(tmp_path / "own")):
+        words = ["hydra.searchpath=[pkg://lab_of_trust.conf]"]
+        HydraConfig.instance().set_config(compose("eval", overrides=words, return_hydra_config=True))
+    try:
+        trust = Trust.of([])
+    finally:
+        HydraConfig.instance().cfg = None
+    assert trust.packages == {"mine", "lab_of_trust"} and trust.targets == {"mine.World", "collections.Counter"}
+    trust.check_targets("env", {"_target_": "collections.Counter"})
+    with pytest.raises(ConfigError, match=r"env\._target_=collections\.UserDict"):
+        trust.check_targets("env", {"_target_": "collections.UserDict"})
 
 
 def test_every_configuration_of_troupe_is_allowed() -> None:
@@ -374,4 +401,5 @@ def test_weights_of_a_checkpoint_are_no_pickles(hostile: Callable[[Change], Path
         torch.save(Touch(canary), folder / pickled)
     for name in ("eval", "play", "Run"):
         assert "safetensors" in refused(ALL[name], path)
-    assert not canary.exists()
+    published(path)
+    assert not canary.exists() and not list(Path("hub").rglob("*.bin"))
