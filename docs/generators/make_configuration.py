@@ -26,6 +26,7 @@ GROUPS = {
     "engine": "What generates.",
     "strategy": "How each pool runs on its devices.",
     "logger": "Where metrics go besides `metrics.jsonl`.",
+    "faults": "What happens where something fails around a run: [reliability](reliability.md).",
     "sweep": "Named sweeps, `make sweep sweep=NAME`.",
 }
 HEAD = """# Configuration

@@ -120,7 +120,7 @@ class Learner:
         With one epoch the first step needs no extra forward pass, because its own uses these weights: its samples are
         left out.  With several it does, because later epochs use changed weights.
         """
-        old = {}
+        old: dict[int, Tensor] = {}
         with torch.no_grad(), self._autocast():
             for samples in steps[1 if self.settings.epochs == 1 else 0 :]:
                 for batch, members in self._micro_batches(samples):
