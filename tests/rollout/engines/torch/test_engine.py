@@ -138,6 +138,7 @@ async def test_a_crash_reaches_every_caller_and_the_engine_goes_on(lockstep, tok
     decoder(engine).step = crash
     errors = await asyncio.gather(*(engine.generate(request(4 + i)) for i in range(5)), return_exceptions=True)
     assert [str(error) for error in errors] == ["no room"] * 5
+    assert engine.drain() == {"faults/engine": 1} != engine.drain()
     decoder(engine).step = step
     assert len(await engine.generate(request(4))) == 3
 
