@@ -174,7 +174,7 @@ def serve(keys: Mapping[str, Any]) -> None:
     plan = servings(trained_team("run", keys["run"]), keys["checkpoint"], keys["port"])
     check_version()
     check_addresses(plan, keys["host"])
-    print(f"starting {len(plan)} server{'s' if len(plan) > 1 else ''} of vLLM, which takes a minute or more", flush=True)
+    print(f"servers of vLLM are starting ({len(plan)}), which takes a minute or more", flush=True)
     with running(plan, keys["host"], settings) as processes:
         await_all(plan, keys["host"], processes)
         for serving in plan:

@@ -1,4 +1,4 @@
-"""A model that the team's rewards did not train: episodes in which it speaks for every agent, and its skill by agent."""
+"""A model before training by rewards: episodes in which it speaks for every agent, and its skill by agent."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ async def step_env(env: TeamEnv, texts: Mapping[str, str]) -> StepResult:
 
 
 def prompt_of(env: TeamEnv, agent: str) -> Sequence[Message]:
-    """What ``agent`` sees in ``env`` now.  An error of the world's code is raised with a note, as by :func:`step_env`."""
+    """What ``agent`` sees in ``env`` now.  An error of the world's code gets a note, as in :func:`step_env`."""
     with noting(lambda: f"prompt of {type(env).__name__} in turn {env.turn} for agent {agent}"):
         return env.observe(agent)
 

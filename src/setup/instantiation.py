@@ -113,7 +113,7 @@ def _check_targets(key: str, node: Any) -> None:
 def _refusal(key: str, error: BaseException) -> str:
     """The error's text, after ``key`` unless it begins with that or with a key of the world, which is more specific.
 
-    An error of the user's own code that is no ``ValueError``, which refuses a value, is a fault: the text has its place.
+    A ``ValueError`` refuses a value; any other error of the user's own code is a fault, and the text has its place.
     """
     text = (None if isinstance(error, ValueError) else own_error(error)) or str(error)
     return text if text.startswith((key, "env.")) else f"{key}: {text}"
