@@ -120,7 +120,8 @@ def _facts(run: Run) -> list[str]:
         facts.append(
             f"{len(policies)} {'policy' if len(policies) == 1 else 'policies'}: {', '.join(map(str, policies))}"
         )
-    facts += [f"commit {run.versions['commit']}"] if "commit" in run.versions else []
+    if (commit := run.versions.get("commit", "unknown")) != "unknown":  # of a wheel it is
+        facts.append(f"commit {commit}")
     facts += [f"own commit {run.versions['own_commit']}"] if "own_commit" in run.versions else []
     return facts
 

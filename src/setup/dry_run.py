@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 from transformers import PretrainedConfig, PreTrainedModel
 
@@ -82,6 +84,13 @@ class Plan:
     optimizer_steps: int
     iterations: int
     processes: int | None
+
+    def __str__(self) -> str:
+        """As ``dry_run=true`` prints it."""
+        console = Console(file=io.StringIO(), width=120)
+        with console.capture() as text:
+            console.print(*tables(self), sep="\n", highlight=False)
+        return text.get()
 
 
 def plan(parts: Parts) -> Plan:

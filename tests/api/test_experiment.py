@@ -47,6 +47,7 @@ def test_a_plan_writes_nothing(tmp_path: Path) -> None:
     plan = small(tmp_path / "run").plan()
     assert [pool.policy for pool in plan.pools] == ["tool", "plan"]
     assert (plan.iterations, plan.tasks_per_iteration) == (2, 4)
+    assert "\nper iteration: 4 tasks, K = " in str(plan)
     assert not list(tmp_path.iterdir())
 
 
