@@ -109,10 +109,10 @@ class CommandLines:
 
 def outcome(lines: CommandLines, groups: tuple[str, ...], words: list[str], full: bool) -> str:
     """``accepted``, or the name of the refusal; raises ``AssertionError`` with what breaks the rule."""
+    config = deepcopy(lines.base(groups))
     try:
         if full:
             check_overrides("train", [*groups, *words])
-        config = deepcopy(lines.base(groups))
         OmegaConf.set_struct(config, True)
         ConfigLoaderImpl._apply_overrides_to_config(parsed(words), config)
         if full:
@@ -121,7 +121,7 @@ def outcome(lines: CommandLines, groups: tuple[str, ...], words: list[str], full
             parts_of(plain(config), OmegaConf.to_yaml(config, resolve=False))
     except REFUSALS as error:
         message = " ".join(f"{error} {error.__cause__ or ''}".split())
-        if not any(_names(message, word) for word in (*words, *groups)):
+        if not any(_names(message, key) for word in (*words, *groups) for key in _with_dependents(word, config)):
             raise AssertionError(f"{type(error).__name__} names no key: {message[:300]}") from error
         return type(error).__name__
     except Exception as error:
@@ -130,9 +130,14 @@ def outcome(lines: CommandLines, groups: tuple[str, ...], words: list[str], full
     return "accepted"
 
 
-def _names(message: str, word: str) -> bool:
-    """Whether ``message`` has the key of an override, its last part, or the key above it."""
+def _with_dependents(word: str, config: DictConfig) -> list[str]:
+    """The key of an override, and the keys that take its value by interpolation: these are named where it is wrong."""
     key = word.lstrip("+~").partition("=")[0]
+    return [key, *(other for other, value in flat(OmegaConf.to_container(config)) if f"${{{key}" in str(value))]
+
+
+def _names(message: str, key: str) -> bool:
+    """Whether ``message`` has ``key``, its last part, or the key above it."""
     *above, last = key.split(".")
     return last in message or (bool(above) and ".".join(above) in message)
 

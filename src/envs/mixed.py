@@ -32,6 +32,10 @@ class Mixed(TeamEnv):
         for name in {**worlds, **shares}:
             if name not in worlds:
                 raise ValueError(f"env.shares.{name}: there is no env.worlds.{name}; worlds: {', '.join(worlds)}")
+            if not isinstance(worlds[name], TeamEnv):
+                raise ValueError(f"env.worlds.{name} must be a world, got {worlds[name]!r}")
+            if not isinstance(shares.get(name, 0.0), int | float):
+                raise ValueError(f"env.shares.{name} must be a number, got {shares[name]!r}")
             if not shares.get(name, 0.0) > 0:
                 raise ValueError(f"env.shares.{name} must be above 0, got {shares.get(name)}; or leave the world out")
         self.worlds, self.shares = dict(worlds), dict(shares)

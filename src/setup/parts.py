@@ -9,7 +9,7 @@ from typing import Any
 
 from ..algorithms.credit.base import CreditRule
 from ..envs.base import TeamEnv
-from ..errors import ConfigError
+from ..errors import ConfigError, check_whole
 from ..models.strategies import StrategySettings
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
@@ -46,20 +46,30 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     Raises ``ValueError`` (or a subclass) naming the key that is wrong.
     """
     run = read_config(config, unresolved)
-    world = instantiated("env", run.env)
+    world = _part("env", run.env, "next_agents")
     frozen = [name for name, policy in run.policies.items() if not policy.learns]
     router = Router(run.team, world.agents, tuple(run.policies), frozen)
-    sampler = instantiated("algorithm.sampler", run.algorithm.sampler)
-    credit = instantiated("algorithm.credit", run.algorithm.credit)
+    sampler = _part("algorithm.sampler", run.algorithm.sampler, "collect")
+    credit = _part("algorithm.credit", run.algorithm.credit, "weight")
     objective = instantiated("algorithm.objective", run.algorithm.objective)
     sampler.check(world)
     credit.check(sampler.k, sampler.topology)
     rows = run.engine.get("max_batch_rows")
+    if rows is not None:
+        check_whole("engine.max_batch_rows", rows, 1)
     if rows is not None and sampler.k > rows:
         raise ConfigError(f"algorithm.sampler.k={sampler.k} is more than engine.max_batch_rows={rows} decode together")
     policies = read_policies(run.policies, run.algorithm, objective)
     _check_weight(credit, policies)
     return Parts(run, binding(config), world, router, sampler, credit, policies, _strategy(run.strategy))
+
+
+def _part(key: str, node: Mapping[str, Any], attribute: str) -> Any:
+    """What ``node`` names.  Raises :class:`ConfigError` where that is of another kind, without ``attribute``."""
+    part = instantiated(key, node)
+    if not hasattr(part, attribute):
+        raise ConfigError(f"{key}._target_={node['_target_']}: a {type(part).__name__} cannot stand here")
+    return part
 
 
 def warn(parts: Parts) -> None:

@@ -86,7 +86,7 @@ class PolicySection:
         Raises :class:`ConfigError` naming the key.
         """
         tuning = section.get("tuning") or "full"
-        if tuning not in TUNINGS:
+        if not isinstance(tuning, str) or tuning not in TUNINGS:
             raise ConfigError(f"{key}.tuning={tuning} is unknown{nearest(str(tuning), list(TUNINGS))}")
         kind = TUNINGS[tuning]
         known = {name for each in TUNINGS.values() for name in _names(each)}

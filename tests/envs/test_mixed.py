@@ -109,6 +109,7 @@ def test_agents_of_different_worlds_are_all_there() -> None:
     [
         ({"boxes": 1}, r"env\.shares\.path must be above 0, got None"),
         ({"boxes": 1, "path": 0}, r"env\.shares\.path must be above 0, got 0"),
+        ({"boxes": 1, "path": "much"}, r"env\.shares\.path must be a number, got 'much'"),
         ({"boxes": 1, "path": 1, "maze": 1}, r"env\.shares\.maze: there is no env\.worlds\.maze; worlds: boxes, path"),
     ],
 )
@@ -120,5 +121,7 @@ def test_shares_of_no_sense_are_refused(shares: dict[str, float], words: str) ->
 def test_strangers_are_refused() -> None:
     with pytest.raises(ValueError, match=r"env\.worlds is empty"):
         Mixed(worlds={})
+    with pytest.raises(ValueError, match=r"env\.worlds\.path must be a world, got 64"):
+        Mixed(worlds={"path": 64})  # type: ignore[dict-item]
     with pytest.raises(ValueError, match="task x is of none of the worlds boxes, path"):
         mixed().reset(Task("x", "train", {}))

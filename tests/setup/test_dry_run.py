@@ -132,6 +132,9 @@ def test_it_is_printed_and_nothing_is_written(
     ("override", "message"),
     [
         ("algorithm.sampler.k=2000", r"algorithm\.sampler\.k=2000 is more than engine\.max_batch_rows=1024"),
+        ("engine.max_batch_rows=[1,2]", r"engine\.max_batch_rows must be a whole number of at least 1, got \[1, 2\]"),
+        ("algorithm.credit=${env}", r"algorithm\.credit\._target_=.*: a Sokoban cannot stand here"),
+        ("+scale.std_floor.k=1", r"algorithm\.credit\.std_floor must be a number, got \{'k': 1\}"),
         ("algorithm.sampler.k=1", r"algorithm\.sampler\.k=1"),
         ("policies.tool.base=nowhere/at_all", r"policies\.tool\.base=nowhere/at_all cannot be found"),
         ("strategy.precision=8-true", r"strategy\.precision=8-true is unknown\. Known: 32-true"),

@@ -81,6 +81,7 @@ MISTAKES = {
         ["policies.tool.tuning=qlora"],
         "policies.tool.tuning=qlora is unknown.* Known: full, lora, frozen, remote",
     ),
+    "a tuning that is no text": (["policies.tool.tuning=[a,b]"], r"policies\.tool\.tuning=\['a', 'b'\] is unknown"),
     "a remote policy that nobody speaks for": (
         [f"policies.tool.{key}=null" for key in ("base", "optimizer", "scheduler")] + ["policies.tool.tuning=remote"],
         "policies.tool.remote is missing",

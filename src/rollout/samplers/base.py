@@ -82,5 +82,5 @@ def max_steps(world: TeamEnv) -> list[tuple[str, ...]]:
 def check_at_least(least: int, **values: int) -> None:
     """Raise ``ValueError``, naming the key of ``algorithm.sampler``, for a value below ``least``."""
     for key, value in values.items():
-        if value < least:
+        if not isinstance(value, int) or value < least:
             raise ValueError(f"algorithm.sampler.{key} must be at least {least}, got {value}")
