@@ -87,6 +87,9 @@ sweep: need-sweep $(TRAIN_ENV) ## Run what is missing of a sweep, print its tabl
 	@$(TRAIN_VENV)/bin/troupe sweep sweep=$(sweep) $(if $(exp),experiment=$(exp)) $(if $(scale),scale=$(scale)) \
 	  $(if $(launcher),launcher=$(launcher)) $(call SETTINGS,sweep exp scale launcher args) $(args)
 
+.DEFAULT:
+	@echo "There is no target '$@'; make help lists those that there are" >&2; exit 2
+
 need-exp:
 	@[ -n "$(exp)" ] || { \
 	  echo 'Which experiment?  make train exp=NAME  with NAME one of:'; \

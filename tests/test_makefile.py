@@ -118,6 +118,11 @@ def test_a_target_asks_for_what_is_missing(arguments: list[str], venv: str) -> N
     assert "Installing" not in done.stdout
 
 
+def test_an_unknown_target_is_named(venv: str) -> None:
+    done = make("trian", "exp=x", venv=venv)
+    assert done.returncode == 2 and "There is no target 'trian'; make help lists those that there are" in done.stderr
+
+
 def test_sweep_without_a_name_lists_those_there_are(venv: str) -> None:
     done = make("sweep", venv=venv)
     assert done.returncode == 2

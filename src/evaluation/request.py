@@ -72,11 +72,14 @@ def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool)
 
 
 def check_source(keys: Mapping[str, Any]) -> None:
-    """Raise :class:`ConfigError` unless one of ``keys`` names a team."""
+    """Raise :class:`ConfigError` unless one of ``keys`` names a team, and nothing else."""
     ways = {"run": "run=DIR, a run directory", "exp": "exp=NAME, an experiment", "env_name": "env=NAME, a world"}
     known = {key: way for key, way in ways.items() if key in keys}
     if sum(keys[key] is not None for key in known) != 1:
         raise ConfigError(f"give one of {', or '.join(known.values())}")
+    folder, at, checkpoint = str(keys["run"] or "").partition("@")
+    if at:  # which belongs to agents.NAME=DIR@CHECKPOINT
+        raise ConfigError(f"run={keys['run']}: give run={folder} checkpoint={checkpoint}")
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

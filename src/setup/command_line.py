@@ -56,6 +56,8 @@ def check_command_line(config: str, arguments: Sequence[str]) -> list[str]:
     if not options.config_name and not options.config_path:
         with configurations(options.config_dir):
             overrides = parsed(options.overrides)
+            if not options.multirun:
+                _check_one_run(overrides)
             values = {each.key_or_group: each.value() for each in overrides if not each.is_sweep_override()}
             check_overrides(config, options.overrides)
             if isinstance(resume := values.get("resume"), str):
@@ -66,6 +68,16 @@ def check_command_line(config: str, arguments: Sequence[str]) -> list[str]:
     for override in options.overrides:
         words.remove(override)
     return [*words, *options.overrides]
+
+
+def _check_one_run(overrides: Sequence[Override]) -> None:
+    several = next((override for override in overrides if override.is_sweep_override()), None)
+    if several is not None and not any(override.key_or_group == "hydra.mode" for override in overrides):
+        key, _, values = str(several.input_line).partition("=")
+        raise ConfigError(
+            f"{several.input_line} has several values: {key}=[{values}] is a list, \"{key}='{values}'\" one text, and "
+            "--multirun makes a run of each"
+        )
 
 
 def check_overrides(config: str, texts: Sequence[str]) -> None:
@@ -154,7 +166,10 @@ def parsed(texts: Sequence[str]) -> list[Override]:
         try:
             overrides.append(parser.parse_override(text))
         except HydraException as error:
-            raise ConfigError(f"{text} is no override: {' '.join(str(error).split())}") from error
+            raise ConfigError(
+                f"{text} is no override: {' '.join(str(error).split())}. Give KEY=VALUE, without spaces beside the =, "
+                "each in a word of its own"
+            ) from error
     return overrides
 
 

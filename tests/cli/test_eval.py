@@ -230,8 +230,8 @@ def test_an_untrained_team_by_the_name_of_its_experiment(command: Callable[..., 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        ([], "give run=DIR, a run directory, or exp=NAME"),
-        (["run=x", "exp=y"], "give run=DIR, a run directory, or exp=NAME"),
+        ([], "give one of run=DIR, a run directory, or exp=NAME"),
+        (["run=x", "exp=y"], "give one of run=DIR, a run directory, or exp=NAME"),
         (["run=nowhere"], "run: nowhere is not a run directory: there is no such folder"),
         (["exp=sokoban_sharde"], "experiment=sokoban_sharde is unknown; did you mean sokoban_shared?"),
         (["run=x", "splt=train"], "splt is an unknown key; did you mean split?"),

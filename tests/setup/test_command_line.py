@@ -75,6 +75,8 @@ def test_words_that_are_left_to_hydra_or_right(words: list[str]) -> None:
         ([f"run_dir={__file__}"], r"^run_dir=.*test_command_line\.py is not an empty folder; choose another"),
         ([f"run_dir={__file__}/x"], r"cannot be made"),
         ([f"run_dir={'x' * 300}"], r"^run_dir=x+ cannot be made: File name too long$"),
+        (["seed", "=", "3"], r"^seed is no override: .* Give KEY=VALUE, without spaces beside the =, each in a word"),
+        (["run_dir=a,b"], r"^run_dir=a,b has several values: run_dir=\[a,b\] is a list, \"run_dir='a,b'\" one text"),
         (["resume=nowhere", "lop.iterations=3"], r"^lop\.iterations is an unknown key"),  # the typo before the folder
         ([f"resume={__file__}"], r"^resume: .*test_command_line\.py is not a run directory: it is a file$"),
         ([f"resume={'x' * 300}"], r"^resume: x+ is not a run directory: File name too long$"),
@@ -111,7 +113,7 @@ def test_options_may_stand_between_words(tmp_path: Path) -> None:
 def test_an_evaluation_s_run_and_experiment(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("{{: [")
     for words, message in (
-        (["run=nowhere@best"], r"^run: nowhere is not a run directory"),
+        (["run=nowhere@best"], r"^run=nowhere@best: give run=nowhere checkpoint=best$"),
         ([f"run={tmp_path}"], r"^run: .*config\.yaml cannot be read"),
         (["exp=sokoban_sharde"], r"experiment=sokoban_sharde is unknown; did you mean sokoban_shared\?"),
         (["exp=sokoban_shared", "overrides=['lop.iterations=1']"], r"lop\.iterations is an unknown key"),
