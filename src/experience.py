@@ -25,7 +25,7 @@ from torch import Tensor
 
 Split = Literal["train", "validation", "test"]
 FinishReason = Literal["stop", "length"]
-Topology = Literal["tree", "chain", "joint", "replay"]
+Topology = Literal["tree", "chain", "joint", "replay", "forest"]
 """The shape of the episodes that a sampler gives; credit rules declare which ones they can judge."""
 Weighting = Literal["message", "episode"]
 """How much a message counts in the loss, see :mod:`.routing`; credit rules declare it."""

@@ -25,7 +25,7 @@ from troupe.setup.composition import choices
 
 PAGE = Path(__file__).parent.parent / "algorithms.md"
 BEGIN, END = "<!-- bias, written by `make docs`: begin -->\n", "<!-- bias: end -->\n"
-AT_ONCE = ("joint", "replay")
+AT_ONCE = ("joint", "replay", "forest")
 """The topologies with which both agents of the game act at once, which keeps the outcomes few."""
 DRAWS = ("at_grpo_shuffled",)
 """The algorithms whose credit rule draws, so that outcomes of the sampler alone are not all."""
@@ -34,8 +34,16 @@ VARIANTS = {
     "magrpo": ["credit.weight=message"],
     "c3": ["credit.weight=episode", "objective.normalisation=sequence_sum"],
     "grpo": ["credit.weight=episode", "objective.normalisation=sequence_sum", "credit.normalise=false"],
+    "tree_grpo": [
+        "credit.value=team_return",
+        "credit.baseline=none",
+        "credit.normalise=false",
+        "objective.normalisation=sequence_sum",
+    ],
 }
 """By algorithm, other settings of it that the table has, too."""
+SMALL = {"tree_grpo": ["sampler.expansions=1"]}
+"""By algorithm, what keeps its outcomes few."""
 MAX_TOKENS = 2
 EXACT = 1e-9
 """The largest deviation from one constant, relative, of what the table calls a constant."""
@@ -45,7 +53,7 @@ EXACT = 1e-9
 def update(row: str) -> tuple[Sampler, Update]:
     """The sampler of a row's algorithm with K = 2, and its update of two specialised policies."""
     name, *settings = row.split()
-    words = ["sampler.k=2", *settings]
+    words = ["sampler.k=2", *SMALL.get(name, []), *settings]
     with initialize_config_module("troupe.configs", version_base="1.3"):
         overrides = ["+scale.std_floor=1e-6", *(f"algorithm.{word}" for word in words)]
         cfg = compose(f"algorithm/{name}", overrides=overrides).algorithm
