@@ -152,6 +152,8 @@ class Node:
     """The world's ``anchor_key`` at the prompt."""
     path: tuple[int, ...] = ()
     """The joint actions that led here, each by its index among its siblings; empty unless several are continued."""
+    removed: float | None = None
+    """What the message would have earned, had it been removed; None where that was not played."""
 
 
 @dataclass(frozen=True)

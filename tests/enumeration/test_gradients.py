@@ -7,19 +7,21 @@ from random import Random
 import pytest
 
 from troupe.algorithms.credit.base import CreditRule
+from troupe.algorithms.credit.counterfactual import Counterfactual
 from troupe.algorithms.credit.grpo import Grpo
 from troupe.algorithms.credit.magrpo import Magrpo
 from troupe.algorithms.credit.reinforce_pp import ReinforcePP
 from troupe.algorithms.credit.role_baselines import RoleBaselines
 from troupe.algorithms.credit.tree_grpo import TreeGrpo
 from troupe.algorithms.objectives import ClippedObjective, Objective, PolicyGradient
-from troupe.enumeration.game import SECOND, Game, probability
+from troupe.enumeration.game import SECOND, TEXTS, Game, probability
 from troupe.enumeration.gradients import Gradient, Update, true_gradient
 from troupe.enumeration.outcomes import Draw, outcomes
 from troupe.experience import Task
 from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.samplers.forest import ForestSampler
 from troupe.rollout.samplers.joint import JointSampler
+from troupe.rollout.samplers.replay import ReplaySampler
 
 TEAMS = {"specialised": {"tool": "tool", "plan": "plan"}, "shared": {"tool": "team", "plan": "team"}}
 PLAIN = PolicyGradient(normalisation="sequence_sum")
@@ -134,6 +136,15 @@ def test_without_branches_a_forest_is_k_episodes() -> None:
     rule = TreeGrpo(value="team_return", normalise=False)
     found = ratios(Update(rule, PLAIN, TEAMS["specialised"]).expected([draws]), "hard", at_once=True)
     assert found == pytest.approx(dict.fromkeys(found, 1 / 2), rel=1e-9)  # (K - 1) / K
+
+
+def test_the_outcome_without_a_message_is_an_unbiased_baseline() -> None:
+    """In the game, whose agents must say one of two things, the first takes the place of a removed message."""
+    draws = outcomes(ReplaySampler(k=1, removal=TEXTS[0]), Game(at_once=True), Task("hard", "train", {}))
+    assert sum(chance for chance, _ in draws) == pytest.approx(1, abs=1e-12)
+    rule = Counterfactual(removal=TEXTS[0], weight="episode")
+    found = ratios(Update(rule, PLAIN, TEAMS["specialised"]).expected([draws]), "hard", at_once=True)
+    assert found == pytest.approx(dict.fromkeys(found, 1), rel=1e-9)
 
 
 def test_with_equal_nodes_the_second_turn_weighs_more() -> None:
