@@ -28,7 +28,7 @@ from .faults import Failure
 
 Split = Literal["train", "validation", "test"]
 FinishReason = Literal["stop", "length"]
-Topology = Literal["tree", "chain", "joint", "replay"]
+Topology = Literal["tree", "chain", "joint", "replay", "forest"]
 """The shape of the episodes that a sampler gives; credit rules declare which ones they can judge."""
 Weighting = Literal["message", "episode"]
 """How much a message counts in the loss, see :mod:`.routing`; credit rules declare it."""
@@ -157,6 +157,8 @@ class Node:
     """The joint actions that led here, each by its index among its siblings; empty unless several are continued."""
     cut: bool = False
     """Whether the prompt exceeded the context by what was said, so that parts of its messages were left out."""
+    removed: float | None = None
+    """What the message would have earned, had it been removed; None where that was not played."""
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ GROUPS = {
     "strategy": "How each pool runs on its devices.",
     "faults": "What happens where an episode is lost, or a logger: `docs/reliability.md`.",
     "logger": "Where metrics go besides `metrics.jsonl`.",
-    "faults": "What happens where something fails around a run: [reliability](reliability.md).",
     "sweep": "Named sweeps, `make sweep sweep=NAME`.",
 }
 HEAD = """# Configuration

@@ -25,7 +25,7 @@ from troupe.setup.composition import choices
 
 PAGE = Path(__file__).parent.parent / "algorithms.md"
 BEGIN, END = "<!-- bias, written by `make docs`: begin -->\n", "<!-- bias: end -->\n"
-AT_ONCE = ("joint", "replay")
+AT_ONCE = ("joint", "replay", "forest")
 """The topologies with which both agents of the game act at once, which keeps the outcomes few."""
 DRAWS = ("at_grpo_shuffled",)
 """The algorithms whose credit rule draws, so that outcomes of the sampler alone are not all."""
@@ -34,8 +34,17 @@ VARIANTS = {
     "magrpo": ["credit.weight=message"],
     "c3": ["credit.weight=episode", "objective.normalisation=sequence_sum"],
     "grpo": ["credit.weight=episode", "objective.normalisation=sequence_sum", "credit.normalise=false"],
+    "counterfactual": ["credit.weight=episode", "objective.normalisation=sequence_sum"],
+    "tree_grpo": [
+        "credit.value=team_return",
+        "credit.baseline=none",
+        "credit.normalise=false",
+        "objective.normalisation=sequence_sum",
+    ],
 }
 """By algorithm, other settings of it that the table has, too."""
+IN_THE_GAME = {"tree_grpo": ["sampler.expansions=1"], "counterfactual": ["sampler.removal=no"]}
+"""By algorithm, what keeps its outcomes few, or is a text that the game knows."""
 MAX_TOKENS = 2
 EXACT = 1e-9
 """The largest deviation from one constant, relative, of what the table calls a constant."""
@@ -45,7 +54,7 @@ EXACT = 1e-9
 def update(row: str) -> tuple[Sampler, Update]:
     """The sampler of a row's algorithm with K = 2, and its update of two specialised policies."""
     name, *settings = row.split()
-    words = ["sampler.k=2", *settings]
+    words = ["sampler.k=2", *IN_THE_GAME.get(name, []), *settings]
     with initialize_config_module("troupe.configs", version_base="1.3"):
         overrides = ["+scale.std_floor=1e-6", *(f"algorithm.{word}" for word in words)]
         cfg = compose(f"algorithm/{name}", overrides=overrides).algorithm
@@ -60,10 +69,16 @@ def game(topology: Topology) -> Game:
 
 
 @cache
-def all_outcomes(topology: Topology, task_id: str) -> list[Draw]:
-    """Of the topology's sampler as its algorithms have it; the options in which they differ have no effect here."""
-    sampler = next(sampler for sampler, _ in map(update, rows()) if sampler.topology == topology)
+def all_outcomes(topology: Topology, removal: str | None, task_id: str) -> list[Draw]:
+    """Of a sampler as its algorithms have it; other options in which they differ have no effect here."""
+    samplers = (sampler for sampler, _ in map(update, rows()))
+    sampler = next(sampler for sampler in samplers if (sampler.topology, removal_of(sampler)) == (topology, removal))
     return outcomes(sampler, game(topology), Task(task_id, "train", {}))
+
+
+def removal_of(sampler: Sampler) -> str | None:
+    """The text that a replay puts in the place of messages; None where no message is removed."""
+    return getattr(sampler, "removal", None)
 
 
 @cache
@@ -73,7 +88,7 @@ def gradients(name: str) -> dict[str, tuple[Gradient, Gradient]]:
     found = {}
     for task_id in EASE:
         true = true_gradient(game(sampler.topology), Task(task_id, "train", {}))
-        expected = algorithm.expected([all_outcomes(sampler.topology, task_id)])
+        expected = algorithm.expected([all_outcomes(sampler.topology, removal_of(sampler), task_id)])
         found[task_id] = ({prompt: expected.get(prompt, 0.0) for prompt in true}, true)
     return found
 

@@ -24,8 +24,9 @@ TOPOLOGIES = {
     "chain": ["algorithm=mas_grpo"],
     "joint": ["algorithm=magrpo", "env.horizon=1"],
     "replay": ["algorithm=c3"],
+    "forest": ["algorithm=tree_grpo", "algorithm.credit.value=team_return", "algorithm.sampler.k=4", "env.horizon=2"],
 }
-"""By topology, an algorithm that has it, and what keeps its episodes small."""
+"""By topology, an algorithm that has it, and what keeps its episodes small or lets them differ."""
 TURNS = {"specialized": 2, "shared": 1, "lora": 1, "single": 2}
 """By regime, how many turns are tested."""
 TESTED = {

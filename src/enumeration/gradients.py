@@ -32,7 +32,8 @@ class Update:
     """What makes a gradient of episodes: Troupe's own credit, router, mini-batches and objective.
 
     ``team`` maps agents to policies; ``count`` mini-batches.  A policy's gradient is the mean over its mini-batches,
-    all at the weights that sampled: no optimizer steps between them.
+    all at the weights that sampled: no optimizer steps between them.  Every iteration begins with the present state of
+    ``credit``.
     """
 
     credit: CreditRule
@@ -67,7 +68,9 @@ class Update:
         return Router(self.team, tuple(self.team), tuple(dict.fromkeys(self.team.values())))
 
     def _samples(self, router: Router, episodes: list[Episode]) -> list[Sample]:
+        state = copy.deepcopy(self.credit.state_dict())
         self.credit(episodes)
+        self.credit.load_state_dict(state)
         routed = router.route(episodes, self.credit.key, self.credit.weight).values()
         by_tokens = self.objective.normalisation == "token_mean"
         parts = [part for groups in routed for part in self._parts(groups, by_tokens)]

@@ -85,7 +85,7 @@ def outcomes(sampler: Sampler, world: TeamEnv, task: Task) -> list[Draw]:
     for chance, episodes in asyncio.run(_all(sampler, world, task)):
         samples = [
             [
-                (node.prompt_ids, [(each.completion.text, each.team) for each in node.candidates])
+                (node.prompt_ids, [(each.completion.text, each.team) for each in node.candidates], node.removed)
                 for node in episode.nodes
             ]
             for episode in episodes

@@ -7,16 +7,21 @@ from random import Random
 import pytest
 
 from troupe.algorithms.credit.base import CreditRule
+from troupe.algorithms.credit.counterfactual import Counterfactual
 from troupe.algorithms.credit.grpo import Grpo
 from troupe.algorithms.credit.magrpo import Magrpo
 from troupe.algorithms.credit.reinforce_pp import ReinforcePP
+from troupe.algorithms.credit.role_baselines import RoleBaselines
+from troupe.algorithms.credit.tree_grpo import TreeGrpo
 from troupe.algorithms.objectives import ClippedObjective, Objective, PolicyGradient
-from troupe.enumeration.game import SECOND, Game, probability
+from troupe.enumeration.game import SECOND, TEXTS, Game, probability
 from troupe.enumeration.gradients import Gradient, Update, true_gradient
 from troupe.enumeration.outcomes import Draw, outcomes
 from troupe.experience import Task
 from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.samplers.forest import ForestSampler
 from troupe.rollout.samplers.joint import JointSampler
+from troupe.rollout.samplers.replay import ReplaySampler
 
 TEAMS = {"specialised": {"tool": "tool", "plan": "plan"}, "shared": {"tool": "team", "plan": "team"}}
 PLAIN = PolicyGradient(normalisation="sequence_sum")
@@ -76,6 +81,18 @@ def test_by_episode_the_gradient_is_the_true_one(
             )
 
 
+@pytest.mark.parametrize("by_turn", [False, True])
+def test_baselines_of_earlier_iterations_leave_the_gradient_unbiased(by_turn: bool) -> None:
+    rule = RoleBaselines(by_turn=by_turn)
+    agents = {"tool": 0.3, "plan": 0.7}
+    turns = {f"{agent}, turn {turn}": value + turn for agent, value in agents.items() for turn in (0, 1)}
+    before = {"baselines": turns if by_turn else agents}
+    rule.load_state_dict(before)
+    expected = Update(rule, PLAIN, TEAMS["specialised"]).expected([pairs("hard")])
+    assert ratios(expected, "hard") == pytest.approx(dict.fromkeys(ratios(expected, "hard"), 1), rel=1e-9)
+    assert rule.state_dict() == before
+
+
 def _messages(outcome: Draw) -> int:
     return sum(len(episode.nodes) for episode in outcome[1])
 
@@ -92,6 +109,42 @@ def test_a_full_trees_turns_weigh_as_in_the_true_gradient(baseline: str, constan
     update = Update(Magrpo(baseline=baseline), PLAIN, TEAMS["specialised"])  # type: ignore[arg-type]
     found = ratios(update.expected([trees("hard")]), "hard", at_once=True)
     assert found == pytest.approx(dict.fromkeys(found, constant), rel=1e-9)
+
+
+@cache
+def forests(task: str) -> list[Draw]:
+    """Of two trees with a branch each: the game at once has one step to branch at."""
+    return outcomes(ForestSampler(k=2, expansions=1), Game(at_once=True), Task(task, "train", {}))
+
+
+def test_a_forests_places_and_values_are_unbiased_and_its_baselines_are_not() -> None:
+    def ratios_with(baseline: str) -> dict[str, float]:
+        rule = TreeGrpo(value="team_return", baseline=baseline, normalise=False)  # type: ignore[arg-type]
+        expected = Update(rule, PLAIN, TEAMS["specialised"]).expected([forests("hard")])
+        return ratios(expected, "hard", at_once=True)
+
+    assert sum(chance for chance, _ in forests("hard")) == pytest.approx(1, abs=1e-12)
+    plain, published = ratios_with("none"), ratios_with("mean")
+    assert plain == pytest.approx(dict.fromkeys(plain, 2), rel=1e-9)  # within the tree and over the task
+    first = [ratio for prompt, ratio in published.items() if len(prompt.split()) == 2]
+    later = [ratio for prompt, ratio in published.items() if len(prompt.split()) > 2]
+    assert min(later) > 1.8 * max(first)
+
+
+def test_without_branches_a_forest_is_k_episodes() -> None:
+    draws = outcomes(ForestSampler(k=2, expansions=0), Game(at_once=True), Task("hard", "train", {}))
+    rule = TreeGrpo(value="team_return", normalise=False)
+    found = ratios(Update(rule, PLAIN, TEAMS["specialised"]).expected([draws]), "hard", at_once=True)
+    assert found == pytest.approx(dict.fromkeys(found, 1 / 2), rel=1e-9)  # (K - 1) / K
+
+
+def test_the_outcome_without_a_message_is_an_unbiased_baseline() -> None:
+    """In the game, whose agents must say one of two things, the first takes the place of a removed message."""
+    draws = outcomes(ReplaySampler(k=1, removal=TEXTS[0]), Game(at_once=True), Task("hard", "train", {}))
+    assert sum(chance for chance, _ in draws) == pytest.approx(1, abs=1e-12)
+    rule = Counterfactual(removal=TEXTS[0], weight="episode")
+    found = ratios(Update(rule, PLAIN, TEAMS["specialised"]).expected([draws]), "hard", at_once=True)
+    assert found == pytest.approx(dict.fromkeys(found, 1), rel=1e-9)
 
 
 def test_with_equal_nodes_the_second_turn_weighs_more() -> None:

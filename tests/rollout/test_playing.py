@@ -24,6 +24,7 @@ from troupe.rollout.playing import gather
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.base import Sampler
 from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.samplers.forest import ForestSampler
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.tree import TreeSampler
@@ -95,6 +96,7 @@ SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "chain": lambda: ChainSampler(k=2),
     "joint": lambda: JointSampler(k=2),
     "replay": lambda: ReplaySampler(k=2),
+    "forest": lambda: ForestSampler(k=2),
 }
 
 

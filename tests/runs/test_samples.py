@@ -11,13 +11,16 @@ from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.base import Sampler
 from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.samplers.forest import ForestSampler
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.runs.samples import SampleMessage, one_line, sampled_messages
 
 
-@pytest.mark.parametrize("sampler", [TreeSampler(k=2), ChainSampler(k=2), ReplaySampler(k=2), JointSampler(k=2)])
+@pytest.mark.parametrize(
+    "sampler", [TreeSampler(k=2), ChainSampler(k=2), ReplaySampler(k=2), JointSampler(k=2), ForestSampler()]
+)
 def test_one_path_of_an_episode(sampler: Sampler, words: PreTrainedTokenizerFast, board: Task) -> None:
     client = PolicyClient("p", ScriptedEngine(lambda prompt, row, seed: "R", words), words, 512, Sampling(max_tokens=9))
     clients = {"tool": client, "plan": client}

@@ -21,7 +21,7 @@ class Sampler(Protocol):
 
     topology: Topology
     k: int
-    """Candidates per node (tree, joint, replay) or episodes per task (chain), at the least."""
+    """Candidates per node (tree, joint, replay), episodes per task (chain) or trees per task (forest), at the least."""
     resample: int
     """How often, at most, further tasks are played where too few have a group with a nonzero advantage (DAPO's dynamic
     sampling, arXiv 2503.14476, equation 11)."""

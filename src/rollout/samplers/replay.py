@@ -49,7 +49,11 @@ class ReplaySampler(EpisodeSampler):
     message's.  The main episode goes on with a candidate that was drawn like the others, not with the best; the
     messages of continuations are auxiliary: they cost, and no policy is trained on them.
 
-    An episode of S messages costs K S completions and, in a world of one agent per step, (K - 1) S (S - 1) / 2 more.
+    With ``removal`` each message is also removed: that text (``""``: silence) takes its place, the episode is played on
+    as after a candidate, with the same seeds, and ``alpha`` times what the team then earned is the node's ``removed``.
+
+    An episode of S messages costs K S completions and, in a world of one agent per step, (K - 1) S (S - 1) / 2 more;
+    with ``removal`` K S (S - 1) / 2 in all beside the K S.
     """
 
     topology: Topology = "replay"
@@ -59,6 +63,7 @@ class ReplaySampler(EpisodeSampler):
         *,
         k: int = 4,
         continuations: int = 1,
+        removal: str | None = None,
         alpha: float = 1.0,
         local: bool = True,
         overlong: float = 0.0,
@@ -66,7 +71,9 @@ class ReplaySampler(EpisodeSampler):
     ) -> None:
         check_at_least(1, k=k, continuations=continuations)
         check_at_least(0, resample=resample)
-        self.k, self.continuations = k, continuations
+        if not isinstance(removal, str | None):
+            raise ValueError(f"algorithm.sampler.removal must be a text or null, got {removal!r}")
+        self.k, self.continuations, self.removal = k, continuations, removal
         self.mix, self.resample = RewardMix(alpha, local, overlong), resample
 
     def check(self, world: TeamEnv) -> None:
@@ -77,7 +84,8 @@ class ReplaySampler(EpisodeSampler):
         steps = max_steps(world)
         for index, acting in enumerate(steps):
             count.update(dict.fromkeys(acting, self.k))
-            continuations = len(acting) * (self.k * self.continuations - 1)
+            messages = self.k + (self.removal is not None)
+            continuations = len(acting) * (messages * self.continuations - 1)
             for later in steps[index + 1 :]:
                 count.update(dict.fromkeys(later, continuations))
         return count
@@ -119,15 +127,21 @@ class ReplaySampler(EpisodeSampler):
     ) -> tuple[Node, list[Continuation]]:
         answer, texts = step.answers[agent], first_texts(step.answers)
         ends = {(0, 0): Continuation(step.transition.result, team_return, [], 0)}  # the main episode itself
-        places = [(c, i) for c in range(self.k) for i in range(self.continuations) if (c, i) not in ends]
-        replays = (_play_on(rollout, step.env, texts | {agent: answer.completions[c].text}, i) for c, i in places)
+        messages = [completion.text for completion in answer.completions]
+        if self.removal is not None:
+            messages.append(self.removal)
+        places = [(c, i) for c in range(len(messages)) for i in range(self.continuations) if (c, i) not in ends]
+        replays = (_play_on(rollout, step.env, texts | {agent: messages[c]}, i) for c, i in places)
         ends |= dict(zip(places, await gather(*replays), strict=True))
+        teams = [fmean(ends[c, i].team_return for i in range(self.continuations)) for c in range(len(messages))]
         candidates = []
         for c, completion in enumerate(answer.completions):
-            team = fmean(ends[c, i].team_return for i in range(self.continuations))
             result = ends[c, 0].result
-            candidates.append(rollout.candidate(agent, completion, result.local[agent], team, result.info))
-        return rollout.node(step.env, agent, answer, candidates), list(ends.values())
+            candidates.append(rollout.candidate(agent, completion, result.local[agent], teams[c], result.info))
+        node = rollout.node(step.env, agent, answer, candidates)
+        if self.removal is not None:
+            node.removed = self.mix.alpha * teams[-1]
+        return node, list(ends.values())
 
 
 async def _play_on(rollout: TaskRollout, env: TeamEnv, texts: Mapping[str, str], index: int) -> Continuation:

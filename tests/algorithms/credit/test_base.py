@@ -68,7 +68,11 @@ def test_a_single_candidate_that_is_left_has_no_advantage(tree: Tree) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("topologies", ("three",), r"Own\.topologies must be a tuple of some of tree, chain, joint, replay, got"),
+        (
+            "topologies",
+            ("three",),
+            r"Own\.topologies must be a tuple of some of tree, chain, joint, replay, forest, got",
+        ),
         ("topologies", "tree", r"Own\.topologies must be a tuple .* got 'tree'"),
         ("topologies", (), r"Own\.topologies must be a tuple .* got \(\)"),
         ("topologies", ("chain",), r"Own judges episodes of a chain sampler, but algorithm\.sampler gives trees"),

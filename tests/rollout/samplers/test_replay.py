@@ -7,6 +7,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from troupe.algorithms.credit.c3 import C3
+from troupe.algorithms.credit.counterfactual import Counterfactual
 from troupe.envs.base import TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, JointAction, Outcome, Sampling, Task
@@ -108,6 +109,47 @@ async def test_several_continuations_are_averaged(play: Play, board: Task) -> No
     assert len(set(seeds)) == 8
 
 
+async def test_a_removed_message_is_played_on(play: Play, board: Task) -> None:
+    """The planner does what was proposed; without a proposal, and without its own answer, the board stays unsolved."""
+
+    def script(prompt: str, row: int, seed: int) -> str:
+        if prompt.startswith("tool"):
+            return SOLVED
+        return "" if "proposal none" in prompt else "R R"
+
+    world, sampler = Sokoban(horizon=1), ReplaySampler(k=1, removal="", local=False, alpha=0.5)
+    (episode,), engine = await play(script, world, sampler, [board])
+    assert [([c.team for c in n.candidates], n.removed) for n in episode.nodes] == [([1.0], 0.0)] * 2
+    # The planner answered in the main episode, and once more where nothing was proposed; both were then silent.
+    assert len(engine.requests) == 3 and len(episode.auxiliary) == 1 and episode.env_steps == 2 + (1 + 1) + 1
+    assert sampler.max_completions(world) == {"tool": 1, "plan": 1 + 1}
+    Counterfactual(removal="")([episode])
+    assert [c.advantage for _, c in episode.candidates()] == [0.5, 0.5]
+
+
+async def test_in_place_of_a_message_another_text_may_stand(play: Play, duet: TeamEnv) -> None:
+    (episode,), _ = await play(lambda prompt, row, seed: "U", duet, ReplaySampler(k=1, removal="D", local=False))
+    # Agreement counts in the last turn alone.
+    assert [(n.candidates[0].team, n.removed) for n in episode.nodes] == [(1, 1), (1, 1), (1, 0), (1, 0)]
+
+
+@pytest.mark.parametrize("continuations", [1, 2])
+async def test_removing_what_says_nothing_changes_nothing(play: Play, board: Task, continuations: int) -> None:
+    """Under the same seeds: a message that is the removal's text earns exactly what its removal does."""
+
+    def script(prompt: str, row: int, seed: int) -> str:
+        return Random(f"{seed}/{row}").choice(["", "", "R", "R R", "L"])
+
+    world, seeds = Sokoban(horizon=3), range(8)
+    sampler = ReplaySampler(k=2, removal="", continuations=continuations, local=False)
+    plays = [await play(script, world, sampler, [board], seed) for seed in seeds]
+    judged = [(n.removed, c) for (episode,), _ in plays for n, c in episode.candidates()]
+    assert all(c.team == removed for removed, c in judged if not c.completion.text)
+    assert any(c.team != removed for removed, c in judged)
+    most = sum(sampler.max_completions(world).values())
+    assert all(sum(request.n for request in engine.requests) <= most for _, engine in plays)
+
+
 async def test_a_task_plays_alike_alone_and_in_company(play: Play) -> None:
     def babble(prompt: str, row: int, seed: int) -> str:
         rng = Random(f"{seed}/{row}")
@@ -125,6 +167,11 @@ async def test_a_task_plays_alike_alone_and_in_company(play: Play) -> None:
 def test_settings_out_of_range_are_named(key: str) -> None:
     with pytest.raises(ValueError, match=rf"algorithm\.sampler\.{key} must be at least 1"):
         ReplaySampler(**{key: 0})
+
+
+def test_a_removal_is_a_text() -> None:
+    with pytest.raises(ValueError, match=r"algorithm\.sampler\.removal must be a text or null, got 0"):
+        ReplaySampler(removal=0)  # type: ignore[arg-type]
 
 
 def test_the_rule_and_the_sampler_belong_together() -> None:

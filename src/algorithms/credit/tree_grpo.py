@@ -1,0 +1,81 @@
+"""Tree-GRPO: messages judged by the outcomes of all episodes that go through them (arXiv 2509.21240)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Literal, get_args
+
+from ...experience import Candidate, Episode, JointAction, Node, Outcome, Weighting
+from .base import Baseline, GroupRelative, Share
+
+LeafValue = Literal["success", "team_return"]
+
+
+class TreeGrpo(GroupRelative):
+    """A = A^tree + A^task: the outcome of an episode, compared with the leaves of its tree (intra-tree) and with those
+    of all trees of its task (inter-tree), both as in GRPO.  A message gets the mean of A over the leaves below it.
+
+    With v the mean outcome of the leaves below a message, that is (v - mean) / std within its tree, plus the same over
+    the task.  Messages before a tree's first branch have all its leaves below them, and A^tree = 0; a tree with one
+    leaf has nothing to compare, and A^tree = 0 too.  The outcome is the team's ``success``, 0 or 1, or its
+    ``team_return``; rewards of single messages are not read.
+    """
+
+    one_prompt_per_group = False
+    topologies = ("forest",)
+
+    def __init__(
+        self,
+        *,
+        value: LeafValue = "success",
+        baseline: Baseline = "mean",
+        normalise: bool = True,
+        std_floor: float = 1e-6,
+        weight: Weighting = "episode",
+    ) -> None:
+        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
+        if value not in get_args(LeafValue):
+            raise ValueError(f"algorithm.credit.value must be {' or '.join(get_args(LeafValue))}, got {value}")
+        self.value = value
+
+    def key(self, node: Node) -> Hashable:
+        return node.task_id
+
+    def shares(self, episode: Episode) -> Iterator[tuple[Hashable, Share]]:
+        task = episode.task.task_id
+        for tree, path, outcome in leaves(episode):
+            value = float(outcome.success if self.value == "success" else outcome.team_return)
+            candidates = _candidates(episode, path)
+            yield (task, tree), Share(value, candidates)
+            yield task, Share(value, candidates)
+
+    def __call__(self, episodes: Sequence[Episode]) -> None:
+        super().__call__(episodes)  # the sum over the leaves
+        for episode in episodes:
+            paths = [_candidates(episode, path) for _, path, _ in leaves(episode)]
+            below = Counter(id(candidate) for path in paths for candidate in path)
+            for _, candidate in episode.candidates():
+                candidate.advantage = (candidate.advantage or 0.0) / below[id(candidate)]
+
+
+def leaves(episode: Episode) -> Iterator[tuple[int, list[JointAction], Outcome]]:
+    """(Tree, joint actions from the start on, outcome) of each leaf; a tree begins with a joint action of the root."""
+    branches = episode.branches
+
+    def below(edge: JointAction) -> Iterator[tuple[list[JointAction], Outcome]]:
+        if edge.outcome is not None:
+            yield [edge], edge.outcome
+        elif edge.child is not None:
+            for later in branches[edge.child]:
+                for path, outcome in below(later):
+                    yield [edge, *path], outcome
+
+    for tree, first in enumerate(branches.get(0, [])):
+        for path, outcome in below(first):
+            yield tree, path, outcome
+
+
+def _candidates(episode: Episode, path: Sequence[JointAction]) -> list[Candidate]:
+    """The messages of an episode's joint actions."""
+    return [episode.nodes[node].candidates[c] for edge in path for node, c in edge.members.values()]

@@ -1,0 +1,120 @@
+"""The forest sampler: whole episodes that branch at drawn steps (the rollout of Tree-GRPO, arXiv 2509.21240)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ...envs.base import TeamEnv
+from ...experience import Episode, Topology
+from ..playing import gather
+from .base import EpisodeSampler, check_at_least, max_steps
+from .joint_tree import JointNode, JointStep, to_episode
+from .rewards import RewardMix
+from .task_rollout import PromptCompletions, TaskRollout, try_aligned
+
+
+@dataclass(frozen=True)
+class BranchPoint:
+    """A state of a tree's first episode, after its first step."""
+
+    env: TeamEnv
+    node: JointNode
+    path: tuple[int, ...]
+    team_return: float
+    """What the team had earned before."""
+
+
+class ForestSampler(EpisodeSampler):
+    """``k`` trees per task.  A tree begins as one whole episode; then ``expansions`` of its steps are drawn, evenly and
+    with replacement, and at each the agents that act there answer once more, and the episode is played on to its end.
+
+    So a tree has 1 + ``expansions`` leaves, each the end of an episode whose messages all come from the policies, and
+    no message is judged before the end.  The first step is not drawn, since an episode from there is a tree of its own;
+    an episode of one step does not branch.  All K first messages come from one prompt, and so from one request.  Where
+    several agents act at once, a branch is a new joint action.
+
+    Episodes of S messages cost K (S + ``expansions`` S / 2) completions on average, where an agent acts per step.
+    """
+
+    topology: Topology = "forest"
+
+    def __init__(self, *, k: int = 2, expansions: int = 2, resample: int = 0) -> None:
+        check_at_least(1, k=k)
+        check_at_least(0, expansions=expansions, resample=resample)
+        self.k, self.expansions, self.resample, self.mix = k, expansions, resample, RewardMix()
+
+    def check(self, world: TeamEnv) -> None:
+        """Accepts every world."""
+
+    def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
+        first, *later = max_steps(world)
+        count = Counter(dict.fromkeys(first, self.k))
+        for acting in later:
+            count.update(dict.fromkeys(acting, self.k * (1 + self.expansions)))
+        return count
+
+    async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
+        env = rollout.start(world)
+        root = await _act(rollout, env, await rollout.sample_all(env, self.k), ())
+        await gather(*(self._grow(rollout, step, tree) for tree, step in enumerate(root.steps)))
+        return to_episode(rollout.task, root, best_of_k=False)
+
+    async def _grow(self, rollout: TaskRollout, first: JointStep, tree: int) -> None:
+        """Play on from ``first``, the first joint action of ``tree``, to the end; then add the branches."""
+        points = await _play_on(rollout, first, (tree,), 0.0)
+        drawn = rollout.rng("expansions", tree).choices(points, k=self.expansions) if points else []
+        indices = [1 + sum(each is point for each in drawn[:i]) for i, point in enumerate(drawn)]
+        branches = await gather(*(_branch(rollout, *pair) for pair in zip(drawn, indices, strict=True)))
+        for point, index, branch in zip(drawn, indices, branches, strict=True):
+            for node, other in zip(point.node.nodes, branch.nodes, strict=True):
+                node.candidates += other.candidates
+            (step,) = branch.steps
+            step.members = (index,) * len(branch.nodes)
+            point.node.steps.append(step)
+
+
+async def _branch(rollout: TaskRollout, point: BranchPoint, index: int) -> JointNode:
+    """One more joint action at ``point``, number ``index`` there, played on to the end."""
+    answers = await rollout.sample_all(point.env, 1, *point.path, index)
+    branch = await _act(rollout, point.env, answers, point.path)
+    await _play_on(rollout, branch.steps[0], (*point.path, index), point.team_return)
+    return branch
+
+
+async def _play_on(
+    rollout: TaskRollout, step: JointStep, path: tuple[int, ...], team_return: float
+) -> list[BranchPoint]:
+    """Play on from ``step``, the last of ``path``, to the end; the states on the way.
+
+    ``team_return`` is what the team had earned before ``step``.
+    """
+    points: list[BranchPoint] = []
+    total = team_return + step.transition.team_return
+    while not step.transition.result.done:
+        env = step.transition.env
+        step.next = await _act(rollout, env, await rollout.sample_all(env, 1, *path, 0), path)
+        points.append(BranchPoint(env, step.next, path, total))
+        (step,) = step.next.steps
+        path, total = (*path, 0), total + step.transition.team_return
+    step.outcome = step.transition.outcome(total)
+    return points
+
+
+async def _act(
+    rollout: TaskRollout, env: TeamEnv, answers: Mapping[str, PromptCompletions], path: tuple[int, ...]
+) -> JointNode:
+    """The joint actions of ``answers``, each tried on a fork of ``env``; all of them go on."""
+    transitions = await try_aligned(env, answers)
+    results = [transition.result for transition in transitions]
+    nodes = rollout.nodes(env, answers, results, [result.team for result in results])
+    for node in nodes:
+        node.path = path
+        for candidate in node.candidates:
+            candidate.continued = True
+    steps = [
+        JointStep((c,) * len(nodes), transition, transition.team_return, transition.team_return)
+        for c, transition in enumerate(transitions)
+    ]
+    return JointNode(nodes, steps)
