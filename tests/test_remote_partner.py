@@ -16,10 +16,10 @@ from rich.console import Console
 from troupe.cli import train
 from troupe.cli.eval import run as evaluate
 from troupe.cli.start import with_open_keys
+from troupe.faults import LostEpisodesError
 from troupe.loop import TrainLoop
 from troupe.models.base_models import base_path
 from troupe.models.loading import checkpoint_weights
-from troupe.rollout.engines.base import EngineError
 from troupe.runs.run import Run
 from troupe.setup.build import checked
 from troupe.setup.dry_run import plan, tables
@@ -134,11 +134,11 @@ def test_a_server_that_is_gone_ends_a_run_that_goes_on_later(
         return await real()
 
     cut.run_iteration = run_iteration  # type: ignore[method-assign]
-    with pytest.raises(EngineError, match=rf"policy 'tool' at {chat_server.url}: HTTP 503"):
+    with pytest.raises(LostEpisodesError, match=rf"policy 'tool' at {chat_server.url}: HTTP 503"):
         train.train(cut)
     path = cut.directory.path
     said = json.loads((path / "summary.json").read_text())
-    assert said["status"] == "failed" and said["error"].startswith("EngineError: policy 'tool' at")
+    assert said["status"] == "failed" and said["error"].startswith("LostEpisodesError: 1 of 6 episodes are lost")
     assert len(rows(path)) == 1
     chat_server.faults.clear()
     # How words are fetched may change, the words' origin may not.

@@ -112,9 +112,11 @@ def check_overrides(config: str, texts: Sequence[str]) -> None:
 
 def _check_training(cfg: DictConfig) -> None:
     """Check what a training refuses without any library that takes seconds to import."""
+    if any(isinstance(value, str) and "${hydra:" in value for _, value in flat(_plain(cfg))):
+        return  # values that exist only within Hydra's main function: the command itself resolves them, or refuses
     try:
         resolved = _plain(cfg, resolve=True)
-    except OmegaConfBaseException:  # other values of Hydra's: the command itself resolves them, or refuses
+    except OmegaConfBaseException:
         return
     run = read_config(resolved, None)
     if run.resume is None and run.run_dir != "none":

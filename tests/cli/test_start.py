@@ -1,19 +1,15 @@
 """What starts a command."""
 
-import errno
+import os
 from types import SimpleNamespace
 
 import pytest
-from omegaconf import DictConfig, OmegaConf
 
 from troupe.cli import start
 
 
-def test_a_file_that_cannot_be_written_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(cfg: DictConfig) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device", "run/evaluations/e/results.jsonl")
-
-    monkeypatch.setattr(start, "imported", lambda name: SimpleNamespace(run_command=full))
-    message = r"^error: \[Errno 28\] No space left on device: 'run/evaluations/e/results\.jsonl'$"
-    with pytest.raises(SystemExit, match=message):
-        start.TaskFunction("eval")(OmegaConf.create())
+def test_a_file_that_cannot_be_read_is_named_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``os.listdir`` in place of a command: its argument is the folder, not a configuration."""
+    monkeypatch.setattr(start, "imported", lambda name: SimpleNamespace(run_command=os.listdir))
+    with pytest.raises(SystemExit, match=r"^error: \[Errno 2\] No such file or directory: 'run/evaluations'$"):
+        start.TaskFunction("eval")("run/evaluations")  # type: ignore[arg-type]

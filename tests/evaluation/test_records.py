@@ -71,7 +71,7 @@ def test_names(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("summary.json", '{"fingerprint": "a", "conditions": [1]}', "conditions must hold keys"),
-        ("summary.json", "[" * 100_000, "is not the summary of an evaluation"),
+        ("summary.json", "[" * 100_000, "is damaged"),
         ("results.jsonl", "[1]", "results.jsonl, line 1, is no episode"),
         ("results.jsonl", '{"condition": "sampled"}', "line 1, is no episode"),
         ("results.jsonl", "[" * 100_000, "cannot be read"),

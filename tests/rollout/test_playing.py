@@ -158,7 +158,9 @@ def test_prompts_that_outgrow_the_context_end_no_rollout(name: str, words: PreTr
     nodes = [node for episode in episodes for node in episode.nodes]
     assert all(node.cut == (node.turn > 0) and len(node.prompt_ids) <= 472 for node in nodes)
     row = rollout_metrics(episodes, 1.0)
-    assert 0 < row["rollout/tool/cut_prompts"] == row["rollout/plan/cut_prompts"] < 1
+    for agent in ("tool", "plan"):
+        own = [node for node in nodes if node.agent == agent]
+        assert 0 < row[f"rollout/{agent}/cut_prompts"] == sum(node.cut for node in own) / len(own) < 1
 
 
 def test_prompts_that_outgrow_the_context_end_no_evaluation(words: PreTrainedTokenizerFast) -> None:

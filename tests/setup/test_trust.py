@@ -237,14 +237,12 @@ def test_what_the_users_folders_and_packages_name_is_trusted(tmp_path: Path, mon
     )
     (tmp_path / "own" / "damaged.yaml").write_text("a: [")
     monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(HydraConfig.instance(), "cfg", None)  # as in a process that composed nothing
     assert not Trust.of([]).packages
     with configurations(str(tmp_path / "own")):
         words = ["hydra.searchpath=[pkg://lab_of_trust.conf]"]
         HydraConfig.instance().set_config(compose("eval", overrides=words, return_hydra_config=True))
-    try:
-        trust = Trust.of([])
-    finally:
-        HydraConfig.instance().cfg = None
+    trust = Trust.of([])
     assert trust.packages == {"mine", "lab_of_trust"} and trust.targets == {"mine.World", "collections.Counter"}
     trust.check_targets("env", {"_target_": "collections.Counter"})
     with pytest.raises(ConfigError, match=r"env\._target_=collections\.UserDict"):
