@@ -269,7 +269,7 @@ def test_runs_side_by_side(launcher: str, settings: list[str]) -> None:
     out, err = process.communicate(timeout=300)
     assert process.returncode == 1, err
     assert out.count("| finished |") == 2 and out.count("| failed |") == 1
-    assert "ConfigError: loop.tasks_per_iteration must be" in out
+    assert "ConfigError: policies.tool.base=./nowhere" in out
     assert len(directories()) == 2
     assert sum("after training" in log.read_text() for log in Path("runs/sweeps/many/logs").iterdir()) == 2
 
