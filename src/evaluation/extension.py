@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from .comparison import check_tasks
+from .records import EvaluationError
 from .statistics import bootstrap_interval, pass_at_k
 
 Successes = Mapping[str, Sequence[bool]]
@@ -40,9 +41,16 @@ class Extension:
 
 
 def extension(base: Successes, trained: Successes) -> Extension:
-    """Raises :class:`EvaluationError` where the tasks differ."""
+    """Tasks that lost a sample to a fault, of either, are left out.
+
+    Raises :class:`EvaluationError` where the tasks differ, and where none is left.
+    """
     check_tasks(list(base), list(trained), ("the base", "the trained team"))
-    samples = min(len(wins) for wins in base.values())
+    whole = set(_whole(base)) & set(_whole(trained))
+    if not whole:
+        raise EvaluationError("every task has lost a sample in the base or in the trained team")
+    base, trained = ({task: each[task] for task in each if task in whole} for each in (base, trained))
+    samples = len(next(iter(base.values())))
     reach = {task: pass_at_k(len(wins), sum(wins), samples) for task, wins in base.items()}
     differences = [fmean(trained[task]) - reach[task] for task in base]
     unsolved = [task for task, wins in base.items() if not any(wins)]
@@ -57,9 +65,15 @@ def extension(base: Successes, trained: Successes) -> Extension:
     )
 
 
+def _whole(successes: Successes) -> list[str]:
+    """The tasks that lost no sample."""
+    samples = max(len(wins) for wins in successes.values())
+    return [task for task, wins in successes.items() if len(wins) == samples > 0]
+
+
 def curve(successes: Successes) -> Curve:
-    """pass@k for the powers of two up to the number of samples, and that number."""
-    samples = min(len(wins) for wins in successes.values())
+    """pass@k for the powers of two up to the number of samples, which is that of every task, and that number."""
+    samples = len(next(iter(successes.values())))
     points = {}
     for k in sorted({2**i for i in range(samples.bit_length())} | {samples}):
         values = [pass_at_k(len(wins), sum(wins), k) for wins in successes.values()]

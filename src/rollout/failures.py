@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import FrameType
 
 from ..envs.base import SandboxFailure, TeamEnv, WorldFailure
+from ..errors import ConfigError
 from ..experience import Task
 from ..faults import Failure
 from ..sandbox import SandboxUnavailable
@@ -24,6 +25,8 @@ def failure_of(error: Exception, task: Task) -> Failure | None:
             return Failure("engine", f"task {task.task_id}: {error}", error)
         case WorldFailure():
             return Failure("world", f"task {task.task_id}: {error}", error)
+        case ConfigError():  # a setting does not fit the world, in this episode or another
+            return None
     message = describe_world_error(error, task)
     return None if message is None else Failure("world", message, error)
 

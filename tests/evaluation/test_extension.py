@@ -42,6 +42,14 @@ def test_pass_at_k_rises_with_k_and_ends_at_any_of_all(wins: list[list[bool]]) -
     assert values[1] == pytest.approx(sum(1 - comb(5 - sum(row), 2) / 10 for row in wins) / len(wins))
 
 
+def test_tasks_that_lost_a_sample_are_left_out() -> None:
+    base = {"a": [True, False], "b": [False], "c": [False, False]}
+    found = extension(base, {"a": [True], "b": [True], "c": []})
+    assert found == extension({"a": [True, False]}, {"a": [True]})
+    with pytest.raises(EvaluationError, match="every task has lost a sample"):
+        extension({"a": [True], "b": [True, True]}, {"a": [True], "b": []})
+
+
 def test_other_tasks_are_refused() -> None:
     with pytest.raises(EvaluationError, match="number 1 is a in the base, but b in the trained team"):
         extension({"a": [True]}, {"b": [True]})

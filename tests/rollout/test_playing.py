@@ -14,6 +14,7 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.base import StepResult, WorldFailure
 from troupe.envs.grid.sokoban import Sokoban
+from troupe.errors import ConfigError
 from troupe.evaluation.episodes import PolicyActor, evaluate
 from troupe.evaluation.summary import summarise
 from troupe.experience import Completion, Episode, Message, Request, Sampling, Task
@@ -221,6 +222,20 @@ def test_an_error_of_a_world_names_task_agent_and_message(words: PreTrainedToken
         asyncio.run(evaluate(world, [task], {agent: PolicyActor(client) for agent in clients}, 0, faults=strict))
     notes = ["step of Mistaken in turn 0: agent tool said 'goal'", f"in an episode of task {task.task_id}"]
     assert sampled.value.__notes__ == evaluated.value.__notes__ == notes
+
+
+class Unfit(Sokoban):
+    """A world that a setting does not fit, which shows in its first step."""
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        raise ConfigError("env.reward_bounds=[0, 1]: the game gave 2")
+
+
+def test_a_setting_that_does_not_fit_loses_no_episode_but_ends_the_run(words: PreTrainedTokenizerFast) -> None:
+    client = PolicyClient("p", ScriptedEngine(lambda *_: "goal", words), words, 512, Sampling(max_tokens=40))
+    world = Unfit()
+    with pytest.raises(ConfigError, match=r"env\.reward_bounds=\[0, 1\]"):
+        asyncio.run(TreeSampler(k=2).collect(world, world.tasks("train", 1, 0), {"tool": client, "plan": client}, 0))
 
 
 class Refusing(ScriptedEngine):
