@@ -46,7 +46,8 @@ def unwritten(error: OSError, path: Path) -> OSError:
         return OSError(error.errno, error.strerror, str(path))
     free = shutil.disk_usage(path.parent).free >> 20
     reason = f"disk full: {free} MiB free at {path.parent} ({error.strerror}, writing {path.name})"
-    return DiskFullError(error.errno, f"{reason}; make room and go on", str(path))
+    remedy = "raise the limit (ulimit -f)" if error.errno == errno.EFBIG else "make room"
+    return DiskFullError(error.errno, f"{reason}; {remedy} and go on", str(path))
 
 
 def check_whole(key: str, value: object, least: int) -> None:

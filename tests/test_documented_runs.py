@@ -27,7 +27,7 @@ NOT_RUN = {
     r"^make setup|^pip install|-m pip install|pre-commit install": "installs packages",
     r"^make test\b|^make lint": "the tests and checks themselves, which .ci/run runs",
     r"^make test-gpu|vllm-gpu": "needs a GPU",
-    r"^make test-vllm|^vllm serve|^make serve|^curl localhost": "needs vLLM: tests/cli/test_serve.py does it with vLLM",
+    r"^make test-vllm|^vllm serve|^make serve|^curl ": "needs vLLM: tests/cli/test_serve.py does it with vLLM",
     r"^hf download": "downloads a model",
     r"^make play .*(human=|http:)": "needs a person or a server: tests/cli/test_play.py has both",
     r"^make push-to-hub (?!.*dry_run)": "uploads: a dry run is another command",

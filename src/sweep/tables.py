@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import visible
 from ..runs.directory import write_atomic
-from ..runs.files import RunDirectoryError
+from ..runs.files import EVALUATIONS, RunDirectoryError
 from ..runs.index import is_run
 from ..runs.run import Run
 from .record import SweepRecord
@@ -139,11 +139,17 @@ def page_of_runs(paths: Sequence[Path]) -> str:
     return text_of(rows, [], f"{len(rows)} runs")
 
 
+def _is_untrained(path: Path) -> bool:
+    """Whether it holds the evaluations of an untrained team, which lie beside an experiment's runs."""
+    return path.name == "base" and (path / EVALUATIONS).is_dir() and not is_run(path)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH")
     paths = parser.parse_args().paths
     try:
+        paths = [path for path in paths if len(paths) == 1 or not _is_untrained(path)]
         sweeps = [path for path in paths if not is_run(path)]
         pages = [write_tables(path)[0] for path in sweeps]
         if runs := [path for path in paths if path not in sweeps]:

@@ -61,7 +61,8 @@ def test_the_command_prints_a_list_of_runs(
 ) -> None:
     one = disk.run(tmp_path / "one", disk.config(0), disk.scores(1, 5, 6))
     two = disk.run(tmp_path / "two", disk.config(1), None)
-    monkeypatch.setattr(sys, "argv", ["sweep_tables", str(one), str(two)])
+    (untrained := tmp_path / "base" / "evaluations").mkdir(parents=True)  # as in runs/EXPERIMENT/*
+    monkeypatch.setattr(sys, "argv", ["sweep_tables", str(untrained.parent), str(one), str(two)])
     main()
     page = capsys.readouterr().out
     assert "| game | 1 of 2 |" in page
