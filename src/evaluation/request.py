@@ -11,6 +11,7 @@ from ..experience import Split
 
 Checkpoint = Literal["best", "last", "base"]
 Temperature = float | Literal["own"]
+MOST_EPISODES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,11 @@ class EvalRequest:
         for key in ("tasks", "samples"):
             if not _is_integer(getattr(self, key)) or getattr(self, key) < 1:
                 raise ConfigError(f"{key} must be a whole number of at least 1, got {getattr(self, key)!r}")
+        if self.tasks * self.samples > MOST_EPISODES:
+            raise ConfigError(
+                f"tasks={self.tasks} with samples={self.samples} are more than {MOST_EPISODES:,} episodes, and an "
+                "evaluation holds all of them in memory; play several evaluations, with seeds of their own"
+            )
         if not _is_integer(self.seed):
             raise ConfigError(f"seed must be a whole number, got {self.seed!r}")
         if not self.temperature:

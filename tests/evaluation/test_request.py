@@ -23,6 +23,7 @@ GOOD: dict[str, Any] = {
         ({"checkpoint": "bst"}, "checkpoint=bst is unknown; did you mean best"),
         ({"split": "dev"}, "split=dev is unknown"),
         ({"tasks": 0}, "tasks must be a whole number of at least 1, got 0"),
+        ({"tasks": 10**6, "samples": 11}, "tasks=1000000 with samples=11 are more than 10,000,000 episodes"),
         ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
         ({"samples": True}, "samples must be a whole number of at least 1, got True"),
         ({"temperature": (0.5, -0.1)}, r"temperature must be own or a number of at least 0, got -0\.1"),
