@@ -1,35 +1,17 @@
 """Episodes that branch, with scripted agents: where, with which prompts and seeds, and what they cost."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
-from transformers import PreTrainedTokenizerFast
 
 from troupe.algorithms.credit.tree_grpo import TreeGrpo, leaves
 from troupe.envs.base import TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
-from troupe.experience import Episode, Outcome, Sampling, Task
-from troupe.rollout.engines.scripted import Script, ScriptedEngine
-from troupe.rollout.policy_client import PolicyClient
+from troupe.experience import Outcome
 from troupe.rollout.samplers.forest import ForestSampler
 
-Play = Callable[..., tuple[list[Episode], ScriptedEngine]]
-
-
-@pytest.fixture
-def play(words: PreTrainedTokenizerFast) -> Play:
-    async def collect(
-        script: Script, world: TeamEnv, sampler: ForestSampler, tasks: Sequence[Task] | None = None, seed: int = 0
-    ) -> tuple[list[Episode], ScriptedEngine]:
-        engine = ScriptedEngine(script, words)
-        client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
-        tasks = tasks or world.tasks("train", 1, 0)
-        results = await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed)
-        return [episode for (episode,) in results], engine
-
-    return collect
+from .conftest import Play
 
 
 def babble(prompt: str, row: int, seed: int) -> str:

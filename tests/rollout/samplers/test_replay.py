@@ -1,36 +1,19 @@
 """Messages replayed with scripted agents: alternatives, continuations, and what they cost."""
 
-from collections.abc import Callable, Sequence
 from random import Random
 
 import pytest
-from transformers import PreTrainedTokenizerFast
 
 from troupe.algorithms.credit.c3 import C3
 from troupe.algorithms.credit.counterfactual import Counterfactual
 from troupe.envs.base import TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
-from troupe.experience import Episode, JointAction, Outcome, Sampling, Task
-from troupe.rollout.engines.scripted import Script, ScriptedEngine
-from troupe.rollout.policy_client import PolicyClient
+from troupe.experience import JointAction, Outcome, Task
 from troupe.rollout.samplers.replay import ReplaySampler
 
+from .conftest import Play
+
 SOLVED = "box 2,2 R 2,3 R 2,4"
-Play = Callable[..., tuple[list[Episode], ScriptedEngine]]
-
-
-@pytest.fixture
-def play(words: PreTrainedTokenizerFast) -> Play:
-    async def collect(
-        script: Script, world: TeamEnv, sampler: ReplaySampler, tasks: Sequence[Task] | None = None, seed: int = 0
-    ) -> tuple[list[Episode], ScriptedEngine]:
-        engine = ScriptedEngine(script, words)
-        client = PolicyClient("p", engine, words, 512, Sampling(max_tokens=40))
-        tasks = tasks or world.tasks("train", 1, 0)
-        results = await sampler.collect(world, tasks, dict.fromkeys(world.agents, client), seed)
-        return [episode for (episode,) in results], engine
-
-    return collect
 
 
 async def test_an_episode_by_hand(play: Play, board: Task) -> None:
