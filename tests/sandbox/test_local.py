@@ -34,21 +34,16 @@ OF_OTHERS = ("sem.mp-", "troupe-vllm-")
 
 
 @pytest.fixture
-def nothing_left() -> Iterator[None]:
-    """No process, descriptor or named memory remains."""
-    before = (
-        below(os.getpid()),
-        len(os.listdir("/proc/self/fd")),
-        sorted(os.listdir("/dev/shm")),
-        sorted(os.listdir("/tmp")),
-    )
+def nothing_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No process, descriptor, temporary file or named memory remains."""
+    # A folder of its own: tests that run at the same time write to the common one.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = below(os.getpid()), len(os.listdir("/proc/self/fd")), set(os.listdir("/dev/shm"))
     yield
-    names = sorted(name for name in os.listdir("/tmp") if name.startswith("troupe-") and name not in before[3])
-    memory = set(os.listdir("/dev/shm")) - set(before[2])
     assert not below(os.getpid()) - before[0]
     assert len(os.listdir("/proc/self/fd")) <= before[1]
-    assert not names
-    assert not {name for name in memory if not name.startswith(OF_OTHERS)}
+    assert not os.listdir(tmp_path)
+    assert not {name for name in os.listdir("/dev/shm") if name not in before[2] and not name.startswith(OF_OTHERS)}
 
 
 async def test_it_is_a_sandbox_that_copies_share() -> None:
