@@ -62,6 +62,6 @@ def _threads(pid: int) -> dict[str, _Thread]:
 
 
 def read(path: str) -> str:
-    """The text of a file in /proc."""
-    with open(path, encoding="utf-8", errors="replace") as file:
+    """The text of a file in /proc, with the carriage returns that a program may have put in its name."""
+    with open(path, encoding="utf-8", errors="replace", newline="\n") as file:
         return file.read()

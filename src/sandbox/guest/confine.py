@@ -7,7 +7,7 @@ import os
 import resource
 import socket
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from .kernel import Landlock, Seccomp, landlock_restrict
 from .wire import RunRequest
@@ -19,6 +19,17 @@ _DESCRIPTORS: Final = 16, 64
 _CPU_BACKSTOP_S: Final = 2  # whole seconds above the limit, which the worker itself enforces to the millisecond
 
 
+class Own(NamedTuple):
+    """Memory of the worker itself, in bytes: all its address space, and the part of it that may be written.
+
+    A program may unmap what it inherits, libraries for example, and map memory of its own in its place: it gains that
+    part at the most.
+    """
+
+    mapped: int
+    data: int
+
+
 class Confinement:
     """The layers that restrict every run; a layer that is ``None`` is left out (unsafe execution only)."""
 
@@ -27,15 +38,15 @@ class Confinement:
         with socket.socket(socket.AF_UNIX) as one:
             self._buffer_bytes = one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
 
-    def apply(self, request: RunRequest, files: Sequence[int], ready: int, mapped: int) -> None:
+    def apply(self, request: RunRequest, files: Sequence[int], ready: int, own: Own) -> None:
         """Take the five ``files`` of a request as 0 to 4, close all others, and restrict this process.
 
-        ``mapped`` is the address space of the worker, in bytes; the program's memory limit is added to it.  Writes one
-        byte to ``ready`` at the end.  Raises ``OSError`` if a layer cannot be applied.
+        The program's memory limit is added to the worker's ``own`` memory.  Writes one byte to ``ready`` at the end.
+        Raises ``OSError`` if a layer cannot be applied.
         """
         os.setsid()
         self._take(files, ready)
-        _limit(request, mapped, self._buffer_bytes)
+        _limit(request, own, self._buffer_bytes)
         if self._landlock is not None:
             landlock_restrict(RULES)
             os.close(RULES)
@@ -52,12 +63,13 @@ class Confinement:
         os.closerange(len(high), 1 << 16)
 
 
-def _limit(request: RunRequest, mapped: int, buffer_bytes: int) -> None:
+def _limit(request: RunRequest, own: Own, buffer_bytes: int) -> None:
     """``buffer_bytes``: memory that one descriptor, a socket, can hold in the kernel; some machines allow much."""
     cpu = int(request.cpu_s) + _CPU_BACKSTOP_S
     fewest, most = _DESCRIPTORS
     limits = {
-        resource.RLIMIT_AS: mapped + request.memory,
+        resource.RLIMIT_AS: own.mapped + request.memory,
+        resource.RLIMIT_DATA: own.data + request.memory,
         resource.RLIMIT_CPU: cpu,
         resource.RLIMIT_STACK: _STACK,
         resource.RLIMIT_FSIZE: 0,

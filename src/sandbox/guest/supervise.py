@@ -50,7 +50,8 @@ def supervise(
 def page_tables(pid: int | str) -> int:
     """Bytes that the kernel spends on the page tables of a process; 0 if it has ended."""
     try:
-        _, found, rest = read(f"/proc/{pid}/status").partition("VmPTE:")
+        # Its first line has the name, which a program chooses; the kernel writes a line break in it as \n.
+        _, found, rest = read(f"/proc/{pid}/status").partition("\nVmPTE:")
     except OSError:
         return 0
     return int(rest.split(maxsplit=1)[0]) * 1024 if found else 0

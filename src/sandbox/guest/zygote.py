@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from . import wire
 from .activity import read
-from .confine import Confinement
+from .confine import Confinement, Own
 from .kernel import Landlock, Seccomp, die_with_parent, first_to_be_killed, lock_down, no_huge_pages
 from .paths import package_folders, standard_library
 from .program import run_payload
@@ -92,8 +92,8 @@ class ForkServer:
     def __init__(self, confinement: Confinement, gate: ThreadGate | None, landlock_abi: int, in_cgroup: bool) -> None:
         self.landlock_abi = landlock_abi
         self._confinement, self._gate, self._in_cgroup = confinement, gate, in_cgroup
-        mapped, resident = (int(pages) * _PAGE for pages in read("/proc/self/statm").split()[:2])
-        self._mapped, self._resident, self._tables = mapped, resident, page_tables("self")
+        mapped, resident, _, _, _, data, _ = (int(pages) * _PAGE for pages in read("/proc/self/statm").split())
+        self._own, self._resident, self._tables = Own(mapped, data), resident, page_tables("self")
 
     def serve(self, control: socket.socket) -> None:
         """Serve requests until the trainer closes its end."""
@@ -131,7 +131,7 @@ class ForkServer:
                 os._exit(1)
             if self._in_cgroup:
                 first_to_be_killed()
-            self._confinement.apply(request, files, ready, self._mapped)
+            self._confinement.apply(request, files, ready, self._own)
             gc.enable()
         except BaseException:  # this process must never return into the worker's loop; no byte was written to `ready`
             os._exit(1)
