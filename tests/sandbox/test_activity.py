@@ -1,6 +1,5 @@
 """Idle is who neither computes nor waits for a core, in whichever of his threads."""
 
-import math
 import os
 import signal
 import socket
@@ -15,6 +14,8 @@ from troupe.sandbox import Job, Limits, LocalSandbox
 from troupe.sandbox.guest.activity import Activity
 from troupe.sandbox.guest.supervise import supervise
 from troupe.sandbox.guest.wire import Cause, RunRequest
+
+from ..processes import asleep
 
 THREADED = """
 import threading, time
@@ -69,7 +70,7 @@ def test_who_waits_for_the_disk_is_idle_in_the_end() -> None:
     with process, ours, theirs:
         assert process.stdout is not None and process.stdout.readline()
         activity = Activity(process.pid)
-        while not 0 < activity.excess_s < math.inf:
+        while activity.excess_s != 1.0:  # of who waits for the disk
             activity.look(0.0)
         request = RunRequest(1, cpu_s=0.1, idle_s=0.1, backstop_s=30, memory=1 << 26, threads=64)
         cause = supervise(process.pid, request, theirs, begin=time.monotonic(), tables=0, gate=None)
@@ -98,7 +99,7 @@ def test_who_sleeps_is_idle_and_who_computes_is_not() -> None:
         elapsed = time.monotonic() - began
         _grown(sleeping)
         assert sleeping.seconds - before[0] < 0.02 and not sleeping.excess_s
-        assert working.seconds - before[1] < elapsed + 0.05 and working.excess_s == math.inf, (
+        assert working.seconds - before[1] < elapsed + 0.05 and working.excess_s, (
             "nobody is busy for longer than the clock"
         )
     finally:
@@ -108,6 +109,60 @@ def test_who_sleeps_is_idle_and_who_computes_is_not() -> None:
     counted = working.seconds
     working.look(3.0)
     assert (working.seconds, working.excess_s) == (counted + 3.0, 0.0), "of who has ended, the CPU time alone counts"
+
+
+IN_STEP = """
+import os, time
+os.set_blocking(0, False)
+while True:
+    try: os.read(0, 1)  # it is told to rest
+    except BlockingIOError: continue
+    os.set_blocking(0, True)
+    os.read(0, 1)
+    os.set_blocking(0, False)
+"""
+
+
+def test_who_computes_whenever_it_is_looked_at_is_idle_in_between() -> None:
+    """A program may guess when the worker looks, and be ready to run just then."""
+    process = subprocess.Popen([sys.executable, "-c", IN_STEP], stdin=subprocess.PIPE, bufsize=0)
+    assert process.stdin is not None
+    with process.stdin:
+        activity, began = Activity(process.pid), time.monotonic()
+        try:
+            for _ in range(12):
+                process.stdin.write(b"r")
+                while not asleep(process.pid):
+                    assert process.poll() is None
+                time.sleep(0.03)
+                process.stdin.write(b"c")
+                while asleep(process.pid):
+                    pass
+                activity.look(0.0)
+            idle_s = time.monotonic() - began - activity.seconds
+        finally:
+            process.kill()
+            process.wait()
+    assert idle_s > 0.1 + activity.excess_s, "whoever may idle for 0.1 s ends here"
+
+
+def test_threads_that_wait_for_each_other_are_not_busy_for_longer_than_the_clock() -> None:
+    crunch = "import hashlib, threading\nfor _ in range(8): threading.Thread(target=hashlib.pbkdf2_hmac, "
+    process = subprocess.Popen([sys.executable, "-c", crunch + "args=('sha256', b'', b'', 10 ** 9)).start()"])
+    try:
+        os.sched_setaffinity(process.pid, {min(os.sched_getaffinity(0))})
+        while len(os.listdir(f"/proc/{process.pid}/task")) < 9:
+            assert process.poll() is None
+        activity, began = Activity(process.pid), time.monotonic()
+        activity.look(0.0)
+        before = activity.seconds
+        for _ in range(60):
+            time.sleep(0.005)
+            activity.look(0.0)
+        assert activity.seconds - before < 1.5 * (time.monotonic() - began)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def _grown(activity: Activity) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import os
+import time
 from typing import NamedTuple
 
 _DISK_S = 1.0
@@ -21,21 +21,38 @@ class Activity:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._cpu_s = self.seconds = 0.0
-        self._threads: dict[str, float] = {}
+        self._looked = time.monotonic()
+        self._marks: dict[str, _Mark] = {}
         self.excess_s = 0.0
         """Idle time above its limit that the run may have, by its threads' states at the last look (proc_pid_stat(5)):
-        without a bound if one was ready to run (R), because its waiting time is known only once it runs; some if one
+        if one was ready to run (R), as long as it may have waited, because that is known only once it runs; some if one
         waited for the disk (D)."""
 
     def look(self, cpu_s: float) -> None:
         """Add the activity since the last look; ``cpu_s`` is the CPU time of the process so far."""
-        threads = _threads(self._pid)
-        spent = {name: thread.spent_s for name, thread in threads.items()}
-        longest = max((seconds - self._threads.get(name, 0.0) for name, seconds in spent.items()), default=0.0)
-        self.seconds += max(cpu_s - self._cpu_s, longest)
-        states = {thread.state for thread in threads.values()}
-        self.excess_s = math.inf if "R" in states else _DISK_S if "D" in states else 0.0
-        self._cpu_s, self._threads = cpu_s, spent
+        threads, now = _threads(self._pid), time.monotonic()
+        born = _Mark(0.0, self.seconds, self._looked)
+        before = {name: self._marks.get(name, born) for name in threads}
+        # A thread that waited for several looks is active from the first of them on, together with whoever ran then.
+        ends = [before[name].active_s + thread.spent_s - before[name].spent_s for name, thread in threads.items()]
+        self.seconds = max(self.seconds + cpu_s - self._cpu_s, *ends, self.seconds)
+        ran = {name for name, thread in threads.items() if thread.spent_s != before[name].spent_s}
+        new = {name: _Mark(threads[name].spent_s, self.seconds, self._looked) for name in ran}
+        self._marks = {**before, **new}
+        ready = [now - self._marks[name].since for name, thread in threads.items() if thread.state == "R"]
+        disk_s = _DISK_S if any(thread.state == "D" for thread in threads.values()) else 0.0
+        self.excess_s = max(disk_s, *ready, 0.0)
+        self._cpu_s, self._looked = cpu_s, now
+
+
+class _Mark(NamedTuple):
+    """A thread when it was last seen to have run, or to have waited for a core."""
+
+    spent_s: float
+    active_s: float
+    """Activity of the process so far."""
+    since: float
+    """Monotonic time of the look before: the thread was not ready to run, or had not waited for long, after it."""
 
 
 class _Thread(NamedTuple):
