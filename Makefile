@@ -27,6 +27,10 @@ HAS_GPU  := $(shell which nvidia-smi 2>/dev/null)
 # Test processes at a time; each uses one core.
 jobs ?= 2
 
+# How long `make soak` tries.
+kills ?= 50
+hours ?= 2
+
 # The base model that is made.
 base ?= laptop
 
@@ -45,7 +49,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play push-to-hub serve compare report runs sweep need-exp need-run need-team need-seat need-pair need-sweep base_model bench test test-slow check-docs test-docs test-vllm test-gpu test-trl notebooks lint fmt clean
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play push-to-hub serve compare report runs sweep need-exp need-run need-team need-seat need-pair need-sweep base_model bench soak test test-slow check-docs test-docs test-vllm test-gpu test-trl notebooks lint fmt clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -123,6 +127,11 @@ base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable)
 
 bench: $(CORE) ## Measure the engine against transformers' generate: [args="--threads 1"]
 	@$(BIN)/python bench/engine.py $(args)
+
+soak: $(DEV) ## Kill and continue runs 50 times, then train for 2 x 2 hours with flat memory: [kills=50] [hours=2]
+	@OMP_NUM_THREADS=1 $(BIN)/python bench/soak.py kill --kills $(kills)
+	@OMP_NUM_THREADS=1 $(BIN)/python bench/soak.py memory --hours $(hours) --experiment math_specialized
+	@OMP_NUM_THREADS=1 $(BIN)/python bench/soak.py memory --hours $(hours) --experiment sokoban_specialized
 
 test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) $(args)

@@ -15,6 +15,7 @@ from .evaluation.episodes import EpisodeResult, PolicyActor, evaluate
 from .evaluation.summary import lost_failures, summarise
 from .experience import Episode, Split, Task
 from .faults import DEFAULT_FAULTS, Failure, FaultSettings, LostEpisodesError
+from .memory import UpdateMemoryError
 from .models.checkpoint_folder import CheckpointFolder
 from .models.ranks import Ranks
 from .models.team import Team
@@ -168,6 +169,8 @@ class TrainLoop:
         finally:
             progress.add_counters(self.team.drain_engine_counters())
             self._count_faults([])
+            if isinstance(sys.exception(), UpdateMemoryError):
+                progress.add_counters({"faults/oom_stops": 1})
             progress.wall_s = time.perf_counter() - start
             summary = progress.totals() | {"status": status}
             if status == "failed":
@@ -250,7 +253,7 @@ class TrainLoop:
     def _checkpoint(self) -> None:
         if not self.ranks.first:
             return
-        state = {**self.progress.state_dict(), "credit": self.credit.state_dict()}
+        state = {**self.progress.state_dict(), "credit": self.credit.state_dict(), "engines": self.team.engine_states()}
         self.checkpoints.write(self.team.policies, self.team.tokenizers, state)
 
     def _write(self, row: Mapping[str, Any]) -> None:

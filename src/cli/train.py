@@ -16,9 +16,9 @@ from ..api.training import train
 from ..envs.base import WorldFailure
 from ..errors import ConfigError, visible
 from ..faults import LostEpisodesError
+from ..memory import UpdateMemoryError
 from ..models.base_models import BaseModelError
 from ..models.checkpoint import CheckpointError
-from ..models.memory import UpdateMemoryError
 from ..models.ranks import OtherRankError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError

@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ..algorithms.objectives import ObjectiveOutput
 from ..experience import Sample, TokenBatch
-from .memory import UpdateMemoryError, out_of_memory, release
+from ..memory import UpdateMemoryError, out_of_memory, release
 from .packing import draw_rows, micro_batch_rows, mini_batches, pack
 from .ranks import Ranks
 from .train_config import PolicyTrainConfig
@@ -73,7 +73,7 @@ class Learner:
     def update(self, groups: Groups) -> dict[str, float]:
         """Take all steps of one iteration; returns metrics.  The version grows by one.
 
-        Raises :class:`NonFiniteError`, :class:`.memory.UpdateMemoryError`.
+        Raises :class:`NonFiniteError`, :class:`..memory.UpdateMemoryError`.
         """
         stats, splits = UpdateStats(groups, float(self.scheduler.get_last_lr()[0]), self.fabric.device), self.splits
         steps = self._mini_batches(groups)
@@ -85,8 +85,7 @@ class Learner:
                 # Later epochs would count the same distance between engine and learner again.
                 loss = self._loss(outputs, stats, count_mismatch=epoch == 0)
                 norm = self._clip()
-                self.optimizer.step()
-                self.optimizer.zero_grad()
+                self._step()
                 stats.add_step(loss, norm)
         if steps:  # else nothing had an advantage, and the schedule waits too
             self.scheduler.step()
@@ -194,7 +193,7 @@ class Learner:
     def _within_memory(self, work: Callable[[], T], groups: Groups) -> T:
         """``work()``, repeated with smaller micro-batches where memory does not suffice in some process.
 
-        Raises :class:`.memory.UpdateMemoryError` where micro-batches cannot be smaller.
+        Raises :class:`..memory.UpdateMemoryError` where micro-batches cannot be smaller.
         """
         longest = max(len(sample.prompt_ids) + len(sample.token_ids) for group in groups for sample in group)
         while True:
@@ -235,6 +234,28 @@ class Learner:
         if not torch.isfinite(norm):
             self._refuse("gradient's norm", norm.item())
         return norm.item()
+
+    def _step(self) -> None:
+        """Take the optimizer's step, in all processes or in none to its end.
+
+        Raises :class:`..memory.UpdateMemoryError` where memory does not suffice: the step may have changed a part of
+        the weights, so that it cannot be repeated.
+        """
+        reason = ""
+        try:
+            self.optimizer.step()
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            reason = str(error).partition("\n")[0] or type(error).__name__
+        self.optimizer.zero_grad()
+        if self.ranks.total({"out_of_memory": float(bool(reason))}, self.fabric.device)["out_of_memory"]:
+            raise UpdateMemoryError(
+                f"policy '{self.name}': the optimizer is out of memory in the update of version {self.version}: "
+                f"{type(self.optimizer).__name__} keeps states as large as the weights. Give adapters (regime=lora), "
+                f"an optimizer with fewer states (policies.{self.name}.optimizer), several devices (strategy=fsdp2), "
+                f"or a device with more memory. {reason or 'in another process'}"
+            )
 
     def _add_up_gradients(self) -> None:
         """Over all processes, in place: one message of all would need as much memory again."""

@@ -6,11 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ..rollout.engines.base import Engine
+from ..rollout.engines.base import Engine, Stateful
 from ..rollout.engines.counters import drain_counters
 from ..rollout.policy_client import PolicyClient
 from .learner import Groups
@@ -84,6 +85,16 @@ class Team:
     def drain_engine_counters(self) -> dict[str, float]:
         """What the engines of this process have counted since the last call, by metric."""
         return drain_counters(self.distinct_engines())
+
+    def engine_states(self) -> dict[str, dict[str, Any]]:
+        """By policy, the state of its engine, where that has one; plain data for JSON."""
+        return {name: engine.state_dict() for name, engine in self.engines.items() if isinstance(engine, Stateful)}
+
+    def load_engine_states(self, states: Mapping[str, Mapping[str, Any]]) -> None:
+        """Restore what :meth:`engine_states` returned."""
+        for name, engine in self.engines.items():
+            if isinstance(engine, Stateful) and name in states:
+                engine.load_state_dict(states[name])
 
     def distinct_engines(self) -> list[Engine]:
         """Each engine once: several policies may share one."""

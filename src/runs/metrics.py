@@ -79,7 +79,8 @@ def update_metrics(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, floa
 def fault_metrics(failures: Sequence[Failure], lost_loggers: int) -> dict[str, float]:
     """Flat ``faults/...`` metrics: episodes lost to a world and to a sandbox, and calls of loggers that failed.
 
-    Engines count their failures themselves, and updates how often they ran out of memory; here they are 0.
+    Engines count their failures themselves, as engines and updates do how often they ran out of memory; here they are
+    0.
     """
     counts = Counter(failure.kind for failure in failures)
     return {
@@ -88,6 +89,7 @@ def fault_metrics(failures: Sequence[Failure], lost_loggers: int) -> dict[str, f
         "faults/engine": 0,
         "faults/logger": lost_loggers,
         "faults/oom_splits": 0,
+        "faults/oom_decoding": 0,
     }
 
 

@@ -105,6 +105,7 @@ def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:
     loop.progress = progress
     restore(loop.checkpoints.at(progress.iteration), loop.team.policies)
     loop.credit.load_state_dict(state["credit"])
+    loop.team.load_engine_states(state.get("engines", {}))  # checkpoints of older versions have none
     loop.display.goes_on(progress.iteration)
 
 

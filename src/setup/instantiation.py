@@ -60,13 +60,19 @@ def _value(key: str, hint: Any, value: Any) -> Any:
 
 def instantiated(key: str, node: Mapping[str, Any]) -> Any:
     """Hydra's ``instantiate``.  Raises :class:`ConfigError` naming ``key``, or the key below it."""
-    if "_target_" not in node:
-        raise ConfigError(f"{key}._target_ is missing: the name of a class")
-    _check_targets(key, node)
+    _check_targets(key, {"_target_": None, **node})
     try:
         return instantiate(node)
     except InstantiationException as error:
         raise ConfigError(_refusal(key, error.__cause__ or error)) from error
+
+
+def part(key: str, node: Mapping[str, Any], attribute: str) -> Any:
+    """:func:`instantiated`.  Raises :class:`ConfigError`, too, for an object of another kind, without ``attribute``."""
+    made = instantiated(key, node)
+    if not hasattr(made, attribute):
+        raise ConfigError(f"{key}._target_={node['_target_']}: a {type(made).__name__} cannot stand here")
+    return made
 
 
 def partially(key: str, node: Mapping[str, Any]) -> Callable[..., Any]:
@@ -96,7 +102,9 @@ def _check_targets(key: str, node: Any) -> None:
             _check_targets(f"{key}[{index}]", each)
     if not isinstance(node, Mapping):
         return
-    if (path := node.get("_target_")) is not None:
+    if "_target_" in node:
+        if (path := node["_target_"]) is None:
+            raise ConfigError(f"{key}._target_ is missing: the name of a class")
         try:
             target = _locate(path)
         except Exception as error:  # importing a module may raise any

@@ -14,7 +14,7 @@ from ..models.strategies import StrategySettings
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
 from ..runs.budget import LoopSettings
-from .instantiation import construct, instantiated
+from .instantiation import construct, instantiated, part
 from .policies import PolicySpec, cautions, read_policies
 from .resume import binding
 from .sections import RunConfig, read_config
@@ -46,12 +46,12 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     Raises ``ValueError`` (or a subclass) naming the key that is wrong.
     """
     run = read_config(config, unresolved)
-    world = _part("env", run.env, "next_agents")
+    world = part("env", run.env, "next_agents")
     frozen = [name for name, policy in run.policies.items() if not policy.learns]
     router = Router(run.team, world.agents, tuple(run.policies), frozen)
-    sampler = _part("algorithm.sampler", run.algorithm.sampler, "collect")
-    credit = _part("algorithm.credit", run.algorithm.credit, "weight")
-    objective = instantiated("algorithm.objective", run.algorithm.objective)
+    sampler = part("algorithm.sampler", run.algorithm.sampler, "collect")
+    credit = part("algorithm.credit", run.algorithm.credit, "weight")
+    objective = part("algorithm.objective", run.algorithm.objective, "sized")
     sampler.check(world)
     credit.check(sampler.k, sampler.topology)
     rows = run.engine.get("max_batch_rows")
@@ -62,14 +62,6 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     policies = read_policies(run.policies, run.algorithm, objective)
     _check_weight(credit, policies)
     return Parts(run, binding(config), world, router, sampler, credit, policies, _strategy(run.strategy))
-
-
-def _part(key: str, node: Mapping[str, Any], attribute: str) -> Any:
-    """What ``node`` names.  Raises :class:`ConfigError` where that is of another kind, without ``attribute``."""
-    part = instantiated(key, node)
-    if not hasattr(part, attribute):
-        raise ConfigError(f"{key}._target_={node['_target_']}: a {type(part).__name__} cannot stand here")
-    return part
 
 
 def warn(parts: Parts) -> None:

@@ -15,7 +15,7 @@ from ..models.schedule import Schedule, count_turns
 from ..models.train_config import PolicyTrainConfig
 from ..rollout.engines.remote.settings import RemoteSettings
 from .arguments import check_known
-from .instantiation import call, construct, instantiated, partially
+from .instantiation import call, construct, part, partially
 from .sections import AlgorithmSection, FrozenSection, FullSection, LoraSection, PolicySection, RemoteSection
 
 
@@ -110,7 +110,7 @@ def _train_config(
         )
     if own.objective:
         node = own.objective if "_target_" in own.objective else {**algorithm.objective, **own.objective}
-        objective = instantiated(f"{key}.algorithm.objective", node)
+        objective = part(f"{key}.algorithm.objective", node, "sized")
     check_known(f"{key}.algorithm.update", type(algorithm.update), own.update)
     return PolicyTrainConfig(
         objective=objective.sized(train.max_tokens),

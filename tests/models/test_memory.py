@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from troupe.models.memory import UpdateMemoryError, out_of_memory
+from troupe.memory import UpdateMemoryError, out_of_memory
 from troupe.models.pool import Policy
 
 from .conftest import Groups, Tiny, equal, full_policy, learn, model_of, weights_of
@@ -78,6 +78,17 @@ async def test_an_update_that_no_split_can_help_ends_in_one_sentence(tiny: Tiny,
         await learn(policy, given)
     assert longest in sizes
     assert torch.equal(weights_of(model_of(policy)), before)
+    assert all(p.grad is None for p in model_of(policy).parameters())
+
+
+async def test_an_optimizer_that_memory_does_not_hold_ends_in_one_sentence(
+    tiny: Tiny, groups: Callable[..., Groups]
+) -> None:
+    policy = full_policy(tiny(), **UPDATE)
+    policy.learner.optimizer.register_step_pre_hook(lambda *_: exhaust())
+    with pytest.raises(UpdateMemoryError, match=r"policy 'p': the optimizer is out of memory.*DefaultCPUAllocator"):
+        await learn(policy, groups(8))
+    assert policy.version == 0 and policy.learner.max_tokens == UPDATE["max_tokens"]
     assert all(p.grad is None for p in model_of(policy).parameters())
 
 

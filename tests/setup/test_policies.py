@@ -151,6 +151,10 @@ MISTAKES = {
         ["+policies.tool.algorithm.objective.clipp=1"],
         r"policies.tool.algorithm.objective.clipp is an unknown key; did you mean clip\?",
     ),
+    "an objective of another kind": (
+        ["policies.tool.algorithm.objective=${env}"],
+        r"policies.tool.algorithm.objective._target_=.*: a Sokoban cannot stand here",
+    ),
     "an update out of range": (
         ["+policies.tool.algorithm.update.epochs=0"],
         "policies.tool.algorithm.update: .*epochs must be at least 1",

@@ -75,6 +75,19 @@ class Counting(Protocol):
         ...
 
 
+@runtime_checkable
+class Stateful(Protocol):
+    """An engine with a state that its completions depend on, beside weights: a checkpoint keeps it."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        ...
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned."""
+        ...
+
+
 class Checking(Protocol):
     """An engine's class that can refuse what it will not run before there are any weights."""
 

@@ -38,6 +38,10 @@ class DecodingJob:
     """Whether nobody waits for the completions any more: the job is dropped then."""
     completions: dict[int, Completion] = field(default_factory=dict)
 
+    def restart(self) -> None:
+        """Nothing of it was decoded."""
+        self.completions.clear()
+
     def finish(self, index: int, completion: Completion) -> None:
         """Completion ``index`` has ended."""
         self.completions[index] = completion

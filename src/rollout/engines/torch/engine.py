@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections import deque
+import logging
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
-from ..base import EngineClosedError
+from ....memory import out_of_memory, release
+from ..base import EngineClosedError, EngineError
 from ..local import LocalEngine, end_of_sequence, fail
 from ..lockstep import rounds
 from ..lora import Adapted, Adapter
@@ -22,6 +25,8 @@ from ..requests import in_time, label, order
 from .decoding import Decoder, DecodingJob
 from .forward import Forward
 from .support import check_architecture, prepare
+
+log = logging.getLogger(__name__)
 
 
 class TorchEngine(LocalEngine):
@@ -31,6 +36,9 @@ class TorchEngine(LocalEngine):
     A LoRA policy is a :class:`..lora.Adapted`; a model that several policies share is there once and never changed.
     ``max_batch_rows`` bounds the completions of one policy that decode together.  Decoding runs in a thread, so that
     the event loop goes on (worlds step, other engines decode) meanwhile.
+
+    Where memory does not suffice, what is under way begins anew with half as many rows, with the draws of its seeds;
+    the smaller number stays, and is the engine's state.
 
     With ``lockstep`` (see :mod:`..lockstep`) all requests that wait are decoded in rounds, in the order of
     ``Request.key``: the same requests make the same batches.  That matters because floating-point sums depend on the
@@ -54,6 +62,7 @@ class TorchEngine(LocalEngine):
         _check_rows(max_batch_rows)
         super().__init__(models, lockstep)
         self.max_batch_rows = max_batch_rows
+        self._rows = max_batch_rows  # fewer, once memory did not suffice; a request with more decodes alone
         tokenizer = copy.deepcopy(tokenizer)  # of its own, because tokenizers must not be used by two threads at once
         self._decoders = _decoders(models, tokenizer)
         # Requests arrive in the event loop and are queued for decoding: in lockstep by the loop, in the order of their
@@ -64,7 +73,8 @@ class TorchEngine(LocalEngine):
         self._worker_lock = asyncio.Lock()  # who holds it may change models and decoders
         self._waiting_loads = 0  # while there are any, no request is admitted
         self._serving: asyncio.Task[None] | None = None
-        self._failures = 0
+        self._joining: list[DecodingJob] = []  # neither in the queue nor in a row yet
+        self._failures = self._splits = 0
 
     @staticmethod
     def check(
@@ -145,9 +155,17 @@ class TorchEngine(LocalEngine):
         return {}
 
     def drain(self) -> dict[str, float]:
-        """How often decoding failed since the last call (``faults/engine``); every caller got the error."""
-        failures, self._failures = self._failures, 0
-        return {"faults/engine": failures}
+        """Since the last call: how often decoding failed (``faults/engine``), when every caller got the error; and how
+        often it began anew with fewer rows for lack of memory (``faults/oom_decoding``).
+        """
+        failures, self._failures, splits, self._splits = self._failures, 0, self._splits, 0
+        return {"faults/engine": failures, "faults/oom_decoding": splits}
+
+    def state_dict(self) -> dict[str, int]:
+        return {"rows": self._rows}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._rows = min(state["rows"], self.max_batch_rows)
 
     async def close(self) -> None:
         """Waiting callers get :class:`EngineClosedError`.  May be called twice."""
@@ -193,7 +211,47 @@ class TorchEngine(LocalEngine):
             rounds().join(self)
 
     def _decode(self) -> None:
-        """Decode until nothing is left; in the worker thread."""
+        """Decode until nothing is left, with fewer rows where memory does not suffice; in the worker thread."""
+        while True:
+            try:
+                return self._decode_rows()
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
+                reason = str(error).partition("\n")[0] or type(error).__name__
+            # Outside of the except clause: the exception holds what its frames have allocated.
+            self._split(reason)
+
+    def _split(self, reason: str) -> None:
+        """Put back what is under way, for batches of half as many rows.
+
+        Raises :class:`..base.EngineError` where they cannot be smaller: the completions of a request stay together.
+        """
+        under_way = [job for decoder in self._decoders.values() for job in decoder.jobs()]
+        jobs = [job for job in dict.fromkeys([*under_way, *self._joining, *self._queue]) if not job.is_abandoned()]
+        for decoder in self._decoders.values():
+            decoder.clear()
+        release()
+        for job in jobs:
+            job.restart()
+        self._queue, self._joining = deque(jobs), []
+        if self.lockstep:
+            self._queue = deque(sorted(jobs, key=lambda job: order(job.request)))
+        rows, largest = Counter[str](), max((job.request.n for job in jobs), default=0)
+        for job in jobs:
+            rows[job.request.policy] += job.request.n
+        most = min(self._rows, max(rows.values(), default=0))
+        if jobs and most <= largest:
+            raise EngineError(
+                f"policy '{jobs[0].request.policy}': decoding is out of memory with the {largest} completions of one "
+                "prompt. Give fewer (algorithm.sampler.k), shorter prompts or completions "
+                f"(sampling.train.max_tokens), or a device with more memory. {reason}"
+            )
+        self._rows, self._splits = max(most // 2, 1), self._splits + 1
+        log.warning("decoding is out of memory: from now on at most %d completions together. %s", self._rows, reason)
+
+    def _decode_rows(self) -> None:
+        """Decode until nothing is left."""
         while True:
             if not self.lockstep:
                 while self._arrived:
@@ -214,7 +272,7 @@ class TorchEngine(LocalEngine):
         Not as soon as one row is free: to read many prompts at once costs less than to read them one by one.
         """
         rows = len(decoder.rows)
-        if rows > self.max_batch_rows * 3 // 4:
+        if rows > self._rows * 3 // 4:
             return
         joining: list[DecodingJob] = []
         waiting: deque[DecodingJob] = deque()
@@ -223,15 +281,16 @@ class TorchEngine(LocalEngine):
             if job.is_abandoned():
                 continue
             mine = job.request.policy == decoder.policy
-            is_full = is_full or (mine and rows + job.request.n > self.max_batch_rows)
+            is_full = is_full or (mine and rows > 0 and rows + job.request.n > self._rows)
             if is_full or not mine:
                 waiting.append(job)
             else:
                 joining.append(job)
                 rows += job.request.n
-        self._queue = waiting
+        self._queue, self._joining = waiting, joining
         if joining:
             decoder.admit(joining)
+            self._joining = []
 
 
 def _check_rows(max_batch_rows: int) -> None:

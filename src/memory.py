@@ -8,7 +8,7 @@ import torch
 
 
 class UpdateMemoryError(RuntimeError):
-    """An update that does not fit into memory, however small its micro-batches are."""
+    """An update that does not fit into memory, however small its micro-batches are, or whose optimizer does not."""
 
 
 def out_of_memory(error: BaseException) -> bool:
