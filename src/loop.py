@@ -195,6 +195,9 @@ class TrainLoop:
             summary |= prefixed("eval_before", await self.evaluate("test", "before training"))
             self.directory.summary(summary)
             self.loggers.metrics(summary, self.progress.iteration)
+        if self.settings.validate_first and "validation_before/success" not in summary:
+            result = await self.evaluate("validation", "validation before training")
+            summary |= prefixed("validation_before", result)
         self.display.phase("loading weights")
         await self.team.load_weights()
 
@@ -204,7 +207,7 @@ class TrainLoop:
         """The tasks of an evaluation, the same at each; drawn once."""
         if split not in self._held_out:
             count = self.settings.test_tasks if split == "test" else self.settings.validation_tasks
-            self._held_out[split] = self.world.tasks(split, count, 0)
+            self._held_out[split] = self.world.tasks(split, count, self.settings.task_seed)
         return self._held_out[split]
 
     async def evaluate(self, split: Split, title: str, file: str | None = None) -> dict[str, Any]:

@@ -135,6 +135,17 @@ def test_the_files_of_a_run(finished: TrainLoop) -> None:
     assert not [name for name in found if "tmp" in name or "old" in name]
 
 
+def test_other_boards_and_a_validation_before_training(build: Build, finished: TrainLoop) -> None:
+    loop = build("loop.task_seed=1", "loop.validate_first=true", "loop.iterations=0")
+    train.train(loop)
+    assert "validation_before/success" in summary(loop)
+    for split, name in (("validation", "validation_00000"), ("test", "test_00000")):
+        lines = (loop.directory.path / "episodes" / f"{name}.jsonl").read_text().splitlines()
+        own = [json.loads(line)["task_id"] for line in lines]
+        assert own == [task.task_id for task in loop.world.tasks(split, 3, 1)]
+        assert own != [task.task_id for task in finished.held_out(split)]
+
+
 def test_one_row_of_metrics_an_iteration(finished: TrainLoop) -> None:
     found = rows(finished)
     assert [row["iteration"] for row in found] == [1, 2]

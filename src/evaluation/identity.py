@@ -36,7 +36,9 @@ def evaluation_identity(request: EvalRequest, conditions: Sequence[Condition]) -
         }
         for condition in conditions
     ]
-    return {"split": request.split, "tasks": request.tasks, "seed": request.seed, "conditions": identities}
+    identity = {"split": request.split, "tasks": request.tasks, "seed": request.seed, "conditions": identities}
+    # Without the key where it is 0: evaluations of the time before it are those of 0.
+    return identity | ({"task_seed": request.task_seed} if request.task_seed else {})
 
 
 def source_identity(source: AgentSource, temperature: Temperature, digests: Mapping[str, str]) -> dict[str, Any]:

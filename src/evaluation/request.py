@@ -27,6 +27,7 @@ class EvalRequest:
     samples: int
     temperature: tuple[Temperature, ...]
     seed: int
+    task_seed: int = 0
     world: Mapping[str, Any] = field(default_factory=dict)
     swap: bool | Mapping[str, str] = False
     agents: Mapping[str, str] = field(default_factory=dict)
@@ -45,8 +46,9 @@ class EvalRequest:
                 f"tasks={self.tasks} with samples={self.samples} are more than {MOST_EPISODES:,} episodes, and an "
                 "evaluation holds all of them in memory; play several evaluations, with seeds of their own"
             )
-        if not _is_integer(self.seed):
-            raise ConfigError(f"seed must be a whole number, got {self.seed!r}")
+        for key in ("seed", "task_seed"):
+            if not _is_integer(getattr(self, key)):
+                raise ConfigError(f"{key} must be a whole number, got {getattr(self, key)!r}")
         if not self.temperature:
             raise ConfigError("temperature must name at least one: own, or a number of at least 0")
         for value in self.temperature:
@@ -72,9 +74,15 @@ def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool)
         samples=keys["samples"],
         temperature=_as_tuple(keys["temperature"]),
         seed=config["seed"] if keys["seed"] is None else keys["seed"],
+        task_seed=own_task_seed(config, split) if keys["task_seed"] is None else keys["task_seed"],
         silence=_as_tuple(keys["silence"]),
         **{key: keys[key] for key in ("world", "swap", "agents", "echo")},
     )
+
+
+def own_task_seed(config: Mapping[str, Any], split: Split) -> int:
+    """The seed that draws the tasks of the run with this ``config``; 0 for training tasks, and for older runs."""
+    return 0 if split == "train" else int(config["loop"].get("task_seed", 0))
 
 
 def check_source(keys: Mapping[str, Any]) -> None:

@@ -51,7 +51,8 @@ class LoopSettings:
 
     ``iterations`` in total, of ``tasks_per_iteration`` training tasks; the run ends early once about ``completions``
     (0: no bound) were generated for training, and its last iteration plays only the tasks that this bound still
-    allows.  Every ``eval_every`` iterations ``validation_tasks`` are played; before and after training ``test_tasks``.
+    allows.  Every ``eval_every`` iterations ``validation_tasks`` are played, with ``validate_first`` also before the
+    first; before and after training ``test_tasks``.  ``task_seed`` draws both from their splits.
     ``lockstep`` is for the engines: they decode in common rounds, so that a seed fixes the run.
     """
 
@@ -62,12 +63,14 @@ class LoopSettings:
     validation_tasks: int
     test_tasks: int
     lockstep: bool = True
+    task_seed: int = 0
+    validate_first: bool = False
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if name == "lockstep":
+            if name in ("lockstep", "validate_first"):
                 continue
-            least = 0 if name in ("iterations", "completions") else 1
+            least = 0 if name in ("iterations", "completions", "task_seed") else 1
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"loop.{name} must be a whole number of at least {least}, got {value!r}")
 

@@ -12,7 +12,10 @@ from typing import Any
 
 from .own_code import own_sources
 
-EVALUATION = ("loop.eval_every", "loop.validation_tasks", "loop.test_tasks", "policies.*.sampling.eval")
+EVALUATION = (
+    *("loop.eval_every", "loop.validation_tasks", "loop.test_tasks", "loop.task_seed", "loop.validate_first"),
+    "policies.*.sampling.eval",
+)
 """Keys that decide how a run is evaluated, not how it learns.  ``*`` stands for one name; keys below are included."""
 
 CHECKSUMS = "checksums.json"

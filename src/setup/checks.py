@@ -216,9 +216,10 @@ def check_tasks(
         ("test_tasks", "test", settings.test_tasks),
     ]
     for key, split, count in [*((key, split, 1) for key, split, _ in splits), *splits]:
+        seed = 0 if split == "train" else settings.task_seed
         said = notice(f"drawing {count} {split} task{'s' if count > 1 else ''}, which takes long in this world ...")
         with said, nullcontext() if machine.starts else without_downloads():
-            drawn = machine.ask(call, f"loop.{key}", world.tasks, split, count, 0) or []
+            drawn = machine.ask(call, f"loop.{key}", world.tasks, split, count, seed) or []
         for task in {task.world: task for task in drawn}.values():
             env = world.fork()
             env.reset(task)

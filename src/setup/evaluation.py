@@ -178,7 +178,8 @@ def build_conditions(
         world = instantiated("world", config)
         assignment = assign(request, world.agents, team, others or {})
         with notice(f"drawing {request.tasks} {request.split} tasks, which takes long in this world ..."):
-            tasks = call(f"tasks={request.tasks}, split={request.split}", world.tasks, request.split, request.tasks, 0)
+            key = f"tasks={request.tasks}, split={request.split}"
+            tasks = call(key, world.tasks, request.split, request.tasks, request.task_seed)
         for temperature in dict.fromkeys(request.temperature):
             name = condition_name(labels, temperature)
             samples = 1 if temperature == 0 else request.samples

@@ -6,7 +6,7 @@ import asyncio
 import json
 from collections.abc import Callable
 
-from ..evaluation.request import EvalRequest
+from ..evaluation.request import EvalRequest, own_task_seed
 from ..runs.directory import write_atomic
 from ..runs.files import SWAPPED
 from ..runs.fingerprint import code_hash
@@ -29,6 +29,7 @@ def evaluate_swapped(run: Run) -> None:
         samples=1,
         temperature=("own",),
         seed=run.config["seed"],
+        task_seed=own_task_seed(run.config, "test"),
         swap=True,
     )
     # The run has the training hash of the configuration that was composed here: what it names, the user named.

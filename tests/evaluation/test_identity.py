@@ -41,16 +41,17 @@ def test_what_decides_the_messages_of_a_source() -> None:
 
 
 def test_an_evaluation_is_its_worlds_tasks_seed_and_sources(tmp_path: Path) -> None:
-    def identity(name: str, tasks: int = 2, samples: int = 1, **world_config: int) -> dict[str, object]:
+    def identity(name: str, tasks: int = 2, samples: int = 1, task_seed: int = 0, **world_config: int) -> dict[str, object]:
         weights = folder(tmp_path / name, b"1")
         assignment: Assignment = {"first": LocalPolicy("checkpoint", name, weights, SAMPLING), "second": SilentActor()}
         condition = Condition(name, world_config, Couplet(), [], assignment, "own", samples)
         request = EvalRequest(
-            checkpoint="last", split="test", tasks=tasks, samples=samples, temperature=("own",), seed=0
+            checkpoint="last", split="test", tasks=tasks, samples=samples, temperature=("own",), seed=0, task_seed=task_seed
         )
         return evaluation_identity(request, [condition])
 
     first = identity("a", horizon=2)
     assert identity("b", horizon=2) == first
     others = [identity("c", horizon=3), identity("d", tasks=3, horizon=2), identity("e", samples=2, horizon=2)]
+    others.append(identity("f", task_seed=1, horizon=2))
     assert all(other != first for other in others)

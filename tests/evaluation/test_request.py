@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from troupe.errors import ConfigError
-from troupe.evaluation.request import EvalRequest
+from troupe.evaluation.request import EvalRequest, own_task_seed
 
 GOOD: dict[str, Any] = {
     "checkpoint": "best",
@@ -30,6 +30,7 @@ GOOD: dict[str, Any] = {
         ({"temperature": (float("nan"),)}, "temperature .* got nan"),
         ({"temperature": ()}, "temperature must name at least one"),
         ({"seed": "x"}, "seed must be a whole number, got 'x'"),
+        ({"task_seed": 0.5}, "task_seed must be a whole number, got 0.5"),
         ({"world": [1]}, "world must hold keys"),
         ({"swap": "yes"}, "swap must be true, false or agents to agents, got 'yes'"),
     ],
@@ -38,3 +39,9 @@ def test_a_wrong_key_is_named(wrong: dict[str, Any], message: str) -> None:
     EvalRequest(**GOOD)
     with pytest.raises(ConfigError, match=message):
         EvalRequest(**GOOD | wrong)
+
+
+def test_the_tasks_are_those_of_the_run() -> None:
+    assert own_task_seed({"loop": {"task_seed": 3}}, "test") == 3
+    assert own_task_seed({"loop": {"task_seed": 3}}, "train") == 0
+    assert own_task_seed({"loop": {}}, "test") == 0  # an older run

@@ -5,8 +5,19 @@ from itertools import combinations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from troupe.evaluation.statistics import bootstrap_interval, mcnemar, pass_at_k, t_interval, wilson
+from troupe.evaluation.statistics import (
+    Estimate,
+    bootstrap_interval,
+    hierarchical_estimate,
+    holm,
+    mcnemar,
+    pass_at_k,
+    t_interval,
+    wilson,
+)
 
 
 def test_t_interval_by_hand() -> None:
@@ -100,3 +111,142 @@ def test_bootstrap_of_equal_values_and_of_none() -> None:
 )
 def test_wilsons_interval(successes: int, trials: int, low: float, high: float) -> None:
     assert wilson(successes, trials) == (pytest.approx(low, abs=5e-5), pytest.approx(high, abs=5e-5))
+
+
+# ---- seeds and tasks ------------------------------------------------------------------------------------------------
+
+
+def arrays(*values: list[float]) -> list[np.ndarray]:
+    return [np.array(one) for one in values]
+
+
+def estimate(*args: list[np.ndarray], **keys: bool) -> Estimate:
+    result = hierarchical_estimate(*args, **keys, resamples=40_000)
+    assert result is not None
+    return result
+
+
+@pytest.mark.parametrize(
+    ("values", "crossed", "variance"),
+    [
+        # Seeds' means 1 and 0, a draw of one has variance 1/4; two are drawn.  Tasks add nothing.
+        (arrays([1, 1], [0, 0]), False, 1 / 4 / 2),
+        # Seeds agree.  Of a seed's two tasks two are drawn: variance 1/4 / 2; two seeds.
+        (arrays([1, 0], [0, 1]), False, 1 / 4 / 2 / 2),
+        # Seeds' means 1 and 1/2: variance 1/16 of a draw; tasks: the mean of 0 and 1/8.
+        (arrays([1, 1], [1, 0]), False, (1 / 16 + 1 / 16) / 2),
+        # Both seeds solve the same task; one draw of the two tasks holds for both.
+        (arrays([1, 0], [1, 0]), True, 1 / 4 / 2),
+        # With three seeds of equal results, whichever is drawn: only tasks vary.
+        (arrays([1, 0, 0, 1], [1, 0, 0, 1], [1, 0, 0, 1]), True, 1 / 4 / 4),
+    ],
+)
+def test_the_hierarchical_bootstrap_by_hand(values: list[np.ndarray], crossed: bool, variance: float) -> None:
+    result = estimate(values, crossed=crossed)
+    assert result.mean == pytest.approx(np.mean([one.mean() for one in values]))
+    assert result.standard_error == pytest.approx(math.sqrt(variance), rel=0.02)
+
+
+def test_two_sides_with_other_tasks_share_the_seeds_alone() -> None:
+    # Seeds move both sides alike, so their difference has no variance over seeds; tasks: 1/4 / 2 on each side, 2 seeds.
+    high, low = arrays([2.5, 1.5], [1.5, 0.5]), arrays([1.5, 0.5], [0.5, -0.5])
+    result = estimate(high, low)
+    assert result.mean == pytest.approx(1.0)
+    assert result.standard_error == pytest.approx(math.sqrt(2 * 1 / 4 / 2 / 2), rel=0.02)
+
+
+def test_lost_tasks_are_left_out() -> None:
+    nested = hierarchical_estimate(arrays([1, math.nan, 0], [1, 1, 1]))
+    assert nested == hierarchical_estimate(arrays([1, 0], [1, 1, 1]))
+    crossed = hierarchical_estimate(arrays([1, math.nan, 0], [1, 1, 1]), crossed=True)
+    assert crossed == hierarchical_estimate(arrays([1, 0], [1, 1]), crossed=True)
+    assert hierarchical_estimate(arrays([1, 0])) is None
+    with pytest.raises(ValueError, match="at least one task"):
+        hierarchical_estimate(arrays([1, 0], [math.nan]))
+
+
+def test_the_interval_and_the_p_values_are_students() -> None:
+    # t(0.975, 9) = 2.262157
+    tenth = Estimate(0.1, 0.02, 10)
+    assert tenth.interval == pytest.approx((0.1 - 0.04524314, 0.1 + 0.04524314))
+    assert tenth.p_at_most(0.1 - 2.262157 * 0.02) == pytest.approx(0.025, abs=1e-7)
+    assert tenth.p_at_least(0.1 + 2.262157 * 0.02) == pytest.approx(0.025, abs=1e-7)
+    assert tenth.p_at_most(0.1) == tenth.p_at_least(0.1) == 0.5
+    certain = Estimate(0.1, 0.0, 10)
+    assert (certain.p_at_most(0.05), certain.p_at_most(0.1), certain.p_at_least(0.2)) == (0, 1, 0)
+
+
+def test_with_variance_over_seeds_the_interval_covers_and_the_naive_one_does_not() -> None:
+    rng = np.random.default_rng(0)
+    covered = {"hierarchical": 0, "tasks alone": 0}
+    trials, seeds, tasks = 200, 5, 100
+    for trial in range(trials):
+        chance = np.clip(0.6 + 0.1 * rng.standard_normal(seeds), 0, 1)
+        values = [(rng.random(tasks) < p).astype(float) for p in chance]
+        result = hierarchical_estimate(values, resamples=300, seed=trial)
+        assert result is not None
+        naive = bootstrap_interval(np.concatenate(values).tolist(), resamples=100, seed=trial)
+        for name, (low, high) in (("hierarchical", result.interval), ("tasks alone", naive)):
+            covered[name] += low <= 0.6 <= high
+    # 95 % of 200 is 190, with a standard deviation of 3.1; it may be conservative.
+    assert covered["hierarchical"] >= 181
+    assert covered["tasks alone"] < 0.7 * trials
+
+
+def test_tasks_that_all_seeds_share_count_once() -> None:
+    rng = np.random.default_rng(1)
+    covered = {True: 0, False: 0}
+    trials = 120
+    for trial in range(trials):
+        easy = rng.beta(0.2, 0.2, size=50)  # mean 1/2: most tasks are solved by all seeds or by none
+        values = [(rng.random(50) < easy).astype(float) for _ in range(8)]
+        for crossed in covered:
+            result = hierarchical_estimate(values, crossed=crossed, resamples=300, seed=trial)
+            assert result is not None
+            covered[crossed] += result.interval[0] <= 0.5 <= result.interval[1]
+    # 95 % of 120 is 114, with a standard deviation of 2.4.
+    assert covered[True] >= 107
+    assert covered[False] < 0.8 * trials
+
+
+@given(
+    st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=2, max_size=4),
+    st.floats(-5, 5),
+    st.floats(0.1, 3),
+    st.booleans(),
+)
+def test_shifts_and_scales_go_through(outcomes: list[list[bool]], shift: float, scale: float, crossed: bool) -> None:
+    values = [np.array(one, dtype=float) for one in outcomes]
+    plain = hierarchical_estimate(values, crossed=crossed, resamples=50)
+    moved = hierarchical_estimate([shift + scale * one for one in values], crossed=crossed, resamples=50)
+    assert plain is not None and moved is not None
+    assert moved.mean == pytest.approx(shift + scale * plain.mean)
+    assert moved.standard_error == pytest.approx(scale * plain.standard_error, abs=1e-9)
+
+
+# ---- several tests --------------------------------------------------------------------------------------------------
+
+
+def test_holm_by_hand() -> None:
+    # Sorted: 0.005 * 4, 0.01 * 3, 0.03 * 2, and 0.04, which is raised to the one before.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.7, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_holm_as_statsmodels_and_r_have_it() -> None:
+    # The ten p-values in the tests of statsmodels' multipletests (R: p.adjust); adjusted by hand: the smallest times
+    # 10, 9, 8, 7, 6; from 0.1771 * 6 > 1 on, 1.
+    raw = [0.838541367553, 0.642193923795, 0.680845947633, 0.967833824309, 0.71626938238, 0.177096952723]
+    raw += [5.23656777208e-05, 0.0202732688798, 0.00028140506198, 0.0149877310796]
+    adjusted = [1, 1, 1, 1, 1, 1, 0.000523656777208, 0.1419128821586, 0.00253264555782, 0.1199018486368]
+    assert holm(raw) == pytest.approx(adjusted, rel=1e-12)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_lies_between_nothing_and_bonferroni_and_keeps_the_order(p_values: list[float]) -> None:
+    adjusted = holm(p_values)
+    for p, q in zip(p_values, adjusted, strict=True):
+        assert p <= q <= min(1.0, len(p_values) * p)
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    assert [adjusted[i] for i in order] == sorted(adjusted)

@@ -1,27 +1,39 @@
-"""AT-GRPO with coarser groups: the ablation of agent- and turn-wise grouping (arXiv 2510.11062)."""
+"""One credit rule with the group and the value as keys: the ablations of AT-GRPO (arXiv 2510.11062)."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from statistics import fmean
+from typing import Literal, get_args
 
-from ...experience import Node, Weighting
-from .base import Baseline, GroupRelative
+from ...experience import Candidate, Episode, Node, Weighting
+from .base import Baseline, GroupRelative, Share
+from .grpo import episode_return
+from .tree_grpo import candidates_of, leaves
+
+MessageValue = Literal["reward", "episode", "outcome"]
+TOPOLOGIES = {"reward": ("tree", "chain", "replay"), "episode": ("chain",), "outcome": ("forest",)}
 
 
-class TreeGroups(GroupRelative):
-    """Group-relative advantages over a task's tree, grouped by some of ``agent`` and ``turn``.
+class KeyedGroups(GroupRelative):
+    """Group-relative advantages over the messages of a task, grouped by some of ``agent`` and ``turn``.
 
-    ``by=[agent]``: an agent's candidates of all turns are one group; ``by=[turn]``: a turn's candidates of all agents;
-    ``by=[]``: flat, all candidates of the team.  ``by=[agent, turn]`` is AT-GRPO.  Coarser groups compare answers to
-    different prompts: their baseline depends on how hard the prompts were.
+    ``by=[agent]``: an agent's messages of all turns are one group; ``by=[turn]``: a turn's messages of all agents;
+    ``by=[]``: all messages of the team.  Messages of one group may answer different prompts, and their baseline then
+    depends on how hard the prompts were; ``by=[agent, turn]`` on trees is AT-GRPO, with one prompt per group.
+
+    ``value`` of a message: its own ``reward``, as the sampler judges it (trees, chains, replays); the return of its
+    ``episode`` (chains; with ``by=[]`` this is MAS-GRPO, with ``by=[agent]`` Dr.MAS); or its ``outcome``, the mean
+    team return of the episodes that go through it (forests), in which no message is judged before the end.
     """
 
-    topologies = ("tree",)
+    one_prompt_per_group = False
 
     def __init__(
         self,
         *,
         by: Sequence[str],
+        value: MessageValue = "reward",
         baseline: Baseline = "mean",
         normalise: bool = True,
         std_floor: float = 1e-6,
@@ -30,8 +42,28 @@ class TreeGroups(GroupRelative):
         super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
         if unknown := [name for name in by if name not in ("agent", "turn")]:
             raise ValueError(f"algorithm.credit.by may hold agent and turn, got {', '.join(map(str, unknown))}")
-        self.by = tuple(by)
-        self.one_prompt_per_group = set(by) == {"agent", "turn"}
+        if value not in get_args(MessageValue):
+            raise ValueError(f"algorithm.credit.value must be one of {', '.join(TOPOLOGIES)}, got {value}")
+        self.by, self.value, self.topologies = tuple(by), value, TOPOLOGIES[value]
 
     def key(self, node: Node) -> Hashable:
         return (node.task_id, *(getattr(node, name) for name in self.by))
+
+    def shares(self, episode: Episode) -> Iterator[tuple[Hashable, Share]]:
+        if self.value == "reward":
+            yield from super().shares(episode)
+            return
+        outcomes = _outcomes(episode) if self.value == "outcome" else {}
+        for node, candidate in episode.candidates():
+            value = fmean(outcomes[id(candidate)]) if outcomes else episode_return(episode)
+            yield self.key(node), Share(value, (candidate,))
+
+
+def _outcomes(episode: Episode) -> dict[int, list[float]]:
+    """The team returns of the leaves below each candidate, by its identity."""
+    outcomes: dict[int, list[float]] = {}
+    for _, path, outcome in leaves(episode):
+        below: list[Candidate] = candidates_of(episode, path)
+        for candidate in below:
+            outcomes.setdefault(id(candidate), []).append(outcome.team_return)
+    return outcomes

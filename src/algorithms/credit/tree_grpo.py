@@ -46,14 +46,14 @@ class TreeGrpo(GroupRelative):
         task = episode.task.task_id
         for tree, path, outcome in leaves(episode):
             value = float(outcome.success if self.value == "success" else outcome.team_return)
-            candidates = _candidates(episode, path)
+            candidates = candidates_of(episode, path)
             yield (task, tree), Share(value, candidates)
             yield task, Share(value, candidates)
 
     def __call__(self, episodes: Sequence[Episode]) -> None:
         super().__call__(episodes)  # the sum over the leaves
         for episode in episodes:
-            paths = [_candidates(episode, path) for _, path, _ in leaves(episode)]
+            paths = [candidates_of(episode, path) for _, path, _ in leaves(episode)]
             below = Counter(id(candidate) for path in paths for candidate in path)
             for _, candidate in episode.candidates():
                 candidate.advantage = (candidate.advantage or 0.0) / below[id(candidate)]
@@ -76,6 +76,6 @@ def leaves(episode: Episode) -> Iterator[tuple[int, list[JointAction], Outcome]]
             yield tree, path, outcome
 
 
-def _candidates(episode: Episode, path: Sequence[JointAction]) -> list[Candidate]:
+def candidates_of(episode: Episode, path: Sequence[JointAction]) -> list[Candidate]:
     """The messages of an episode's joint actions."""
     return [episode.nodes[node].candidates[c] for edge in path for node, c in edge.members.values()]
