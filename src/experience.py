@@ -5,8 +5,7 @@ Shape glossary, used in every docstring:
 ====  =====================================================================
 ``B``  candidates in a batch
 ``C``  tokens of the longest completion in a batch
-``R``  rows of a batch: prompts, each with the completions that share it
-``T``  tokens of the longest row in a batch
+``T``  tokens of a packed batch
 ``K``  candidates of one node, sampled from one prompt
 ``V``  vocabulary
 ====  =====================================================================
@@ -17,8 +16,8 @@ Log-probabilities are natural logarithms (nats).  Nothing here knows an engine, 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:  # whose import takes seconds: a configuration is checked without it
     import torch
@@ -294,20 +293,33 @@ class Sample:
     """
 
 
+class Segment(NamedTuple):
+    """Tokens ``start`` to ``end`` of a :class:`TokenBatch`, a piece of a sequence; the tokens up to ``stop`` continue
+    it.  Token q sees token k of the segment if ``k <= q < stop``.
+    """
+
+    start: int
+    end: int
+    stop: int
+    scored: bool
+    """Whether its tokens predict targets."""
+
+
 @dataclass  # not frozen: Fabric converts the fields under some precisions
 class TokenBatch:
-    """Candidates of one policy, packed: a row is a prompt and, after it, the completions that share it."""
+    """Candidates of one policy, packed one after another, without padding; what they share is there once.
+
+    See :mod:`.models.packing` for the layout.
+    """
 
     input_ids: Tensor
-    """(R, T) int64, the packed tokens; right-padded."""
+    """(T,) int64, the packed tokens."""
     positions: Tensor
-    """(R, T) int64, of each token in its own sequence of prompt and completion, from 0."""
-    segments: Tensor
-    """(R, T) int64: 0 the prompt, i > 0 the row's i-th completion, -1 padding."""
-    rows: Tensor
-    """(B,) int64, index of the row that holds each candidate."""
+    """(T,) int64, of each token in its own sequence of prompt and completion, from 0."""
+    segments: list[Segment]
+    """The runs of tokens that the whole batch consists of, in order."""
     sources: Tensor
-    """(B, C) int64, index in its row of the token whose logits predict each target."""
+    """(B, C) int64, index of the token whose logits predict each target."""
     targets: Tensor
     """(B, C) int64, the completions' tokens; right-padded."""
     mask: Tensor
@@ -323,6 +335,6 @@ class TokenBatch:
 
     def to(self, device: torch.device) -> TokenBatch:
         """The batch with all tensors on ``device``."""
-        tensors = {name: value for name, value in vars(self).items() if name != "places"}
+        tensors = {name: value for name, value in vars(self).items() if not isinstance(value, list)}
         moved = {name: value.to(device, non_blocking=True) for name, value in tensors.items()}
-        return TokenBatch(**moved, places=self.places)
+        return replace(self, **moved)

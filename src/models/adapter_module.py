@@ -12,7 +12,8 @@ from transformers import PreTrainedModel
 
 from ..experience import TokenBatch
 from . import adapters
-from .policy import PolicyModule, token_logprobs
+from .policy import PolicyModule
+from .token_scores import token_scores
 
 
 class AdapterModule(PolicyModule):
@@ -31,7 +32,8 @@ class AdapterModule(PolicyModule):
     @torch.no_grad()
     def reference_logprobs(self, policy: str, batch: TokenBatch) -> Tensor:
         with self.model.disable_adapter():
-            return token_logprobs(self.model.get_base_model(), batch, self.policies[policy].temperature)
+            model, temperature = self.model.get_base_model(), self.policies[policy].temperature
+            return token_scores(model, batch, temperature, entropy=False)[0]
 
     def parameters_of(self, policy: str) -> Sequence[nn.Parameter]:
         return adapters.parameters(self.model, policy)

@@ -61,13 +61,12 @@ class Learner:
         scheduler: LRScheduler,
         fabric: L.Fabric,
         *,
-        pad_id: int,
         seed: int,
         ranks: Ranks,
     ) -> None:
         self.name, self.objective, self.settings = name, config.objective, config.update
         self.module, self.optimizer, self.scheduler, self.fabric = module, optimizer, scheduler, fabric
-        self.pad_id, self.seed, self.ranks = pad_id, seed, ranks
+        self.seed, self.ranks = seed, ranks
         self.version, self.max_tokens, self.splits = 0, config.update.max_tokens, 0
 
     def update(self, groups: Groups) -> dict[str, float]:
@@ -110,7 +109,7 @@ class Learner:
     def _micro_batches(self, samples: Sequence[Sample]) -> Iterator[tuple[TokenBatch, list[Sample]]]:
         """This process's part of ``samples`` on its device, each batch with its samples in their order."""
         for rows in micro_batch_rows(samples, self.max_tokens, self.ranks.rank, self.ranks.world):
-            yield pack(rows, self.pad_id).to(self.fabric.device), [sample for row in rows for sample in row]
+            yield pack(rows).to(self.fabric.device), [sample for row in rows for sample in row]
 
     def _old_logprobs(self, steps: Sequence[Sequence[Sample]]) -> dict[int, Tensor]:
         """By ``id`` of this process's samples, the learner's log-probabilities (its tokens,) at the update's start.

@@ -1,37 +1,40 @@
 """Samples -> TokenBatches: mini-batches of whole groups, packed with their prompts shared, cut into micro-batches.
 
-The candidates of a node have one prompt, so a row holds that prompt once and then the completions, one after another.
-This saves most of a learner's work where prompts are long and completions short.  A row with the prompt p0 p1 p2, the
-completions a0 a1 and b0 b1 b2, and two tokens of padding::
+The candidates of a node have one prompt, and an agent's later prompt may contain its earlier one and the completion.
+What several sequences begin with is there once, and computed once: this saves most of a learner's work where prompts
+are long and completions short.  Sequences with a common beginning make a row, a tree of tokens in depth-first order.
+The prompt p q r with the completions a b c and d e, and the prompt p q r d e s of the next turn with the completion
+f g (were they long enough to be worth it)::
 
-                 prompt       completion 1   completion 2    padding
-    input_ids    p0  p1  p2   a0  a1         b0  b1  b2      -   -
-    positions     0   1   2    3   4          3   4   5      0   0     each completion directly follows the prompt
-    segments      0   0   0    1   1          2   2   2     -1  -1
+    input_ids    p  q    r  a  b    r  d    e    s  f
+    positions    0  1    2  3  4    2  3    4    5  6     each segment goes on where its sequence branched off
+    segments     0  0    1  1  1    2  2    3    4  4
+    targets              a  b  c    d  e         f  g
 
-A token sees the prompt, and what comes before it in its own segment, as if its completion were alone (x)::
+Token s sees p q r d e and itself: segments 0, 2, 3 and 4.
 
-           p0  p1  p2  a0  a1  b0  b1  b2
-    p2      x   x   x
-    a1      x   x   x   x   x
-    b1      x   x   x           x   x
-
-``sources`` says which place in the row predicts a token: p2 predicts a0 and b0, a0 predicts a1, b0 predicts b1.
+The last token of a completion is nobody's input, and the last token of a prompt begins the segment of each of its
+completions, so that a segment's tokens either all predict targets (*scored*), or none does.  A token sees the segments
+that its own continues, and what comes before it in its own: as if its sequence were alone.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from random import Random
+from typing import Final
 
 import torch
 
-from ..experience import Sample, TokenBatch
+from ..experience import Sample, Segment, TokenBatch
 
 Row = list[Sample]
-"""Samples of one prompt that share a row."""
+"""Samples whose sequences share beginnings, in the order of these: of ``prompt_ids + token_ids``."""
+
+LEAST_SHARED: Final = 4
+"""Shorter beginnings are computed anew: to share them would cost more than it saves."""
 
 
 def mini_batches(
@@ -60,13 +63,7 @@ def _rescale(samples: list[Sample]) -> list[Sample]:
 
 
 def micro_batches(
-    samples: Iterable[Sample],
-    max_tokens: int,
-    pad_id: int,
-    rank: int = 0,
-    world: int = 1,
-    *,
-    every_sample: bool = False,
+    samples: Iterable[Sample], max_tokens: int, rank: int = 0, world: int = 1, *, every_sample: bool = False
 ) -> list[TokenBatch]:
     """The batches of :func:`micro_batch_rows`, packed.
 
@@ -74,16 +71,18 @@ def micro_batches(
     left out here, and still count in the weights of the others.
     """
     samples = [sample for sample in samples if every_sample or sample.advantage != 0]
-    return [pack(rows, pad_id) for rows in micro_batch_rows(samples, max_tokens, rank, world)]
+    return [pack(rows) for rows in micro_batch_rows(samples, max_tokens, rank, world)]
 
 
 def micro_batch_rows(samples: Iterable[Sample], max_tokens: int, rank: int = 0, world: int = 1) -> list[list[Row]]:
-    """The rows of batches of at most ``max_tokens`` tokens, padding included (or one sample), of similar length.
+    """The rows of batches of at most ``max_tokens`` tokens (or one sample), of similar length.
 
-    Row i belongs to process i modulo ``world``, whatever ``max_tokens``; one that is longer is cut.  All processes get
-    equally many batches; one that lacks rows idles on samples of weight 0.
+    A row belongs to one process, whatever ``max_tokens``; what is longer than a process's share is cut before.  All
+    processes get equally many batches; one that lacks rows idles on samples of weight 0.
     """
-    rows = sorted(rows_of(samples), key=_length)
+    rows = rows_of(samples)
+    share = -(-sum(map(_length, rows)) // world)
+    rows = sorted((part for row in rows for part in _cut(row, share)), key=_length)
     cut = [[part for row in rows[i::world] for part in _cut(row, max_tokens)] for i in range(world)]
     shares = [_chunks(sorted(parts, key=_length), max_tokens) for parts in cut]
     idle = [[replace(sample, weight=0.0) for sample in _cut(row, max_tokens)[0]] for row in rows[:1]]
@@ -92,91 +91,122 @@ def micro_batch_rows(samples: Iterable[Sample], max_tokens: int, rank: int = 0, 
 
 def _cut(row: Row, max_tokens: int) -> list[Row]:
     """``row`` in parts of at most ``max_tokens`` tokens, or of one sample."""
-    parts: list[Row] = [[]]
-    for sample in row:
-        if parts[-1] and _length([*parts[-1], sample]) > max_tokens:
+    parts: list[Row] = []
+    room = 0
+    for sample, shared in zip(row, _shared(row), strict=True):
+        length = len(_sequence(sample))
+        if not parts or length - shared > room:
             parts.append([])
+            room, shared = max_tokens, 0
         parts[-1].append(sample)
+        room -= length - shared
     return parts
 
 
 def _chunks(rows: Sequence[Row], max_tokens: int) -> list[list[Row]]:
-    """Cut ``rows``, which grow in length, into batches; the last row of a batch is its longest."""
+    """``rows`` in batches, in order."""
     batches: list[list[Row]] = []
+    room = 0
     for row in rows:
-        if not batches or (len(batches[-1]) + 1) * _length(row) > max_tokens:
+        if not batches or _length(row) > room:
             batches.append([])
+            room = max_tokens
         batches[-1].append(row)
+        room -= _length(row)
     return batches
 
 
 def rows_of(samples: Iterable[Sample]) -> list[Row]:
-    """Put samples of one prompt into common rows, as long as a row's completions are at most twice its prompt.
-
-    Attention costs the square of a row's length, so long completions cost less in rows of their own.
-    """
-    by_prompt: dict[tuple[int, ...], list[Row]] = {}
-    for sample in samples:
-        rows = by_prompt.setdefault(sample.prompt_ids, [[]])
-        length = sum(len(other.token_ids) for other in rows[-1]) + len(sample.token_ids)
-        if rows[-1] and length > 2 * len(sample.prompt_ids):
+    """``samples`` in rows: one joins the row of another if their sequences begin alike."""
+    rows: list[Row] = []
+    ordered = sorted(samples, key=lambda sample: sample.prompt_ids + sample.token_ids)
+    for sample, shared in zip(ordered, _shared(ordered), strict=True):
+        if not shared:
             rows.append([])
         rows[-1].append(sample)
-    return [row for rows in by_prompt.values() for row in rows]
+    return rows
 
 
 def draw_rows(samples: Iterable[Sample], share: float, rng: Random) -> list[Sample]:
-    """The samples of a ``share`` of the rows, for each agent and turn by itself: at least one row of each, all rows
+    """The samples of a ``share`` of the prompts, for each agent and turn by itself: at least one prompt of each, all
     equally likely.
 
     ``weight`` says how many samples each stands for, so that a sum with these weights is on average that over all.
     """
-    by_place: dict[tuple[str, int], list[Row]] = {}
-    for row in rows_of(samples):
-        by_place.setdefault((row[0].agent, row[0].turn), []).append(row)
+    by_place: dict[tuple[str, int], dict[tuple[int, ...], list[Sample]]] = {}
+    for sample in samples:
+        by_place.setdefault((sample.agent, sample.turn), {}).setdefault(sample.prompt_ids, []).append(sample)
     chosen = []
-    for rows in by_place.values():
-        count = math.ceil(share * len(rows))
-        for row in rng.sample(rows, count):
-            chosen += [replace(sample, weight=len(rows) / count) for sample in row]
+    for by_prompt in by_place.values():
+        count = math.ceil(share * len(by_prompt))
+        for members in rng.sample(list(by_prompt.values()), count):
+            chosen += [replace(sample, weight=len(by_prompt) / count) for sample in members]
     return chosen
 
 
+# ---- the tree of a row ----------------------------------------------------------------------------------------------
+
+
+def _sequence(sample: Sample) -> tuple[int, ...]:
+    """What the model reads: the last token of the completion predicts nothing."""
+    return sample.prompt_ids + sample.token_ids[:-1]
+
+
+def _shared(samples: Sequence[Sample]) -> Iterator[int]:
+    """How many tokens of each sequence are those of the one before, which is the nearest in a row's order.
+
+    The last token of the prompt and what follows predict targets, and are never shared with earlier samples.
+    """
+    before: tuple[int, ...] = ()
+    for sample in samples:
+        sequence = _sequence(sample)
+        most = min(len(before), len(sample.prompt_ids) - 1)
+        shared = next((i for i in range(most) if before[i] != sequence[i]), most)
+        yield shared if shared >= LEAST_SHARED else 0
+        before = sequence
+
+
 def _length(row: Row) -> int:
-    return len(row[0].prompt_ids) + sum(len(sample.token_ids) for sample in row)
+    return sum(len(_sequence(sample)) - shared for sample, shared in zip(row, _shared(row), strict=True))
 
 
-def pack(rows: Sequence[Row], pad_id: int) -> TokenBatch:
-    """Right-padded tensors; see :class:`TokenBatch` and the drawing above."""
+def pack(rows: Sequence[Row]) -> TokenBatch:
+    """Tensors of the rows, one after another; see :class:`TokenBatch` and the drawing above."""
     samples = [sample for row in rows for sample in row]
-    packed = (len(rows), max(map(_length, rows)))
-    input_ids, positions = torch.full(packed, pad_id), torch.zeros(packed, dtype=torch.long)
-    segments = torch.full(packed, -1)
-    padded = (len(samples), max(len(sample.token_ids) for sample in samples))
-    targets, sources = torch.zeros(padded, dtype=torch.long), torch.zeros(padded, dtype=torch.long)
-    mask, behaviour = torch.zeros(padded, dtype=torch.bool), torch.zeros(padded)
-    row_of, b = [], 0
-    for r, row in enumerate(rows):
-        prompt = row[0].prompt_ids
-        end = len(prompt)
-        input_ids[r, :end], positions[r, :end], segments[r, :end] = torch.tensor(prompt), torch.arange(end), 0
-        for segment, sample in enumerate(row, start=1):
-            start, length = end, len(sample.token_ids)
-            end += length
-            input_ids[r, start:end] = targets[b, :length] = torch.tensor(sample.token_ids)
-            positions[r, start:end] = torch.arange(len(prompt), len(prompt) + length)
-            segments[r, start:end] = segment
-            sources[b, :length] = torch.arange(start - 1, end - 1)
-            sources[b, 0] = len(prompt) - 1  # its first token follows the prompt, not the completion before it
-            mask[b, :length] = True
-            behaviour[b, :length] = torch.tensor(sample.behaviour_logprobs)
-            row_of.append(r)
+    ids: list[int] = []
+    positions: list[int] = []
+    stops: list[int] = []  # of each token, where the tokens that continue its sequence end
+    scored: list[bool] = []
+    cuts: set[int] = set()  # where segments begin
+    shape = (len(samples), max(len(sample.token_ids) for sample in samples))
+    targets, sources = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+    mask, behaviour = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape)
+    b = 0
+    for row in rows:
+        path: list[int] = []  # the tokens of a sequence, by position
+        for sample, shared in zip(row, _shared(row), strict=True):
+            sequence, count, start = _sequence(sample), len(sample.token_ids), len(sample.prompt_ids) - 1
+            for token in path[shared:]:
+                stops[token] = len(ids)
+            cuts.update(path[shared : shared + 1])  # the sequence before goes on alone from here
+            path = [*path[:shared], *range(len(ids), len(ids) + len(sequence) - shared)]
+            cuts |= {len(ids), path[start]}
+            ids += sequence[shared:]
+            positions += range(shared, len(sequence))
+            scored += [False] * (start - shared) + [True] * (len(sequence) - start)
+            stops += [0] * (len(sequence) - shared)
+            sources[b, :count] = torch.tensor(path[start : start + count])
+            targets[b, :count] = torch.tensor(sample.token_ids)
+            mask[b, :count] = True
+            behaviour[b, :count] = torch.tensor(sample.behaviour_logprobs)
             b += 1
+        for token in path:
+            stops[token] = len(ids)
+    starts = sorted(cuts)
     return TokenBatch(
-        input_ids=input_ids,
-        positions=positions,
-        segments=segments,
-        rows=torch.tensor(row_of),
+        input_ids=torch.tensor(ids),
+        positions=torch.tensor(positions),
+        segments=[Segment(i, j, stops[i], scored[i]) for i, j in zip(starts, [*starts[1:], len(ids)], strict=True)],
         sources=sources,
         targets=targets,
         mask=mask,

@@ -5,30 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import lightning as L
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from ..algorithms.objectives import Objective, ObjectiveOutput
 from ..experience import TokenBatch
 from ..rollout.engines.weights import load_strictly
+from .token_scores import evaluate, token_scores
 from .train_config import PolicyTrainConfig
-
-MAX_LOGITS: Final = 1 << 25
-"""The most logits that are computed at once: 2^25 numbers are 128 MiB in float32, and a step holds about three such
-tensors (logits, log-softmax, its gradient).  At the papers' scale a row of 8,192 tokens over a vocabulary of 151,936
-words would have 1.2 * 10^9, 5 GB each.  Runs at laptop scale stay below the bound, where one large product is fastest.
-"""
-
-PLAIN_HEAD_MODELS: Final = ("llama", "mistral", "qwen2", "qwen3")
-"""The model types whose logits are the head's output for the last hidden state.  Others scale or cap it, so their
-logits are left to their own ``forward``.
-"""
-
+from .tree_attention import ATTENTION
 
 class PolicyModule(L.LightningModule):
     """A causal language model with float32 master weights, which computes for one of ``policies`` at a time.
@@ -43,11 +32,14 @@ class PolicyModule(L.LightningModule):
     def __init__(self, model: PreTrainedModel, policies: Mapping[str, PolicyTrainConfig]) -> None:
         super().__init__()
         self.model, self.policies = model, dict(policies)
+        model.set_attn_implementation(ATTENTION)
         self.reference = self._make_reference()
 
     def forward(self, policy: str, batch: TokenBatch) -> Tensor:
-        """(B, C) float32, nats: the log-probability of each token given those before it; 0 where ``mask`` is False."""
-        return token_logprobs(self.model_of(policy), batch, self.policies[policy].temperature)
+        """(B, C) float32, nats: the log-probability of each token given those before it; 0 where ``mask`` is False.
+        Without gradients.
+        """
+        return token_scores(self.model_of(policy), batch, self.policies[policy].temperature, entropy=False)[0]
 
     def training_step(  # type: ignore[override]
         self, policy: str, batch: TokenBatch, old_logprobs: Tensor | None
@@ -58,8 +50,12 @@ class PolicyModule(L.LightningModule):
         """
         config = self.policies[policy]
         reference = self.reference_logprobs(policy, batch) if config.objective.kl else None
-        scores = token_scores(self.model_of(policy), batch, config.temperature, entropy=config.objective.entropy > 0)
-        return compute_loss(config.objective, batch, scores, old_logprobs, reference)
+
+        def objective(logprobs: Tensor, entropies: Tensor | None) -> ObjectiveOutput:
+            return compute_loss(config.objective, batch, (logprobs, entropies), old_logprobs, reference)
+
+        entropy = config.objective.entropy > 0
+        return evaluate(self.model_of(policy), batch, config.temperature, objective, entropy=entropy)
 
     def train(self, mode: bool = True) -> PolicyModule:
         super().train(mode)
@@ -83,7 +79,7 @@ class PolicyModule(L.LightningModule):
     def reference_logprobs(self, policy: str, batch: TokenBatch) -> Tensor:
         """As :meth:`forward`, of the policy as it was when the module was made."""
         assert self.reference is not None, "the reference is kept where an objective has kl > 0"
-        return token_logprobs(self.reference, batch, self.policies[policy].temperature)
+        return token_scores(self.reference, batch, self.policies[policy].temperature, entropy=False)[0]
 
     def parameters_of(self, policy: str) -> Sequence[nn.Parameter]:
         """Those that ``policy`` learns."""
@@ -116,7 +112,7 @@ def compute_loss(
     old_logprobs: Tensor | None,
     reference_logprobs: Tensor | None,
 ) -> ObjectiveOutput:
-    """``objective`` on a micro-batch with these :func:`token_scores`; ``old_logprobs`` and ``reference_logprobs`` are
+    """``objective`` on a micro-batch with these :func:`.token_scores.token_scores`; ``old_logprobs`` and ``reference_logprobs`` are
     (B, C), nats.
 
     ``old_logprobs`` None: they are the present ones, detached.  The importance ratio is then exactly 1, and its
@@ -133,95 +129,3 @@ def compute_loss(
         reference_logprobs,
         entropies,
     )
-
-
-# ---- log-probabilities of the completions' tokens -------------------------------------------------------------------
-
-
-def token_logprobs(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> Tensor:
-    """(B, C), nats: log-probability, at ``temperature``, of each completion token; 0 where ``mask`` is False."""
-    return token_scores(model, batch, temperature, entropy=False)[0]
-
-
-def token_scores(
-    model: PreTrainedModel, batch: TokenBatch, temperature: float, *, entropy: bool
-) -> tuple[Tensor, Tensor | None]:
-    """:func:`token_logprobs`, and with ``entropy`` that of each token's distribution, (B, C) nats; both 0
-    where ``mask`` is False.
-
-    Where there are more than :data:`MAX_LOGITS` logits they are computed in parts; see :func:`_scores_in_parts`.
-    """
-    # No token before the end of the shortest prompt predicts a completion's token, so none of their logits are needed.
-    first = int(batch.sources[:, 0].min())
-    length = batch.input_ids.shape[1] - first
-    inputs: dict[str, Any] = {
-        "input_ids": batch.input_ids,
-        "position_ids": batch.positions,
-        "attention_mask": _attention_mask(batch.segments, model.dtype),
-        "use_cache": False,
-    }
-    count = len(batch.input_ids) * length * model.config.vocab_size
-    if model.config.model_type in PLAIN_HEAD_MODELS and count > MAX_LOGITS:
-        return _scores_in_parts(model, inputs, batch, temperature, entropy)
-    scores = _log_softmax(model(**inputs, logits_to_keep=length).logits, temperature)
-    sources = (batch.sources - first).clamp(min=0)  # padding may point before ``first``; the mask drops what it reads
-    rows = batch.rows[:, None]
-    logprobs = torch.where(batch.mask, scores[rows, sources, batch.targets], 0.0)
-    if not entropy:
-        return logprobs, None
-    entropies = -(scores.exp() * scores).sum(dim=-1)
-    return logprobs, torch.where(batch.mask, entropies[rows, sources], 0.0)
-
-
-def _attention_mask(segments: Tensor, dtype: torch.dtype) -> Tensor:
-    """(R, 1, T, T), to be added to the attention scores: 0 where a token sees another, the least number of ``dtype``
-    where it does not.  A token sees its prompt, and what comes before it in its own segment (:mod:`.packing`).
-
-    In numbers, although one bit per entry would do: from a mask of bits torch makes one of numbers in every layer, and
-    keeps each for the backward pass.
-    """
-    length = segments.shape[1]
-    query, key = segments[:, :, None], segments[:, None, :]
-    causal = torch.ones(length, length, dtype=torch.bool, device=segments.device).tril()
-    visible = ((key == 0) | (key == query)) & causal
-    mask = torch.full(visible.shape, torch.finfo(dtype).min, dtype=dtype, device=segments.device)
-    return mask.masked_fill_(visible, 0.0)[:, None]
-
-
-def _scores_in_parts(
-    model: PreTrainedModel, inputs: Mapping[str, Any], batch: TokenBatch, temperature: float, entropy: bool
-) -> tuple[Tensor, Tensor | None]:
-    """:func:`token_scores` in little memory.
-
-    The head is applied only to the hidden states that predict a completion's token, as many at a time as
-    :data:`MAX_LOGITS` allows.  No part keeps its logits for the backward pass: they are computed again there
-    (activation checkpointing), which costs one more product with the head.
-    """
-    head = model.get_output_embeddings()
-    hidden = model.base_model(**inputs).last_hidden_state
-    candidate, token = batch.mask.nonzero(as_tuple=True)
-    hidden = hidden[batch.rows[candidate], batch.sources[candidate, token]]  # (tokens, hidden)
-    count = max(1, MAX_LOGITS // model.config.vocab_size)
-    parts = [
-        checkpoint(_score_part, head, *part, temperature, entropy, use_reentrant=False, preserve_rng_state=False)
-        for part in zip(hidden.split(count), batch.targets[batch.mask].split(count), strict=True)
-    ]
-    logprobs, entropies = (torch.cat(columns) for columns in zip(*parts, strict=True))
-    zeros = logprobs.new_zeros(batch.mask.shape)
-    scattered = zeros.masked_scatter(batch.mask, logprobs)
-    return scattered, zeros.masked_scatter(batch.mask, entropies) if entropy else None
-
-
-def _score_part(
-    head: nn.Module, hidden: Tensor, targets: Tensor, temperature: float, entropy: bool
-) -> tuple[Tensor, Tensor]:
-    """(n,) log-probabilities of ``targets`` after ``hidden`` (n, hidden), and entropies, or nothing (0,), in nats."""
-    scores = _log_softmax(head(hidden), temperature)
-    logprobs = scores.gather(1, targets[:, None])[:, 0]
-    return logprobs, -(scores.exp() * scores).sum(dim=-1) if entropy else scores.new_empty(0)
-
-
-def _log_softmax(logits: Tensor, temperature: float) -> Tensor:
-    """In float32 at least: bfloat16 has three digits, and an importance ratio is a difference of log-probabilities."""
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    return torch.log_softmax(logits / temperature, dim=-1)

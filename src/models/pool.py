@@ -25,14 +25,14 @@ class Pool:
     """
 
     def __init__(
-        self, module: PolicyModule, fabric: L.Fabric, *, pad_id: int, seed: int = 0, ranks: Ranks | None = None
+        self, module: PolicyModule, fabric: L.Fabric, *, seed: int = 0, ranks: Ranks | None = None
     ) -> None:
         configured = module.configure_optimizers()
         self.module, *optimizers = fabric.setup(module, *(each["optimizer"] for each in configured))
         self.lock = threading.Lock()
         """Held during an update."""
         self.policies: dict[str, Policy] = {}
-        common: dict[str, Any] = {"pad_id": pad_id, "seed": seed, "ranks": ranks or Ranks()}
+        common: dict[str, Any] = {"seed": seed, "ranks": ranks or Ranks()}
         for (name, config), optimizer, each in zip(module.policies.items(), optimizers, configured, strict=True):
             learner = Learner(name, config, self.module, optimizer, each["lr_scheduler"], fabric, **common)
             self.policies[name] = Policy(self, learner)

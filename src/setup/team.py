@@ -107,7 +107,7 @@ def _full(
     _recompute(model, strategy)
     fabric = strategy.fabric()
     launch(fabric)
-    pool = Pool(module, fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
+    pool = Pool(module, fabric, seed=seed, ranks=ranks)
     speaking = build_engine(engine, {spec.name: copy.deepcopy(model)}, tokenizer)
     return LoadedBackbone(speaking, tokenizer, context, pool.policies)
 
@@ -127,7 +127,7 @@ def _shared(
     settings = {spec.name: spec.lora for spec in specs if spec.lora is not None}
     seeds = {name: derive(seed, "adapter", name) for name in settings}
     module = AdapterModule(attach(model, specs[0].base, settings, seeds), learning)
-    pool = Pool(module, fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
+    pool = Pool(module, fabric, seed=seed, ranks=ranks)
     base = base_of(module.model)
     _recompute(model, strategy)
     models = {

@@ -53,7 +53,7 @@ def full_policy(
 ) -> Policy:
     """The policy that has all weights of ``model``, in a pool of its own."""
     fabric = L.Fabric(accelerator="cpu", devices=1, precision=precision or PRECISION[model.dtype])
-    return Pool(PolicyModule(model, {name: train_config(**config)}), fabric, pad_id=0, seed=seed).policies[name]
+    return Pool(PolicyModule(model, {name: train_config(**config)}), fabric, seed=seed).policies[name]
 
 
 async def learn(policy: Policy, groups: Groups) -> dict[str, float]:

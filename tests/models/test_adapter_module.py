@@ -56,7 +56,7 @@ def adapter_pool(
     with without_peft_warnings():
         module = AdapterModule(attach(model, base, LORA, SEEDS), configs)
     kind: dict[str, Any] = {"precision": PRECISION[model.dtype]} if precision is None else {"plugins": [precision]}
-    return Pool(module, L.Fabric(accelerator="cpu", devices=1, **kind), pad_id=0)
+    return Pool(module, L.Fabric(accelerator="cpu", devices=1, **kind))
 
 
 def state(ours: Pool) -> dict[str, Tensor]:

@@ -18,7 +18,7 @@ from troupe.models import policy
 from troupe.models.base_models import SHIPPED, base_path
 from troupe.models.loading import load_tokenizer
 from troupe.models.packing import micro_batches, mini_batches, pack, rows_of
-from troupe.models.policy import PolicyModule, token_logprobs, token_scores
+from troupe.models.policy import PolicyModule
 
 from .conftest import TEMPERATURE, Groups, Tiny, perturb, train_config
 
@@ -79,6 +79,11 @@ def distance(found: Tensor, expected: Tensor) -> float:
     return ((found - expected).norm() / expected.norm()).item()
 
 
+def ordered(groups: Groups) -> list[Sample]:
+    """The samples in the order of a batch's rows."""
+    return [sample for row in rows_of(flat(groups)) for sample in row]
+
+
 def flat(groups: Groups) -> list[Sample]:
     return [sample for group in groups for sample in group]
 
@@ -91,9 +96,9 @@ def test_logprobs_are_those_of_a_plain_forward(
     dtype: torch.dtype,
     tolerance: float,
 ) -> None:
-    model, samples = tiny(dtype), flat(groups())
-    batch = pack(rows_of(samples), pad_id=0)
-    found = token_logprobs(model, batch, TEMPERATURE)
+    model, samples = tiny(dtype), ordered(groups())
+    batch = pack(rows_of(samples))
+    found = module(model)("p", batch)
     assert found.shape == batch.mask.shape
     assert found.dtype == dtype
     assert not found[~batch.mask].any()
@@ -105,15 +110,15 @@ def test_logprobs_are_those_of_a_plain_forward(
 def test_half_precision_logits_are_normalised_in_float32(
     tiny: Callable[..., Qwen3ForCausalLM], groups: Callable[..., Groups]
 ) -> None:
-    found = token_logprobs(tiny(torch.bfloat16), pack(rows_of(flat(groups())), pad_id=0), 1.0)
+    found = module(tiny(torch.bfloat16))("p", pack(rows_of(flat(groups()))))
     assert found.dtype == torch.float32
 
 
 def test_an_empty_completion_disturbs_nothing(tiny: Callable[..., Qwen3ForCausalLM]) -> None:
     spoken = Sample("p", (5, 6, 7), (8, 1), (-1.0, -1.0), 1.0, 0.5)
     silent = Sample("p", (5, 6, 7), (), (), 1.0, 0.5)
-    alone = token_logprobs(tiny(torch.float64), pack([[spoken]], pad_id=0), 1.0)
-    both = token_logprobs(tiny(torch.float64), pack([[spoken, silent]], pad_id=0), 1.0)
+    alone = module(tiny(torch.float64))("p", pack([[spoken]]))
+    both = module(tiny(torch.float64))("p", pack([[spoken, silent]]))
     assert torch.allclose(both[0], alone[0], atol=1e-12)
     assert not both[1].any()
 
@@ -132,7 +137,7 @@ def test_the_gradient_is_the_plain_one(
 ) -> None:
     model, samples = tiny(dtype), flat(groups())
     expected = plain_gradient(model, samples, plain_logprobs, shift, cap)
-    assert distance(accumulated(model, micro_batches(samples, 10_000, 0), shift, cap), expected) <= tolerance
+    assert distance(accumulated(model, micro_batches(samples, 10_000), shift, cap), expected) <= tolerance
 
 
 @DTYPES
@@ -142,11 +147,11 @@ def test_order_and_micro_batches_never_change_the_gradient(
     model, samples = tiny(dtype), flat(groups())
     shuffled = samples.copy()
     Random(0).shuffle(shuffled)
-    expected = accumulated(model, [pack(rows_of(samples), 0)], 0.5)
+    expected = accumulated(model, [pack(rows_of(samples))], 0.5)
     assert expected.norm() > 1e-3
-    assert distance(accumulated(model, [pack(rows_of(shuffled), 0)], 0.5), expected) <= tolerance
+    assert distance(accumulated(model, [pack(rows_of(shuffled))], 0.5), expected) <= tolerance
     for max_tokens in (1, 20, 30):
-        batches = micro_batches(shuffled, max_tokens, 0)
+        batches = micro_batches(shuffled, max_tokens)
         assert len(batches) > 1
         assert distance(accumulated(model, batches, 0.5), expected) <= tolerance
 
@@ -155,19 +160,19 @@ def test_samples_without_advantage_may_be_left_out(
     tiny: Callable[..., Qwen3ForCausalLM], groups: Callable[..., Groups]
 ) -> None:
     model, samples = tiny(torch.float64), flat(groups())
-    kept = sum(len(batch.weights) for batch in micro_batches(samples, 10_000, 0))
+    kept = sum(len(batch.weights) for batch in micro_batches(samples, 10_000))
     assert kept < len(samples)
-    everything = accumulated(model, [pack(rows_of(samples), 0)], 0.5)
-    assert distance(accumulated(model, micro_batches(samples, 10_000, 0), 0.5), everything) <= 1e-9
+    everything = accumulated(model, [pack(rows_of(samples))], 0.5)
+    assert distance(accumulated(model, micro_batches(samples, 10_000), 0.5), everything) <= 1e-9
 
 
 def test_padding_reaches_neither_loss_nor_gradient(
     tiny: Callable[..., Qwen3ForCausalLM], groups: Callable[..., Groups]
 ) -> None:
     model, samples = tiny(torch.float64), flat(groups())
-    batch, policy = pack(rows_of(samples), pad_id=0), module(model)
+    batch, policy = pack(rows_of(samples)), module(model)
     # Other padding tokens, more of them, and rubbish in the behaviour log-probabilities there.
-    other = pack([*rows_of(samples), [Sample("p", (4,) * 20, (5,), (-1.0,), 0.0, 0.0)]], pad_id=17)
+    other = pack([*rows_of(samples), [Sample("p", (4,) * 20, (5,), (-1.0,), 0.0, 0.0)]])
     other = replace(other, behaviour_logprobs=torch.where(other.mask, other.behaviour_logprobs, float("nan")))
     losses, gradients = [], []
     for given in (batch, other):
@@ -195,7 +200,7 @@ OBJECTIVES: dict[str, Objective] = {
 
 def shifted_gradient(module: PolicyModule, samples: list[Sample], max_tokens: int) -> Tensor:
     """(parameters,) over micro-batches of ``max_tokens``; the update's start lies half a nat away, either way."""
-    for batch in micro_batches(samples, max_tokens, 0, every_sample=module.policies["p"].objective.every_sample):
+    for batch in micro_batches(samples, max_tokens, every_sample=module.policies["p"].objective.every_sample):
         logprobs = module("p", batch).detach()
         old = logprobs + 0.5 - (batch.targets % 2).to(logprobs.dtype)
         module.training_step("p", batch, old).loss.backward()
@@ -229,119 +234,3 @@ def test_the_reference_stays_where_it_was_and_costs_nothing_when_off(tiny: Tiny)
     assert not any(p.requires_grad for p in held.reference.parameters())
     optimizer = held.configure_optimizers()[0]["optimizer"]
     assert len(optimizer.param_groups[0]["params"]) == len(list(held.model.parameters()))
-
-
-# ---- a large vocabulary, in parts ------------------------------------------------------------------------------------
-
-
-Scores = tuple[Tensor, Tensor | None]
-VOCABULARY = 24
-
-
-def scored(model: Qwen3ForCausalLM, batch: TokenBatch, entropy: bool) -> tuple[Scores, Tensor]:
-    """The scores, and the gradient of a sum that weighs each token by its place."""
-    found = token_scores(model, batch, TEMPERATURE, entropy=entropy)
-    weights = 1 + torch.arange(batch.mask.numel()).reshape(batch.mask.shape) / batch.mask.numel()
-    total = sum(((part * weights).sum() for part in found if part is not None), torch.zeros(()))
-    total.backward()
-    gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
-    model.zero_grad()
-    return found, gradient
-
-
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
-@pytest.mark.parametrize("entropy", [False, True])
-@pytest.mark.parametrize("most", [1, 5 * VOCABULARY])
-def test_parts_are_the_whole(
-    tiny: Tiny,
-    groups: Callable[..., Groups],
-    monkeypatch: pytest.MonkeyPatch,
-    dtype: torch.dtype,
-    tolerance: float,
-    entropy: bool,
-    most: int,
-) -> None:
-    """A token at a time, and five."""
-    model = tiny(dtype)
-    assert model.config.vocab_size == VOCABULARY
-    batch = pack(rows_of(sample for group in groups() for sample in group), pad_id=0)
-    (logprobs, entropies), gradient = scored(model, batch, entropy)
-    monkeypatch.setattr(policy, "MAX_LOGITS", most)
-    (in_parts, entropies_in_parts), gradient_in_parts = scored(model, batch, entropy)
-    assert in_parts.dtype == logprobs.dtype and not in_parts[~batch.mask].any()
-    assert (in_parts - logprobs).abs().max() <= tolerance * logprobs.abs().max()
-    assert (gradient_in_parts - gradient).norm() <= tolerance * gradient.norm()
-    if entropy:
-        assert entropies is not None and entropies_in_parts is not None
-        assert (entropies_in_parts - entropies).abs().max() <= tolerance * entropies.max()
-    else:
-        assert entropies_in_parts is None
-
-
-def test_an_empty_completion_disturbs_no_part(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoken = Sample("p", (5, 6, 7), (8, 1), (-1.0, -1.0), 1.0, 0.5)
-    silent = Sample("p", (5, 6, 7), (), (), 1.0, 0.5)
-    model = tiny(torch.float64)
-    (alone, _) = token_scores(model, pack([[spoken]], pad_id=0), 1.0, entropy=False)
-    monkeypatch.setattr(policy, "MAX_LOGITS", 1)
-    (both, _) = token_scores(model, pack([[spoken, silent]], pad_id=0), 1.0, entropy=False)
-    assert torch.allclose(both[0], alone[0], atol=1e-12)
-    assert not both[1].any()
-
-
-def test_what_is_known_of_no_other_architecture_is_not_assumed(
-    tiny: Tiny, groups: Callable[..., Groups], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Some scale or cap what the head gives."""
-    monkeypatch.setattr(policy, "MAX_LOGITS", 1)
-    model, batch = tiny(), pack(rows_of(groups()[0]), pad_id=0)
-    model.config.model_type = "gemma2"
-    called: list[Any] = []
-    monkeypatch.setattr(policy, "_scores_in_parts", lambda *given: called.append(given))
-    token_scores(model, batch, 1.0, entropy=False)
-    assert not called
-
-
-class Largest(TorchDispatchMode):
-    """The most numbers in a tensor that was made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.numbers = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        made = func(*args, **(kwargs or {}))
-        for tensor in made if isinstance(made, (tuple, list)) else [made]:
-            if isinstance(tensor, Tensor):
-                self.numbers = max(self.numbers, tensor.numel())
-        return made
-
-
-@pytest.mark.parametrize("entropy", [False, True])
-def test_no_tensor_holds_more_logits_than_may_be(monkeypatch: pytest.MonkeyPatch, entropy: bool) -> None:
-    """200 tokens and 3,000 words: 600,000 logits, of which 60,000 may be there at a time; the head has 24,000."""
-    config = Qwen3Config(vocab_size=3000, hidden_size=8, intermediate_size=8, num_hidden_layers=1, head_dim=4)
-    config.num_attention_heads = config.num_key_value_heads = 2
-    model, rng = Qwen3ForCausalLM(config), Random(0)
-    answers = [tuple(rng.randrange(3000) for _ in range(50)) for _ in range(4)]
-    samples = [Sample("p", (1,) * 100, answer, (-1.0,) * 50, 1.0, 0.25) for answer in answers]
-    batch = pack([samples], pad_id=0)
-    monkeypatch.setattr(policy, "MAX_LOGITS", 60_000)
-    kept: list[int] = []
-    pack_hook: Callable[[Tensor], Tensor] = lambda tensor: kept.append(tensor.numel()) or tensor  # type: ignore[func-returns-value]  # noqa: E731
-    with Largest() as largest, torch.autograd.graph.saved_tensors_hooks(pack_hook, lambda tensor: tensor):
-        logprobs, entropies = token_scores(model, batch, 1.0, entropy=entropy)
-        forward = max(kept)
-        (logprobs.sum() if entropies is None else logprobs.sum() + entropies.sum()).backward()
-    mask = batch.input_ids.shape[1] ** 2
-    assert forward <= max(mask, 24_000)  # the logits are not among what the backward pass waits for
-    assert largest.numbers <= max(mask, 60_000)
-
-
-@pytest.mark.parametrize("base", SHIPPED)
-def test_runs_at_laptop_scale_are_computed_at_once(composed: Callable[..., DictConfig], base: str) -> None:
-    """So that they are, to the bit, what they were."""
-    world = {"laptop": "sokoban", "laptop_couplet": "couplet", "laptop_code": "code", "laptop_math": "math"}[base]
-    cfg = composed(f"experiment={world}_specialized", "run_dir=nowhere")
-    tokens = max(cfg.algorithm["update"].max_tokens, 512)  # or one row
-    assert tokens * len(load_tokenizer(str(base_path(base)))) <= policy.MAX_LOGITS
