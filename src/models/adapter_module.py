@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -33,6 +33,13 @@ class AdapterModule(PolicyModule):
         with self.model.disable_adapter():
             return token_logprobs(self.model.get_base_model(), batch, self.policies[policy].temperature)
 
+    @property
+    def layer_classes(self) -> Collection[str]:
+        return frozenset(self.model.get_base_model()._no_split_modules or ())
+
+    def adapter_parameters(self) -> set[nn.Parameter]:
+        return {parameter for policy in self.policies for parameter in self.parameters_of(policy)}
+
     def parameters_of(self, policy: str) -> Sequence[nn.Parameter]:
         return adapters.parameters(self.model, policy)
 
@@ -43,9 +50,9 @@ class AdapterModule(PolicyModule):
     def load_weights(self, policy: str, weights: Mapping[str, Tensor]) -> None:
         adapters.load(self.model, policy, weights)
 
-    def export(self, policy: str, folder: Path) -> None:
-        """Write the adapter as ``PeftModel.from_pretrained`` reads it."""
-        adapters.export(self.model, policy, folder)
+    def export(self, policy: str, folder: Path, weights: Mapping[str, Tensor]) -> None:
+        """Write ``weights``, those of the adapter, as ``PeftModel.from_pretrained`` reads them."""
+        adapters.export(self.model, policy, folder, weights)
 
     def _make_reference(self) -> None:
         return None
