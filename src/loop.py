@@ -254,10 +254,11 @@ class TrainLoop:
     # ---- files ------------------------------------------------------------------------------------------------------
 
     def _checkpoint(self) -> None:
-        if not self.ranks.first:
+        ranks = self.ranks if self.team.sharded else Ranks()
+        if not self.ranks.first and ranks.world == 1:
             return
         state = {**self.progress.state_dict(), "credit": self.credit.state_dict(), "engines": self.team.engine_states()}
-        self.checkpoints.write(self.team.policies, self.team.tokenizers, state)
+        self.checkpoints.write(self.team.policies, self.team.tokenizers, state, ranks)
 
     def _write(self, row: Mapping[str, Any]) -> None:
         self.directory.metrics(row)
@@ -265,13 +266,14 @@ class TrainLoop:
 
     def _write_final_state(self, summary: Mapping[str, Any]) -> None:
         """Write the metrics of an unfinished validation and the summary; and a checkpoint, unless an update is in
-        progress.
+        progress, or the processes that would write it together do not all know that the run ends.
         """
         if self.progress.row:
             self._write(self.progress.row)
         self.directory.summary(summary)
         self.loggers.metrics(prefixed("summary", summary), self.progress.iteration)
-        if not self.update_in_progress:
+        alone = not self.ranks.over and summary["status"] != "finished" and self.team.sharded and self.ranks.world > 1
+        if not self.update_in_progress and not alone:
             self._checkpoint()
 
 

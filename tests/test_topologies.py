@@ -1,4 +1,4 @@
-"""Every topology with every regime: two processes (gloo) sample and learn what one does."""
+"""Every topology with every regime and strategy: two processes (gloo) sample and learn what one does."""
 
 import json
 import os
@@ -31,7 +31,7 @@ CASES["chain-resampled"] = [  # enough episodes that some tasks are solved by so
 CASES["replay-removal"] = [*MATRIX["SMALL"], "algorithm=counterfactual", "env.horizon=2"]
 CASES["chain-baselines"] = [*MATRIX["SMALL"], "algorithm=role_baselines", "env.horizon=2"]
 EXACT = ["strategy.precision=64-true"]
-PROCESSES = {"single_device": 1, "ddp": 2}
+PROCESSES = {"single_device": 1, "ddp": 2, "fsdp2": 2}
 
 
 def start(folder: Path, strategy: str) -> list[subprocess.Popen[str]]:
@@ -43,10 +43,10 @@ def start(folder: Path, strategy: str) -> list[subprocess.Popen[str]]:
     processes = []
     for rank in range(world):
         cases = {
-            name: [*words, *MATRIX["TESTED"][strategy], *EXACT, f"run_dir={folder / f'{world}-{name}'}"]
+            name: [*words, *MATRIX["TESTED"][strategy], *EXACT, f"run_dir={folder / f'{strategy}-{name}'}"]
             for name, words in CASES.items()
         }
-        command = [sys.executable, str(ROOT / "topologies_worker.py"), str(folder / f"{world}_{rank}.pt")]
+        command = [sys.executable, str(ROOT / "topologies_worker.py"), str(folder / f"{strategy}_{rank}.pt")]
         mine = meeting | {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "WORLD_SIZE": str(world)} if world > 1 else {}
         environment = os.environ | {"OMP_NUM_THREADS": "1"} | mine
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -70,13 +70,18 @@ def test_two_processes_sample_and_learn_what_one_does(tmp_path: Path) -> None:
     finally:
         for process in processes:
             process.kill()
-    one, first, second = (torch.load(tmp_path / file, weights_only=False) for file in ("1_0.pt", "2_0.pt", "2_1.pt"))
-    for case in CASES:
-        check_alike(case, one[case], first[case], second[case])
-    # In one more, the sampler of the last process loses a task's episodes.
+    found = {
+        strategy: [torch.load(tmp_path / f"{strategy}_{rank}.pt", weights_only=False) for rank in range(world)]
+        for strategy, world in PROCESSES.items()
+    }
+    (one,) = found.pop("single_device")
+    # In one more case, the sampler of the last process loses a task's episodes.
     assert one["broken"].startswith("ResultCountError: 3 tasks were played, and 2 results came of it")
-    assert first["broken"] == "OtherRankError: rank 1 has failed"
-    assert second["broken"].startswith("ResultCountError: 1 tasks were played, and 0 results came of it")
+    for first, second in found.values():
+        for case in CASES:
+            check_alike(case, one[case], first[case], second[case])
+        assert first["broken"] == "OtherRankError: rank 1 has failed"
+        assert second["broken"].startswith("ResultCountError: 1 tasks were played, and 0 results came of it")
 
 
 def check_alike(case: str, one: dict[str, Any], *others: dict[str, Any]) -> None:

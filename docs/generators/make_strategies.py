@@ -32,6 +32,7 @@ TURNS = {"specialized": 2, "shared": 1, "lora": 1, "single": 2}
 TESTED = {
     "single_device": ["strategy=single_device"],
     "ddp": ["strategy=ddp", "strategy.accelerator=cpu", "strategy.devices=2"],
+    "fsdp2": ["strategy=fsdp2", "strategy.accelerator=cpu", "strategy.devices=2"],
 }
 """By strategy, how it is tested."""
 SMALL = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -35,6 +35,13 @@ class AdapterModule(PolicyModule):
             model, temperature = self.model.get_base_model(), self.policies[policy].temperature
             return token_scores(model, batch, temperature, entropy=False)[0]
 
+    @property
+    def layer_classes(self) -> Collection[str]:
+        return frozenset(self.model.get_base_model()._no_split_modules or ())
+
+    def adapter_parameters(self) -> set[nn.Parameter]:
+        return {parameter for policy in self.policies for parameter in self.parameters_of(policy)}
+
     def parameters_of(self, policy: str) -> Sequence[nn.Parameter]:
         return adapters.parameters(self.model, policy)
 
@@ -45,9 +52,9 @@ class AdapterModule(PolicyModule):
     def load_weights(self, policy: str, weights: Mapping[str, Tensor]) -> None:
         adapters.load(self.model, policy, weights)
 
-    def export(self, policy: str, folder: Path) -> None:
-        """Write the adapter as ``PeftModel.from_pretrained`` reads it."""
-        adapters.export(self.model, policy, folder)
+    def export(self, policy: str, folder: Path, weights: Mapping[str, Tensor]) -> None:
+        """Write ``weights``, those of the adapter, as ``PeftModel.from_pretrained`` reads them."""
+        adapters.export(self.model, policy, folder, weights)
 
     def _make_reference(self) -> None:
         return None

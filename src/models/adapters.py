@@ -97,10 +97,10 @@ def load(model: PeftModel, policy: str, new: Mapping[str, Tensor]) -> None:
     load_into(policy, weights(model, policy), new)
 
 
-def export(model: PeftModel, policy: str, folder: Path) -> None:
-    """Write one adapter as ``PeftModel.from_pretrained`` and transformers' ``from_pretrained`` read it."""
+def export(model: PeftModel, policy: str, folder: Path, weights: Mapping[str, Tensor]) -> None:
+    """Write one adapter, whose weights these are, as peft's and transformers' ``from_pretrained`` read it."""
     folder.mkdir(parents=True, exist_ok=True)
-    save_file({key: value.contiguous() for key, value in weights(model, policy).items()}, folder / WEIGHTS)
+    save_file({key: value.contiguous() for key, value in weights.items()}, folder / WEIGHTS)
     config = copy.copy(model.peft_config[NAME_PREFIX + policy])
     config.inference_mode = True
     config.target_modules = sorted(config.target_modules)  # of a set, whose order would change from run to run

@@ -4,7 +4,7 @@
 
     iteration_00010/
       POLICY/             the weights (of a LoRA policy its adapter) and the tokenizer as ``from_pretrained`` reads them
-      POLICY/training.pt  optimizer, scheduler, version
+      POLICY/training.pt  optimizer, scheduler, version (of sharded ones training_00000.pt, ..., one per process)
       rng.pt              torch's random states
       state.json          what the loop counts, and the configuration that matters
       checksums.json      the sha256 of every other file
@@ -27,10 +27,11 @@ from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import unwritten
-from .loading import checkpoint_weights
 from .pool import Policy
+from .ranks import OtherRankError, Ranks
 
-CHECKSUMS, STATE, TRAINING, RNG = "checksums.json", "state.json", "training.pt", "rng.pt"
+CHECKSUMS, STATE, RNG = "checksums.json", "state.json", "rng.pt"
+ALONE = Ranks()
 
 
 class CheckpointError(RuntimeError):
@@ -42,21 +43,25 @@ def write_checkpoint(
     policies: Mapping[str, Policy],
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
     state: Mapping[str, Any],
+    ranks: Ranks = ALONE,
 ) -> None:
     """Write ``folder`` under a temporary name beside it, and rename it: whatever happens, it is complete or not there.
 
-    ``state`` must be fit for JSON.  Raises :class:`CheckpointError` where the files cannot be written; the temporary
-    folder is removed then.
+    ``state`` must be fit for JSON; ``ranks`` are the processes that write.  Raises :class:`CheckpointError` where the
+    files cannot be written; the temporary folder is removed then.
     """
     temporary = folder.with_name(folder.name + ".tmp")
-    shutil.rmtree(temporary, ignore_errors=True)  # left by a run that was killed
-    try:
-        temporary.mkdir(parents=True)
-        for name, policy in policies.items():
-            policy.export(temporary / name)
+
+    def begin() -> None:
+        if ranks.first:
+            shutil.rmtree(temporary, ignore_errors=True)  # left by a run that was killed
+            temporary.mkdir(parents=True)
+
+    def complete() -> None:
+        if not ranks.first:
+            return
+        for name in policies:
             tokenizers[name].save_pretrained(temporary / name)
-            training = {key: value for key, value in policy.state_dict().items() if key != "model"}
-            _save(training, temporary / name / TRAINING)
         _save(_rng_states(), temporary / RNG)
         versions = {"versions": {name: policy.version for name, policy in policies.items()}}
         (temporary / STATE).write_text(json.dumps({**state, **versions}) + "\n")
@@ -66,7 +71,15 @@ def write_checkpoint(
         _sync(temporary)
         os.replace(temporary, folder)
         sync_folder(folder.parent)
+
+    try:
+        ranks.completed(begin)
+        for name, policy in policies.items():
+            policy.save(temporary / name)
+        ranks.completed(complete)
     # safetensors and torch report a full disk by exceptions of their own.
+    except OtherRankError:
+        raise
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = error if isinstance(error, OSError) else _write_error(folder.parent) or error
         if isinstance(reason, OSError):
@@ -109,7 +122,7 @@ def restore(folder: Path, policies: Mapping[str, Policy]) -> None:
 
     Raises :class:`CheckpointError` for a checkpoint of other policies, or of policies of other shapes.
     """
-    names = {path.parent.name for path in folder.glob(f"*/{TRAINING}")}
+    names = {path.parent.name for path in folder.glob("*/training*.pt")}
     if names != set(policies):
         raise CheckpointError(
             f"{folder} holds the policies {', '.join(sorted(names)) or '(none)'}, the configuration has "
@@ -117,8 +130,7 @@ def restore(folder: Path, policies: Mapping[str, Policy]) -> None:
         )
     for name, policy in policies.items():
         try:
-            training = torch.load(folder / name / TRAINING, map_location="cpu", weights_only=True)
-            policy.load_state_dict({**training, "model": checkpoint_weights(folder / name)})
+            policy.restore(folder / name)
         except (ValueError, KeyError, OSError, pickle.UnpicklingError) as error:
             raise CheckpointError(f"{folder / name} does not fit policy '{name}': {error}") from error
     try:

@@ -13,8 +13,9 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import check_whole
-from .checkpoint import STATE, CheckpointError, read_state, sync_folder, write_checkpoint
+from .checkpoint import ALONE, STATE, CheckpointError, read_state, sync_folder, write_checkpoint
 from .pool import Policy
+from .ranks import Ranks
 
 FORMAT = 1
 """Of ``state.json``."""
@@ -41,18 +42,22 @@ class CheckpointFolder:
         policies: Mapping[str, Policy],
         tokenizers: Mapping[str, PreTrainedTokenizerBase],
         state: Mapping[str, Any],
+        ranks: Ranks = ALONE,
     ) -> None:
         """Write the checkpoint of ``state["iteration"]``, unless it is there, and make it the last.
 
-        ``state["best_iteration"]`` (or None) names the best.  Raises :class:`.checkpoint.CheckpointError`, naming
-        the checkpoint that is still there.
+        ``state["best_iteration"]`` (or None) names the best.  ``ranks`` are the processes that write: the first alone,
+        or all of them where policies are sharded.  Raises :class:`.checkpoint.CheckpointError`, naming the checkpoint
+        that is still there.
         """
         folder = self.at(state["iteration"])
         try:
-            if not folder.exists():
-                write_checkpoint(folder, policies, tokenizers, {"format": FORMAT, **state, "config": self.config})
-            self.point(state)
-            self._prune()
+            if not ranks.completed(folder.exists):
+                whole_state = {"format": FORMAT, **state, "config": self.config}
+                write_checkpoint(folder, policies, tokenizers, whole_state, ranks)
+            if ranks.first:
+                self.point(state)
+                self._prune()
         except (CheckpointError, OSError) as error:
             last = self.path / "last"
             left = f"{last.resolve()} is complete" if last.exists() else "there is none yet"

@@ -14,6 +14,7 @@ import lightning as L
 import torch
 from lightning.fabric.plugins.precision.amp import MixedPrecision
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -23,6 +24,7 @@ from ..experience import Sample, TokenBatch
 from ..memory import UpdateMemoryError, out_of_memory, release
 from .packing import draw_rows, micro_batch_rows, mini_batches, pack
 from .ranks import Ranks
+from .sharding import is_sharded, release_shards, whole
 from .train_config import PolicyTrainConfig
 from .update_stats import UpdateStats, warn_of_mismatch
 
@@ -68,6 +70,7 @@ class Learner:
         self.module, self.optimizer, self.scheduler, self.fabric = module, optimizer, scheduler, fabric
         self.seed, self.ranks = seed, ranks
         self.version, self.max_tokens, self.splits = 0, config.update.max_tokens, 0
+        self.sharded = is_sharded(module.module)
 
     def update(self, groups: Groups) -> dict[str, float]:
         """Take all steps of one iteration; returns metrics.  The version grows by one.
@@ -88,6 +91,7 @@ class Learner:
                 stats.add_step(loss, norm)
         if steps:  # else nothing had an advantage, and the schedule waits too
             self.scheduler.step()
+        release_shards(self.module.module)
         metrics = stats.metrics(self.objective, self.ranks)
         if self.ranks.first:
             warn_of_mismatch(metrics, self.settings, self.name, self.version)
@@ -122,8 +126,9 @@ class Learner:
         with torch.no_grad(), self._autocast():
             for samples in steps[1 if self.settings.epochs == 1 else 0 :]:
                 for batch, members in self._micro_batches(samples):
-                    if batch.weights.any():  # else idle
-                        rows = zip(members, self._logprobs(batch), strict=True)
+                    logprobs = self._logprobs(batch)  # of idle rows too: processes gather sharded weights together
+                    if batch.weights.any():
+                        rows = zip(members, logprobs, strict=True)
                         old |= {id(sample): row[: len(sample.token_ids)] for sample, row in rows}
         return old
 
@@ -161,11 +166,13 @@ class Learner:
     ) -> list[tuple[TokenBatch, ObjectiveOutput]]:
         """Accumulate the gradients of one mini-batch, over this process's micro-batches; these, with their outputs."""
         outputs = []
+        unsynced = self.ranks.world > 1 and not self.sharded
         for batch, members in self._micro_batches(samples):
             old = [old_logprobs[id(sample)] for sample in members if id(sample) in old_logprobs]
             # Each process accumulates its own; ``_clip`` adds them up, once none has run out of memory.  DDP would do
-            # so during the last backward pass, and wait for ever for a process whose pass has failed.
-            with self.fabric.no_backward_sync(self.module, enabled=self.ranks.world > 1):
+            # so during the last backward pass, and wait for ever for a process whose pass has failed.  Gradients of
+            # sharded weights are added up in every pass: whole ones would need the memory that sharding saves.
+            with self.fabric.no_backward_sync(self.module, enabled=unsynced):
                 with self._autocast():
                     output = self.module.training_step(self.name, batch, pad_sequence(old, True) if old else None)
                 self.fabric.backward(output.loss)
@@ -203,6 +210,12 @@ class Learner:
                 if not out_of_memory(error):
                     raise
                 reason = str(error).partition("\n")[0] or type(error).__name__
+                if self.sharded and self.ranks.world > 1:  # the others wait for this process's part of the weights
+                    raise UpdateMemoryError(
+                        f"policy '{self.name}': the update of version {self.version} is out of memory with "
+                        f"micro-batches of {self.max_tokens} tokens, and processes that share the weights of a model "
+                        f"cannot repeat a part of it; give a smaller algorithm.update.max_tokens. {reason}"
+                    ) from error
             # Outside of the except clause: the exception holds what its frames have allocated.
             if not self.ranks.total({"out_of_memory": float(bool(reason))}, self.fabric.device)["out_of_memory"]:
                 return result
@@ -230,9 +243,10 @@ class Learner:
             self.module, self.optimizer, max_norm=self.settings.clip_norm, error_if_nonfinite=False
         )
         assert norm is not None  # None is what clipping by value returns
-        if not torch.isfinite(norm):
-            self._refuse("gradient's norm", norm.item())
-        return norm.item()
+        value = float(whole(norm))
+        if not math.isfinite(value):
+            self._refuse("gradient's norm", value)
+        return value
 
     def _step(self) -> None:
         """Take the optimizer's step, in all processes or in none to its end.
@@ -257,10 +271,12 @@ class Learner:
             )
 
     def _add_up_gradients(self) -> None:
-        """Over all processes, in place: one message of all would need as much memory again."""
+        """Over all processes, in place: one message of all would need as much memory again.  Those of shards are added
+        up already.
+        """
         for group in self.optimizer.param_groups:
             for parameter in group["params"]:
-                if parameter.grad is not None:
+                if parameter.grad is not None and not isinstance(parameter.grad, DTensor):
                     self.ranks.add_up(parameter.grad)
 
     def _refuse(self, quantity: str, value: float) -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,11 @@ from transformers import PreTrainedModel
 from ..algorithms.objectives import Objective, ObjectiveOutput
 from ..experience import TokenBatch
 from ..rollout.engines.weights import load_strictly
+from .sharding import is_sharded, load_shards, whole_state
 from .token_scores import evaluate, token_scores
 from .train_config import PolicyTrainConfig
 from .tree_attention import ATTENTION
+
 
 class PolicyModule(L.LightningModule):
     """A causal language model with float32 master weights, which computes for one of ``policies`` at a time.
@@ -85,19 +87,30 @@ class PolicyModule(L.LightningModule):
         """Those that ``policy`` learns."""
         return list(self.model.parameters())
 
+    @property
+    def layer_classes(self) -> Collection[str]:
+        """The names of the model's classes that compute one after another: its layers."""
+        return frozenset(self.model._no_split_modules or ())
+
+    def adapter_parameters(self) -> set[nn.Parameter]:
+        """Those that every process keeps whole where the module is sharded: adapters, which are small."""
+        return set()
+
     def weights(self, policy: str) -> dict[str, Tensor]:
-        """The present weights of ``policy`` by checkpoint name; not copies."""
-        return {name: value.detach() for name, value in self.model.state_dict().items()}
+        """The present weights of ``policy`` by checkpoint name; not copies, unless the module is sharded.  Then all
+        processes must call it alike.
+        """
+        return whole_state(self.model)
 
     def load_weights(self, policy: str, weights: Mapping[str, Tensor]) -> None:
         """Copy ``weights`` into those of ``policy``.  Raises ``ValueError`` for weights that do not fit; nothing is
         changed then.
         """
-        load_strictly(policy, self.model, weights)
+        (load_shards if is_sharded(self) else load_strictly)(policy, self.model, weights)
 
-    def export(self, policy: str, folder: Path) -> None:
-        """Write the weights of ``policy`` as ``from_pretrained`` reads them."""
-        self.model.save_pretrained(folder)
+    def export(self, policy: str, folder: Path, weights: Mapping[str, Tensor]) -> None:
+        """Write ``weights``, those of ``policy``, as ``from_pretrained`` reads them."""
+        self.model.save_pretrained(folder, state_dict=dict(weights))
 
     def _make_reference(self) -> PreTrainedModel | None:
         if not any(config.objective.kl for config in self.policies.values()):

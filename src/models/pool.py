@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+import torch
 from torch import Tensor
 
 from .learner import Groups, Learner
+from .loading import checkpoint_weights
 from .policy import PolicyModule
 from .ranks import Ranks
+from .sharding import load_optimizer_state, optimizer_state
+
+TRAINING, SHARD = "training.pt", "training_{:0>5}.pt"
+"""A policy's optimizer, scheduler and version, of all processes or of one."""
 
 
 class Pool:
@@ -22,17 +28,28 @@ class Pool:
     Its methods are asynchronous, so that pools update side by side, each in a thread, and so that a pool may live in
     another process.  The policies of one pool learn one after another: they share a backbone, which computes for one
     adapter at a time, and the gradient of an adapter on a frozen base does not depend on the other adapters.
+
+    Where the module is sharded, all processes must read weights and states alike; optimizer states are saved
+    ``gathered`` in the first process, or by each process its own.
     """
 
     def __init__(
-        self, module: PolicyModule, fabric: L.Fabric, *, seed: int = 0, ranks: Ranks | None = None
+        self,
+        module: PolicyModule,
+        fabric: L.Fabric,
+        *,
+        seed: int = 0,
+        ranks: Ranks | None = None,
+        gathered: bool = False,
     ) -> None:
-        configured = module.configure_optimizers()
-        self.module, *optimizers = fabric.setup(module, *(each["optimizer"] for each in configured))
+        self.module = fabric.setup_module(module)
+        configured = module.configure_optimizers()  # of the parameters as they are now, which may be shards
+        optimizers = [fabric.setup_optimizers(each["optimizer"]) for each in configured]
+        self.ranks, self.gathered = ranks or Ranks(), gathered
         self.lock = threading.Lock()
         """Held during an update."""
         self.policies: dict[str, Policy] = {}
-        common: dict[str, Any] = {"seed": seed, "ranks": ranks or Ranks()}
+        common: dict[str, Any] = {"seed": seed, "ranks": self.ranks}
         for (name, config), optimizer, each in zip(module.policies.items(), optimizers, configured, strict=True):
             learner = Learner(name, config, self.module, optimizer, each["lr_scheduler"], fabric, **common)
             self.policies[name] = Policy(self, learner)
@@ -70,27 +87,70 @@ class Policy:
         with self.pool.lock:
             return self.pool.module.weights(self.name)
 
+    @property
+    def sharded(self) -> bool:
+        """Whether each process has a part of it alone."""
+        return self.learner.sharded
+
     def export(self, folder: Path) -> None:
         """Write the weights as libraries read them."""
         with self.pool.lock:
-            self.pool.module.export(self.name, folder)
+            module = self.pool.module
+            module.export(self.name, folder, module.weights(self.name))
+
+    def save(self, folder: Path) -> None:
+        """Write the weights as libraries read them, and beside them everything else that the next update depends on.
+
+        Called in the first process; of a sharded policy in all of them.
+        """
+        ranks = self.pool.ranks if self.sharded else Ranks()
+        gathered = self.pool.gathered or not self.sharded
+        with self.pool.lock:
+            weights, training = self.pool.module.weights(self.name), self._training_state(gathered=gathered)
+
+            def write() -> None:
+                if ranks.first:
+                    self.pool.module.export(self.name, folder, weights)
+                if ranks.first or not gathered:
+                    file = TRAINING if gathered else SHARD.format(ranks.rank)
+                    folder.mkdir(parents=True, exist_ok=True)
+                    with (folder / file).open("wb") as opened:
+                        torch.save(training, opened)
+
+            ranks.completed(write)
+
+    def restore(self, folder: Path) -> None:
+        """Bring the policy to where :meth:`save` wrote ``folder``, in all processes.
+
+        Raises ``ValueError``, ``KeyError``, ``OSError`` or ``UnpicklingError`` for files that do not fit.
+        """
+        file = folder / TRAINING
+        if not file.exists():
+            shards = len(list(folder.glob("training_*.pt")))
+            if shards != self.pool.ranks.world:
+                raise ValueError(f"{shards} processes wrote their optimizer states, and {self.pool.ranks.world} read")
+            file = folder / SHARD.format(self.pool.ranks.rank)
+        training = torch.load(file, map_location="cpu", weights_only=True)
+        self.load_state_dict({**training, "model": checkpoint_weights(folder)})
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that the next update depends on; the weights under ``model``."""
         with self.pool.lock:
-            return {
-                "version": self.learner.version,
-                "model": self.pool.module.weights(self.name),
-                "optimizer": self.learner.optimizer.state_dict(),
-                "scheduler": self.learner.scheduler.state_dict(),
-                "max_tokens": self.learner.max_tokens,
-            }
+            return {**self._training_state(gathered=True), "model": self.pool.module.weights(self.name)}
+
+    def _training_state(self, *, gathered: bool) -> dict[str, Any]:
+        return {
+            "version": self.learner.version,
+            "optimizer": optimizer_state(self.learner.optimizer, gathered=gathered),
+            "scheduler": self.learner.scheduler.state_dict(),
+            "max_tokens": self.learner.max_tokens,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state that :meth:`state_dict` returned.  Raises ``ValueError`` for a state that does not fit."""
         with self.pool.lock:
             self.pool.module.load_weights(self.name, state["model"])
-            self.learner.optimizer.load_state_dict(state["optimizer"])
+            load_optimizer_state(self.learner.optimizer, state["optimizer"])
             self.learner.scheduler.load_state_dict(state["scheduler"])
             self.learner.version = state["version"]
             # Checkpoints of older versions have none: there was no split.

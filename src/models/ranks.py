@@ -47,14 +47,22 @@ class Ranks:
     def agreed(self, work: Callable[[], T]) -> T:
         """``work()`` of this process, once it has succeeded in all of them.
 
-        Raises what ``work`` raised in the first process that failed, and :class:`OtherRankError` in the others.
+        Raises what ``work`` raised in the first process that failed, and :class:`OtherRankError` in the others;
+        :class:`Interrupted` where one of them was asked to stop.
         """
+        return self._agreed(work, stops=True)
+
+    def completed(self, work: Callable[[], T]) -> T:
+        """As :meth:`agreed`, also after a request to stop."""
+        return self._agreed(work, stops=False)
+
+    def _agreed(self, work: Callable[[], T], *, stops: bool) -> T:
         done: list[bool] = []
         try:
             result = work()
             done.append(True)
         finally:
-            self._exchange(done)
+            self._exchange(done, stops=stops)
         return result
 
     async def share(self, tasks: Sequence[T], play: Callable[[Sequence[T]], Awaitable[list[R]]]) -> list[R]:
@@ -98,17 +106,18 @@ class Ranks:
         """Replace ``tensor``, of several processes, with its largest values."""
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
 
-    def _exchange(self, done: list[Any]) -> list[list[Any]]:
-        """Every process's ``done``; an empty one says that it failed."""
+    def _exchange(self, done: list[Any], *, stops: bool = True) -> list[list[Any]]:
+        """Every process's ``done``; an empty one says that it failed.  With ``stops``, a request to stop is obeyed."""
         if self.world == 1:
             return [done]
         everyone: list[Any] = [None] * self.world
         dist.all_gather_object(everyone, (done, self.stop_requested))
         failed = [rank for rank, (result, _) in enumerate(everyone) if not result]
-        self.over = bool(failed) or any(requested for _, requested in everyone)
+        stopping = stops and any(requested for _, requested in everyone)
+        self.over = self.over or bool(failed) or stopping
         if failed and failed[0] != self.rank:
             raise OtherRankError(f"rank {failed[0]} has failed") from sys.exception()
-        if not failed and self.over:
+        if not failed and stopping:
             raise Interrupted
         return [result for result, _ in everyone]
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import lightning as L
-import torch
 from lightning.fabric.accelerators.cpu import CPUAccelerator
+from lightning.fabric.plugins.precision.double import DoublePrecision
 from lightning.fabric.strategies.ddp import DDPStrategy
 from lightning.fabric.strategies.deepspeed import DeepSpeedStrategy
 from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
@@ -18,12 +17,13 @@ from lightning.fabric.strategies.parallel import ParallelStrategy
 from lightning.fabric.strategies.single_device import SingleDeviceStrategy
 from lightning.fabric.strategies.strategy import Strategy
 from lightning.fabric.utilities.exceptions import MisconfigurationException
+from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard
 
 from ..errors import AbsentError
 from .policy import PolicyModule
 from .ranks import Ranks
+from .sharding import Gathering, shard
 
 PRECISIONS = {"32-true": 4, "64-true": 8, "bf16-mixed": 4, "bf16-true": 2, "16-mixed": 4}
 """Names of ``strategy.precision``, with the bytes of a stored number.
@@ -56,14 +56,23 @@ class Sharded(ABC):
 
     @abstractmethod
     def build(self) -> Strategy:
-        """Lightning's strategy.  Raises :class:`StrategyError` where a GPU or a package is missing."""
+        """Lightning's strategy.  Raises :class:`StrategyError` where pools cannot train with it on any machine."""
 
 
 @dataclass(frozen=True)
 class Fsdp2(Sharded):
-    """Weights, gradients and optimizer states of each layer sharded over the processes (``fully_shard``)."""
+    """Weights, gradients and optimizer states of each layer sharded over the processes (``fully_shard``).
+
+    ``checkpoints`` says how optimizer states are written: ``sharded``, each process its own, or ``gathered`` in the
+    first process, in the files that one process alone writes.
+    """
 
     cpu_offload: bool = False
+    checkpoints: str = "sharded"
+
+    def __post_init__(self) -> None:
+        if self.checkpoints not in ("sharded", "gathered"):
+            raise StrategyError(f"strategy.strategy.checkpoints must be sharded or gathered, got {self.checkpoints!r}")
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -74,17 +83,13 @@ class Fsdp2(Sharded):
         return self.shards if self.cpu_offload else ()
 
     def build(self) -> Strategy:
-        _need_gpu("fsdp2")
-        policy = CPUOffloadPolicy() if self.cpu_offload else OffloadPolicy()
+        def parallelize(module: PolicyModule, mesh: DeviceMesh) -> nn.Module:
+            shard(module, module.layer_classes, module.adapter_parameters(), mesh, offload=self.cpu_offload)
+            return Gathering(module)
 
-        def shard(module: PolicyModule, mesh: DeviceMesh) -> PolicyModule:
-            # Layer by layer, so that only the layer which computes is gathered; then what is outside of the layers.
-            for layer in module.model.model.layers:
-                fully_shard(layer, mesh=mesh["data_parallel"], offload_policy=policy)
-            fully_shard(module, mesh=mesh["data_parallel"], offload_policy=policy)
-            return module
-
-        return ModelParallelStrategy(parallelize_fn=shard, tensor_parallel_size=1)
+        # A parameter that is offloaded is gathered from the host.
+        backend = "cpu:gloo,cuda:nccl" if self.cpu_offload else None
+        return ModelParallelStrategy(parallelize_fn=parallelize, process_group_backend=backend)
 
 
 @dataclass(frozen=True)
@@ -109,14 +114,9 @@ class DeepSpeed(Sharded):
         return ("optimizer",) if self.stage == 2 else ("weights", "optimizer")
 
     def build(self) -> Strategy:
-        name = f"deepspeed_zero{self.stage}"
-        if importlib.util.find_spec("deepspeed") is None:
-            raise StrategyError(f"strategy={name} needs DeepSpeed: pip install 'troupe[deepspeed]'")
-        _need_gpu(name)
-        return DeepSpeedStrategy(
-            stage=self.stage,
-            offload_optimizer="optimizer" in self.offloads,
-            offload_parameters="weights" in self.offloads,
+        raise StrategyError(
+            f"strategy=deepspeed_zero{self.stage}: Lightning runs DeepSpeed on CUDA GPUs alone, and pools were never "
+            "seen to train with it; strategy=fsdp2 shards weights, gradients and optimizer states, on GPUs and CPUs"
         )
 
 
@@ -142,6 +142,8 @@ class StrategySettings:
             raise StrategyError(f"strategy.devices must be auto or a whole number of at least 1, got {self.devices!r}")
         if not isinstance(self.num_nodes, int) or self.num_nodes < 1:
             raise StrategyError(f"strategy.num_nodes must be a whole number of at least 1, got {self.num_nodes!r}")
+        if isinstance(self.strategy, Fsdp2) and self.precision == "16-mixed":
+            raise StrategyError("strategy.precision=16-mixed: fsdp2 has no loss scaling over shards; give bf16-mixed")
         if self.strategy == "auto" and self.processes not in (None, 1):
             raise StrategyError(
                 f"strategy.devices={self.devices}, strategy.num_nodes={self.num_nodes}: strategy=single_device has one "
@@ -155,17 +157,22 @@ class StrategySettings:
             # Buffers are constants, equal in all processes.  To broadcast them in a forward pass would have a process
             # wait that repeats the pass after it has run out of memory.
             strategy = DDPStrategy(broadcast_buffers=False)
+        # As a plugin, since Lightning's list of what ModelParallelStrategy can do lacks it.
+        double = isinstance(strategy, ModelParallelStrategy) and self.precision == "64-true"
         try:
             fabric = L.Fabric(
                 accelerator=self.accelerator,
                 strategy=strategy,
                 devices=self.devices,
                 num_nodes=self.num_nodes,
-                precision=self.precision,  # type: ignore[arg-type]  # one of PRECISIONS
+                precision=None if double else self.precision,  # type: ignore[arg-type]  # one of PRECISIONS
+                plugins=[DoublePrecision()] if double else None,
             )
         except (RuntimeError, ImportError, MisconfigurationException) as error:
             raise DeviceError(f"strategy: {error}") from error
         cores = os.cpu_count() or 1
+        if isinstance(fabric.accelerator, CPUAccelerator) and getattr(self.strategy, "cpu_offload", False):
+            raise DeviceError("strategy.strategy.cpu_offload=true: the weights are on the CPU already; it is for GPUs")
         if isinstance(fabric.accelerator, CPUAccelerator) and isinstance(self.devices, int) and self.devices > cores:
             raise DeviceError(f"strategy.devices={self.devices}: so many processes on a machine with {cores} CPU cores")
         return fabric
@@ -195,34 +202,17 @@ def launch(fabric: L.Fabric) -> Ranks:
     return ranks
 
 
-def check_trainable(fabric: L.Fabric) -> None:
-    """Raises :class:`StrategyError` for strategies that can be set up, but that a pool cannot train with."""
-    # Lightning's DeepSpeedStrategy is a DDPStrategy, but it shards.
-    if not isinstance(fabric.strategy, SingleDeviceStrategy | DDPStrategy) or isinstance(
-        fabric.strategy, DeepSpeedStrategy
-    ):
-        raise _untrainable(fabric.strategy)
-
-
 def trainable_fabric(settings: StrategySettings) -> L.Fabric:
     """The Fabric of a strategy that pools can train with.
 
     Raises :class:`StrategyError` for one that no pool can, whatever this machine has, before :class:`DeviceError`.
     """
-    if isinstance(settings.strategy, Sharded):
-        raise _untrainable(settings.strategy)
     fabric = settings.fabric()
-    check_trainable(fabric)
+    # Lightning's DeepSpeedStrategy is a DDPStrategy.
+    trains = isinstance(fabric.strategy, SingleDeviceStrategy | DDPStrategy | ModelParallelStrategy)
+    if not trains or isinstance(fabric.strategy, DeepSpeedStrategy):
+        raise StrategyError(
+            f"strategy: {type(fabric.strategy).__name__} is not one that pools train with; these are single_device, "
+            "ddp and fsdp2"
+        )
     return fabric
-
-
-def _untrainable(strategy: Sharded | Strategy) -> StrategyError:
-    return StrategyError(
-        f"strategy: {type(strategy).__name__} shards weights or optimizer states, and pools do not gather them for "
-        "engines and checkpoints; strategy=ddp and strategy=single_device train"
-    )
-
-
-def _need_gpu(name: str) -> None:
-    if not torch.cuda.is_available():
-        raise StrategyError(f"strategy={name} needs a GPU, and there is none; strategy=ddp runs on CPUs too")

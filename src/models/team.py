@@ -34,6 +34,11 @@ class Team:
     evaluation: Mapping[str, PolicyClient]
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
 
+    @property
+    def sharded(self) -> bool:
+        """Whether each process has a part of the policies alone, so that all of them write a checkpoint."""
+        return any(policy.sharded for policy in self.policies.values())
+
     def learners(self, iteration: int) -> list[str]:
         """The policies that learn after ``iteration`` iterations."""
         return [name for name in self.policies if name not in self.schedules or self.schedules[name].learns(iteration)]

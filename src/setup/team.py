@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -21,7 +22,7 @@ from ..models.loading import load_adapted, load_model, load_tokenizer
 from ..models.policy import PolicyModule
 from ..models.pool import Policy, Pool
 from ..models.ranks import Ranks
-from ..models.strategies import StrategySettings, launch
+from ..models.strategies import Sharded, StrategySettings, launch
 from ..models.team import Team
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Engine
@@ -107,8 +108,9 @@ def _full(
     _recompute(model, strategy)
     fabric = strategy.fabric()
     launch(fabric)
-    pool = Pool(module, fabric, seed=seed, ranks=ranks)
-    speaking = build_engine(engine, {spec.name: copy.deepcopy(model)}, tokenizer)
+    whole = _on_device(fabric, copy.deepcopy(model))  # before the pool may shard it
+    pool = _pool(module, fabric, strategy, seed, ranks)
+    speaking = build_engine(engine, {spec.name: whole}, tokenizer)
     return LoadedBackbone(speaking, tokenizer, context, pool.policies)
 
 
@@ -121,20 +123,39 @@ def _shared(
     fabric = strategy.fabric()
     launch(fabric)
     if not learning:
-        model = fabric.to_device(fabric.strategy.precision.convert_module(model))
+        model = _on_device(fabric, model)
         speaking = build_engine(engine, {spec.name: model for spec in specs}, tokenizer)
         return LoadedBackbone(speaking, tokenizer, context)
     settings = {spec.name: spec.lora for spec in specs if spec.lora is not None}
     seeds = {name: derive(seed, "adapter", name) for name in settings}
+    # A pool that shards the base leaves none for the engine, which otherwise reads the same memory.
+    whole = _on_device(fabric, copy.deepcopy(model)) if isinstance(strategy.strategy, Sharded) else None
     module = AdapterModule(attach(model, specs[0].base, settings, seeds), learning)
-    pool = Pool(module, fabric, seed=seed, ranks=ranks)
-    base = base_of(module.model)
+    pool = _pool(module, fabric, strategy, seed, ranks)
+    base = base_of(module.model) if whole is None else whole
     _recompute(model, strategy)
     models = {
         spec.name: base if spec.lora is None else Adapted(base, module.weights(spec.name), spec.lora.scale)
         for spec in specs
     }
     return LoadedBackbone(build_engine(engine, models, tokenizer), tokenizer, context, pool.policies)
+
+
+def _on_device(fabric: L.Fabric, model: PreTrainedModel) -> PreTrainedModel:
+    """``model`` itself, in the dtype and on the device that ``fabric`` gives to a pool."""
+    moved: PreTrainedModel = fabric.to_device(fabric.strategy.precision.convert_module(model))
+    return moved
+
+
+def _pool(
+    module: PolicyModule,
+    fabric: L.Fabric,
+    strategy: StrategySettings,
+    seed: int,
+    ranks: Ranks,
+) -> Pool:
+    gathered = getattr(strategy.strategy, "checkpoints", None) == "gathered"
+    return Pool(module, fabric, seed=seed, ranks=ranks, gathered=gathered)
 
 
 def _loaded(specs: Sequence[PolicySpec]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, int]:

@@ -1,6 +1,5 @@
 """What a CPU machine can say about strategies; tests/test_ddp.py runs two processes."""
 
-import lightning as L
 import pytest
 from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 
@@ -11,14 +10,13 @@ from troupe.models.strategies import (
     Fsdp2,
     StrategyError,
     StrategySettings,
-    check_trainable,
     launch,
+    trainable_fabric,
 )
 
 
 def test_one_device_is_one_process() -> None:
-    fabric = StrategySettings(accelerator="cpu", devices=1).fabric()
-    check_trainable(fabric)
+    fabric = trainable_fabric(StrategySettings(accelerator="cpu", devices=1))
     assert launch(fabric) == Ranks(0, 1)
 
 
@@ -35,26 +33,36 @@ def test_more_processes_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_ddp_is_trainable() -> None:
-    check_trainable(StrategySettings(accelerator="cpu", devices=2, strategy="ddp").fabric())
+    trainable_fabric(StrategySettings(accelerator="cpu", devices=2, strategy="ddp"))
 
 
-def test_what_shards_weights_is_refused() -> None:
-    fabric = L.Fabric(accelerator="cpu", devices=1, strategy=ModelParallelStrategy(lambda model, mesh: model))
-    with pytest.raises(StrategyError, match="ModelParallelStrategy shards weights"):
-        check_trainable(fabric)
+def test_lightnings_other_strategies_are_refused() -> None:
+    with pytest.raises(StrategyError, match="DataParallelStrategy is not one that pools train with; these are single"):
+        trainable_fabric(StrategySettings(accelerator="cpu", strategy="dp"))
 
 
-def test_hardware_and_packages_that_are_not_here_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)  # also on a machine with a GPU
-    with pytest.raises(StrategyError, match="strategy=fsdp2 needs a GPU"):
-        Fsdp2().build()
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(StrategyError, match=r"strategy=deepspeed_zero2 needs DeepSpeed: .*troupe\[deepspeed\]"):
-        DeepSpeed(stage=2).build()
+def test_deepspeed_is_refused_for_one_reason_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for gpu in (False, True):
+        monkeypatch.setattr("torch.cuda.is_available", lambda gpu=gpu: gpu)
+        with pytest.raises(
+            StrategyError, match="strategy=deepspeed_zero3: Lightning runs DeepSpeed on CUDA GPUs alone"
+        ):
+            trainable_fabric(StrategySettings(accelerator="cuda", strategy=DeepSpeed(stage=3)))
     with pytest.raises(StrategyError, match="stage must be 2 or 3, got 1"):
         DeepSpeed(stage=1)
 
 
-def test_the_strategy_of_sharding_can_be_set_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert isinstance(Fsdp2(cpu_offload=True).build(), ModelParallelStrategy)
+@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed", "bf16-true"])
+def test_fsdp2_is_trainable_on_a_cpu(precision: str) -> None:
+    fabric = trainable_fabric(StrategySettings(accelerator="cpu", devices=2, precision=precision, strategy=Fsdp2()))
+    assert isinstance(fabric.strategy, ModelParallelStrategy)
+    assert fabric.strategy.precision.precision == precision
+
+
+def test_what_fsdp2_cannot_do_is_refused() -> None:
+    with pytest.raises(StrategyError, match="16-mixed: fsdp2 has no loss scaling over shards"):
+        StrategySettings(precision="16-mixed", strategy=Fsdp2())
+    with pytest.raises(StrategyError, match="checkpoints must be sharded or gathered, got 'both'"):
+        Fsdp2(checkpoints="both")
+    with pytest.raises(DeviceError, match="cpu_offload=true: the weights are on the CPU already"):
+        StrategySettings(accelerator="cpu", devices=2, strategy=Fsdp2(cpu_offload=True)).fabric()

@@ -1,0 +1,134 @@
+"""Weights in shards: a module divided over processes by torch's ``fully_shard``, its whole tensors, and a process's
+part of a whole one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
+
+from ..rollout.engines.weights import check_fit
+
+
+class Gathering(nn.Module):
+    """Calls ``module``, which is sharded.
+
+    Fabric calls a ``training_step`` through the module's ``forward``, where ``fully_shard`` gathers the weights, if the
+    strategy has put the module into another one, as DDP does.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *arguments: Any, **keywords: Any) -> Any:
+        return self.module(*arguments, **keywords)
+
+
+def shard(
+    module: nn.Module, layers: Collection[str], kept: set[nn.Parameter], mesh: DeviceMesh, *, offload: bool
+) -> None:
+    """Divide the parameters of ``module`` among the processes of ``mesh``, in place; those in ``kept`` stay whole.
+
+    Submodules of the classes ``layers`` are gathered one at a time, while they compute; what is outside of them, for
+    the whole of a forward and backward pass.  Gradients are summed over the processes.
+    """
+    flat = init_device_mesh(mesh.device_type, (mesh.size(),), mesh_dim_names=("shards",))
+    policy = CPUOffloadPolicy() if offload else OffloadPolicy()
+    for each in [*(part for part in module.modules() if type(part).__name__ in layers), module]:
+        sharded = fully_shard(each, mesh=flat, offload_policy=policy, ignored_params=kept)
+        sharded.set_gradient_divide_factor(1.0)
+        sharded.set_force_sum_reduction_for_comms(True)  # gloo can only add
+
+
+def is_sharded(module: nn.Module) -> bool:
+    """Whether :func:`shard` has divided ``module``."""
+    return isinstance(module, FSDPModule)
+
+
+def release_shards(module: nn.Module) -> None:
+    """Free what a forward pass without a backward pass has left gathered.  No effect on a module that is whole."""
+    if isinstance(module, FSDPModule):
+        module.reshard()
+
+
+def whole(value: Any) -> Any:
+    """A tensor in shards as a whole one, and anything else as it is.  All processes must call it alike."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def whole_state(module: nn.Module) -> dict[str, Tensor]:
+    """The state of ``module`` in whole tensors, which are no copies where they are not in shards.
+
+    All processes must call it alike.  A tied weight is one tensor with two names.
+    """
+    state = module.state_dict(keep_vars=True)
+    gathered = {id(tensor): whole(tensor.detach()) for tensor in {id(each): each for each in state.values()}.values()}
+    return {name: gathered[id(tensor)] for name, tensor in state.items()}
+
+
+@torch.no_grad()
+def load_shards(policy: str, module: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Copy into ``module`` this process's part of ``weights``, which are whole and the same in all processes.
+
+    Raises as :func:`..rollout.engines.weights.check_fit`; nothing is changed then.
+    """
+    own = module.state_dict(keep_vars=True)
+    tied: dict[int, list[str]] = {}
+    for name, tensor in own.items():
+        tied.setdefault(id(tensor), []).append(name)
+    check_fit(policy, list(tied.values()), {name: tensor.shape for name, tensor in own.items()}, weights)
+    for name in own.keys() & weights.keys():
+        own[name].copy_(_part(weights[name], own[name]))
+
+
+def optimizer_state(optimizer: Optimizer, *, gathered: bool) -> dict[str, Any]:
+    """The state of ``optimizer``, without shards: ``gathered`` whole (all processes must call it alike), else as this
+    process's part of each tensor.
+    """
+    state = optimizer.state_dict()
+    plain = {
+        index: {key: _plain(value, gathered=gathered) for key, value in values.items()}
+        for index, values in state["state"].items()
+    }
+    return {**state, "state": plain}
+
+
+def load_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
+    """Restore what :func:`optimizer_state` returned, of either form.  Raises ``ValueError`` for what does not fit."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    parts = {
+        index: {key: _part(value, parameters[index]) for key, value in values.items()}
+        for index, values in state["state"].items()
+    }
+    optimizer.load_state_dict({**state, "state": parts})
+
+
+def _plain(value: Any, *, gathered: bool) -> Any:
+    if not isinstance(value, DTensor):
+        return value
+    return (value.full_tensor() if gathered else value.to_local()).cpu()
+
+
+def _part(value: Any, like: Tensor) -> Any:
+    """``value``, whole or this process's part of it, in shards as ``like``; unchanged where that is not in shards, and
+    where it is a number.
+    """
+    if not isinstance(like, DTensor) or not isinstance(value, Tensor) or not value.dim():
+        return value
+    mesh, placements, local = like.device_mesh, like.placements, like.to_local()
+    if value.shape == like.shape:
+        return distribute_tensor(value.to(local.device, value.dtype), mesh, placements, src_data_rank=None)
+    if value.shape == local.shape:
+        value = value.to(local.device)
+        return DTensor.from_local(value, mesh, placements, run_check=False, shape=like.shape, stride=like.stride())
+    raise ValueError(
+        f"a tensor of {tuple(value.shape)} is neither {tuple(like.shape)} nor a shard {tuple(local.shape)}"
+    )

@@ -1,0 +1,134 @@
+"""One process of several updates, saves and continuations: `python fsdp2_worker.py FOLDER STRATEGY`.
+
+FOLDER/STRATEGY_RANK.pt gets, by case, what this process has; FOLDER/STRATEGY-CASE-FORM are what its policies saved.
+"""
+
+import asyncio
+import sys
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import torch
+from torch.distributed.tensor import DTensor
+from transformers import PreTrainedModel
+from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
+
+from troupe.algorithms.objectives import ClippedObjective
+from troupe.experience import Sample
+from troupe.models.adapter_module import AdapterModule
+from troupe.models.adapters import attach
+from troupe.models.lora_settings import LoraSettings
+from troupe.models.policy import PolicyModule
+from troupe.models.pool import Pool
+from troupe.models.strategies import Fsdp2, StrategySettings, launch
+from troupe.models.tiny import build_model, build_tokenizer
+from troupe.models.train_config import PolicyTrainConfig
+from troupe.models.update_settings import UpdateSettings
+
+FORMS = ("sharded", "gathered")
+CASES: dict[str, dict[str, Any]] = {
+    "full": {"precision": "64-true"},
+    "full32": {"precision": "32-true"},
+    "kl": {"precision": "64-true", "kl": 0.1, "gradient_checkpointing": True},
+    "lora": {"precision": "64-true", "kl": 0.1, "lora": True},
+}
+POLICIES = {"full": ["p"], "full32": ["p"], "kl": ["p"], "lora": ["p", "q"]}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "fsdp2": {"strategy": Fsdp2(), "devices": 2},
+    "single_device": {"devices": 1},
+}
+
+
+def base_model(dtype: torch.dtype) -> PreTrainedModel:
+    """Three layers of odd widths, so that no tensor divides evenly, with norms that are exact in float64."""
+    model = build_model(build_tokenizer([f"w{i}" for i in range(21)]), hidden=20, layers=3, heads=2, seed=0)
+    if dtype == torch.float64:
+        for module in list(model.modules()):
+            for name, child in module.named_children():
+                if isinstance(child, Qwen3RMSNorm):
+                    norm = torch.nn.RMSNorm(child.weight.shape, eps=child.variance_epsilon)
+                    norm.weight = child.weight
+                    setattr(module, name, norm)
+    return model.to(dtype)
+
+
+def pool(strategy: str, form: str, precision: str, kl: float = 0.0, lora: bool = False, **keys: Any) -> Pool:
+    settings = StrategySettings(accelerator="cpu", precision=precision, **SETTINGS[strategy], **keys)
+    fabric = settings.fabric()
+    ranks = launch(fabric)
+    double = precision == "64-true"
+    # Adam divides by a gradient's size, so that in float32 the last bits of a small gradient are whole steps.
+    optimizer = partial(torch.optim.AdamW, lr=1e-2) if double else partial(torch.optim.SGD, lr=0.05, momentum=0.9)
+    config = PolicyTrainConfig(
+        objective=ClippedObjective(kl=kl),
+        optimizer=optimizer,
+        scheduler=partial(torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.1, total_iters=5),
+        temperature=0.7,
+        update=UpdateSettings(max_tokens=40, clip_norm=0.05, mini_batches=2, epochs=2),
+    )
+    model = base_model(torch.float64 if double else torch.float32)
+    if settings.gradient_checkpointing:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    module = PolicyModule(model, {"p": config})
+    if lora:
+        adapters = {name: LoraSettings(r=4, alpha=8, targets="all-linear") for name in ("p", "q")}
+        adapted = attach(model, "base", adapters, {"p": 1, "q": 2})
+        module = AdapterModule(adapted, dict.fromkeys(adapters, config))
+    return Pool(module, fabric, pad_id=0, ranks=ranks, gathered=form == "gathered")
+
+
+def groups(seed: int) -> list[list[Sample]]:
+    """Five groups of three; every group has a gradient."""
+    rng = Random(seed)
+
+    def sample(prompt: tuple[int, ...], advantage: float) -> Sample:
+        answer = tuple(rng.randrange(1, 24) for _ in range(rng.randint(1, 6)))
+        logprobs = tuple(-rng.randint(16, 28) / 8 for _ in answer)
+        return Sample("p", prompt, answer, logprobs, advantage, weight=1 / 15)
+
+    prompts = [tuple(rng.randrange(4, 24) for _ in range(rng.randint(2, 9))) for _ in range(5)]
+    return [[sample(prompt, advantage) for advantage in (-1.0, 0.0, 1.5)] for prompt in prompts]
+
+
+def local_bytes(values: Any) -> int:
+    """What tensors hold in this process."""
+    tensors = [value.to_local() if isinstance(value, DTensor) else value for value in values]
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+async def played(folder: Path, strategy: str, case: str, form: str) -> dict[str, Any]:
+    names, make = POLICIES[case], partial(pool, strategy, form, **CASES[case])
+    ours = make()
+    sizes: dict[str, int] = {}
+
+    def note(optimizer: Any, *_: Any) -> None:
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        sizes["gradients"] = local_bytes(each.grad for each in parameters)
+
+    ours.policies["p"].learner.optimizer.register_step_pre_hook(note)
+    metrics = [await ours.update({name: groups(seed) for name in names}) for seed in (1, 2)]
+    states = ours.policies["p"].learner.optimizer.state.values()
+    sizes["optimizer"] = local_bytes(v for state in states for v in state.values() if torch.is_tensor(v) and v.dim())
+    sizes["weights"] = local_bytes(ours.module.module.model.parameters())
+    for name in names:
+        if ours.policies[name].sharded or ours.ranks.first:
+            ours.policies[name].save(folder / f"{strategy}-{case}-{form}" / name)
+    learnt = {name: dict(await ours.policies[name].weights()) for name in names}
+    learnt = {name: {key: value.clone() for key, value in weights.items()} for name, weights in learnt.items()}
+    await ours.update({name: groups(3) for name in names})
+    resumed = make()
+    for name in names:
+        resumed.policies[name].restore(folder / f"{strategy}-{case}-{form}" / name)
+    await resumed.update({name: groups(3) for name in names})
+    states = [{name: each.policies[name].state_dict() for name in names} for each in (ours, resumed)]
+    return {"metrics": metrics, "learnt": learnt, "undisturbed": states[0], "resumed": states[1], "bytes": sizes}
+
+
+if __name__ == "__main__":
+    folder, strategy = Path(sys.argv[1]), sys.argv[2]
+    forms = FORMS if strategy == "fsdp2" else FORMS[1:]
+    found = {f"{case}-{form}": asyncio.run(played(folder, strategy, case, form)) for case in CASES for form in forms}
+    rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+    torch.save(found, folder / f"{strategy}_{rank}.pt")
