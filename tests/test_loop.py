@@ -16,8 +16,9 @@ from troupe.cli import train
 from troupe.envs.base import TeamEnv
 from troupe.experience import Episode, Task
 from troupe.loop import TrainLoop
-from troupe.models.learner import Learner, NonFiniteError
+from troupe.models.learner import Learner
 from troupe.models.loading import load_model
+from troupe.models.optimizer_steps import NonFiniteError
 from troupe.models.pool import Pool
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient

@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from random import Random
-from typing import Any, NoReturn, TypeVar
+from typing import Any
 
 import lightning as L
 import torch
-from lightning.fabric.plugins.precision.amp import MixedPrecision
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ..algorithms.objectives import ObjectiveOutput
 from ..experience import Sample, TokenBatch
-from ..memory import UpdateMemoryError, out_of_memory, release
+from .optimizer_steps import OptimizerSteps
 from .packing import draw_rows, micro_batch_rows, mini_batches, pack
 from .ranks import Ranks
-from .sharding import is_sharded, release_shards, whole
+from .sharding import release_shards
 from .train_config import PolicyTrainConfig
 from .update_stats import UpdateStats, warn_of_mismatch
 
 Groups = Sequence[Sequence[Sample]]
 """A policy's samples of one iteration, by group."""
 
-T = TypeVar("T")
-log = logging.getLogger(__name__)
 
-
-class NonFiniteError(FloatingPointError):
-    """A loss or gradient that is NaN or infinite; the step that it would have made was not taken."""
-
-
-class Learner:
+class Learner(OptimizerSteps):
     """One policy's optimizer, learning-rate schedule and version, and the steps of its update.
 
     ``module`` is the pool's :class:`.policy.PolicyModule` as Fabric wraps it.  With several processes, all of them get
@@ -49,9 +38,6 @@ class Learner:
     processes.  Every candidate's weight is known before the first step, so that the losses of the parts add up to that
     of the mini-batch.  Not exact: the last bits, since floating-point sums depend on their order; and the engine's
     log-probabilities, which come from other kernels and perhaps another precision (:mod:`.mismatch`).
-
-    Where memory does not suffice, all processes repeat the step from its start with micro-batches of half as many
-    tokens, and keep to these: ``max_tokens`` is a part of the learner's state.
     """
 
     def __init__(
@@ -66,24 +52,24 @@ class Learner:
         seed: int,
         ranks: Ranks,
     ) -> None:
-        self.name, self.objective, self.settings = name, config.objective, config.update
-        self.module, self.optimizer, self.scheduler, self.fabric = module, optimizer, scheduler, fabric
-        self.seed, self.ranks = seed, ranks
-        self.version, self.max_tokens, self.splits = 0, config.update.max_tokens, 0
-        self.sharded = is_sharded(module.module)
+        bounds: dict[str, Any] = {"max_tokens": config.update.max_tokens, "clip_norm": config.update.clip_norm}
+        super().__init__(f"policy '{name}'", module, optimizer, fabric, ranks, **bounds)
+        self.name, self.objective, self.settings, self.scheduler = name, config.objective, config.update, scheduler
+        self.seed = seed
 
     def update(self, groups: Groups) -> dict[str, float]:
         """Take all steps of one iteration; returns metrics.  The version grows by one.
 
-        Raises :class:`NonFiniteError`, :class:`..memory.UpdateMemoryError`.
+        Raises :class:`.optimizer_steps.NonFiniteError`, :class:`..memory.UpdateMemoryError`.
         """
         stats, splits = UpdateStats(groups, float(self.scheduler.get_last_lr()[0]), self.fabric.device), self.splits
+        self.longest = max(len(sample.prompt_ids) + len(sample.token_ids) for group in groups for sample in group)
         steps = self._mini_batches(groups)
-        old_logprobs = self._within_memory(partial(self._old_logprobs, steps), groups)
+        old_logprobs = self._within_memory(partial(self._old_logprobs, steps))
         self._measure_untrained_mismatch(groups, stats)
         for epoch in range(self.settings.epochs):
             for samples in steps:
-                outputs = self._within_memory(partial(self._backward, samples, old_logprobs), groups)
+                outputs = self._within_memory(partial(self._backward, samples, old_logprobs))
                 # Later epochs would count the same distance between engine and learner again.
                 loss = self._loss(outputs, stats, count_mismatch=epoch == 0)
                 norm = self._clip()
@@ -146,7 +132,7 @@ class Learner:
                 return [(b, torch.where(b.mask, self._logprobs(b) - b.behaviour_logprobs, 0.0)) for b in batches]
 
         self.module.eval()
-        for batch, drift in self._within_memory(drifts, groups):
+        for batch, drift in self._within_memory(drifts):
             if batch.weights.any():  # else idle
                 ratio, corrected = self.objective.importance(drift)
                 stats.mismatch.add(batch.places, drift, batch.mask, ratio, corrected, batch.weights)
@@ -196,105 +182,10 @@ class Learner:
             self._refuse("loss", loss)
         return loss
 
-    def _within_memory(self, work: Callable[[], T], groups: Groups) -> T:
-        """``work()``, repeated with smaller micro-batches where memory does not suffice in some process.
-
-        Raises :class:`..memory.UpdateMemoryError` where micro-batches cannot be smaller.
-        """
-        longest = max(len(sample.prompt_ids) + len(sample.token_ids) for group in groups for sample in group)
-        while True:
-            reason = ""
-            try:
-                result = work()
-            except (RuntimeError, MemoryError) as error:
-                if not out_of_memory(error):
-                    raise
-                reason = str(error).partition("\n")[0] or type(error).__name__
-                if self.sharded and self.ranks.world > 1:  # the others wait for this process's part of the weights
-                    raise UpdateMemoryError(
-                        f"policy '{self.name}': the update of version {self.version} is out of memory with "
-                        f"micro-batches of {self.max_tokens} tokens, and processes that share the weights of a model "
-                        f"cannot repeat a part of it; give a smaller algorithm.update.max_tokens. {reason}"
-                    ) from error
-            # Outside of the except clause: the exception holds what its frames have allocated.
-            if not self.ranks.total({"out_of_memory": float(bool(reason))}, self.fabric.device)["out_of_memory"]:
-                return result
-            self.optimizer.zero_grad()
-            release()
-            self._split(longest, reason or "in another process")
-
-    def _split(self, longest: int, reason: str) -> None:
-        """Halve the micro-batches; the ``longest`` sample stays whole."""
-        if self.max_tokens <= longest:  # no micro-batch needs more than the longest sample alone
-            raise UpdateMemoryError(
-                f"policy '{self.name}': the update of version {self.version} is out of memory with micro-batches of "
-                f"{self.max_tokens} tokens, and its longest sample has {longest}. Give shorter prompts or completions "
-                f"(sampling.train.max_tokens), or a device with more memory. {reason}"
-            )
-        self.max_tokens, self.splits = max(self.max_tokens // 2, longest), self.splits + 1
-        text = "policy '%s' is out of memory in the update of version %d: from now on micro-batches of %d tokens. %s"
-        log.warning(text, self.name, self.version, self.max_tokens, reason)
-
-    def _clip(self) -> float:
-        """Clip the policy's gradients; their norm before that, of the whole mini-batch."""
-        if self.ranks.world > 1:
-            self._add_up_gradients()
-        norm = self.fabric.clip_gradients(
-            self.module, self.optimizer, max_norm=self.settings.clip_norm, error_if_nonfinite=False
-        )
-        assert norm is not None  # None is what clipping by value returns
-        value = float(whole(norm))
-        if not math.isfinite(value):
-            self._refuse("gradient's norm", value)
-        return value
-
-    def _step(self) -> None:
-        """Take the optimizer's step, in all processes or in none to its end.
-
-        Raises :class:`..memory.UpdateMemoryError` where memory does not suffice: the step may have changed a part of
-        the weights, so that it cannot be repeated.
-        """
-        reason = ""
-        try:
-            self.optimizer.step()
-        except (RuntimeError, MemoryError) as error:
-            if not out_of_memory(error):
-                raise
-            reason = str(error).partition("\n")[0] or type(error).__name__
-        self.optimizer.zero_grad()
-        if self.ranks.total({"out_of_memory": float(bool(reason))}, self.fabric.device)["out_of_memory"]:
-            raise UpdateMemoryError(
-                f"policy '{self.name}': the optimizer is out of memory in the update of version {self.version}: "
-                f"{type(self.optimizer).__name__} keeps states as large as the weights. Give adapters (regime=lora), "
-                f"an optimizer with fewer states (policies.{self.name}.optimizer), several devices (strategy=fsdp2), "
-                f"or a device with more memory. {reason or 'in another process'}"
-            )
-
-    def _add_up_gradients(self) -> None:
-        """Over all processes, in place: one message of all would need as much memory again.  Those of shards are added
-        up already.
-        """
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None and not isinstance(parameter.grad, DTensor):
-                    self.ranks.add_up(parameter.grad)
-
-    def _refuse(self, quantity: str, value: float) -> NoReturn:
-        """Drop the gradients accumulated so far and raise."""
-        self.optimizer.zero_grad()
-        raise NonFiniteError(f"policy '{self.name}': the {quantity} is {value} in the update of version {self.version}")
-
     def _logprobs(self, batch: TokenBatch) -> Tensor:
         """(B, C) nats, by the module itself: Fabric's wrapper would round them to the default dtype."""
         logprobs: Tensor = self.module.module(self.name, batch)
         return logprobs
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        """Fabric's autocast under mixed precision.  Fabric's other contexts set torch's default dtype, which is one for
-        all threads, while other pools update.
-        """
-        mixed = isinstance(self.fabric.strategy.precision, MixedPrecision)
-        return self.fabric.autocast() if mixed else nullcontext()
 
 
 def _is_live(group: Sequence[Sample]) -> bool:

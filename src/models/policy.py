@@ -125,8 +125,8 @@ def compute_loss(
     old_logprobs: Tensor | None,
     reference_logprobs: Tensor | None,
 ) -> ObjectiveOutput:
-    """``objective`` on a micro-batch with these :func:`.token_scores.token_scores`; ``old_logprobs`` and ``reference_logprobs`` are
-    (B, C), nats.
+    """``objective`` on a micro-batch with these :func:`.token_scores.token_scores`; ``old_logprobs`` and
+    ``reference_logprobs`` are (B, C), nats.
 
     ``old_logprobs`` None: they are the present ones, detached.  The importance ratio is then exactly 1, and its
     gradient is that of the log-probability.

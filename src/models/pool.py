@@ -58,7 +58,7 @@ class Pool:
         """One iteration's update of every policy in ``batches``, from its groups of samples; metrics by policy.
 
         A cancelled call still runs to its end, since a thread cannot be stopped.  Whatever reads the pool waits for
-        it, so that no caller reads weights during an update.  Raises :class:`.learner.NonFiniteError`.
+        it, so that no caller reads weights during an update.  Raises :class:`.optimizer_steps.NonFiniteError`.
         """
         return await asyncio.to_thread(self._update, batches)
 

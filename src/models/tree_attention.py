@@ -2,8 +2,8 @@
 
 A token sees its own segment up to itself, and whole the segments that its own continues.  So the scores fall into
 rectangles: a segment with itself (causal), and a segment with all that continues it, which lies behind it in one piece.
-Each is one call of a flash attention kernel; a token's results from several are put together by their log-sum-exp, as in
-ring attention (arXiv 2310.01889).  Given the final result and log-sum-exp, the kernel's backward pass yields exactly
+Each is one call of a flash attention kernel; a token's results from several are put together by their log-sum-exp, as
+in ring attention (arXiv 2310.01889).  Given the final result and log-sum-exp, the kernel's backward pass yields exactly
 each rectangle's part of the gradients.
 
 On CUDA, FlexAttention computes the same from one rule for all pairs.  Where a model's layers have a sliding window or

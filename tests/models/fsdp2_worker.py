@@ -76,7 +76,7 @@ def pool(strategy: str, form: str, precision: str, kl: float = 0.0, lora: bool =
         adapters = {name: LoraSettings(r=4, alpha=8, targets="all-linear") for name in ("p", "q")}
         adapted = attach(model, "base", adapters, {"p": 1, "q": 2})
         module = AdapterModule(adapted, dict.fromkeys(adapters, config))
-    return Pool(module, fabric, pad_id=0, ranks=ranks, gathered=form == "gathered")
+    return Pool(module, fabric, ranks=ranks, gathered=form == "gathered")
 
 
 def groups(seed: int) -> list[list[Sample]]:

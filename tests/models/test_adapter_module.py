@@ -21,9 +21,9 @@ from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Request, Sample, Sampling
 from troupe.models.adapter_module import AdapterModule
 from troupe.models.adapters import activate, attach, base_of, parameters, weights, without_peft_warnings
-from troupe.models.learner import NonFiniteError
 from troupe.models.loading import checkpoint_weights, load_adapted, load_model
 from troupe.models.lora_settings import LoraSettings
+from troupe.models.optimizer_steps import NonFiniteError
 from troupe.models.packing import mini_batches
 from troupe.models.pool import Pool
 from troupe.rollout.engines.lora import Adapted

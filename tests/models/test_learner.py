@@ -15,7 +15,7 @@ from troupe.algorithms.credit.at_grpo import AtGrpo
 from troupe.algorithms.credit.grpo import Grpo
 from troupe.algorithms.objectives import ClippedObjective, ObjectiveOutput, PolicyGradient
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Sample, Task
-from troupe.models.learner import NonFiniteError
+from troupe.models.optimizer_steps import NonFiniteError
 from troupe.models.packing import mini_batches
 from troupe.routing import Router
 
