@@ -20,6 +20,7 @@ from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
+from troupe.envs.signalling.world import Signalling
 from troupe.evaluation.base_model import play_base
 from troupe.evaluation.summary import summarise
 from troupe.experience import Sampling
@@ -95,6 +96,21 @@ demonstrators was an expert.""",
             "one turn": lambda: Couplet(horizon=1),
             "two turns": Couplet,
             "one turn, every rhyme": lambda: Couplet(horizon=1, rhymes=4),
+        },
+    ),
+    "laptop_signalling": About(
+        title="The base model of Signalling at laptop scale",
+        demonstrations="""demonstrations of
+novices in both roles. It names what it sees by one of four words each, and reads each word as one of four colours, at
+random: it has no code.""",
+        phases="""  Train tasks only; sequences of 3 to 8 colours.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one (see
+  `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.signalling.world`).""",
+        measure="Team success on {tasks} validation tasks (95 % interval):",
+        worlds={
+            "two turns": Signalling,
+            "one turn": lambda: Signalling(horizon=1),
+            "one turn, three colours": lambda: Signalling(horizon=1, length=3),
         },
     ),
     "laptop_code": About(

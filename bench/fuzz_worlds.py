@@ -47,6 +47,7 @@ from troupe.envs.math.equality import equal
 from troupe.envs.math.questions import MathQuestions, boxed_answers
 from troupe.envs.math.trees import check_tree
 from troupe.envs.mixed import Mixed
+from troupe.envs.signalling.world import Signalling
 from troupe.experience import Sampling, Task
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.engines.scripted import ScriptedEngine
@@ -142,6 +143,7 @@ WORLDS: dict[str, World] = {
     "plan_path": World(lambda sandbox: PlanPath(), 0.1),
     "plan_path full": World(lambda sandbox: PlanPath(wording="full", local_share=1.0), 1.0),
     "couplet": World(lambda sandbox: Couplet(), 0.0),
+    "signalling": World(lambda sandbox: Signalling(), 0.0),
     "mixed": World(lambda sandbox: Mixed(worlds={"sokoban": Sokoban(), "plan_path": PlanPath()}), 0.1),
     "micro code": World(lambda sandbox: MicroCode(sandbox), 0.2),
     "micro code at once": World(lambda sandbox: MicroCode(sandbox, order="simultaneous"), 0.2),

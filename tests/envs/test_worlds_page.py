@@ -12,6 +12,7 @@ from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
+from troupe.envs.signalling.world import Signalling
 from troupe.envs.testing import check_world
 from troupe.sandbox import LocalSandbox
 
@@ -20,6 +21,7 @@ WORLDS: dict[str, Callable[[], TeamEnv]] = {
     "Sokoban": Sokoban,
     "PlanPath": PlanPath,
     "Couplet": Couplet,
+    "Signalling": Signalling,
     "Arithmetic": lambda: Arithmetic(sandbox=LocalSandbox(workers=1)),
     "MicroCode": lambda: MicroCode(LocalSandbox(workers=1)),
 }
