@@ -21,6 +21,7 @@ from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
 from troupe.envs.signalling.world import Signalling
+from troupe.envs.writing import Writing
 from troupe.evaluation.base_model import play_base
 from troupe.evaluation.summary import summarise
 from troupe.experience import Sampling
@@ -96,6 +97,20 @@ demonstrators was an expert.""",
             "one turn": lambda: Couplet(horizon=1),
             "two turns": Couplet,
             "one turn, every rhyme": lambda: Couplet(horizon=1, rhymes=4),
+        },
+    ),
+    "laptop_writing": About(
+        title="The base model of Writing at laptop scale",
+        demonstrations="""demonstrations of
+novices in every role. It writes lines about the article, of any length and form.""",
+        phases="""  Train tasks only; one turn or two, a pair or one agent.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one (see
+  `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.writing.world`).""",
+        measure="Team success on {tasks} validation tasks (95 % interval):",
+        worlds={
+            "one turn": lambda: Writing(on_topic=1.0),
+            "two turns": lambda: Writing(on_topic=1.0, horizon=2),
+            "one agent": lambda: Writing(on_topic=1.0, team="solo"),
         },
     ),
     "laptop_signalling": About(

@@ -14,6 +14,7 @@ from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
 from troupe.envs.signalling.world import Signalling
 from troupe.envs.testing import check_world
+from troupe.envs.writing import Writing
 from troupe.sandbox import LocalSandbox
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -22,6 +23,7 @@ WORLDS: dict[str, Callable[[], TeamEnv]] = {
     "PlanPath": PlanPath,
     "Couplet": Couplet,
     "Signalling": Signalling,
+    "Writing": lambda: Writing(on_topic=1.0),
     "Arithmetic": lambda: Arithmetic(sandbox=LocalSandbox(workers=1)),
     "MicroCode": lambda: MicroCode(LocalSandbox(workers=1)),
 }

@@ -53,6 +53,8 @@ async def test_telling_the_colours_in_plain_words() -> None:
         world.reset(Task("by-hand", "test", {"target": TARGET}))
 
 
-@pytest.mark.parametrize("guess", ["red blue red white red", "red " * 40, "red blue red white tu", "red,blue,red,white"])
+@pytest.mark.parametrize(
+    "guess", ["red blue red white red", "red " * 40, "red blue red white tu", "red,blue,red,white"]
+)
 async def test_guessing_more_than_there_is(guess: str) -> None:
     assert await turn(begin(), "ba ne ba tu", guess) == 0
