@@ -199,7 +199,7 @@ def main() -> None:
     which = "" if options.base == "laptop" else f" base={options.base}"
     facts = recipe | {"tasks": TASKS}
     card = CARD.format(
-        **recipe,
+        **{key: value for key, value in recipe.items() if key != "steps"},
         title=about.title,
         demonstrations=about.demonstrations.format(**facts),
         phases=about.phases.format(**facts),

@@ -26,7 +26,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 TEAM = {"code": (-1.0, 1.0), "writing": (0.0, 3.0)}
-"""Bounds of the team reward, where they are not 0 and 1: a program may pass fewer tests than the one before it; points."""
+"""Bounds of the team reward, where they are not 0 and 1: a program may pass fewer tests than the one before it, and
+Writing gives points."""
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

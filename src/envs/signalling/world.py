@@ -1,5 +1,5 @@
-"""Signalling: a Lewis game over sequences (D. Lewis, Convention, 1969; as a testbed of emergent communication: Lazaridou
-et al., arXiv 1612.07182).
+"""Signalling: a Lewis game over sequences (D. Lewis, Convention, 1969; for emergent communication: Lazaridou et al.,
+arXiv 1612.07182).
 
 The sender sees a sequence of colours and writes a message in code words; the receiver sees the message alone and names
 the colours.  No word means a colour beforehand: any of the words' orders is as good as any other, and the two must come
@@ -95,8 +95,8 @@ class Signalling(TurnTakingWorld):
     # ---- demonstrations -------------------------------------------------------------------------------------------
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        """Code number s names each colour by the word s places after its own, and reads words the other way.  Experts use
-        code 0.  A novice draws one of the :data:`CODES` anew for each word, so that it names what it sees, but in no code.
+        """Code number s names each colour by the word s places after its own, and reads words the other way.  Experts
+        use code 0.  A novice draws one of the :data:`CODES` anew for each word: it names what it sees, but in no code.
         Flawed agents write any words.
         """
         given = self._target if agent == SENDER else self._message or ()

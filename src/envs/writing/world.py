@@ -1,7 +1,7 @@
 """Writing: two agents write the two parts of one text at the same time (MAGRPO, arXiv 2508.04652).
 
-``tldr``: a concise and a detailed summary of a post.  ``arxiv``: background and method of an introduction to a paper, from
-its abstract.  ``lines``: the small-scale variant, two lines of a few words about six.
+``tldr``: a concise and a detailed summary of a post.  ``arxiv``: background and method of an introduction to a paper,
+from its abstract.  ``lines``: the small-scale variant, two lines of a few words about six.
 
 Neither sees the other's text before it is written, and the reward is about how the two fit: it is joint, see
 :mod:`.reward`.
@@ -42,26 +42,26 @@ MARKS: Mapping[str, str] = {"tldr": "[PARAGRAPH_SPLIT]", "arxiv": "[PARAGRAPH_SP
 """What an agent alone writes between the two texts, by kind."""
 
 SOLO_SYSTEM: Mapping[str, str] = {
-    "tldr": "You write two summaries of a post: a short one of one or two plain sentences, then a long one, about twice as "
-    "long, with more details and more different words, linked by transition words. Write [PARAGRAPH_SPLIT] between them, "
-    "and nothing else around them.",
-    "arxiv": "You write the introduction to a paper in two paragraphs of at least 128 words: background and motivation, "
-    "then method and results, a little longer, both linked by transition words. Write [PARAGRAPH_SPLIT] between them, "
-    "and nothing else around them.",
+    "tldr": "You write two summaries of a post: a short one of one or two plain sentences, then a long one, about "
+    "twice as long, with more details and more different words, linked by transition words. Write [PARAGRAPH_SPLIT] "
+    "between them, and nothing else around them.",
+    "arxiv": "You write the introduction to a paper in two paragraphs of at least 128 words: background and "
+    "motivation, then method and results, a little longer, both linked by transition words. Write [PARAGRAPH_SPLIT] "
+    "between them, and nothing else around them.",
 }
 
 SYSTEM: Mapping[str, str] = {
-    "concise": "You write the short summary of a post: one or two plain sentences with its main point. Your partner writes "
-    "the long summary at the same time. Answer with your summary alone.",
+    "concise": "You write the short summary of a post: one or two plain sentences with its main point. Your partner "
+    "writes the long summary at the same time. Answer with your summary alone.",
     "detailed": "You write the long summary of a post: about twice as long as a short one, with more details and more "
-    "different words, linked by transition words. Your partner writes the short summary at the same time; both should "
-    "use the same terms. Answer with your summary alone.",
-    "background": "You write the first part of the introduction to a paper: background and motivation, at least 128 words, "
-    "linked by transition words. Your partner writes the second part, the method, at the same time; both should use the "
-    "same terms and be nearly as long. Answer with your paragraph alone.",
-    "method": "You write the second part of the introduction to a paper: method and results, at least 128 words, a little "
-    "longer than the first, linked by transition words. Your partner writes the first part, background and motivation, "
-    "at the same time; both should use the same terms. Answer with your paragraph alone.",
+    "different words, linked by transition words. Your partner writes the short summary at the same time; both "
+    "should use the same terms. Answer with your summary alone.",
+    "background": "You write the first part of the introduction to a paper: background and motivation, at least 128 "
+    "words, linked by transition words. Your partner writes the second part, the method, at the same time; both "
+    "should use the same terms and be nearly as long. Answer with your paragraph alone.",
+    "method": "You write the second part of the introduction to a paper: method and results, at least 128 words, a "
+    "little longer than the first, linked by transition words. Your partner writes the first part, background and "
+    "motivation, at the same time; both should use the same terms. Answer with your paragraph alone.",
 }
 
 
@@ -174,7 +174,7 @@ class Writing(TurnTakingWorld):
                 **asdict(result),
                 "points": points,
                 "on_topic": topic,
-                "empty_or_malformed": (not first) + (not second),
+                "empty_or_malformed": ((not first) + (not second)) / 2,
             },
         )
 
@@ -189,8 +189,8 @@ class Writing(TurnTakingWorld):
     # ---- demonstrations -------------------------------------------------------------------------------------------
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        """Lines: experts write the first two, or four, keywords in alphabetical order, which fit.  Novices write good lines
-        of any length from the keywords, some of them also about other things.  Flawed ones write fillers.
+        """Lines: experts write the first two, or three, keywords in alphabetical order, which fit.  Novices write good
+        lines of any length from the keywords, some of them also about other things.  Flawed ones write fillers.
         """
         if self.kind != "lines":
             raise ValueError(f"env.kind={self.kind} has no demonstrators")
