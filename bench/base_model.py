@@ -20,6 +20,8 @@ from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
+from troupe.envs.signalling.world import Signalling
+from troupe.envs.writing import Writing
 from troupe.evaluation.base_model import play_base
 from troupe.evaluation.summary import summarise
 from troupe.experience import Sampling
@@ -97,6 +99,35 @@ demonstrators was an expert.""",
             "one turn, every rhyme": lambda: Couplet(horizon=1, rhymes=4),
         },
     ),
+    "laptop_writing": About(
+        title="The base model of Writing at laptop scale",
+        demonstrations="""demonstrations of
+novices in every role. It writes lines about the article, of any length and form.""",
+        phases="""  Train tasks only; one turn or two, a pair or one agent.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one (see
+  `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.writing.world`).""",
+        measure="Team success on {tasks} validation tasks (95 % interval):",
+        worlds={
+            "one turn": lambda: Writing(on_topic=1.0),
+            "two turns": lambda: Writing(on_topic=1.0, horizon=2),
+            "one agent": lambda: Writing(on_topic=1.0, team="solo"),
+        },
+    ),
+    "laptop_signalling": About(
+        title="The base model of Signalling at laptop scale",
+        demonstrations="""demonstrations of
+novices in both roles. It names what it sees by one of four words each, and reads each word as one of four colours, at
+random: it has no code.""",
+        phases="""  Train tasks only; sequences of 3 to 8 colours.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one (see
+  `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.signalling.world`).""",
+        measure="Team success on {tasks} validation tasks (95 % interval):",
+        worlds={
+            "two turns": Signalling,
+            "one turn": lambda: Signalling(horizon=1),
+            "one turn, three colours": lambda: Signalling(horizon=1, length=3),
+        },
+    ),
     "laptop_code": About(
         title="The base model of Code at laptop scale",
         demonstrations="""demonstrations of
@@ -168,7 +199,7 @@ def main() -> None:
     which = "" if options.base == "laptop" else f" base={options.base}"
     facts = recipe | {"tasks": TASKS}
     card = CARD.format(
-        **recipe,
+        **{key: value for key, value in recipe.items() if key != "steps"},
         title=about.title,
         demonstrations=about.demonstrations.format(**facts),
         phases=about.phases.format(**facts),

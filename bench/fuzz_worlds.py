@@ -47,6 +47,8 @@ from troupe.envs.math.equality import equal
 from troupe.envs.math.questions import MathQuestions, boxed_answers
 from troupe.envs.math.trees import check_tree
 from troupe.envs.mixed import Mixed
+from troupe.envs.signalling.world import Signalling
+from troupe.envs.writing import Writing
 from troupe.experience import Sampling, Task
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.engines.scripted import ScriptedEngine
@@ -125,11 +127,12 @@ def problem_tasks() -> list[Task]:
 
 @dataclass(frozen=True)
 class World:
-    """How a world is made, its tasks, and the local reward that a message can earn at the most."""
+    """How a world is made, its tasks, and the local and team reward that a message can earn at the most."""
 
     make: Callable[[LocalSandbox], TeamEnv]
     local: float
     tasks: Callable[[TeamEnv], list[Task]] = lambda world: world.tasks("train", 8, 0)
+    team: float = 1.0
 
 
 def _code(sandbox: LocalSandbox, **settings: Any) -> Code:
@@ -142,6 +145,8 @@ WORLDS: dict[str, World] = {
     "plan_path": World(lambda sandbox: PlanPath(), 0.1),
     "plan_path full": World(lambda sandbox: PlanPath(wording="full", local_share=1.0), 1.0),
     "couplet": World(lambda sandbox: Couplet(), 0.0),
+    "signalling": World(lambda sandbox: Signalling(), 0.0),
+    "writing": World(lambda sandbox: Writing(), 0.0, team=3.0),
     "mixed": World(lambda sandbox: Mixed(worlds={"sokoban": Sokoban(), "plan_path": PlanPath()}), 0.1),
     "micro code": World(lambda sandbox: MicroCode(sandbox), 0.2),
     "micro code at once": World(lambda sandbox: MicroCode(sandbox, order="simultaneous"), 0.2),
@@ -172,7 +177,7 @@ async def fuzz_world(
     engine = ScriptedEngine({}, codec)  # type: ignore[arg-type]
     client = PolicyClient("p", engine, codec, 60_000, Sampling(max_tokens=100))
     tasks, start = spec.tasks(world), time.perf_counter()
-    row.most = f"1, {spec.local:g}, 1"
+    row.most = f"{spec.team:g}, {spec.local:g}, {spec.team:g}"
     drawn, demonstrates = Messages(rng), "demonstration" in _defined(type(world))
     while row.messages < messages and time.perf_counter() - start < seconds:
         task, env = rng.choice(tasks), world.fork()
@@ -197,7 +202,11 @@ async def fuzz_world(
             row.team, row.local = max(row.team, result.team), max(row.local, local)
             row.episode = max(row.episode, earned)
             row.judge_errors += int(result.info.get(METRIC, 0))
-            if max(result.team, earned) > 1 + EPSILON or local > spec.local + EPSILON or min(result.local.values()) < 0:
+            if (
+                max(result.team, earned) > spec.team + EPSILON
+                or local > spec.local + EPSILON
+                or min(result.local.values()) < 0
+            ):
                 row.above += 1
     row.seconds = time.perf_counter() - start
     if growth:

@@ -12,7 +12,17 @@ import pytest
 from troupe.sandbox import LocalSandbox
 
 BENCH = Path(__file__).parents[1] / "bench"
-CHEAP = ("sokoban", "sokoban full solo", "plan_path", "plan_path full", "couplet", "arithmetic", "micro code")
+CHEAP = (
+    "sokoban",
+    "sokoban full solo",
+    "plan_path",
+    "plan_path full",
+    "couplet",
+    "signalling",
+    "writing",
+    "arithmetic",
+    "micro code",
+)
 
 
 def _load(name: str) -> ModuleType:

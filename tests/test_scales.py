@@ -94,11 +94,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scale: str) -> None:
     words = [f"experiment={experiment}", f"scale={scale}", "name=test", "run_dir=nowhere"]
     with initialize_config_module("troupe.configs", version_base="1.3"):
-        if experiment.startswith("couplet") and scale != "laptop":
+        world = experiment.partition("_")[0]
+        if world in ("couplet", "signalling") and scale != "laptop":
             with pytest.raises(ConfigError) as refused:
                 compose("train", overrides=words)
             assert str(refused.value) == (
-                f"scale={scale}: env=couplet does not have this scale. Scales that it has: laptop"
+                f"scale={scale}: env={world} does not have this scale. Scales that it has: laptop"
             )
             return
         cfg = compose("train", overrides=words)

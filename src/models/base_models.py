@@ -8,7 +8,7 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 FOLDER = files("troupe.models") / "shipped"
-SHIPPED = ("laptop", "laptop_couplet", "laptop_code", "laptop_math")
+SHIPPED = ("laptop", "laptop_couplet", "laptop_signalling", "laptop_writing", "laptop_code", "laptop_math")
 """The shipped base models: folders of :data:`FOLDER`."""
 
 

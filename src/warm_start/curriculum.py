@@ -18,6 +18,10 @@ from ..envs.grid.plan_path import PlanPath
 from ..envs.grid.sokoban import Sokoban
 from ..envs.math.arithmetic import Arithmetic
 from ..envs.math.arithmetic import words as arithmetic_words
+from ..envs.signalling.world import Signalling
+from ..envs.signalling.world import vocabulary as signalling_vocabulary
+from ..envs.writing import Writing
+from ..envs.writing.articles import small_words
 from ..experience import Message
 from ..sandbox import LocalSandbox
 from .recipe import Recipe
@@ -91,6 +95,16 @@ def _arithmetic_variant(world: Any, rng: Random) -> TeamEnv:
     return world(sandbox=_sandbox(), team="pair" if rng.random() < 0.7 else "solo")
 
 
+def _signalling_variant(world: Any, rng: Random) -> TeamEnv:
+    """Sequences of any length from 3 on."""
+    return world(length=rng.randint(3, 8))
+
+
+def _writing_variant(world: Any, rng: Random) -> TeamEnv:
+    """One turn or two, mostly a pair, sometimes one agent."""
+    return world(horizon=rng.choice((1, 2)), team="pair" if rng.random() < 0.7 else "solo")
+
+
 CURRICULA = {
     # Plan-Path, the harder one, twice as often.
     "laptop": Curriculum(
@@ -108,6 +122,36 @@ CURRICULA = {
             layers=3,
             stable_steps=1000,
             decay_steps=500,
+            flawed_steps=0,
+            expert_share=0.0,
+            last_expert_share=0.0,
+        ),
+    ),
+    # Novices alone: each word is of another code.
+    "laptop_signalling": Curriculum(
+        worlds=(Signalling,),
+        variant=_signalling_variant,
+        words=signalling_vocabulary(),
+        recipe=Recipe(
+            hidden=64,
+            layers=2,
+            stable_steps=400,
+            decay_steps=200,
+            flawed_steps=0,
+            expert_share=0.0,
+            last_expert_share=0.0,
+        ),
+    ),
+    # Novices alone: each writes about the article, at any length.
+    "laptop_writing": Curriculum(
+        worlds=(Writing,),
+        variant=_writing_variant,
+        words=small_words(),
+        recipe=Recipe(
+            hidden=64,
+            layers=2,
+            stable_steps=400,
+            decay_steps=200,
             flawed_steps=0,
             expert_share=0.0,
             last_expert_share=0.0,

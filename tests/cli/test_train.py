@@ -81,7 +81,12 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
     assert loop.world.name == world
     assert loop.display.title == experiment
     assert regime in ("single", "shared", "specialized", "lora")
-    pairs = {"couplet": ("first", "second"), "code": ("tester", "coder"), "math": ("tool", "reasoner")}
+    pairs = {
+        "couplet": ("first", "second"),
+        "signalling": ("sender", "receiver"),
+        "code": ("tester", "coder"),
+        "math": ("tool", "reasoner"),
+    }
     agents = ("solo",) if regime == "single" else pairs.get(world, ("tool", "plan"))
     team = {agent: "shared" if regime == "shared" else agent for agent in agents}
     assert loop.router.team == team

@@ -12,7 +12,9 @@ from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
+from troupe.envs.signalling.world import Signalling
 from troupe.envs.testing import check_world
+from troupe.envs.writing import Writing
 from troupe.sandbox import LocalSandbox
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -20,6 +22,8 @@ WORLDS: dict[str, Callable[[], TeamEnv]] = {
     "Sokoban": Sokoban,
     "PlanPath": PlanPath,
     "Couplet": Couplet,
+    "Signalling": Signalling,
+    "Writing": lambda: Writing(on_topic=1.0),
     "Arithmetic": lambda: Arithmetic(sandbox=LocalSandbox(workers=1)),
     "MicroCode": lambda: MicroCode(LocalSandbox(workers=1)),
 }

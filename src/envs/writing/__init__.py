@@ -1,0 +1,6 @@
+"""Writing: two agents write the two parts of one text at the same time (MAGRPO's writing collaboration)."""
+
+from .articles import ArticleSource
+from .world import Writing
+
+__all__ = ["ArticleSource", "Writing"]

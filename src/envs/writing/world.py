@@ -1,0 +1,223 @@
+"""Writing: two agents write the two parts of one text at the same time (MAGRPO, arXiv 2508.04652).
+
+``tldr``: a concise and a detailed summary of a post.  ``arxiv``: background and method of an introduction to a paper,
+from its abstract.  ``lines``: the small-scale variant, two lines of a few words about six.
+
+Neither sees the other's text before it is written, and the reward is about how the two fit: it is joint, see
+:mod:`.reward`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict
+from functools import cached_property
+from random import Random
+from typing import Literal
+
+from ...experience import Message, Split, Task
+from ..base import Skill, StepResult
+from ..checks import check_fraction
+from ..couplet.lines import FILLERS, SUBJECTS
+from ..datasets import DataSplits, load_splits
+from ..judging import guarded
+from ..splits import split_of
+from ..task_sampling import sample_tasks
+from ..turns import TurnTakingWorld, chat
+from .articles import LINKS, SPLIT, Article, ArticleSource, small_article, small_words
+from .reward import POINTS, STYLES, Score, score, vocabulary
+from .transitions import STOP_WORDS
+
+Kind = Literal["tldr", "arxiv", "lines"]
+SOLO = "solo"
+
+AGENTS: Mapping[str, tuple[str, str]] = {
+    "tldr": ("concise", "detailed"),
+    "arxiv": ("background", "method"),
+    "lines": ("concise", "detailed"),
+}
+"""The agents by kind, in the order of their texts."""
+
+MARKS: Mapping[str, str] = {"tldr": "[PARAGRAPH_SPLIT]", "arxiv": "[PARAGRAPH_SPLIT]", "lines": SPLIT}
+"""What an agent alone writes between the two texts, by kind."""
+
+SOLO_SYSTEM: Mapping[str, str] = {
+    "tldr": "You write two summaries of a post: a short one of one or two plain sentences, then a long one, about "
+    "twice as long, with more details and more different words, linked by transition words. Write [PARAGRAPH_SPLIT] "
+    "between them, and nothing else around them.",
+    "arxiv": "You write the introduction to a paper in two paragraphs of at least 128 words: background and "
+    "motivation, then method and results, a little longer, both linked by transition words. Write [PARAGRAPH_SPLIT] "
+    "between them, and nothing else around them.",
+}
+
+SYSTEM: Mapping[str, str] = {
+    "concise": "You write the short summary of a post: one or two plain sentences with its main point. Your partner "
+    "writes the long summary at the same time. Answer with your summary alone.",
+    "detailed": "You write the long summary of a post: about twice as long as a short one, with more details and more "
+    "different words, linked by transition words. Your partner writes the short summary at the same time; both "
+    "should use the same terms. Answer with your summary alone.",
+    "background": "You write the first part of the introduction to a paper: background and motivation, at least 128 "
+    "words, linked by transition words. Your partner writes the second part, the method, at the same time; both "
+    "should use the same terms and be nearly as long. Answer with your paragraph alone.",
+    "method": "You write the second part of the introduction to a paper: method and results, at least 128 words, a "
+    "little longer than the first, linked by transition words. Your partner writes the first part, background and "
+    "motivation, at the same time; both should use the same terms. Answer with your paragraph alone.",
+}
+
+
+OWNERS: Mapping[str, str] = {"mine": "Your text", "theirs": "Your partner's text"}
+
+
+class Writing(TurnTakingWorld):
+    """Two texts about an article.
+
+    ``train``, ``validation`` and ``test`` are the tables of each split for ``kind`` tldr and arxiv; without tables for
+    validation or test, a tenth of the training articles, decided by their content, is held out for each.
+
+    The team reward of a turn is the amount by which its points (3 at most) exceed the best of the episode before it.
+    ``on_topic`` in [0, 1] is not the publication's, whose reward does not read the article: with 1 the points are
+    multiplied by the share of the two texts' vocabulary that is the article's; 0 is as published.  An episode is a
+    success, and ends, where each level is fulfilled: all points but those of further transition words.
+
+    ``team=solo``: one agent writes both texts, with :data:`MARKS` between them.
+    """
+
+    name = "writing"
+
+    def __init__(
+        self,
+        *,
+        kind: Kind = "lines",
+        team: Literal["pair", "solo"] = "pair",
+        horizon: int = 1,
+        train: Sequence[ArticleSource] = (),
+        validation: Sequence[ArticleSource] = (),
+        test: Sequence[ArticleSource] = (),
+        on_topic: float = 0.0,
+        max_chars: int = 4000,
+    ) -> None:
+        if kind not in STYLES:
+            raise ValueError(f"env.kind={kind} is unknown; known are {', '.join(STYLES)}")
+        if team not in ("pair", "solo"):
+            raise ValueError(f"env.team must be pair or solo, got {team}")
+        super().__init__(stages=(AGENTS[kind] if team == "pair" else (SOLO,),), horizon=horizon)
+        check_fraction("on_topic", on_topic)
+        if kind != "lines" and not train:
+            raise ValueError(f"env.train: kind={kind} needs a table of articles")
+        if max_chars < 1:
+            raise ValueError(f"env.max_chars must be at least 1, got {max_chars}")
+        self.kind, self.style, self.on_topic, self.max_chars = kind, STYLES[kind], on_topic, max_chars
+        self._sources: dict[Split, Sequence[ArticleSource]] = {"train": train, "validation": validation, "test": test}
+        self._article = ""
+        self._texts: tuple[str, ...] | None = None
+        self._best = 0.0
+
+    # ---- tasks ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def splits(self) -> DataSplits[Article]:
+        """The articles of the tables, read on first use."""
+        return load_splits(self.name, self._sources, split_of)
+
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        if self.kind != "lines":
+            return self.splits.tasks(split, count, seed)
+        return sample_tasks(self.name, split, count, seed, self._draw, max_rejections=1000)
+
+    def _draw(self, rng: Random) -> Task:
+        article = small_article(rng)
+        return Task(f"{self.name}-{article.key}", split_of(article.key), article.task_data)
+
+    # ---- steps ----------------------------------------------------------------------------------------------------
+
+    def reset(self, task: Task) -> None:
+        self._begin()
+        self._article, self._texts, self._best = task.data["article"], None, 0.0
+
+    def _prompt(self, agent: str) -> list[Message]:
+        me = 0 if agent == SOLO else self.agents.index(agent)
+        places = (("mine", me), ("theirs", 1 - me))  # of one agent alone: the first and the second
+        if self.kind == "lines":
+            words = ["article", self._article]
+            for owner, place in places:
+                words += [owner, "none" if self._texts is None else self._texts[place] or "malformed"]
+            return chat(f"{agent} {self.name}", " ".join(words))
+        system = SOLO_SYSTEM[self.kind] if agent == SOLO else SYSTEM[agent]
+        parts = [f"{'Post' if self.kind == 'tldr' else 'Abstract'}:\n{self._article[: self.max_chars]}"]
+        if self._texts is not None:
+            alone = agent == SOLO
+            owners = {"mine": "Your first text", "theirs": "Your second text"} if alone else OWNERS
+            parts += [f"{owners[o]} of the turn before:\n{self._texts[place][: self.max_chars]}" for o, place in places]
+            parts.append(f"Write {'both' if alone else 'yours'} anew, so that the two fit better.")
+        return chat(system, "\n\n".join(parts))
+
+    async def _act(self, actions: Mapping[str, str]) -> StepResult:
+        texts = [actions[agent] for agent in self.agents]
+        if self.agents == (SOLO,):
+            parts = texts[0].split(MARKS[self.kind])
+            texts = parts if len(parts) == 2 else ["", ""]
+        first, second = (guarded("", self._read, text) for text in texts)
+        self._texts = (first, second)
+        result = guarded(Score(), score, first, second, self.style)
+        topic = topic_share(first + "\n" + second, self._article)
+        points = result.points * (1 - self.on_topic + self.on_topic * topic)
+        gain = max(0.0, points - self._best)
+        self._best = max(self._best, points)
+        complete = points > POINTS - 0.4 * 0.6 - 1e-6  # of the transition words, those of one purpose
+        self._next_turn(done=complete)
+        return StepResult(
+            local=dict.fromkeys(self.agents, 0.0),
+            team=gain,
+            done=self._done,
+            success=complete,
+            info={
+                **asdict(result),
+                "points": points,
+                "on_topic": topic,
+                "empty_or_malformed": ((not first) + (not second)) / 2,
+            },
+        )
+
+    def _read(self, text: str) -> str:
+        """The text as it is judged: without blanks around it; small lines have words of the lexicon alone."""
+        text = text.strip()
+        return text if self.kind != "lines" or set(text.split()) <= _LEXICON else ""
+
+    def _state(self) -> tuple[Hashable, ...]:
+        return (self._article, self._texts, self._best)
+
+    # ---- demonstrations -------------------------------------------------------------------------------------------
+
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        """Lines: experts write the first two, or three, keywords in alphabetical order, which fit.  Novices write good
+        lines of any length from the keywords, some of them also about other things.  Flawed ones write fillers.
+        """
+        if self.kind != "lines":
+            raise ValueError(f"env.kind={self.kind} has no demonstrators")
+        if agent == SOLO:
+            first, second = (self._line(name, rng, skill) for name in AGENTS["lines"])
+            return f"{first} {SPLIT} {second}"
+        return self._line(agent, rng, skill)
+
+    def _line(self, agent: str, rng: Random, skill: Skill) -> str:
+        keywords = self._article.split()
+        if skill == "flawed":
+            return " ".join(rng.sample(FILLERS, rng.randint(1, 6)))
+        if skill == "expert":
+            return " ".join(
+                ["the", *keywords[:2]] if agent == AGENTS["lines"][0] else ["then", "the", *keywords[:3], "of"]
+            )
+        known = keywords if rng.random() < 0.8 else [*keywords, *rng.sample(SUBJECTS, 3)]
+        line: list[str] = [rng.choice(LINKS)] if rng.random() < 0.5 else []
+        for word in rng.sample(known, rng.randint(1, 4)):
+            line += [rng.choice(FILLERS), word] if rng.random() < 0.6 else [word]
+        return " ".join(line)
+
+
+_LEXICON = frozenset(small_words()) - {SPLIT}
+
+
+def topic_share(text: str, article: str) -> float:
+    """The share of the vocabulary of ``text`` without stop words that is that of ``article``; 0 where it is empty."""
+    words = vocabulary(text) - STOP_WORDS - frozenset(LINKS)
+    return len(words & vocabulary(article)) / len(words) if words else 0.0
