@@ -13,6 +13,8 @@ from typing import Any, NoReturn, TypeVar
 import lightning as L
 import torch
 from lightning.fabric.plugins.precision.amp import MixedPrecision
+from lightning.fabric.strategies.ddp import DDPStrategy
+from lightning.fabric.strategies.single_device import SingleDeviceStrategy
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
@@ -70,8 +72,10 @@ class Learner:
         self.pad_id, self.seed, self.ranks = pad_id, seed, ranks
         self.version, self.max_tokens, self.splits = 0, config.update.max_tokens, 0
 
-    def update(self, groups: Groups) -> dict[str, float]:
+    def update(self, groups: Groups, by_agent: bool = False) -> dict[str, float]:
         """Take all steps of one iteration; returns metrics.  The version grows by one.
+
+        ``by_agent``: also measure each agent's share of the gradient, where several agents speak with this policy.
 
         Raises :class:`NonFiniteError`, :class:`.memory.UpdateMemoryError`.
         """
@@ -79,6 +83,7 @@ class Learner:
         steps = self._mini_batches(groups)
         old_logprobs = self._within_memory(partial(self._old_logprobs, steps), groups)
         self._measure_untrained_mismatch(groups, stats)
+        shares = self._gradient_shares(steps[0], groups) if by_agent and steps else {}
         for epoch in range(self.settings.epochs):
             for samples in steps:
                 outputs = self._within_memory(partial(self._backward, samples, old_logprobs), groups)
@@ -94,7 +99,7 @@ class Learner:
         if self.ranks.first:
             warn_of_mismatch(metrics, self.settings, self.name, self.version)
         self.version += 1
-        return {**metrics, "faults/oom_splits": self.splits - splits}
+        return {**metrics, **shares, "faults/oom_splits": self.splits - splits}
 
     # ---- before the first step --------------------------------------------------------------------------------------
 
@@ -155,6 +160,30 @@ class Learner:
             left_out = [group for group in groups if self.settings.live_groups_only and not _is_live(group)]
             return [sample for group in left_out for sample in group]
         return [sample for group in groups for sample in group if sample.advantage == 0]
+
+    def _gradient_shares(self, samples: Sequence[Sample], groups: Groups) -> dict[str, float]:
+        """``diagnostics/AGENT/gradient_share``: of the first mini-batch's gradients, one of each agent's ``samples``
+        alone, the norm of an agent's over the sum of their norms.
+
+        Nothing where one agent speaks, and where processes divide weights or gradients.  What is learnt stays the same:
+        the gradients are dropped, nothing random is drawn, and a lack of memory here leaves no trace.
+        """
+        agents = sorted({sample.agent for sample in samples})
+        if len(agents) < 2 or not isinstance(self.fabric.strategy, SingleDeviceStrategy | DDPStrategy):
+            return {}
+        kept, norms = (self.max_tokens, self.splits), {}
+        self.module.eval()
+        for agent in agents:
+            own = [sample for sample in samples if sample.agent == agent]
+            self._within_memory(partial(self._backward, own, {}), groups)
+            if self.ranks.world > 1:
+                self._add_up_gradients()
+            norms[agent] = math.sqrt(sum(gradient.square().sum().item() for gradient in self._gradients()))
+            self.optimizer.zero_grad()
+        self.module.train()
+        self.max_tokens, self.splits = kept
+        total = sum(norms.values())
+        return {f"diagnostics/{agent}/gradient_share": norm / total for agent, norm in norms.items() if total}
 
     # ---- one step ---------------------------------------------------------------------------------------------------
 
@@ -238,10 +267,12 @@ class Learner:
 
     def _add_up_gradients(self) -> None:
         """Over all processes, in place: one message of all would need as much memory again."""
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self.ranks.add_up(parameter.grad)
+        for gradient in self._gradients():
+            self.ranks.add_up(gradient)
+
+    def _gradients(self) -> Iterator[Tensor]:
+        parameters = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+        return (parameter.grad for parameter in parameters if parameter.grad is not None)
 
     def _refuse(self, quantity: str, value: float) -> NoReturn:
         """Drop the gradients accumulated so far and raise."""
