@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
+from statistics import median
 from typing import Any, Literal
 
+from ..evaluation.statistics import wilson
 from .settings import AlarmSettings
 
 Role = Literal["agent", "policy"]
@@ -17,7 +18,9 @@ State = dict[str, dict[str, Any]]
 
 @dataclass(frozen=True)
 class Rule:
-    """An alarm on one metric: raised while the mean over a window is ``beyond`` the threshold of the same name."""
+    """An alarm on one metric: raised while the median over a window is ``beyond`` the threshold of the same name, so
+    that a single iteration raises none.
+    """
 
     alarm: str
     threshold: str
@@ -27,11 +30,15 @@ class Rule:
     beyond: Literal["above", "below"]
     meaning: str
     to_start: bool = False
-    """Whether the value is the ratio to the mean over the run's first window."""
+    """Whether the value is the ratio to the median over the run's first window."""
     unless_solved: bool = False
     """Whether a solved world would raise it, too."""
     rare: bool = False
     """Whether it is measured in some iterations only."""
+    pairs: str = ""
+    """The metric of how many pairs a share was counted over, where these are few: then the shares are pooled over up to
+    :data:`POOLED` measurements, and the upper end of their 95 % Wilson interval must lie below the threshold.
+    """
     success: tuple[str, ...] = ("rollout/success", "rollout/best_of_k_success")
     """The metric, the first of these that there is, that says whether the world is solved."""
 
@@ -43,6 +50,9 @@ class Rule:
     def role(self) -> Role:
         return "agent" if "AGENT" in self.metric else "policy"
 
+
+POOLED = 10
+"""Measurements, at the most, of a share that is counted over few pairs."""
 
 RULES = (
     Rule(
@@ -77,7 +87,13 @@ RULES = (
         "of its other messages change the outcome",
         unless_solved=True,
         rare=True,
+        pairs="diagnostics/AGENT/influence_pairs",
         success=("diagnostics/probe_success",),
+    ),
+    Rule(
+        *("lazy_agent", "spread", "diagnostics/AGENT/spread", "below"),
+        "of its other messages earn the team more or less",
+        unless_solved=True,
     ),
     Rule(
         *("mismatch", "mismatch_nats", "mismatch/AGENT/k3_nats", "above"),
@@ -136,31 +152,54 @@ def check(row: Mapping[str, Any], settings: AlarmSettings, state: State) -> None
         solved = rule.unless_solved and _success(row, rule) >= settings.solved
         for key, value in row.items() if getattr(settings, rule.threshold) else ():
             if match := rule.pattern.fullmatch(key):
-                entry = state.setdefault(f"{rule.threshold}/{match[1]}", {"values": [], "start": None, "since": None})
-                _add(entry, rule, row["iteration"], value, settings, solved)
+                entry = state.setdefault(
+                    f"{rule.threshold}/{match[1]}", {"values": [], "start": None, "since": None, "until": None}
+                )
+                pairs = row.get(rule.pairs.replace("AGENT", match[1]), 0)
+                measured = [] if solved else [*entry["values"], [row["iteration"], value, pairs]]
+                entry["values"] = measured[-_length(rule, settings) :]
+                _judge(entry, rule, row["iteration"], settings)
 
 
-def _add(
-    entry: dict[str, Any], rule: Rule, iteration: int, value: float, settings: AlarmSettings, solved: bool
-) -> None:
-    """Add one measurement to the ``entry`` of a rule and an agent or policy."""
-    length = settings.measurements if rule.rare else settings.window
-    entry["values"] = [] if solved else [*entry["values"], [iteration, value]][-length:]
-    full, raised = len(entry["values"]) == length, False
-    if full:
-        mean = fmean(each for _, each in entry["values"])
-        if rule.to_start:
-            if entry["start"] is None:
-                entry["start"] = mean
-            mean = mean / entry["start"] if entry["start"] else 1.0
-        threshold = getattr(settings, rule.threshold)
-        raised = mean > threshold if rule.beyond == "above" else mean < threshold
-        if raised:
-            if entry["since"] is None or entry.get("until") is not None:
-                entry["since"] = entry["values"][0][0]
-            entry |= {"value": mean, "until": None}
-    if not raised and entry["since"] is not None and entry.get("until") is None:
+def _length(rule: Rule, settings: AlarmSettings) -> int:
+    """The measurements of a window."""
+    if rule.pairs:
+        return POOLED
+    return settings.measurements if rule.rare else settings.window
+
+
+def _judge(entry: dict[str, Any], rule: Rule, iteration: int, settings: AlarmSettings) -> None:
+    """Whether the values of ``entry`` raise the alarm after ``iteration``."""
+    value = bound = _pooled(entry["values"]) if rule.pairs else _typical(entry, rule, settings)
+    if rule.pairs and value is not None:
+        pairs = int(sum(count for _, _, count in entry["values"]))
+        bound = wilson(round(value * pairs), pairs)[1]
+    threshold = getattr(settings, rule.threshold)
+    raised = bound is not None and (bound > threshold if rule.beyond == "above" else bound < threshold)
+    if raised:
+        if entry["since"] is None or entry["until"] is not None:
+            entry["since"] = entry["values"][0][0]
+        entry |= {"value": value, "until": None}
+    elif entry["since"] is not None and entry["until"] is None:
         entry["until"] = iteration - 1
+
+
+def _typical(entry: dict[str, Any], rule: Rule, settings: AlarmSettings) -> float | None:
+    """The median of a full window, or its ratio to that of the first one; None before."""
+    if len(entry["values"]) < _length(rule, settings):
+        return None
+    middle = median(value for _, value, _ in entry["values"])
+    if not rule.to_start:
+        return middle
+    if entry["start"] is None:
+        entry["start"] = middle
+    return middle / entry["start"] if entry["start"] else 1.0
+
+
+def _pooled(values: Sequence[tuple[int, float, int]]) -> float | None:
+    """The share over all pairs; None where there are none."""
+    pairs = sum(count for _, _, count in values)
+    return sum(value * count for _, value, count in values) / pairs if pairs else None
 
 
 def _success(row: Mapping[str, Any], rule: Rule) -> float:

@@ -17,7 +17,8 @@ the end of an episode with the same seeds."""
 
 def influence(episodes: Sequence[Episode]) -> dict[str, float]:
     """``AGENT/influence``: of the pairs of an agent's candidates for one prompt, in episodes of a replay sampler, the
-    share after which the team earned differently; and the probe's ``probe_success``, of the episodes themselves.
+    share after which the team earned differently; ``AGENT/influence_pairs``, their number; and the probe's
+    ``probe_success``, of the episodes themselves.
 
     Lost episodes are left out; nothing where all are.
     """
@@ -26,7 +27,9 @@ def influence(episodes: Sequence[Episode]) -> dict[str, float]:
         for node in episode.nodes:
             pairs = combinations([candidate.team for candidate in node.candidates], 2)
             changes[node.agent] += [one != other for one, other in pairs]
-    metrics = {f"{agent}/influence": fmean(values) for agent, values in sorted(changes.items()) if values}
+    metrics: dict[str, float] = {}
+    for agent, values in sorted(changes.items()):
+        metrics |= {f"{agent}/influence": fmean(values), f"{agent}/influence_pairs": len(values)} if values else {}
     successes = [outcome.success for episode in episodes for _, outcome in episode.leaves]
     return metrics | ({"probe_success": fmean(successes)} if metrics else {})
 

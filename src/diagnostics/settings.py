@@ -7,25 +7,27 @@ from dataclasses import dataclass, field, fields
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmSettings:
-    """Thresholds on means over the last ``window`` iterations; 0 raises no such alarm.  ``docs/diagnostics.md`` says
+    """Thresholds on medians over the last ``window`` iterations; 0 raises no such alarm.  ``docs/diagnostics.md`` says
     what each means, and where its value comes from.
 
-    What is measured in some iterations only (influence, gradient share) is a mean over the last ``measurements``.  An
+    A gradient share, which is measured in some iterations only, is a median over the last ``measurements``; influence
+    is pooled, and the upper end of its 95 % interval must lie below the threshold.  An
     iteration whose success is at least ``solved`` raises none of the alarms that a solved world would raise.
 
     Raises ``ValueError``, naming the key, for a value out of range.
     """
 
     window: int = 5
-    measurements: int = 2
+    measurements: int = 3
     solved: float = 0.9
     zero_variance: float = 0.98
     grad_norm: float = 1e-6
     entropy_ratio: float = 0.1
     truncated: float = 0.25
     length_ratio: float = 2.0
-    gradient_share: float = 0.9
-    influence: float = 0.03
+    gradient_share: float = 0.7
+    influence: float = 0.05
+    spread: float = 0.02
     mismatch_nats: float = 0.01
     mismatch_ess_ratio: float = 0.8
     malformed: float = 0.5
