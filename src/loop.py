@@ -10,6 +10,8 @@ from dataclasses import asdict
 from typing import Any
 
 from .algorithms.credit.base import CreditRule
+from .diagnostics.diagnostics import Diagnostics
+from .diagnostics.settings import DEFAULT_DIAGNOSTICS, DiagnosticsSettings
 from .envs.base import TeamEnv
 from .evaluation.episodes import EpisodeResult, PolicyActor, evaluate
 from .evaluation.summary import lost_failures, summarise
@@ -50,12 +52,13 @@ class TrainLoop:
         seed: int,
         ranks: Ranks | None = None,
         faults: FaultSettings = DEFAULT_FAULTS,
+        diagnostics: DiagnosticsSettings = DEFAULT_DIAGNOSTICS,
     ) -> None:
         self.world, self.team, self.sampler, self.credit, self.router = world, team, sampler, credit, router
         self.settings, self.directory, self.checkpoints = settings, directory, checkpoints
         self.loggers, self.display, self.seed = loggers, display, seed
         self.ranks, self.progress, self.budget = ranks or Ranks(), Progress(), settings.budget
-        self.faults = faults
+        self.faults, self.diagnostics = faults, Diagnostics(diagnostics, router.team)
         self.resample = sampler.resample
         self.episodes_per_task = sampler.k if sampler.topology == "chain" else 1
         self.update_in_progress = False  # True while some policies have learnt from an iteration and others have not
@@ -68,8 +71,8 @@ class TrainLoop:
         start = time.perf_counter()
         episodes = await self.collect()
         rollout_s = time.perf_counter() - start
-        counters = self._drain_engine_counters()
-        return await uninterrupted(self._learn(episodes, rollout_s, counters))
+        probe = await self._probe(episodes)
+        return await uninterrupted(self._learn(episodes, rollout_s, probe | self._drain_engine_counters()))
 
     async def _learn(self, episodes: Sequence[Episode], rollout_s: float, counters: dict[str, float]) -> dict[str, Any]:
         start = time.perf_counter()
@@ -79,7 +82,8 @@ class TrainLoop:
         self.display.phase("update")
         await self.team.sleep()
         self.update_in_progress = True
-        updates = await self.team.update(batches, self.progress.iteration, in_order=self.ranks.world > 1)
+        now, in_order = self.progress.iteration, self.ranks.world > 1
+        updates = await self.team.update(batches, now, in_order=in_order, by_agent=self.diagnostics.due(now))
         after_update = time.perf_counter()
         self.display.phase("loading weights")
         loads = await self.team.load_weights()
@@ -88,8 +92,10 @@ class TrainLoop:
         row = self.progress.count(rollout_metrics(episodes, rollout_s))
         failures, learnt = _failures(episodes), update_metrics(updates)
         self.progress.add_losses(len(failures), len(episodes))
+        row |= self.diagnostics.messages(complete, self.credit.key)
         row |= self._count_faults(failures) | prefixed("rollout", loads) | counters | learnt | prefixed("time", times)
         self.progress.add_counters({key: value for key, value in learnt.items() if key.startswith("faults/")})
+        self.diagnostics.check(row, self.progress.alarms)
         self.progress.row = row
         self.update_in_progress = False
         return row
@@ -127,6 +133,16 @@ class TrainLoop:
         self.faults.check(_failures(episodes), len(episodes), *self.progress.losses_before)
         return episodes
 
+    async def _probe(self, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Metrics of a few more episodes, where they are due; nothing is learnt from these."""
+        if not self.diagnostics.due(self.progress.iteration):
+            return {}
+        start, seed = time.perf_counter(), derive(self.seed, "train", self.progress.iteration)
+        self.display.phase("probe")
+        tasks = list({episode.task.task_id: episode.task for episode in episodes}.values())
+        metrics = await self.diagnostics.probe(self.world, tasks, self.team.training, seed, self.ranks, self.faults)
+        return metrics | {"time/probe_s": time.perf_counter() - start}
+
     def _drain_engine_counters(self) -> dict[str, float]:
         """What the engines of all processes have counted since the last call; added to the totals."""
         counts = self.ranks.from_all(self.team.drain_engine_counters())
@@ -156,6 +172,7 @@ class TrainLoop:
                     row = await self.run_iteration()
                     expected = self.budget.expected_iterations(progress)
                     self.display.iteration(progress.iteration, row, self.world.agents, expected)
+                    self.display.alarms(self.diagnostics.active(progress.alarms))
                 self._write(progress.row | await self.validate())
                 progress.row, progress.wall_s = {}, time.perf_counter() - start
                 is_best = progress.best_iteration == progress.iteration
@@ -172,7 +189,7 @@ class TrainLoop:
             if isinstance(sys.exception(), UpdateMemoryError):
                 progress.add_counters({"faults/oom_stops": 1})
             progress.wall_s = time.perf_counter() - start
-            summary = progress.totals() | {"status": status}
+            summary = progress.totals() | {"status": status, "alarms": self.diagnostics.records(progress.alarms)}
             if status == "failed":
                 summary["error"] = _describe(sys.exception())
             try:
@@ -224,7 +241,7 @@ class TrainLoop:
         self._drain_engine_counters()
         self._count_faults(failures := lost_failures(results))
         self.faults.check(failures, len(results))
-        summary = summarise(results)
+        summary = summarise(results) | self.diagnostics.evaluation(self.progress.row, results)
         self.directory.episodes(file or f"{split}_{self.progress.iteration:05d}", map(asdict, results))
         self.display.evaluation(title, summary)
         return summary

@@ -221,6 +221,22 @@ def test_an_equal_seed_gives_an_equal_run(finished: TrainLoop, build: Build) -> 
         assert (again.directory.path / "episodes" / file.name).read_bytes() == file.read_bytes()
 
 
+def test_diagnostics_change_nothing_but_themselves(finished: TrainLoop, build: Build) -> None:
+    """The run with them has played a probe, with its own seeds."""
+    off = build("diagnostics=off")
+    train.train(off)
+    assert same(weights(off), weights(finished))
+    measured = ("diagnostics/", "eval/tool/states_tv", "eval/plan/states_tv")
+    trained = [{key: v for key, v in untimed(row).items() if not key.startswith(measured)} for row in rows(finished)]
+    assert list(map(untimed, rows(off))) == trained
+    first, second = rows(finished)
+    assert 0 <= first["diagnostics/tool/influence"] <= 1 and "diagnostics/tool/influence" not in second
+    assert 0 <= second["eval/plan/states_tv"] <= 1
+    assert summary(finished)["alarms"] == []
+    for file in (finished.directory.path / "episodes").iterdir():
+        assert (off.directory.path / "episodes" / file.name).read_bytes() == file.read_bytes()
+
+
 def test_another_seed_gives_another_run(finished: TrainLoop, build: Build) -> None:
     other = build("seed=1", "loop.iterations=1")
     train.train(other)

@@ -26,6 +26,7 @@ GROUPS = {
     "engine": "What generates.",
     "strategy": "How each pool runs on its devices.",
     "faults": "What happens where an episode is lost, or a logger: `docs/reliability.md`.",
+    "diagnostics": "What is measured beside training, and where an alarm is raised: `docs/diagnostics.md`.",
     "logger": "Where metrics go besides `metrics.jsonl`.",
     "sweep": "Named sweeps, `make sweep sweep=NAME`.",
 }

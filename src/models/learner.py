@@ -10,6 +10,8 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.fabric.strategies.ddp import DDPStrategy
+from lightning.fabric.strategies.single_device import SingleDeviceStrategy
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
@@ -57,8 +59,10 @@ class Learner(OptimizerSteps):
         self.name, self.objective, self.settings, self.scheduler = name, config.objective, config.update, scheduler
         self.seed = seed
 
-    def update(self, groups: Groups) -> dict[str, float]:
+    def update(self, groups: Groups, by_agent: bool = False) -> dict[str, float]:
         """Take all steps of one iteration; returns metrics.  The version grows by one.
+
+        ``by_agent``: also measure each agent's share of the gradient, where several agents speak with this policy.
 
         Raises :class:`.optimizer_steps.NonFiniteError`, :class:`..memory.UpdateMemoryError`.
         """
@@ -67,6 +71,7 @@ class Learner(OptimizerSteps):
         steps = self._mini_batches(groups)
         old_logprobs = self._within_memory(partial(self._old_logprobs, steps))
         self._measure_untrained_mismatch(groups, stats)
+        shares = self._gradient_shares(steps[0]) if by_agent and steps else {}
         for epoch in range(self.settings.epochs):
             for samples in steps:
                 outputs = self._within_memory(partial(self._backward, samples, old_logprobs))
@@ -82,7 +87,7 @@ class Learner(OptimizerSteps):
         if self.ranks.first:
             warn_of_mismatch(metrics, self.settings, self.name, self.version)
         self.version += 1
-        return {**metrics, "faults/oom_splits": self.splits - splits}
+        return {**metrics, **shares, "faults/oom_splits": self.splits - splits}
 
     # ---- before the first step --------------------------------------------------------------------------------------
 
@@ -144,6 +149,30 @@ class Learner(OptimizerSteps):
             left_out = [group for group in groups if self.settings.live_groups_only and not _is_live(group)]
             return [sample for group in left_out for sample in group]
         return [sample for group in groups for sample in group if sample.advantage == 0]
+
+    def _gradient_shares(self, samples: Sequence[Sample]) -> dict[str, float]:
+        """``diagnostics/AGENT/gradient_share``: of the first mini-batch's gradients, one of each agent's ``samples``
+        alone, the norm of an agent's over the sum of their norms.
+
+        Nothing where one agent speaks, and where processes divide weights or gradients.  What is learnt stays the same:
+        the gradients are dropped, nothing random is drawn, and a lack of memory here leaves no trace.
+        """
+        agents = sorted({sample.agent for sample in samples})
+        if len(agents) < 2 or not isinstance(self.fabric.strategy, SingleDeviceStrategy | DDPStrategy):
+            return {}
+        kept, norms = (self.max_tokens, self.splits), {}
+        self.module.eval()
+        for agent in agents:
+            own = [sample for sample in samples if sample.agent == agent]
+            self._within_memory(partial(self._backward, own, {}))
+            if self.ranks.world > 1:
+                self._add_up_gradients()
+            norms[agent] = math.sqrt(sum(gradient.square().sum().item() for gradient in self._gradients()))
+            self.optimizer.zero_grad()
+        self.module.train()
+        self.max_tokens, self.splits = kept
+        total = sum(norms.values())
+        return {f"diagnostics/{agent}/gradient_share": norm / total for agent, norm in norms.items() if total}
 
     # ---- one step ---------------------------------------------------------------------------------------------------
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NoReturn, TypeVar
 
 import lightning as L
 from lightning.fabric.plugins.precision.amp import MixedPrecision
+from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
@@ -127,10 +128,13 @@ class OptimizerSteps:
         """Over all processes, in place: one message of all would need as much memory again.  Those of shards are added
         up already.
         """
-        for group in self.optimizer.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None and not isinstance(parameter.grad, DTensor):
-                    self.ranks.add_up(parameter.grad)
+        for gradient in self._gradients():
+            if not isinstance(gradient, DTensor):
+                self.ranks.add_up(gradient)
+
+    def _gradients(self) -> Iterator[Tensor]:
+        parameters = (parameter for group in self.optimizer.param_groups for parameter in group["params"])
+        return (parameter.grad for parameter in parameters if parameter.grad is not None)
 
     def _refuse(self, quantity: str, value: float) -> NoReturn:
         """Drop the gradients accumulated so far and raise."""

@@ -54,18 +54,18 @@ class Pool:
             learner = Learner(name, config, self.module, optimizer, each["lr_scheduler"], fabric, **common)
             self.policies[name] = Policy(self, learner)
 
-    async def update(self, batches: Mapping[str, Groups]) -> dict[str, dict[str, float]]:
+    async def update(self, batches: Mapping[str, Groups], by_agent: bool = False) -> dict[str, dict[str, float]]:
         """One iteration's update of every policy in ``batches``, from its groups of samples; metrics by policy.
 
         A cancelled call still runs to its end, since a thread cannot be stopped.  Whatever reads the pool waits for
         it, so that no caller reads weights during an update.  Raises :class:`.optimizer_steps.NonFiniteError`.
         """
-        return await asyncio.to_thread(self._update, batches)
+        return await asyncio.to_thread(self._update, batches, by_agent)
 
-    def _update(self, batches: Mapping[str, Groups]) -> dict[str, dict[str, float]]:
+    def _update(self, batches: Mapping[str, Groups], by_agent: bool) -> dict[str, dict[str, float]]:
         with self.lock:
             self.module.train()
-            return {name: self.policies[name].learner.update(groups) for name, groups in batches.items()}
+            return {name: self.policies[name].learner.update(groups, by_agent) for name, groups in batches.items()}
 
 
 class Policy:

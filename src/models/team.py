@@ -44,17 +44,17 @@ class Team:
         return [name for name in self.policies if name not in self.schedules or self.schedules[name].learns(iteration)]
 
     async def update(
-        self, batches: Mapping[str, Groups], iteration: int, *, in_order: bool
+        self, batches: Mapping[str, Groups], iteration: int, *, in_order: bool, by_agent: bool = False
     ) -> dict[str, dict[str, float]]:
         """One update of every policy that learns after ``iteration`` iterations and has samples in ``batches`` (its
         groups, by policy); returns their metrics.  Pools update side by side, or ``in_order``, where several processes
-        must communicate in the same order.
+        must communicate in the same order.  ``by_agent``: see :meth:`.learner.Learner.update`.
         """
         by_pool: dict[Pool, dict[str, Groups]] = {}
         for name in self.learners(iteration):
             if batches[name]:
                 by_pool.setdefault(self.policies[name].pool, {})[name] = batches[name]
-        updates = [pool.update(groups) for pool, groups in by_pool.items()]
+        updates = [pool.update(groups, by_agent) for pool, groups in by_pool.items()]
         results = [await update for update in updates] if in_order else await asyncio.gather(*updates)
         return {name: metrics for result in results for name, metrics in result.items()}
 

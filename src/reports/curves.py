@@ -26,6 +26,15 @@ MISMATCH = {
     "ess_ratio": "Effective sample size of the importance ratios, over their number",
     "corrected_share": "Importance ratios truncated or masked",
 }
+DIAGNOSTICS = {
+    "entropy_nats": "Entropy per sampled token, nats",
+    "zero_variance": "Groups without any difference",
+    "spread": "Pairs of candidates that earned differently",
+    "influence": "Messages whose replacement changes the outcome",
+    "gradient_share": "Share of the gradient of a shared policy",
+    "truncated": "Messages cut off",
+}
+DIAGNOSTICS_OF_A_TURN = re.compile(r"diagnostics/.+/turn\d+/.+")
 MISMATCH_KEY = re.compile(r"mismatch/(.+)/(turn\d+)/(.+)")
 BEST_OF_K = (
     "Best of K (faint): in training the best of K candidates is chosen at every turn. It is not the team's own success."
@@ -75,6 +84,9 @@ def per_agent_and_policy(run: Run, palette: Mapping[str, int]) -> list[Drawing]:
     for key, title in PER_POLICY.items():
         lines = [Series(policy, _points(run, f"train/{policy}/{key}"), palette[policy]) for policy in _policies(run)]
         charts.append(Chart(title, lines, share=key in SHARES))
+    for key, title in DIAGNOSTICS.items():
+        lines = [Series(agent, _points(run, f"diagnostics/{agent}/{key}"), palette[agent]) for agent in agents]
+        charts.append(Chart(title, lines, share=key != "entropy_nats"))
     charts += [chart for agent in agents for chart in _mismatch(run, agent)]
     return [drawing for drawing in map(draw, charts) if drawing]
 
@@ -103,7 +115,9 @@ def time_colour(index: int) -> int:
 
 
 def all_other(run: Run) -> list[Drawing]:
-    """Every metric that no other chart shows, one chart per key; times and mismatch statistics are left out."""
+    """Every metric that no other chart shows, one chart per key; times, mismatch statistics and the diagnostics of
+    single turns are left out.
+    """
     charted = {
         "iteration",
         "rollout/turns",
@@ -115,6 +129,8 @@ def all_other(run: Run) -> list[Drawing]:
     }
     charted |= {f"{prefix}/{agent}/reward" for agent in _agents(run) for prefix in ("rollout", "eval")}
     charted |= {f"train/{policy}/{key}" for policy in _policies(run) for key in PER_POLICY}
+    charted |= {f"diagnostics/{agent}/{key}" for agent in _agents(run) for key in DIAGNOSTICS}
+    charted |= set(filter(DIAGNOSTICS_OF_A_TURN.fullmatch, _keys(run)))
     rest = [key for key in sorted(_keys(run)) if key not in charted and not key.startswith(("time/", "mismatch/"))]
     return [drawing for key in rest if (drawing := draw(Chart(key, [Series(key, _points(run, key))])))]
 

@@ -78,6 +78,7 @@ def render(run: Run) -> str:
         status=run.status if run.status in STATES else "unknown",
         states=STATES,
         error=str(run.summary.get("error", "")),
+        alarms=_alarms(run),
         problems=[*run.problems, *(problem for file in (first, last) if file for problem in file.problems)],
         scores=[score for score in map(lambda key: _score(run.summary, key), SCORES) if score],
         tiles=_tiles(run),
@@ -97,6 +98,12 @@ def render(run: Run) -> str:
         script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
     return page.encode("utf-8", "backslashreplace").decode()  # half characters can stand in JSON, not in a file
+
+
+def _alarms(run: Run) -> list[str]:
+    """A line for every alarm of the run."""
+    records = run.summary.get("alarms")
+    return [str(each.get("text")) for each in records if isinstance(each, dict)] if isinstance(records, list) else []
 
 
 SCORES = {"eval_before": "before training", "eval": "after training", "eval_best": "best on validation"}

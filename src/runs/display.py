@@ -29,7 +29,7 @@ LINES = 6
 """Messages of the sample episode on the panel, at the most."""
 LIVE_GROUPS = re.compile(r"train/(.+)/live_groups")
 
-PhaseName = Literal["rollout", "update", "loading weights", "evaluation"]
+PhaseName = Literal["rollout", "probe", "update", "loading weights", "evaluation"]
 
 
 def sparkline(values: list[float], width: int = 40) -> str:
@@ -97,6 +97,7 @@ class Display:
         self._chosen = True
         self._rows: list[tuple[str, str]] = []
         self._sample: list[SampleMessage] = []
+        self._alarms: dict[str, str] = {}
         self._faults: Counter[str] = Counter()  # of this session
         self._phase: Phase | None = None
         self._first = self._done = 0
@@ -168,6 +169,16 @@ class Display:
                 f"{speed} tokens/s  ETA {self._eta_s():.0f} s" + (f"  faults so far: {faults}" if faults else "")
             )
 
+    def alarms(self, active: Mapping[str, str]) -> None:
+        """The alarms that are raised now, each a line by its name; a new one and one that is over are printed."""
+        for name, line in active.items():
+            if name not in self._alarms:
+                self.say(f"ALARM {line}")
+        for name in self._alarms:
+            if name not in active:
+                self.say(f"alarm over: {name}")
+        self._alarms = dict(active)
+
     def _count_episode(self, completions: int, messages: Callable[[], list[SampleMessage]]) -> None:
         if self._phase is None:
             return
@@ -210,7 +221,8 @@ class Display:
             Text(message.line(self.console.width), no_wrap=True, overflow="ellipsis", style="dim")
             for message in self._sample[:LINES]
         ]
-        return Panel(Group(table, *sample, self._bars()), title=Text(self.title))
+        alarms = [Text(f"ALARM {visible(line)}", style="bold red") for line in self._alarms.values()]
+        return Panel(Group(*alarms, table, *sample, self._bars()), title=Text(self.title))
 
     def _bars(self) -> Table:
         """How far the run is, and how far its present phase."""

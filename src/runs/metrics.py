@@ -63,8 +63,8 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
 
 
 def update_metrics(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Flat ``train/POLICY/...`` metrics of the updates in ``metrics``, by policy; ``mismatch/...`` stay as they are,
-    and ``faults/...`` are summed over policies.
+    """Flat ``train/POLICY/...`` metrics of the updates in ``metrics``, by policy; ``mismatch/...`` and
+    ``diagnostics/...``, which are of agents, stay as they are, and ``faults/...`` are summed over policies.
     """
     row: dict[str, float] = {}
     for policy, values in metrics.items():
@@ -72,7 +72,7 @@ def update_metrics(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, floa
             if key.startswith("faults/"):
                 row[key] = row.get(key, 0) + value
             else:
-                row[key if key.startswith("mismatch/") else f"train/{policy}/{key}"] = value
+                row[key if key.startswith(("mismatch/", "diagnostics/")) else f"train/{policy}/{key}"] = value
     return row
 
 

@@ -17,7 +17,7 @@ class Progress:
     task in the last iteration.  ``best`` is the highest success on validation, reached after ``best_iteration``.
     ``row`` holds the metrics of an iteration whose validation is not over, ``summary`` those of the evaluations so far
     and the totals of counters; ``wall_s`` counts seconds over all sessions.  ``losses`` has the number of lost episodes
-    and of all for each of the last iterations.
+    and of all for each of the last iterations.  ``alarms`` is the state of the alarms, see :mod:`..diagnostics.alarms`.
     """
 
     iteration: int = 0
@@ -31,11 +31,12 @@ class Progress:
     summary: dict[str, Any] = field(default_factory=dict)
     row: dict[str, Any] = field(default_factory=dict)
     losses: list[list[int]] = field(default_factory=list)
+    alarms: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Self:
-        """From a checkpoint's state; those of older versions count no losses."""
-        state = {"losses": [], **state}
+        """From a checkpoint's state; those of older versions count no losses and know no alarms."""
+        state = {"losses": [], "alarms": {}, **state}
         return cls(**{each.name: state[each.name] for each in fields(cls)})
 
     def state_dict(self) -> dict[str, Any]:

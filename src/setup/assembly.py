@@ -77,6 +77,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             seed=run.seed,
             ranks=ranks,
             faults=run.faults,
+            diagnostics=run.diagnostics,
         )
         if state:
             ranks.agreed(lambda: _restore(loop, state))

@@ -19,7 +19,7 @@ from .trust import Trust, check_stored
 
 FREE = (
     *"loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split(),
-    *"trust verbose detect_anomaly faults".split(),
+    *"trust verbose detect_anomaly faults diagnostics".split(),
     *FETCHING,
 )
 """The keys that a continued run may change, with the keys below them; ``*`` stands for one name."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
+from ..diagnostics.settings import DiagnosticsSettings
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..faults import FaultSettings
@@ -168,6 +169,7 @@ class RunConfig:
     verbose: bool = False
     detect_anomaly: bool = False
     faults: FaultSettings = field(default_factory=FaultSettings)
+    diagnostics: DiagnosticsSettings = field(default_factory=DiagnosticsSettings)
 
     def __post_init__(self) -> None:
         check_threads(self.threads)

@@ -20,7 +20,7 @@ class FakePool:
         self.learnt: list[Mapping[str, Any]] = []
         self.events = [] if events is None else events
 
-    async def update(self, batches: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+    async def update(self, batches: Mapping[str, Any], by_agent: bool) -> dict[str, dict[str, float]]:
         self.events.append(f"begin {' '.join(batches)}")
         await asyncio.sleep(0)
         self.events.append(f"end {' '.join(batches)}")

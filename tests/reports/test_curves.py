@@ -38,6 +38,18 @@ def test_one_chart_per_kind_of_metric_that_the_run_has(run_dir: Path) -> None:
     assert [drawing.title for drawing in all_other(run)] == ["train/both/special"]
 
 
+def test_diagnostics_have_one_line_per_agent(
+    run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]
+) -> None:
+    metrics = {f"diagnostics/{place}/entropy_nats": 0.5 for place in ("tool", "plan", "tool/turn0")}
+    lines(run_dir / "metrics.jsonl", [row | metrics for row in rows])
+    run = Run(run_dir)
+    *_, drawing = per_agent_and_policy(run, colours(run, []))
+    assert drawing.title == "Entropy per sampled token, nats"
+    assert [mark.name for mark in drawing.marks] == ["tool", "plan"]
+    assert [drawing.title for drawing in all_other(run)] == ["train/both/special"]
+
+
 def test_mismatch_has_one_line_per_turn(run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]) -> None:
     metrics = {f"mismatch/tool/turn{turn}/k3_nats": 0.1 * turn for turn in (10, 2)}
     lines(run_dir / "metrics.jsonl", [row | metrics for row in rows])

@@ -116,6 +116,15 @@ def test_half_characters_are_written(run_dir: Path, episode: Build, lines: Build
     assert "half \\ud800" in page(run_dir).texts["body"][0]
 
 
+@pytest.mark.parametrize("alarms", [None, [], [{"text": f"malformed, agent '{HOSTILE}'"}, {"text": "another"}]])
+def test_alarms_are_at_the_top(run_dir: Path, summary: dict[str, Any], alarms: list[dict[str, str]] | None) -> None:
+    (run_dir / "summary.json").write_text(json.dumps(summary | ({} if alarms is None else {"alarms": alarms})))
+    parsed = page(run_dir)
+    assert bool(parsed.all("aside", class_="notice alarms")) == bool(alarms)
+    if alarms:
+        assert parsed.texts["li"][:2] == [each["text"] for each in alarms]
+
+
 @pytest.mark.parametrize("status", ["interrupted", "failed"])
 def test_a_run_that_did_not_finish_says_so(run_dir: Path, status: str, summary: dict[str, Any]) -> None:
     (run_dir / "episodes" / "test_00003.jsonl").unlink()

@@ -3,6 +3,7 @@
 import io
 import os
 import pty
+import re
 import threading
 from collections.abc import Iterator
 
@@ -78,6 +79,31 @@ def test_a_live_panel_on_a_terminal() -> None:
     for part in ("sokoban_shared", "12.5% ▂", "50.0% ▅▅", "tool 0.123  plan 0.250", "12,346", "iteration 2/4", "50%"):
         assert part in panel
     assert "reward tool" not in text  # no plain lines beside it
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_alarms_stay_in_the_panel_and_are_printed_once(terminal: bool) -> None:
+    file = io.StringIO()
+    with Display("sokoban_shared", 4, Console(file=file, force_terminal=terminal, width=120)) as display:
+        for raised in (
+            {},
+            {"malformed, policy 'p'": "malformed: 0.9"},
+            {"malformed, policy 'p'": "malformed: 0.8"},
+            {},
+        ):
+            display.iteration(1, ROW, ("tool", "plan"), 4)
+            display.alarms(raised)
+            if display._live:
+                display._live.refresh()
+    text = file.getvalue()
+    lines = [re.sub(r"\x1b\[[\d;?]*\w", "", line).strip() for line in text.splitlines() if "│" not in line]
+    assert [line for line in lines if "alarm" in line.lower()] == [
+        "ALARM malformed: 0.9",
+        "alarm over: malformed, policy 'p'",
+    ]
+    if terminal:
+        shown = ["ALARM malformed: 0.8" in panel for panel in panels(text)]
+        assert any(shown) and not shown[-1]
 
 
 def played(file: io.StringIO, *, terminal: bool, seconds: float, verbose: bool = False) -> Clock:
