@@ -1,11 +1,13 @@
-"""One process of a run, as torchrun starts it: `python ddp_worker.py FILE FAILS LACKS key=value ...`.
+"""One process of a run, as torchrun starts it: `python ddp_worker.py FILE FAILS LACKS LOSES key=value ...`.
 
 What was sampled for training goes to FILE (of the first process); where FAILS is this process's rank, its second
-rollout fails; where LACKS is, each policy runs out of memory in its third update.
+rollout fails; where LACKS is, each policy runs out of memory in its third update.  In the rollout after LOSES
+iterations, whoever plays the second task loses it.
 """
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
 
 from troupe.cli import train
-from troupe.experience import Episode
+from troupe.envs.base import StepResult, TeamEnv, WorldFailure
+from troupe.experience import Episode, Task
 from troupe.rollout.policy_client import PromptError
+from troupe.rollout.seeds import derive
 
-file, fails, lacks, *overrides = sys.argv[1:]
+file, fails, lacks, loses, *overrides = sys.argv[1:]
 with initialize_config_module("troupe.configs", version_base="1.3"):
     cfg = compose("train", overrides=overrides, return_hydra_config=True)
 HydraConfig.instance().set_config(cfg)
@@ -40,6 +44,22 @@ async def failing(*arguments: Any) -> Any:
     return await collect(*arguments)
 
 
+lost = {task.task_id for task in loop.world.tasks("train", 2, derive(loop.seed, "train", int(loses)))[1:]}
+reset, step = type(loop.world).reset, type(loop.world).step
+
+
+def remembering(self: TeamEnv, task: Task) -> None:
+    self.task = task  # type: ignore[attr-defined]
+    reset(self, task)
+
+
+async def losing(self: TeamEnv, actions: Mapping[str, str]) -> StepResult:
+    if str(loop.progress.iteration) == loses and self.task.task_id in lost:
+        raise WorldFailure("gone")
+    return await step(self, actions)
+
+
+type(loop.world).reset, type(loop.world).step = remembering, losing  # type: ignore[method-assign]
 type(loop.credit).__call__ = keep  # type: ignore[method-assign]
 loop.sampler.collect = failing  # type: ignore[method-assign]
 

@@ -30,7 +30,7 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def start(
-    cwd: Path, file: str, *overrides: str, world: int, fails: int = -1, lacks: int = -1
+    cwd: Path, file: str, *overrides: str, world: int, fails: int = -1, lacks: int = -1, loses: int = -1
 ) -> list[subprocess.Popen[str]]:
     """The processes of a run, each of which knows the others by its environment."""
     with socket.socket() as free:
@@ -40,7 +40,7 @@ def start(
     for rank in range(world):
         mine = {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "WORLD_SIZE": str(world)}
         mine |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        command = [sys.executable, str(ROOT / "ddp_worker.py"), file, str(fails), str(lacks), *overrides]
+        command = [sys.executable, str(ROOT / "ddp_worker.py"), file, *map(str, (fails, lacks, loses)), *overrides]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         environment = ENVIRONMENT | (mine if world > 1 else {})
         processes.append(subprocess.Popen(command, cwd=cwd, env=environment, **pipes))
@@ -48,7 +48,7 @@ def start(
 
 
 def finished(processes: list[subprocess.Popen[str]]) -> list[tuple[int, str]]:
-    said = [process.communicate(timeout=240)[1] for process in processes]
+    said = [process.communicate(timeout=900)[1] for process in processes]
     return [(process.returncode, text) for process, text in zip(processes, said, strict=True)]
 
 
@@ -93,6 +93,32 @@ def test_two_processes_train_adapters_as_one_does(tmp_path: Path) -> None:
         mine, its = (checkpoint_weights(tmp_path / run / "checkpoints" / "last" / policy) for run in ("one", "two"))
         assert max((mine[key] - its[key]).abs().max() for key in mine) < 1e-9
         assert all(mine[key].any() for key in mine if "lora_B" in key)  # which was 0 at the start
+
+
+@pytest.mark.slow
+def test_an_episode_that_one_process_loses_is_left_out_in_both(tmp_path: Path) -> None:
+    small = [*SMALL, "loop.iterations=3"]
+    alone = start(tmp_path, "one.json", *small, "run_dir=one", "faults.max_lost_share=0.5", world=1, loses=1)
+    more = [*DDP, "run_dir=two", "faults.max_lost_share=0.5"]
+    together = start(tmp_path, "two.json", *small, *more, world=2, loses=1)
+    for code, error in finished(alone) + finished(together):
+        assert code == 0, error
+    assert json.loads((tmp_path / "one.json").read_text()) == json.loads((tmp_path / "two.json").read_text())
+    for run in ("one", "two"):
+        rows = [json.loads(line) for line in (tmp_path / run / "metrics.jsonl").read_text().splitlines()]
+        assert [row["rollout/lost_episodes"] for row in rows] == [row["faults/world"] for row in rows] == [0, 1, 0]
+        assert json.loads((tmp_path / run / "summary.json").read_text())["faults/world"] == 1
+    for policy in ("tool", "plan"):
+        mine, its = (checkpoint_weights(tmp_path / run / "checkpoints" / "last" / policy) for run in ("one", "two"))
+        assert max((mine[key] - its[key]).abs().max() for key in mine) < 1e-9
+
+
+@pytest.mark.slow
+def test_too_many_lost_episodes_stop_both(tmp_path: Path) -> None:
+    overrides = [*SMALL, *DDP, "loop.iterations=3", "run_dir=run"]  # 1 of 6 is more than a twentieth
+    for code, error in finished(start(tmp_path, "x.json", *overrides, world=2, loses=1)):
+        assert code != 0 and "1 of 6 episodes are lost, with faults.max_lost_share=0.05" in error
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
 
 
 @pytest.mark.slow

@@ -209,7 +209,8 @@ def test_episodes_that_a_fault_took_are_counted_and_not_learnt_from(
     summary = train.train(loop)
     row = json.loads((loop.directory.path / "metrics.jsonl").read_text())
     assert row["rollout/lost_episodes"] == 1 and row["rollout/tasks"] == 2
-    counts = dict.fromkeys(["world", "sandbox", "engine", "logger", "oom_splits"], 0) | {kind: 1}
+    names = ["world", "sandbox", "engine", "logger", "oom_splits", "oom_decoding"]
+    counts = dict.fromkeys(names, 0) | {kind: 1}
     for numbers in (row, json.loads((loop.directory.path / "summary.json").read_text())):
         assert {key: numbers[key] for key in numbers if key.startswith("faults/")} == prefixed("faults", counts)
     assert summary["status"] == "finished"

@@ -48,9 +48,8 @@ class PolicyActor:
     client: PolicyClient
 
     async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
-        prompt = self.client.prompt(env, agent, task)
         place = (task.task_id, env.turn, agent)
-        (completion,) = await self.client.generate(prompt.ids, 1, derive(seed, *place), place)
+        prompt, (completion,) = await self.client.complete(env, agent, task, 1, derive(seed, *place), place)
         prompt_tokens = 0 if completion.text_only else len(prompt.ids)
         return AgentMessage(completion.text, len(completion.token_ids), prompt_tokens, prompt.cut)
 

@@ -13,7 +13,7 @@ from ..envs.base import TeamEnv
 from ..experience import Completion, Message, Request, Sampling, Task
 from .chat_codec import ChatCodec
 from .chat_markers import without_markers
-from .engines.base import Engine
+from .engines.base import ContextExceededError, Engine
 from .playing import prompt_of
 
 
@@ -61,11 +61,30 @@ class PolicyClient:
         try:
             return Prompt(self.encode(agent, task.task_id, messages))
         except PromptTooLongError:
-            start = env.fork()
-            start.reset(task)
-            if start.state_key() == env.state_key():
+            if _at_start(env, task):
                 raise
             return Prompt(self.encode(agent, task.task_id, self._shortened(messages)), cut=True)
+
+    async def complete(
+        self, env: TeamEnv, agent: str, task: Task, n: int, seed: int, key: tuple[int | str, ...]
+    ) -> tuple[Prompt, list[Completion]]:
+        """:meth:`prompt` and ``n`` completions of it.
+
+        The context of a server is not known here.  Where it says that the prompt exceeds it, its longest messages are
+        cut as :meth:`prompt` does, to half as many characters at each attempt.
+        """
+        prompt, limit = self.prompt(env, agent, task), 0
+        while True:
+            try:
+                return prompt, await self.generate(prompt.ids, n, seed, key)
+            except ContextExceededError:
+                safe = self._safe(prompt_of(env, agent))
+                limit = (
+                    limit or max((len(each["content"]) for each in safe if each["role"] != "system"), default=0)
+                ) // 2
+                if not limit or _at_start(env, task):
+                    raise
+                prompt = Prompt(tuple(self._ids(_limited(safe, limit, self._closed))), cut=True)
 
     def _shortened(self, messages: Sequence[Message]) -> list[Message]:
         """``messages`` with at most so many characters (of a closed vocabulary: words) in each, but the system's, as
@@ -160,6 +179,13 @@ class PolicyClient:
         return await self.engine.generate(
             Request(policy=self.policy, prompt_ids=prompt_ids, n=n, sampling=self.sampling, seed=seed, key=key)
         )
+
+
+def _at_start(env: TeamEnv, task: Task) -> bool:
+    """Whether nothing was said yet in the episode of ``task``."""
+    start = env.fork()
+    start.reset(task)
+    return start.state_key() == env.state_key()
 
 
 def _limited(messages: Sequence[Message], limit: int, by_word: bool) -> list[Message]:

@@ -110,6 +110,8 @@ def _check_targets(key: str, node: Any) -> None:
         except Exception as error:  # importing a module may raise any
             reason = " ".join(str(error).split())
             raise ConfigError(f"{key}._target_={path} cannot be imported: {reason}") from error
+        if not callable(target):
+            raise ConfigError(f"{key}._target_={path} is a {type(target).__name__}, which cannot be called")
         names = [name for name in node if not name.startswith("_")]
         check_known(key, target, names)
         check_types(key, target, {name: node[name] for name in names if not _is_node(node[name])})

@@ -1,7 +1,10 @@
 """How an agent speaks: its prompt, and what it cannot be asked."""
 
+import json
+import sys
 from copy import deepcopy
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -13,6 +16,9 @@ from troupe.experience import Request, Sampling, Task
 from troupe.models.loading import load_tokenizer
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.chat_markers import MARKERS
+from troupe.rollout.engines.base import ContextExceededError
+from troupe.rollout.engines.remote.engine import RemoteEngine
+from troupe.rollout.engines.remote.settings import RemoteSettings
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient, PromptError
 from troupe.sandbox import LocalSandbox
@@ -205,3 +211,27 @@ async def test_a_task_that_is_itself_too_long_is_an_error(chat: PreTrainedTokeni
         client.prompt(start, "tool", QUESTION)
     with pytest.raises(PromptError, match="exceed the context of policy 'p'"):  # its instructions alone
         client.prompt(talk, "tool", QUESTION)
+
+
+async def test_where_a_server_says_so_it_is_cut_too(talk: MathQuestions, chat_server: Any, fault: Any) -> None:
+    too_long = fault(400, json.dumps({"error": {"code": "context_length_exceeded"}}))
+    chat_server.faults += [too_long] * 2
+    codec, engine = ChatCodec(), RemoteEngine("p", RemoteSettings(chat_server.url, "m"))
+    client = PolicyClient("p", engine, codec, context=sys.maxsize, sampling=Sampling(max_tokens=100))
+    prompt, (completion,) = await client.complete(talk, "tool", QUESTION, 1, 7, ("q",))
+    assert prompt.cut and completion.text
+    whole, half, quarter = (sum(len(each["content"]) for each in body["messages"]) for body in chat_server.seen)
+    system = len(chat_server.seen[0]["messages"][0]["content"])
+    gap = len("\n[...]\n")
+    assert half - system - gap == (whole - system) // 2 and quarter - system - gap == (whole - system) // 4
+    assert codec.messages(prompt.ids) == chat_server.seen[-1]["messages"]
+    chat_server.faults += [too_long] * 99
+    with pytest.raises(ContextExceededError):  # its instructions alone
+        await client.complete(talk, "tool", QUESTION, 1, 7, ("q",))
+    start = talk.fork()
+    start.reset(QUESTION)
+    asked = len(chat_server.seen)
+    with pytest.raises(ContextExceededError):  # before anything was said
+        await client.complete(start, "tool", QUESTION, 1, 7, ("q",))
+    assert len(chat_server.seen) == asked + 1
+    await engine.close()

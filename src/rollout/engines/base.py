@@ -19,6 +19,10 @@ class RequestFailedError(EngineError):
     """A request that an engine could not serve, also after its retries; it may serve others."""
 
 
+class ContextExceededError(RequestFailedError):
+    """A prompt that is too long for the model of a server, whose context is not known here."""
+
+
 class UnsupportedModelError(ValueError):
     """A model or tokenizer that an engine cannot run; the message names policy and reason."""
 

@@ -46,8 +46,8 @@ class TaskRollout:
         So a request draws the same in whatever order requests come; two with the same key get the same draws.
         """
         key = (self.task.task_id, env.turn, agent, *place)
-        prompt = self.clients[agent].prompt(env, agent, self.task)
-        completions = await self.clients[agent].generate(prompt.ids, n, derive(self.seed, *key), key)
+        seed = derive(self.seed, *key)
+        prompt, completions = await self.clients[agent].complete(env, agent, self.task, n, seed, key)
         return PromptCompletions(prompt.ids, completions, prompt.cut)
 
     async def sample_all(self, env: TeamEnv, n: int, *place: int | str) -> dict[str, PromptCompletions]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from torch import Tensor
 from ....errors import AbsentError
 from ....experience import Completion, Request
 from ...chat_codec import ChatCodec
-from ..base import EngineClosedError, RequestFailedError, Weightless
+from ..base import ContextExceededError, EngineClosedError, RequestFailedError, Weightless
 from ..lockstep import hold
 from ..requests import check_prompt, in_time, label
 from .settings import RemoteSettings
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, OpenAIError
 
 COUNTS = ("requests", "retries", "prompt_tokens", "completion_tokens", "unmetered", "empty")
+CONTEXT_EXCEEDED = re.compile(
+    r"context[ _](length|size|window)|prompt is too long|max_tokens must be at least 1, got -"
+)
+"""In the answers of OpenAI, vLLM, SGLang, llama.cpp and Anthropic to a prompt that is too long."""
 MAX_QUOTE = 500
 """Characters of a server's answer that an error repeats, at the most."""
 
@@ -61,7 +66,8 @@ class RemoteEngine(Weightless):
         """See :class:`..base.Engine`.
 
         Raises ``ValueError`` for another policy and an empty prompt, ``TimeoutError`` past the deadline,
-        :class:`..base.RequestFailedError` where the server refuses or stays away, :class:`..base.EngineClosedError`.
+        :class:`..base.RequestFailedError` where the server refuses or stays away (:class:`..base.ContextExceededError`:
+        because the prompt is too long, which is no fault), :class:`..base.EngineClosedError`.
         """
         if self._closed:
             raise EngineClosedError("generate() after close()")
@@ -145,6 +151,8 @@ class RemoteEngine(Weightless):
                 create = self._client.chat.completions.with_raw_response.create
                 return str((await create(**body, extra_headers=keyless, extra_body=extra_body)).text)
             except OpenAIError as error:
+                if _exceeds_context(error):
+                    raise ContextExceededError(self._described(_reason(error), 0)) from error
                 retries = _retries(error.request) if isinstance(error, APIError) else 0
                 raise self._failed(_reason(error), retries) from error
 
@@ -201,11 +209,15 @@ class RemoteEngine(Weightless):
         self._counts["retries"] += _retries(request) > 0
 
     def _failed(self, reason: str, retries: int) -> RequestFailedError:
-        """The error of a request: policy, url and reason, without the key."""
+        """The error of a request, which is counted."""
         self._counts["failed"] += 1
+        return RequestFailedError(self._described(reason, retries))
+
+    def _described(self, reason: str, retries: int) -> str:
+        """Policy, url and reason, without the key."""
         text = reason.replace(self._key, "KEY") if self._key else reason
         after = f" (after {retries} retries)" if retries else ""
-        return RequestFailedError(f"policy '{self.policy}' at {self.settings.url}: {text[:MAX_QUOTE]}{after}")
+        return f"policy '{self.policy}' at {self.settings.url}: {text[:MAX_QUOTE]}{after}"
 
 
 def check_client(policy: str, settings: RemoteSettings) -> None:
@@ -217,6 +229,15 @@ def check_client(policy: str, settings: RemoteSettings) -> None:
         raise AbsentError(
             f"policies.{policy}.tuning=remote needs the openai client: pip install 'troupe[remote]'"
         ) from error
+
+
+def _exceeds_context(error: OpenAIError) -> bool:
+    """Whether a server refuses a prompt for its length."""
+    from openai import APIStatusError
+
+    if not isinstance(error, APIStatusError) or error.status_code not in (400, 413, 422):
+        return False
+    return error.status_code == 413 or CONTEXT_EXCEEDED.search(error.response.text) is not None
 
 
 def _reason(error: OpenAIError) -> str:

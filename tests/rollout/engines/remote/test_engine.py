@@ -14,7 +14,13 @@ from transformers import PreTrainedTokenizerFast
 from troupe.experience import Completion, Request, Sampling
 from troupe.models.loading import load_model
 from troupe.rollout.chat_codec import ChatCodec
-from troupe.rollout.engines.base import Engine, EngineClosedError, EngineError
+from troupe.rollout.engines.base import (
+    ContextExceededError,
+    Engine,
+    EngineClosedError,
+    EngineError,
+    RequestFailedError,
+)
 from troupe.rollout.engines.lockstep import inside_hold
 from troupe.rollout.engines.remote.engine import MAX_QUOTE, RemoteEngine
 from troupe.rollout.engines.remote.settings import RemoteSettings
@@ -282,6 +288,40 @@ async def test_closing_tells_who_waits(chat_server: Any) -> None:
 def test_requests_that_cannot_be_asked(chat_server: Any, changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(ValueError, match=expected):
         ask(chat_server.url, request(**changes))
+
+
+TOO_LONG = {
+    "OpenAI": (
+        400,
+        {"error": {"message": "This model's maximum context length is 8192 tokens. However, your messages resulted in "
+                   "9000 tokens.", "type": "invalid_request_error", "code": "context_length_exceeded"}},
+    ),
+    "vLLM": (400, {"error": {"message": "You passed 1015 input tokens and requested 10 output tokens. However, the "
+                             "model's context length is only 1024 tokens", "param": "input_tokens", "code": 400}}),
+    "vLLM before 0.9": (400, {"object": "error", "message": "max_tokens must be at least 1, got -186.", "code": 400}),
+    "llama.cpp": (400, {"error": {"code": 400, "type": "exceed_context_size_error", "n_prompt_tokens": 4390}}),
+    "a proxy": (413, {"detail": "request entity too large"}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("server", TOO_LONG)
+async def test_a_prompt_that_is_too_long_is_no_fault(chat_server: Any, fault: Callable[..., Any], server: str) -> None:
+    status, body = TOO_LONG[server]
+    chat_server.faults.append(fault(status, json.dumps(body)))
+    engine = RemoteEngine("judge", RemoteSettings(chat_server.url, "m", retries=0))
+    with pytest.raises(ContextExceededError, match=rf"policy 'judge' at .*: HTTP {status}: "):
+        await engine.generate(request())
+    assert engine.drain()["faults/engine"] == 0
+    await engine.close()
+
+
+async def test_another_refusal_is_one(chat_server: Any, fault: Callable[..., Any]) -> None:
+    chat_server.faults.append(fault(400, json.dumps({"error": {"message": "temperature must be at most 2"}})))
+    engine = RemoteEngine("judge", RemoteSettings(chat_server.url, "m", retries=0))
+    with pytest.raises(RequestFailedError, match="temperature must be") as raised:
+        await engine.generate(request())
+    assert not isinstance(raised.value, ContextExceededError) and engine.drain()["faults/engine"] == 1
+    await engine.close()
 
 
 async def test_weights_are_refused(chat_server: Any) -> None:
