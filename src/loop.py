@@ -147,6 +147,7 @@ class TrainLoop:
         The summary's ``status`` is ``finished``, ``interrupted`` or ``failed`` (then ``error`` says why).
         """
         progress, start = self.progress, time.perf_counter() - self.progress.wall_s
+        cpu_start = time.process_time() - progress.cpu_s
         status = "failed"
         try:
             await self._begin()
@@ -157,6 +158,7 @@ class TrainLoop:
                     self.display.iteration(progress.iteration, row, self.world.agents, expected)
                 self._write(progress.row | await self.validate())
                 progress.row, progress.wall_s = {}, time.perf_counter() - start
+                progress.cpu_s = time.process_time() - cpu_start
                 is_best = progress.best_iteration == progress.iteration
                 if self.checkpoints.due(progress.iteration) or is_best or self.over():
                     self._checkpoint()
@@ -168,7 +170,7 @@ class TrainLoop:
         finally:
             progress.add_counters(self.team.drain_engine_counters())
             self._count_faults([])
-            progress.wall_s = time.perf_counter() - start
+            progress.wall_s, progress.cpu_s = time.perf_counter() - start, time.process_time() - cpu_start
             summary = progress.totals() | {"status": status}
             if status == "failed":
                 summary["error"] = _describe(sys.exception())

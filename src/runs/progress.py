@@ -16,8 +16,8 @@ class Progress:
     ``completions``, ``tokens`` and ``env_steps`` were spent on training; ``task_cost`` is the number of completions per
     task in the last iteration.  ``best`` is the highest success on validation, reached after ``best_iteration``.
     ``row`` holds the metrics of an iteration whose validation is not over, ``summary`` those of the evaluations so far
-    and the totals of counters; ``wall_s`` counts seconds over all sessions.  ``losses`` has the number of lost episodes
-    and of all for each of the last iterations.
+    and the totals of counters; ``wall_s`` and ``cpu_s`` (of this process, with its threads) count seconds over all
+    sessions.  ``losses`` has the number of lost episodes and of all for each of the last iterations.
     """
 
     iteration: int = 0
@@ -28,14 +28,15 @@ class Progress:
     best: float = -1.0
     best_iteration: int | None = None
     wall_s: float = 0.0
+    cpu_s: float = 0.0
     summary: dict[str, Any] = field(default_factory=dict)
     row: dict[str, Any] = field(default_factory=dict)
     losses: list[list[int]] = field(default_factory=list)
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Self:
-        """From a checkpoint's state; those of older versions count no losses."""
-        state = {"losses": [], **state}
+        """From a checkpoint's state; those of older versions count no losses and no CPU time."""
+        state = {"losses": [], "cpu_s": 0.0, **state}
         return cls(**{each.name: state[each.name] for each in fields(cls)})
 
     def state_dict(self) -> dict[str, Any]:
@@ -72,4 +73,5 @@ class Progress:
             "train/tokens": self.tokens,
             "train/env_steps": self.env_steps,
             "time/wall_s": self.wall_s,
+            "time/cpu_s": self.cpu_s,
         }

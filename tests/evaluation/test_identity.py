@@ -41,12 +41,20 @@ def test_what_decides_the_messages_of_a_source() -> None:
 
 
 def test_an_evaluation_is_its_worlds_tasks_seed_and_sources(tmp_path: Path) -> None:
-    def identity(name: str, tasks: int = 2, samples: int = 1, task_seed: int = 0, **world_config: int) -> dict[str, object]:
+    def identity(
+        name: str, tasks: int = 2, samples: int = 1, task_seed: int = 0, **world_config: int
+    ) -> dict[str, object]:
         weights = folder(tmp_path / name, b"1")
         assignment: Assignment = {"first": LocalPolicy("checkpoint", name, weights, SAMPLING), "second": SilentActor()}
         condition = Condition(name, world_config, Couplet(), [], assignment, "own", samples)
         request = EvalRequest(
-            checkpoint="last", split="test", tasks=tasks, samples=samples, temperature=("own",), seed=0, task_seed=task_seed
+            checkpoint="last",
+            split="test",
+            tasks=tasks,
+            samples=samples,
+            temperature=("own",),
+            seed=0,
+            task_seed=task_seed,
         )
         return evaluation_identity(request, [condition])
 
