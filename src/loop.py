@@ -164,6 +164,7 @@ class TrainLoop:
         The summary's ``status`` is ``finished``, ``interrupted`` or ``failed`` (then ``error`` says why).
         """
         progress, start = self.progress, time.perf_counter() - self.progress.wall_s
+        cpu_start = time.process_time() - progress.cpu_s
         status = "failed"
         try:
             await self._begin()
@@ -175,6 +176,7 @@ class TrainLoop:
                     self.display.alarms(self.diagnostics.active(progress.alarms))
                 self._write(progress.row | await self.validate())
                 progress.row, progress.wall_s = {}, time.perf_counter() - start
+                progress.cpu_s = time.process_time() - cpu_start
                 is_best = progress.best_iteration == progress.iteration
                 if self.checkpoints.due(progress.iteration) or is_best or self.over():
                     self._checkpoint()
@@ -188,7 +190,7 @@ class TrainLoop:
             self._count_faults([])
             if isinstance(sys.exception(), UpdateMemoryError):
                 progress.add_counters({"faults/oom_stops": 1})
-            progress.wall_s = time.perf_counter() - start
+            progress.wall_s, progress.cpu_s = time.perf_counter() - start, time.process_time() - cpu_start
             summary = progress.totals() | {"status": status, "alarms": self.diagnostics.records(progress.alarms)}
             if status == "failed":
                 summary["error"] = _describe(sys.exception())

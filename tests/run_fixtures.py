@@ -198,7 +198,25 @@ class Disk:
         (path / "metrics.jsonl").touch()
         if summary is not None:
             (path / "summary.json").write_text(json.dumps(summary))
+            (path / "episodes").mkdir()
+            for prefix, name in (("eval_before", "test_00000"), ("eval", "test_00004"), ("eval_best", "test_best")):
+                self.episodes(path, name, summary[f"{prefix}/success"], summary[f"{prefix}/episodes"])
         return path
+
+    def episodes(self, run: Path, name: str, success: float, count: int, tasks: str = "") -> None:
+        """The episodes of an evaluation: the first tasks are solved.  ``tasks`` tells those of other evaluations."""
+        solved = round(success * count)
+        rows = [make_episode(f"{tasks}{place}", place < solved) for place in range(count)]
+        write_lines(run / "episodes" / f"{name}.jsonl", rows)
+
+    def curve(self, run: Path, points: Mapping[int, float], completions: int, tasks: str = "") -> None:
+        """A learning curve: iteration to success on 10 validation tasks; each iteration has so many ``completions``,
+        ten times as many tokens, and two optimizer steps of each of two policies."""
+        steps = {"train/tool/optimizer_steps": 2.0, "train/plan/optimizer_steps": 2.0}
+        costs = {"rollout/completions": completions, "rollout/tokens": 10 * completions, **steps}
+        write_lines(run / "metrics.jsonl", [{"iteration": i, **costs} for i in range(1, max(points) + 1)])
+        for iteration, success in points.items():
+            self.episodes(run, f"validation_{iteration:05d}", success, 10, tasks)
 
     def sweep(self, root: Path, evaluations: tuple[str, ...] = ()) -> SweepRecord:
         """Write the plan of a sweep over the runs below ``root``: settings a and b, two seeds each."""

@@ -1,8 +1,9 @@
 """Run the missing runs of a sweep, then print its table: ``troupe sweep sweep=NAME [key=value ...]``.
 
 Keys of the sweep itself: ``launcher=basic|joblib|submitit`` (``hydra.launcher.KEY=...`` configures it),
-``runs=FOLDER``, ``rerun_stale=true``, ``dry_run=true`` (only print the missing runs).  Every other ``key=value`` is one
-of ``troupe train`` and holds for all runs; ``key=a,b`` runs every setting with both.
+``runs=FOLDER``, ``rerun_stale=true``, ``dry_run=true`` (only print the missing runs and what they will cost),
+``sealed=true`` (play the sealed test tasks, once all runs are finished).  Every other ``key=value`` is one of ``troupe
+train`` and holds for all runs; ``key=a,b`` runs every setting with both.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from ..sweep.options import Options
 from .main import loading
 
 if TYPE_CHECKING:
+    from ..sweep.cost import SettingCost
     from ..sweep.record import SweepRecord
     from ..sweep.rows import SweepJob, TableRow
 
@@ -47,16 +49,42 @@ def run(arguments: Sequence[str]) -> int:
     arguments = [text for text in arguments if not text.startswith("hydra")]
     with loading():
         options.check(arguments)
-        from ..api.training import train  # heavy, as the others, hence after the check
-        from ..sweep.job import JobRunner
-        from ..sweep.plan import plan_sweep
-        from ..sweep.tables import write_tables
-    record = plan_sweep(options, arguments)
+        from ..sweep.plan import plan_sweep, plan_tuning  # heavy, as the others, hence after the check
+        from ..sweep.tuning import choices
+    chosen, untuned, records = None, False, []
+    if (tuning := plan_tuning(options, arguments)) is not None:
+        file = options.file()
+        assert file.tuning is not None  # a tuned sweep has it
+        untuned, records = not _perform(tuning, options, hydra_overrides, [tuning]), [tuning]
+        chosen = choices(tuning, file.tuning.grid)
+        for setting in file.settings:
+            print(f"{setting}: {' '.join(chosen[setting]) if setting in chosen else 'not tuned yet'}", flush=True)
+        if options.dry_run:  # what is not tuned yet is counted at the grid's first point
+            first = [f"{key}={values[0]}" for key, values in file.tuning.grid.items()]
+            chosen = dict.fromkeys(file.settings, first) | chosen
+        elif not chosen:
+            return 1
+    record = plan_sweep(options, arguments, chosen)
+    return 0 if _perform(record, options, hydra_overrides, [record, *records]) and not untuned else 1
+
+
+def _perform(
+    record: SweepRecord, options: Options, hydra_overrides: Sequence[str], measurable: Sequence[SweepRecord]
+) -> bool:
+    """Run what is missing of ``record`` and print its tables; whether every run is finished.  With ``dry_run`` say what
+    would run, and what it would cost by the runs of the ``measurable`` sweeps.
+    """
+    from ..api.training import train
+    from ..sweep.cost import costs, measured
+    from ..sweep.job import JobRunner
+    from ..sweep.tables import write_tables
+
     jobs = record.jobs_to_run(options.rerun_stale)
     if options.dry_run:
         announce(record, jobs, record.rows())
         print("\n".join(f"{job.setting}: {' '.join(job.overrides)}" for job in jobs))
-        return 0
+        print("\n".join(_cost_lines(costs(record, jobs, measured(measurable)))))
+        return True
     runner = JobRunner(record.folder, options.rerun_stale, to_file=options.launcher != "basic", train=train)
     launcher = launcher_of(options.launcher, record.folder, runner, hydra_overrides, options.config_dir)
     record.write()
@@ -67,8 +95,18 @@ def run(arguments: Sequence[str]) -> int:
     finally:  # also after an interrupt
         register()
         page, rows = write_tables(record.folder)
-        print(f"\n{page}\n{record.folder}: table.md, runs.csv, settings.csv", flush=True)
-    return 0 if all(map(_finished, rows)) else 1
+        print(f"\n{page}\n{record.folder}: table.md, runs.csv, settings.csv, summary.jsonl", flush=True)
+    return all(map(_finished, rows))
+
+
+def _cost_lines(costs: Sequence[SettingCost]) -> list[str]:
+    lines = []
+    for cost in (each for each in costs if each.runs):
+        source = "" if cost.own else " (measured on other settings)"
+        hours = "nothing measured yet" if cost.hours is None else f"{cost.hours:.2f} CPU-hours{source}"
+        lines.append(f"{cost.setting}: {cost.runs} runs, {hours}")
+    known = [cost.hours for cost in costs if cost.hours is not None]
+    return [*lines, f"in all {sum(known):.1f} CPU-hours"] if known and lines else lines
 
 
 def main(arguments: Sequence[str]) -> None:

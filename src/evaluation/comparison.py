@@ -1,13 +1,16 @@
-"""Two evaluations on the same tasks, compared task by task."""
+"""Evaluations on the same tasks, compared task by task: two, or those of two settings over several seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .records import EvaluationError, EvaluationRecord, locate
-from .statistics import bootstrap_interval, mcnemar
+from .statistics import bootstrap_interval, hierarchical_estimate, holm, mcnemar
 
 
 @dataclass(frozen=True)
@@ -88,3 +91,57 @@ def comparisons(one: str, other: str) -> list[tuple[str, Comparison]]:
         names = (f"{first[0].path}@{a}", f"{second[0].path}@{b}")
         rows.append((a if a == b else f"{a} / {b}", compare(first[0].successes(a), second[0].successes(b), names)))
     return rows
+
+
+@dataclass(frozen=True)
+class SeedComparison:
+    """Two settings of ``seeds`` evaluations each, paired by their order and by task.
+
+    ``first`` and ``second`` are mean success over seeds; ``difference`` is second less first with ``interval``, its
+    95 % interval by a hierarchical bootstrap over seeds and tasks.  ``p`` is two-sided, corrected by Holm for the
+    conditions that are compared together.
+    """
+
+    seeds: int
+    first: float
+    second: float
+    difference: float
+    interval: tuple[float, float]
+    p: float
+
+
+def comparisons_over_seeds(ones: Sequence[str], others: Sequence[str]) -> list[tuple[str, SeedComparison]]:
+    """The comparisons of ``ones`` and ``others`` (``FOLDER[@CONDITION]``, one per seed, in the same order), by the
+    name of the condition.  The two of a pair need the same tasks; other pairs may have others.
+
+    Raises :class:`EvaluationError` where the two sides differ in number, or a pair has no tasks in common.
+    """
+    if len(ones) != len(others):
+        raise EvaluationError(f"A has {len(ones)} evaluations and B {len(others)}: give one pair per seed")
+    sides = [(locate(a), locate(b)) for a, b in zip(ones, others, strict=True)]
+    named = condition_pairs(*sides[0])
+    means, estimates = [], []
+    for a, b in named:
+        pairs = [_by_task(first, second, (a, b)) for (first, _), (second, _) in sides]
+        crossed = len({tasks for tasks, _, _ in pairs}) == 1
+        estimate = hierarchical_estimate([second - first for _, first, second in pairs], crossed=crossed)
+        assert estimate is not None  # there are two seeds or more
+        means.append([fmean(float(np.nanmean(values[side])) for values in pairs) for side in (1, 2)])
+        estimates.append(estimate)
+    p_values = holm([min(1.0, 2 * min(each.p_at_most(0.0), each.p_at_least(0.0))) for each in estimates])
+    rows = zip(named, means, estimates, p_values, strict=True)
+    return [
+        (a if a == b else f"{a} / {b}", SeedComparison(len(sides), *sides_means, each.mean, each.interval, p))
+        for (a, b), sides_means, each, p in rows
+    ]
+
+
+def _by_task(
+    first: EvaluationRecord, second: EvaluationRecord, names: tuple[str, str]
+) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.float64]]:
+    """The tasks of a pair and, for each side, the mean success of each, (tasks,); not a number where all of a task's
+    episodes are lost."""
+    one, other = first.successes(names[0]), second.successes(names[1])
+    check_tasks(list(one), list(other), (f"{first.path}@{names[0]}", f"{second.path}@{names[1]}"))
+    values = (np.array([fmean(wins) if wins else np.nan for wins in side.values()]) for side in (one, other))
+    return (tuple(one), *values)  # type: ignore[return-value]  # two of them

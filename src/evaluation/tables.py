@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import visible
-from .comparison import Comparison
+from .comparison import Comparison, SeedComparison
 
 
 def show(console: Console, table: Table) -> None:
@@ -70,4 +70,14 @@ def comparison_table(rows: Sequence[tuple[str, Comparison]]) -> Table:
         cells = [f"{row.first:.3f}", f"{row.second:.3f}", f"{row.difference:+.3f} ({low:+.3f} to {high:+.3f})"]
         tasks = f"{row.tasks} ({row.lost} lost)" if row.lost else str(row.tasks)
         table.add_row(_text(name), tasks, *cells, *counts, *([] if row.p is None else [f"{row.p:.2g}"]))
+    return table
+
+
+def seed_comparison_table(rows: Sequence[tuple[str, SeedComparison]]) -> Table:
+    """One row per pair of conditions, by name."""
+    table = Table("condition", "seeds", "A", "B", "B - A (95 %)", "p, Holm")
+    for name, row in rows:
+        low, high = row.interval
+        difference = f"{row.difference:+.3f} ({low:+.3f} to {high:+.3f})"
+        table.add_row(_text(name), str(row.seeds), f"{row.first:.3f}", f"{row.second:.3f}", difference, f"{row.p:.2g}")
     return table

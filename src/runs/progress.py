@@ -16,8 +16,9 @@ class Progress:
     ``completions``, ``tokens`` and ``env_steps`` were spent on training; ``task_cost`` is the number of completions per
     task in the last iteration.  ``best`` is the highest success on validation, reached after ``best_iteration``.
     ``row`` holds the metrics of an iteration whose validation is not over, ``summary`` those of the evaluations so far
-    and the totals of counters; ``wall_s`` counts seconds over all sessions.  ``losses`` has the number of lost episodes
-    and of all for each of the last iterations.  ``alarms`` is the state of the alarms, see :mod:`..diagnostics.alarms`.
+    and the totals of counters; ``wall_s`` and ``cpu_s`` (of this process, with its threads) count seconds over all
+    sessions.  ``losses`` has the number of lost episodes and of all for each of the last iterations.  ``alarms`` is the
+    state of the alarms, see :mod:`..diagnostics.alarms`.
     """
 
     iteration: int = 0
@@ -28,6 +29,7 @@ class Progress:
     best: float = -1.0
     best_iteration: int | None = None
     wall_s: float = 0.0
+    cpu_s: float = 0.0
     summary: dict[str, Any] = field(default_factory=dict)
     row: dict[str, Any] = field(default_factory=dict)
     losses: list[list[int]] = field(default_factory=list)
@@ -35,8 +37,8 @@ class Progress:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Self:
-        """From a checkpoint's state; those of older versions count no losses and know no alarms."""
-        state = {"losses": [], "alarms": {}, **state}
+        """From a checkpoint's state; those of older versions count no losses and no CPU time, and know no alarms."""
+        state = {"losses": [], "cpu_s": 0.0, "alarms": {}, **state}
         return cls(**{each.name: state[each.name] for each in fields(cls)})
 
     def state_dict(self) -> dict[str, Any]:
@@ -73,4 +75,5 @@ class Progress:
             "train/tokens": self.tokens,
             "train/env_steps": self.env_steps,
             "time/wall_s": self.wall_s,
+            "time/cpu_s": self.cpu_s,
         }

@@ -17,6 +17,7 @@ from .files import (
     FORMAT,
     FORMAT_KEY,
     METRICS,
+    SEALED,
     SUMMARY,
     SWAPPED,
     VERSIONS,
@@ -217,9 +218,10 @@ class Run:
         return evaluation_folders(self.path)
 
     @cached_property
-    def swapped(self) -> dict[str, Any]:
-        """The evaluation of the run's two policies exchanged, where a sweep made it."""
-        return self._object(SWAPPED)
+    def of_sweeps(self) -> dict[str, dict[str, Any]]:
+        """The evaluations that a sweep made of the run, each empty where it did not: ``swapped``, of its two policies
+        exchanged, and ``sealed``, on tasks that were kept for the end."""
+        return {"swapped": self._object(SWAPPED), "sealed": self._object(SEALED)}
 
     @cached_property
     def problems(self) -> list[str]:

@@ -24,8 +24,8 @@ from ..runs.index import best_match, find_runs
 from ..runs.lock import HeldError
 from ..runs.run import Run
 from ..setup.build import build
+from .again import EVALUATIONS
 from .record import SweepRecord, error_file
-from .swap import EVALUATIONS
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class JobRunner:
                 with _job_lock(record, config, training):
                     run = self._finished_run(cfg, record.runs, training, evaluation_keys(config))
                     for name in record.missing_evaluations(run):
-                        EVALUATIONS[name](run)
+                        EVALUATIONS[name](run, record)
             except HeldError as error:
                 _print(f"{cfg.name}, seed {cfg.seed}: {error}; it is left to that")
                 return ""

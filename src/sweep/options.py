@@ -24,8 +24,8 @@ from .launcher import LAUNCHERS
 Overrides = dict[str, list[str]]
 """The key of an override, with its prefix, to one override, or to several that the sweep varies."""
 
-EVALUATIONS = ("swapped",)
-"""The evaluations that a sweep may make of each finished run; :mod:`.swap` makes them."""
+EVALUATIONS = ("swapped", "sealed")
+"""The evaluations that a sweep may make of each finished run; :mod:`.again` makes them."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class Options:
     runs: str = "runs"
     rerun_stale: bool = False
     dry_run: bool = False
+    sealed: bool = False
     config_dir: str | None = None
     search_path: tuple[str, ...] = ()
 
@@ -94,12 +95,30 @@ class Options:
 
 
 @dataclass(frozen=True)
+class Tuning:
+    """The grid on which each setting is tuned: key to values.  Each point is run with ``seeds``, whose boards no final
+    run has; the one with the highest mean success on validation, after training, is the setting's.  ``overrides`` hold
+    for these runs alone.
+    """
+
+    grid: Mapping[str, Sequence[Any]]
+    seeds: Sequence[int]
+    overrides: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not self.grid or not self.seeds or not all(self.grid.values()):
+            raise ConfigError("tuning.grid and tuning.seeds must name at least one of each")
+
+
+@dataclass(frozen=True)
 class SweepFile:
     """The content of `configs/sweep/NAME.yaml`.
 
     ``settings``: name to overrides; each is run with every seed.  ``overrides`` hold for all settings, unless the
-    command line gives the key.  ``evaluations`` are made of each finished run, see :mod:`.swap`.  ``verdicts`` are
-    claims, see :class:`~troupe.sweep.verdicts.Claim`.
+    command line gives the key.  ``evaluations`` are made of each finished run, see :mod:`.again`.  ``verdicts`` are
+    claims, see :class:`~troupe.sweep.verdicts.Claim`.  ``threshold`` is the success for which the table gives the
+    number of completions.  ``tuning`` runs each setting at every point of a grid first.  ``sealed`` is the seed of test
+    tasks that are played once, with ``sealed=true``.
     """
 
     question: str
@@ -108,6 +127,9 @@ class SweepFile:
     overrides: Sequence[str] = ()
     evaluations: Sequence[str] = ()
     verdicts: Sequence[Mapping[str, Any]] = ()
+    threshold: float | None = None
+    tuning: Tuning | None = None
+    sealed: int | None = None
 
     @classmethod
     def read(cls, name: str, search_path: Sequence[str] = ()) -> SweepFile:
@@ -119,12 +141,18 @@ class SweepFile:
             if not name.endswith((".yaml", ".yml")):
                 if name not in (known := all_choices("sweep", search_path)):
                     raise ConfigError(f"sweep={name} is unknown{nearest(name, known)}")
-                return cls(**file_content(f"sweep/{name}", search_path))
+                return cls.of(file_content(f"sweep/{name}", search_path))
             if not Path(name).is_file():
                 raise ConfigError(f"sweep={name}: there is no such file")
-            return cls(**yaml.safe_load(Path(name).read_text(encoding="utf-8")))
+            return cls.of(yaml.safe_load(Path(name).read_text(encoding="utf-8")))
         except (TypeError, yaml.YAMLError) as error:
             raise ConfigError(f"sweep={name}: {error}") from error
+
+    @classmethod
+    def of(cls, content: Mapping[str, Any]) -> SweepFile:
+        """Raises ``TypeError`` for a key that is unknown or missing."""
+        tuning = content.get("tuning")
+        return cls(**{**content, "tuning": Tuning(**tuning) if tuning is not None else None})
 
     def __post_init__(self) -> None:
         if not self.settings or not self.seeds:
@@ -132,6 +160,14 @@ class SweepFile:
         for name in self.evaluations:
             if name not in EVALUATIONS:
                 raise ConfigError(f"evaluations: {name} is unknown{nearest(name, list(EVALUATIONS))}")
+        if "sealed" in self.evaluations:
+            raise ConfigError(
+                "evaluations: sealed is made with sealed=true alone; give the seed of its tasks as sealed"
+            )
+        if self.tuning is not None and set(self.tuning.seeds) & set(self.seeds):
+            raise ConfigError(
+                "tuning.seeds must not be among seeds: what chooses the grid's point cannot judge it, too"
+            )
 
 
 def parse_overrides(overrides: Sequence[str], origin: str) -> Overrides:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
@@ -17,18 +18,49 @@ from ..runs.files import parse_yaml
 from ..runs.fingerprint import evaluation_keys, training_hash
 from ..setup.command_line import check_choices, parsed
 from ..setup.sections import read_config
-from .options import Options, Overrides, one_line, parse_overrides
+from .options import Options, Overrides, SweepFile, one_line, parse_overrides
 from .record import SweepRecord
 from .rows import SweepJob
 from .verdicts import claims_of
 
 
-def plan_sweep(options: Options, arguments: Sequence[str]) -> SweepRecord:
+def plan_sweep(
+    options: Options, arguments: Sequence[str], chosen: Mapping[str, Sequence[str]] | None = None
+) -> SweepRecord:
     """The sweep with every job, composed and checked as the training command does before a run starts.
 
-    Raises :class:`ConfigError`, naming the setting, for a configuration that cannot be composed or has an unknown key.
+    ``chosen`` are the overrides that tuning has chosen, by setting; a setting that it lacks has no jobs.  Raises
+    :class:`ConfigError`, naming the setting, for a configuration that cannot be composed or has an unknown key.
     """
     file = options.file()
+    tuned = chosen if file.tuning is not None else dict.fromkeys(file.settings, ())
+    points = {name: parse_overrides(each, f"tuning of {name}") for name, each in (tuned or {}).items()}
+    return _plan(options, arguments, file, points)
+
+
+def plan_tuning(options: Options, arguments: Sequence[str]) -> SweepRecord | None:
+    """The runs that tune each setting, one variant per point of the grid, in a folder below the sweep's; None where the
+    sweep has no tuning.  Raises :class:`ConfigError` as :func:`plan_sweep`.
+    """
+    file = options.file()
+    if (tuning := file.tuning) is None:
+        return None
+    common = [*file.overrides, *tuning.overrides]
+    question = f"Tuning of sweep {Path(options.sweep).stem}: the final runs have other seeds and other boards."
+    own = replace(
+        file, question=question, overrides=common, seeds=tuning.seeds, verdicts=(), evaluations=(), tuning=None
+    )
+    grid = {key: [f"{key}={value}" for value in values] for key, values in tuning.grid.items()}
+    words = [word for word in arguments if word.partition("=")[0] != "seed"]  # which are the final runs'
+    for key, texts in parse_overrides(words, "").items():
+        if key in grid or len(texts) > 1:
+            raise ConfigError(f"sweep={options.sweep} is tuned: {key} cannot be {'given' if key in grid else 'varied'}")
+    record = _plan(replace(options, sealed=False), words, own, dict.fromkeys(file.settings, grid))
+    return replace(record, folder=record.folder / "tuning", name=f"{record.name}, tuning")
+
+
+def _plan(options: Options, arguments: Sequence[str], file: SweepFile, points: Mapping[str, Overrides]) -> SweepRecord:
+    """``points`` are further overrides by setting; a setting without them has no jobs."""
     common, command_line = parse_overrides(file.overrides, "overrides"), parse_overrides(arguments, "")
     for key in command_line:
         if (name := key.lstrip("+~")) in ("run_dir", "resume"):
@@ -43,14 +75,30 @@ def plan_sweep(options: Options, arguments: Sequence[str]) -> SweepRecord:
             own = parse_overrides(overrides, f"settings.{setting}")
             for key in own.keys() & command_line.keys():
                 raise ConfigError(f"sweep={options.sweep} varies {key}; it cannot be given")
+            if setting not in points:
+                continue
             seeds = {"seed": [f"seed={seed}" for seed in file.seeds]}
-            jobs += [
-                _job(setting, *run, options.search_path) for run in _combinations(seeds | common | own | command_line)
-            ]
+            words = seeds | common | own | points[setting] | command_line
+            jobs += [_job(setting, *run, options.search_path) for run in _combinations(words)]
     sweep = Path(options.sweep).stem
     experiments = (common | command_line).get("experiment", [])
     folder = Path(options.runs, "sweeps", sweep, "+".join(text.partition("=")[2] for text in experiments))
-    return SweepRecord(folder, sweep, file.question, Path(options.runs), tuple(file.evaluations), claims, jobs)
+    evaluations = (*file.evaluations, *(["sealed"] if options.sealed else []))
+    record = SweepRecord(folder, sweep, file.question, Path(options.runs), evaluations, claims, jobs)
+    record = replace(record, threshold=file.threshold, sealed=file.sealed)
+    if options.sealed:
+        _check_sealed(record, len(points) < len(file.settings))
+    return record
+
+
+def _check_sealed(record: SweepRecord, untuned: bool) -> None:
+    """Raises :class:`ConfigError` unless the sealed tasks may be played: all runs are there."""
+    if record.sealed is None:
+        raise ConfigError(f"sealed=true: sweep {record.name} names no seed for its sealed tasks (sealed: SEED)")
+    missing = sum(run is None for run in record.best_runs())
+    if missing or untuned:
+        count = "some settings are not tuned" if untuned else f"{missing} of {len(record.jobs)} runs are not finished"
+        raise ConfigError(f"sealed=true plays the sealed tasks once, at the end, but {count}")
 
 
 def _combinations(overrides: Overrides) -> list[tuple[str, list[str]]]:

@@ -14,14 +14,16 @@ from ..runs.files import RunDirectoryError
 from ..runs.index import best_match, find_runs
 from ..runs.lock import Lock
 from ..runs.run import Run
-from .rows import SweepJob, TableRow, row_of, swapped_figures
+from .rows import SweepJob, TableRow, row_of
+from .summary import SweepSummary
 from .verdicts import Claim
 
 
 @dataclass(frozen=True)
 class SweepRecord:
     """The plan of a sweep.  Its runs are below the folder ``runs``; ``evaluations`` are to be made of each finished run
-    ("swapped").
+    (``swapped``, ``sealed``: on the test tasks that the seed ``sealed`` draws).  ``threshold`` is the success that the
+    table gives the completions for.
 
     Nothing here says what is finished: each time, that is read from the run directories, and the errors of failed jobs
     from ``errors/TRAINING_HASH.txt``.
@@ -34,6 +36,8 @@ class SweepRecord:
     evaluations: tuple[str, ...]
     claims: Sequence[Claim]
     jobs: Sequence[SweepJob]
+    threshold: float | None = None
+    sealed: int | None = None
 
     def write(self) -> None:
         content = asdict(self)
@@ -60,6 +64,10 @@ class SweepRecord:
         except (ValueError, KeyError, TypeError) as error:
             raise RunDirectoryError(f"{file} cannot be read: {error!r}") from error
 
+    def summary(self) -> SweepSummary:
+        """What the tables are made of."""
+        return SweepSummary(self.name, self.question, tuple(self.claims), self.threshold, tuple(self.rows()))
+
     def best_runs(self) -> list[Run | None]:
         """For each job the finished run that answers it best."""
         runs = list(find_runs(self.runs))
@@ -67,7 +75,12 @@ class SweepRecord:
 
     def missing_evaluations(self, run: Run) -> list[str]:
         """The evaluations that are still to be made of ``run``."""
-        return [name for name in self.evaluations if f"{name}/success" not in swapped_figures(run)]
+        results = {name: run.of_sweeps[name] for name in self.evaluations}
+        return [
+            name
+            for name, result in results.items()
+            if "success" not in result or (name == "sealed" and result.get("task_seed") != self.sealed)
+        ]
 
     def jobs_to_run(self, rerun_stale: bool) -> list[SweepJob]:
         """The jobs that are to be trained or evaluated, one per training hash."""

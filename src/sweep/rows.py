@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
-from ..evaluation.statistics import t_interval, wilson
 from ..runs.fingerprint import evaluation_keys, training_keys
 from ..runs.run import Run
+from .curve import curve_of
+from .outcomes import Outcomes, mean_over_seeds
 
-METRICS = {"before": "eval_before", "after": "eval", "best": "eval_best", "swapped": "swapped"}
-"""Success by its name in the tables, with its prefix in ``summary.json`` (``swapped``: in ``swapped.json``)."""
+METRICS = {"before": "eval_before", "after": "eval", "best": "eval_best", "swapped": "swapped", "sealed": "sealed"}
+"""Success by its name in the tables, with its prefix in ``summary.json`` (``swapped`` and ``sealed``: in files of their
+own).
+"""
+
+READINGS = ("at_completions", "at_tokens", "at_steps", "area")
+"""Success on validation tasks at common budgets, see :mod:`.readings`."""
 
 COSTS = {
     "turns": "eval/turns",
@@ -20,10 +27,14 @@ COSTS = {
     "tokens": "train/tokens",
     "env_steps": "train/env_steps",
     "wall_s": "time/wall_s",
+    "cpu_s": "time/cpu_s",
 }
 """The columns beside success, with their keys in ``summary.json``; ``turns`` of the last weights on the test split."""
 
 INTERVAL = ("low", "high")
+NESTED = ("outcomes", "curve")
+"""The fields of a row that are no figures: results by task of each metric, and the learning curve."""
+
 TableRow = dict[str, Any]
 
 
@@ -49,7 +60,7 @@ def row_of(job: SweepJob, run: Run | None, status: str, note: str = "") -> Table
     row: TableRow = {"setting": job.setting, "variant": job.variant, "seed": job.seed, "status": status}
     stale = run.stale(job.evaluation) if run else ()
     row["stale"] = " and ".join(stale)
-    figures = run.summary | swapped_figures(run) if run else {}
+    figures = run.summary | further_figures(run) if run else {}
     for name, prefix in METRICS.items():
         low, high = figures.get(f"{prefix}/success_ci95", (None, None))
         row |= {name: figures.get(f"{prefix}/success"), f"{name}_low": low, f"{name}_high": high}
@@ -57,12 +68,24 @@ def row_of(job: SweepJob, run: Run | None, status: str, note: str = "") -> Table
     row |= {name: figures.get(key) for name, key in COSTS.items()}
     row |= {"code": run.code if run else None, "training": job.training, "run": str(run.path) if run else None}
     difference = _evaluation_difference(job, run) if run and "evaluation" in stale else ""
-    return row | {"overrides": " ".join(job.overrides), "note": note or difference}
+    row |= {"overrides": " ".join(job.overrides), "note": note or difference}
+    return row | {"outcomes": outcomes_of(run) if run else {}, "curve": curve_of(run) if run else []}
 
 
-def swapped_figures(run: Run) -> dict[str, Any]:
-    """The figures of the run with its policies exchanged, under flat keys as in its summary."""
-    return {f"swapped/{key}": value for key, value in run.swapped.items()}
+def further_figures(run: Run) -> dict[str, Any]:
+    """The figures of the evaluations that a sweep made of the run, under flat keys as in its summary."""
+    return {f"{name}/{key}": value for name, file in run.of_sweeps.items() for key, value in file.items()}
+
+
+def outcomes_of(run: Run) -> dict[str, Outcomes]:
+    """The results by task of each metric of a finished run, without those whose episodes are not there."""
+    last = f"test_{run.summary.get('iterations', 0):05d}"
+    best = "test_best" if "test_best" in run.episode_files else last  # the last weights may be the best ones
+    files = {"before": "test_00000", "after": last, "best": best}
+    known = {name: run.episode_files[file].episodes for name, file in files.items() if file in run.episode_files}
+    outcomes = {name: Outcomes.of(episodes) for name, episodes in known.items() if episodes}
+    packed = {name: file["outcomes"] for name, file in run.of_sweeps.items() if "outcomes" in file}
+    return outcomes | {name: Outcomes.unpacked(value) for name, value in packed.items()}
 
 
 def _evaluation_difference(job: SweepJob, run: Run) -> str:
@@ -88,9 +111,10 @@ def jobs_of(runs: Sequence[Run]) -> list[SweepJob]:
 def aggregate(rows: Iterable[TableRow]) -> list[TableRow]:
     """One row per setting and variant, in the order of first appearance.
 
-    For each success: ``*_mean`` over seeds with its 95 % t-interval (``*_low``, ``*_high``; None for one seed), and the
-    pooled 95 % Wilson interval over all episodes (``*_pooled_low``, ``*_pooled_high``).  Costs are means.  ``n`` runs
-    are finished, of ``runs``; ``stale`` of them are.
+    For each success: ``*_mean`` over seeds with its 95 % interval over seeds and tasks (``*_low``, ``*_high``; None for
+    one seed, and where the episodes of a run are not there; :mod:`.outcomes`).  Costs are means.  ``n`` runs are
+    finished, of ``runs``; ``stale`` of them are.  ``to_threshold`` is the median over seeds, None where half of them
+    do not reach it; ``reached`` do.
     """
     groups: dict[tuple[str, str], list[TableRow]] = {}
     for row in rows:
@@ -102,17 +126,19 @@ def _aggregate(setting: str, variant: str, rows: Sequence[TableRow]) -> TableRow
     finished = [row for row in rows if row["status"] == "finished"]
     result: TableRow = {"setting": setting, "variant": variant, "runs": len(rows), "n": len(finished)}
     result["stale"] = sum(bool(row["stale"]) for row in finished)
-    for name in METRICS:
-        evaluated = [row for row in finished if row[name] is not None]
-        result |= dict.fromkeys(f"{name}_{part}" for part in ("mean", *INTERVAL, "pooled_low", "pooled_high"))
+    for name in (*METRICS, *READINGS):
+        evaluated = [row for row in finished if row.get(name) is not None]
+        result |= dict.fromkeys(f"{name}_{part}" for part in ("mean", *INTERVAL))
         if not evaluated:
             continue
-        values = [row[name] for row in evaluated]
-        result[f"{name}_mean"] = fmean(values)
-        result |= _bounds(name, t_interval(values))
-        if all(row[f"{name}_episodes"] for row in evaluated):
-            successes = sum(round(row[name] * row[f"{name}_episodes"]) for row in evaluated)
-            result |= _bounds(f"{name}_pooled", wilson(successes, sum(row[f"{name}_episodes"] for row in evaluated)))
+        result[f"{name}_mean"] = fmean(row[name] for row in evaluated)
+        if all(name in row["outcomes"] for row in evaluated):
+            estimate = mean_over_seeds([row["outcomes"][name] for row in evaluated])
+            result |= _bounds(name, estimate.interval if estimate else None)
+    completions = [row["to_threshold"] for row in finished if "to_threshold" in row]
+    result["reached"] = sum(value is not None for value in completions)
+    middle = median(math.inf if value is None else value for value in completions) if completions else math.inf
+    result["to_threshold"] = middle if math.isfinite(middle) else None
     for name in COSTS:
         values = [row[name] for row in finished if row[name] is not None]
         result[name] = fmean(values) if values else None

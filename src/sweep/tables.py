@@ -1,7 +1,8 @@
 """Tables of runs as CSV and Markdown: `python -m troupe.sweep.tables PATH [PATH ...]`.
 
-A PATH is the folder of a sweep (`runs/sweeps/NAME/EXPERIMENT`), whose tables are made anew from the run directories,
-or a run directory; several run directories make one table, grouped by the training keys in which they differ.
+A PATH is the folder of a sweep (`runs/sweeps/NAME/EXPERIMENT`), whose tables are made anew from the run directories;
+the `summary.jsonl` of one, from which its tables are made without the runs; or a run directory; several run directories
+make one table, grouped by the training keys in which they differ.
 """
 
 from __future__ import annotations
@@ -19,21 +20,28 @@ from ..runs.directory import write_atomic
 from ..runs.files import EVALUATIONS, RunDirectoryError
 from ..runs.index import is_run
 from ..runs.run import Run
+from .readings import Budgets, with_readings
 from .record import SweepRecord
-from .rows import METRICS, TableRow, aggregate, jobs_of, row_of
+from .rows import METRICS, NESTED, READINGS, TableRow, aggregate, jobs_of, row_of
+from .summary import SweepSummary
 from .verdicts import judge
 
 GROUP = ("setting", "variant")
-LEGEND = """Success on held-out tasks. One run: with its 95 % Wilson interval. A setting: the mean over seeds with its
-95 % t-interval, and pooled the 95 % Wilson interval over all episodes of all seeds. `stale`: the run was trained by
-other code than this, or evaluated otherwise than asked.
+LEGEND = """Success on held-out tasks. One run: with its 95 % Wilson interval. A setting: the mean over seeds with the
+95 % interval of a hierarchical bootstrap over seeds and tasks; without an interval there is one seed, or the episodes
+of a run are gone. `stale`: the run was trained by other code than this, or evaluated otherwise than asked.
+"""
+READ = "Read off the learning curves (validation tasks) at the largest budgets that all of these runs reach"
+TESTED = """`p, Holm`: of the hypothesis that the difference is not above the threshold's second figure, corrected for
+all tests of the page (two per claim; 5 % for one or more wrong rejections).
 """
 
 
 def csv_text(rows: Sequence[TableRow]) -> str:
     """Rows as CSV, every column, numbers in full; an unknown value is empty."""
     out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    columns = [name for name in rows[0] if name not in NESTED] if rows else []
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
@@ -72,12 +80,12 @@ def runs_table(rows: Sequence[TableRow]) -> str:
 
 
 def settings_table(rows: Sequence[TableRow]) -> str:
-    """One line per setting: means over seeds with their t-intervals, and pooled Wilson intervals."""
-    heads = [*GROUP, "seeds", "stale", *METRICS, "after, pooled", "best, pooled"]
+    """One line per setting: means over seeds with their intervals over seeds and tasks."""
+    heads = [*GROUP, "seeds", "stale", *METRICS]
     lines = [
         [row["setting"], row["variant"], _of(row["n"], row["runs"]), str(row["stale"] or "")]
         + [share(row, f"{name}_mean", name) for name in METRICS]
-        + [_pooled(row, "after"), _pooled(row, "best"), number(row["turns"], 2)]
+        + [number(row["turns"], 2)]
         + [number(row[name]) for name in ("completions", "tokens", "env_steps")]
         + [number(row["wall_s"], 1)]
         for row in rows
@@ -89,42 +97,72 @@ def _of(part: int, whole: int) -> str:
     return str(whole) if part == whole else f"{part} of {whole}"
 
 
-def _pooled(row: TableRow, name: str) -> str:
-    low, high = row[f"{name}_pooled_low"], row[f"{name}_pooled_high"]
-    return "" if low is None else f"{low:.3f} to {high:.3f}"
+def readings_table(rows: Sequence[TableRow], threshold: float | None) -> str:
+    """One line per setting: success at common budgets, and the completions to ``threshold``."""
+    reaching = "" if threshold is None else f"completions to {threshold:g}"
+    heads = [*GROUP, "at equal completions", "at equal tokens", "at equal steps", "area", reaching, "reached by"]
+    lines = [
+        [row["setting"], row["variant"]]
+        + [share(row, f"{name}_mean", name) for name in READINGS]
+        + [number(row["to_threshold"]), f"{row['reached']} of {row['n']}" if threshold is not None else ""]
+        for row in rows
+    ]
+    return markdown(heads, lines)
+
+
+def budgets_line(budgets: Mapping[str, Budgets]) -> str:
+    """The common budgets in words, by variant."""
+    parts = []
+    for variant, own in budgets.items():
+        figures = ", ".join(f"{number(value)} {axis}" for axis, value in own.items())
+        parts.append(f"{variant}: {figures}" if variant else figures)
+    return f"{READ}: {'; '.join(parts)}.\nSteps are optimizer steps per policy; `area` is the mean of the curve.\n"
 
 
 def verdicts_table(rows: Sequence[TableRow]) -> str:
     """One line per claim."""
     lines = [
-        [row["claim"], row["variant"], row["threshold"], share(row, "difference"), str(row["n"])]
-        + [row[key] for key in ("verdict", "why")]
+        [row[key] for key in ("claim", "metric", "variant", "threshold")]
+        + [share(row, "difference"), str(row["n"]), _p(row["p_above"]), row["verdict"], row["why"]]
         for row in rows
     ]
-    return markdown(["claim", "variant", "threshold", "difference", "seeds", "verdict", "why"], lines)
+    return markdown(
+        ["claim", "success", "variant", "threshold", "difference", "seeds", "p, Holm", "verdict", "why"], lines
+    )
 
 
-def text_of(rows: Sequence[TableRow], verdicts: Sequence[TableRow], title: str, question: str = "") -> str:
+def _p(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
+def page_of(summary: SweepSummary, title: str = "") -> str:
     """The whole page."""
-    parts = [f"# {title}\n", f"{question}\n" if question else "", "## Settings\n", settings_table(aggregate(rows))]
-    parts += ["## Verdicts\n", verdicts_table(verdicts)] if verdicts else []
+    rows, budgets = with_readings(summary.rows, summary.threshold)
+    settings, verdicts = aggregate(rows), judge(summary.claims, rows)
+    parts = [f"# {title or f'Sweep {summary.name}'}\n", f"{summary.question}\n" if summary.question else ""]
+    parts += ["## Settings\n", settings_table(settings)]
+    if budgets:
+        parts += ["## At equal budgets\n", readings_table(settings, summary.threshold), budgets_line(budgets)]
+    parts += ["## Verdicts\n", verdicts_table(verdicts), TESTED] if verdicts else []
     parts += ["## Runs\n", runs_table(rows), LEGEND]
+    seconds = [row["cpu_s"] for row in rows if row["cpu_s"]]
+    parts += [f"CPU time of these runs: {sum(seconds) / 3600:.2f} hours ({len(seconds)} runs).\n"] if seconds else []
     return "\n".join(part for part in parts if part)
 
 
 def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
-    """Make ``table.md``, ``runs.csv``, ``settings.csv`` and ``verdicts.csv`` of the sweep in ``folder`` anew.
+    """Make ``table.md``, ``runs.csv``, ``settings.csv``, ``verdicts.csv`` and ``summary.jsonl`` of the sweep in
+    ``folder`` anew.
 
     Returns the page and the rows of its runs.  Raises :class:`RunDirectoryError` naming a file that cannot be read.
     """
-    record = SweepRecord.read(folder)
-    rows = record.rows()
-    verdicts = judge(record.claims, rows)
-    page = text_of(rows, verdicts, f"Sweep {record.name}", record.question)
+    summary = SweepRecord.read(folder).summary()
+    page, (rows, _) = page_of(summary), with_readings(summary.rows, summary.threshold)
     write_atomic(folder / "table.md", page)
+    write_atomic(folder / "summary.jsonl", summary.text())
     write_atomic(folder / "runs.csv", csv_text(rows))
     write_atomic(folder / "settings.csv", csv_text(aggregate(rows)))
-    if verdicts:
+    if verdicts := judge(summary.claims, rows):
         write_atomic(folder / "verdicts.csv", csv_text(verdicts))
     return page, rows
 
@@ -136,7 +174,7 @@ def page_of_runs(paths: Sequence[Path]) -> str:
     for job, run in zip(jobs_of(runs), runs, strict=True):
         row = row_of(job, run, "finished") if run.finished else row_of(job, None, "unfinished")
         rows.append(row | {"run": str(run.path)})
-    return text_of(rows, [], f"{len(rows)} runs")
+    return page_of(SweepSummary("", "", (), None, tuple(rows)), f"{len(rows)} runs")
 
 
 def _is_untrained(path: Path) -> bool:
@@ -150,9 +188,11 @@ def main() -> None:
     paths = parser.parse_args().paths
     try:
         paths = [path for path in paths if len(paths) == 1 or not _is_untrained(path)]
-        sweeps = [path for path in paths if not is_run(path)]
-        pages = [write_tables(path)[0] for path in sweeps]
-        if runs := [path for path in paths if path not in sweeps]:
+        summaries = [path for path in paths if path.is_file()]
+        pages = [page_of(SweepSummary.read(path)) for path in summaries]
+        sweeps = [path for path in paths if not path.is_file() and not is_run(path)]
+        pages += [write_tables(path)[0] for path in sweeps]
+        if runs := [path for path in paths if path not in (*sweeps, *summaries)]:
             pages.append(page_of_runs(runs))
     except RunDirectoryError as error:
         sys.exit(f"error: {visible(error)}")

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from ..evaluation.statistics import t_interval
-from .rows import METRICS, TableRow
+from ..evaluation.statistics import Estimate, holm
+from .outcomes import Outcomes, difference_over_seeds
+from .rows import METRICS, READINGS, TableRow
+
+LEVEL = 0.05
+"""The probability of one or more wrong verdicts on a page, at most."""
 
 
 @dataclass(frozen=True)
@@ -16,8 +20,8 @@ class Claim:
     """The success ``metric`` of ``setting`` exceeds ``over_metric`` of ``over``, seed by seed.
 
     Without ``over`` the two metrics are those of the same runs; without ``over_metric`` the metric is the same.  The
-    mean of the differences must be ``at_least``; where ``low_above`` is given, the lower end of their 95 % t-interval
-    must be above it.
+    mean of the differences must be ``at_least``; where ``low_above`` is given, it must be above it beyond the chance of
+    seeds and tasks, see :func:`judge`.
     """
 
     claim: str
@@ -30,8 +34,10 @@ class Claim:
 
     def __post_init__(self) -> None:
         for key, value in (("metric", self.metric), ("over_metric", self.over_metric or self.metric)):
-            if value not in METRICS:
-                raise ValueError(f"{key}={value} is unknown. Known: {', '.join(METRICS)}")
+            if value not in (*METRICS, *READINGS):
+                raise ValueError(f"{key}={value} is unknown. Known: {', '.join((*METRICS, *READINGS))}")
+        if self.low_above is not None and self.low_above > self.at_least:
+            raise ValueError(f"low_above={self.low_above:g} must not be above at_least={self.at_least:g}")
         if self._sides[0] == self._sides[1]:
             raise ValueError(f"claim '{self.claim}' compares {self.setting} with itself: give over or over_metric")
 
@@ -41,7 +47,7 @@ class Claim:
 
     @property
     def threshold(self) -> str:
-        bound = f", lower end above {self.low_above:g}" if self.low_above is not None else ""
+        bound = f", surely above {self.low_above:g}" if self.low_above is not None else ""
         return f"at least {self.at_least:g}{bound}"
 
     def settings(self) -> tuple[str, ...]:
@@ -49,67 +55,113 @@ class Claim:
 
 
 def claims_of(entries: Iterable[Mapping[str, Any]], settings: Sequence[str]) -> list[Claim]:
-    """The claims that a sweep's yaml lists under ``verdicts``.  Raises ``ValueError`` naming the entry and the key that
-    is wrong."""
+    """The claims that a sweep's yaml lists under ``verdicts``; an entry whose ``metric`` is a list is one per metric.
+    Raises ``ValueError`` naming the entry and the key that is wrong."""
     claims = []
     for number, entry in enumerate(entries):
         key = f"verdicts[{number}]"
         try:
-            claim = Claim(**entry)
+            metrics = entry.get("metric", "after")
+            parts = [{**entry, "metric": one} for one in metrics] if isinstance(metrics, list) else [entry]
+            claims += [Claim(**part) for part in parts]
         except (TypeError, ValueError) as error:
             raise ValueError(f"{key}: {error}") from error
-        for setting in claim.settings():
+        for setting in claims[-1].settings() if claims else ():
             if setting not in settings:
                 raise ValueError(f"{key}: setting '{setting}' is unknown. Known: {', '.join(settings)}")
-        claims.append(claim)
     return claims
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A claim in one variant: the differences of its pairs of runs, and why there is no estimate, if there is none."""
+
+    claim: Claim
+    variant: str
+    differences: Sequence[float]
+    estimate: Estimate | None
+    why: str
+    stale: str
+
+    @property
+    def p_values(self) -> tuple[float, float] | None:
+        """Of the hypotheses that the claim's difference is at most ``low_above``, and that it is at least ``at_least``;
+        None where nothing is tested.
+        """
+        if self.estimate is None or self.claim.low_above is None:
+            return None
+        return self.estimate.p_at_most(self.claim.low_above), self.estimate.p_at_least(self.claim.at_least)
 
 
 def judge(claims: Iterable[Claim], rows: Sequence[TableRow]) -> list[TableRow]:
     """The verdicts, one row per claim and variant.
 
-    *met*: both thresholds hold.  *not met*: the mean difference is too small and, where ``low_above`` is given, the
-    whole interval lies below ``at_least``.  *undecided*: anything between, too few seeds for an interval, missing runs.
+    A claim with ``low_above`` tests two hypotheses, each one-sided: that the difference is at most ``low_above``, and
+    that it is at least ``at_least``.  All tests of a page are corrected together by Holm's procedure, so that the
+    probability of one or more wrong rejections on it is at most :data:`LEVEL`.  *met*: the first is rejected, and the
+    mean difference is ``at_least``.  *not met*: the second is rejected.  *undecided*: neither; one seed, missing runs.
+    A claim without ``low_above`` compares the mean alone.
     """
     variants = dict.fromkeys(row["variant"] for row in rows)
-    return [_judge(claim, variant, rows) for claim in claims for variant in variants]
+    comparisons = [_compare(claim, variant, rows) for claim in claims for variant in variants]
+    tested = [comparison.p_values for comparison in comparisons]
+    adjusted = iter(holm([p for pair in tested if pair for p in pair]))
+    return [_verdict(each, (next(adjusted), next(adjusted)) if each.p_values else None) for each in comparisons]
 
 
-def _judge(claim: Claim, variant: str, rows: Sequence[TableRow]) -> TableRow:
-    one, other = (_by_seed(rows, variant, *side) for side in claim._sides)
+def _compare(claim: Claim, variant: str, rows: Sequence[TableRow]) -> Comparison:
+    one, other = (_by_seed(rows, variant, setting) for setting in claim.settings())
+    metric, over_metric = (side[1] for side in claim._sides)
     pairs = [(one[seed], other[seed]) for seed in one if seed in other]
-    finished = [(a[0], b[0]) for a, b in pairs if a[0] is not None and b[0] is not None]
-    differences = [a - b for a, b in finished]
-    interval = t_interval(differences)
-    result: TableRow = {"claim": claim.claim, "variant": variant, "threshold": claim.threshold, "n": len(differences)}
+    finished = [(a, b) for a, b in pairs if a.get(metric) is not None and b.get(over_metric) is not None]
+    stale = sum(bool(a["stale"] or b["stale"]) for a, b in pairs)
+    note = f"{stale} of {len(pairs)} pairs hold a stale run" if stale else ""
+    differences = [a[metric] - b[over_metric] for a, b in finished]
+    estimate, expected = None, max(len(one), len(other))
+    if not finished or len(finished) < expected:
+        why = f"{len(finished)} of {expected} pairs finished"
+    elif claim.low_above is None:
+        why = ""
+    else:
+        results: list[tuple[Outcomes | None, Outcomes | None]] = [
+            (a["outcomes"].get(metric), b["outcomes"].get(over_metric)) for a, b in finished
+        ]
+        known = [(a, b) for a, b in results if a is not None and b is not None]
+        if len(known) < len(finished):
+            why = f"the results by task are missing in {len(finished) - len(known)} of {len(finished)} pairs"
+        else:
+            estimate = difference_over_seeds(known)
+            why = "" if estimate else "one seed gives no interval"
+    return Comparison(claim, variant, differences, estimate, why, note)
+
+
+def _verdict(comparison: Comparison, adjusted: tuple[float, float] | None) -> TableRow:
+    claim, differences, estimate = comparison.claim, comparison.differences, comparison.estimate
+    result: TableRow = {"claim": claim.claim, "metric": claim.metric, "variant": comparison.variant}
+    result |= {"threshold": claim.threshold, "n": len(differences)}
     result["difference"] = fmean(differences) if differences else None
-    result["difference_low"], result["difference_high"] = interval or (None, None)
-    result["verdict"], result["why"] = _decide(claim, differences, interval, max(len(one), len(other)))
-    stale = sum(a[1] or b[1] for a, b in pairs)
-    result["why"] += f"{'; ' if result['why'] else ''}{stale} of {len(pairs)} pairs hold a stale run" if stale else ""
-    return result
+    result["difference_low"], result["difference_high"] = estimate.interval if estimate else (None, None)
+    result["p_above"], result["p_below"] = adjusted or (None, None)
+    result["verdict"], why = _decide(comparison, adjusted)
+    return result | {"why": "; ".join(part for part in (why, comparison.stale) if part)}
 
 
-def _decide(
-    claim: Claim, differences: Sequence[float], interval: tuple[float, float] | None, pairs: int
-) -> tuple[str, str]:
+def _decide(comparison: Comparison, adjusted: tuple[float, float] | None) -> tuple[str, str]:
     """The verdict, and the reason where it is not *met*."""
-    if not differences or len(differences) < pairs:
-        return "undecided", f"{len(differences)} of {pairs} pairs finished"
+    claim = comparison.claim
+    if comparison.why:
+        return "undecided", comparison.why
     # Rounded: 0.95 - 0.9 is slightly below 0.05 in floating point, which no threshold means.
-    large = round(fmean(differences) - claim.at_least, 9) >= 0
-    if claim.low_above is None:
+    large = round(fmean(comparison.differences) - claim.at_least, 9) >= 0
+    if adjusted is None:
         return ("met", "") if large else ("not met", "the mean difference is too small")
-    if interval is None:
-        return "undecided", "one seed gives no interval"
-    if interval[1] < claim.at_least:
-        return "not met", "the whole interval is too small"
-    if large and interval[0] > claim.low_above:
+    p_above, p_below = adjusted
+    if p_below <= LEVEL:
+        return "not met", "surely too small"
+    if large and p_above <= LEVEL:
         return "met", ""
-    return "undecided", "the interval reaches too low" if large else "the mean is too small, the interval is not"
+    return "undecided", "large, but not surely" if large else "too small, but not surely"
 
 
-def _by_seed(rows: Sequence[TableRow], variant: str, setting: str, metric: str) -> dict[int, tuple[float | None, bool]]:
-    """Seed -> (value or None, stale) of one side."""
-    matching = [row for row in rows if row["setting"] == setting and row["variant"] == variant]
-    return {row["seed"]: (row[metric], bool(row["stale"])) for row in matching}
+def _by_seed(rows: Sequence[TableRow], variant: str, setting: str) -> dict[int, TableRow]:
+    return {row["seed"]: row for row in rows if row["setting"] == setting and row["variant"] == variant}

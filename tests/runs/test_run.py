@@ -22,7 +22,7 @@ def test_a_whole_run(run_dir: Path, rows: list[dict[str, Any]], summary: dict[st
     assert [turns for _, turns in run.values("rollout/turns")] == [3, 2, 1]
     assert list(run.episode_files) == ["test_00000", "validation_00002", "test_00003"]
     assert len(run.episode_files["test_00003"].episodes) == 4
-    assert (run.checkpoints, run.evaluations, run.swapped) == ([], [], {})
+    assert (run.checkpoints, run.evaluations, run.of_sweeps) == ([], [], {"swapped": {}, "sealed": {}})
 
 
 def test_metrics_are_a_table_by_iteration(run_dir: Path, rows: list[dict[str, Any]]) -> None:

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from troupe.evaluation.statistics import t_interval, wilson
+from troupe.evaluation.statistics import hierarchical_estimate, wilson
 from troupe.runs.fingerprint import evaluation_keys, training_hash
 from troupe.runs.run import Run
 from troupe.sweep.rows import SweepJob, TableRow, aggregate, jobs_of, row_of
@@ -42,11 +43,21 @@ def test_a_setting_is_the_mean_over_seeds(disk: Any, tmp_path: Path) -> None:
     one, other = aggregate([*rows(disk, tmp_path, [4, 5, 6]), *rows(disk, tmp_path, [9], "b"), missing])
     assert (one["setting"], one["runs"], one["n"], one["stale"]) == ("a", 4, 3, 0)
     assert one["after_mean"] == pytest.approx(0.5)
-    assert (one["after_low"], one["after_high"]) == pytest.approx(t_interval([0.4, 0.5, 0.6]))
-    assert (one["after_pooled_low"], one["after_pooled_high"]) == pytest.approx(wilson(15, 30))
+    solved = [np.arange(10) < wins for wins in (4, 5, 6)]
+    estimate = hierarchical_estimate([each.astype(float) for each in solved], crossed=True)
+    assert estimate is not None and (one["after_low"], one["after_high"]) == estimate.interval
     assert one["swapped_mean"] is None
     assert (other["n"], other["after_mean"], other["after_low"]) == (1, 0.9, None)
-    assert (other["after_pooled_low"], other["after_pooled_high"]) == pytest.approx(wilson(9, 10))
+
+
+def test_without_its_episodes_a_run_gives_no_interval(disk: Any, tmp_path: Path) -> None:
+    all_rows = rows(disk, tmp_path, [4, 5])
+    (tmp_path / "a0" / "episodes" / "test_00004.jsonl").unlink()
+    run = Run(tmp_path / "a0")
+    job = SweepJob("a", "", 0, (), run.training_hash, evaluation_keys(run.config))
+    (setting,) = aggregate([row_of(job, run, "finished"), all_rows[1]])
+    assert (setting["n"], setting["after_mean"], setting["after_low"]) == (2, pytest.approx(0.45), None)
+    assert setting["before_low"] is not None
 
 
 def test_a_list_of_runs_is_grouped_by_what_trains_differently(disk: Any, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -47,8 +48,13 @@ def test_the_tables_of_a_sweep(disk: Any, tmp_path: Path) -> None:
         a, b = csv.DictReader(file)
     assert (a["setting"], a["n"], a["stale"], float(a["after_mean"])) == ("a", "2", "1", pytest.approx(0.5))
     assert (b["n"], b["runs"], b["after_low"]) == ("1", "2", "")
-    assert "| a | 2 | 1 | 0.100 (0.100 to 0.100) | 0.500 (-0.771 to 1.771) |" in page
-    assert "| b beats a | at least 0.05 | 0.300 | 1 | undecided | 1 of 2 pairs finished; 1 of 2 pairs hold a" in page
+    # Both seeds solve the same one of ten tasks before: SE about sqrt(0.09 / 10), t(0.975, 1) = 12.706.
+    before = re.search(r"\| a \| 2 \| 1 \| 0\.100 \((\S+) to (\S+)\) \| 0\.500 \(", page)
+    assert before and float(before[2]) == pytest.approx(0.1 + 12.706 * 0.0949, rel=0.03)
+    assert (
+        "| b beats a | after | at least 0.05 | 0.300 | 1 | undecided | 1 of 2 pairs finished; 1 of 2 pairs hold a"
+        in page
+    )
     assert "ValueError: no \\| way" in page
 
 
@@ -92,7 +98,7 @@ def test_a_sweep_of_an_older_version_has_its_tables(old_run: Path) -> None:
     (folder / "sweep.json").write_text(json.dumps(content | {"jobs": [job | {"training": run.training_hash}]}))
     page, (row,) = write_tables(folder)
     assert (row["status"], row["stale"], row["after"], row["run"]) == ("finished", "code", 0.5, str(old_run))
-    assert "| c | at least 0.1 | 0.500 | 1 | met | 1 of 1 pairs hold a stale run |" in page
+    assert "| c | best | at least 0.1 | 0.500 | 1 | met | 1 of 1 pairs hold a stale run |" in page
 
 
 def test_what_is_neither_run_nor_sweep_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.rows import METRICS, TableRow
 from troupe.sweep.verdicts import Claim, claims_of, judge
 
@@ -11,8 +12,11 @@ CLAIM: dict[str, Any] = {"claim": "a beats b", "setting": "a", "over": "b", "at_
 
 
 def row(setting: str, seed: int, after: float | None, stale: str = "", **metrics: float) -> TableRow:
-    known = dict.fromkeys(METRICS) | {"after": after} | metrics
-    return {"setting": setting, "variant": "", "seed": seed, "stale": stale, **known}
+    """Each seed has four tasks of its own, all with the same result: the variance is that over seeds alone."""
+    known = {"after": after} | metrics
+    outcomes = {name: Outcomes(f"of {seed}", (value,) * 4) for name, value in known.items() if value is not None}
+    figures = dict.fromkeys(METRICS) | known
+    return {"setting": setting, "variant": "", "seed": seed, "stale": stale, "outcomes": outcomes, **figures}
 
 
 def rows(differences: list[float | None]) -> list[TableRow]:
@@ -26,10 +30,10 @@ def rows(differences: list[float | None]) -> list[TableRow]:
     [
         ([0.10, 0.11, 0.12], 0.0, "met", ""),
         ([0.05, 0.05], 0.0, "met", ""),  # exactly the threshold
-        ([0.00, 0.30, 0.10], 0.0, "undecided", "the interval reaches too low"),
+        ([0.00, 0.30, 0.10], 0.0, "undecided", "large, but not surely"),
         ([0.00, 0.30, 0.10], None, "met", ""),
-        ([0.01, 0.02, 0.01], 0.0, "not met", "the whole interval is too small"),
-        ([-0.3, 0.1, 0.2], 0.0, "undecided", "the mean is too small, the interval is not"),
+        ([0.01, 0.02, 0.01], 0.0, "not met", "surely too small"),
+        ([-0.3, 0.1, 0.2], 0.0, "undecided", "too small, but not surely"),
         ([0.01, 0.02, 0.10], None, "not met", "the mean difference is too small"),
         ([0.10, None, 0.12], 0.0, "undecided", "2 of 3 pairs finished"),
         ([None, None, None], 0.0, "undecided", "0 of 3 pairs finished"),
@@ -45,9 +49,40 @@ def test_verdicts(differences: list[float | None], low_above: float | None, verd
 def test_the_figures_behind_a_verdict() -> None:
     (judged,) = judge([Claim(**CLAIM)], rows([0.10, 0.11, 0.12]))
     assert (judged["n"], judged["difference"]) == (3, pytest.approx(0.11))
-    # Standard deviation 0.01, t(0.975, 2) = 4.302653.
-    assert judged["difference_high"] == pytest.approx(0.11 + 0.02484138)
-    assert judged["threshold"] == "at least 0.05, lower end above 0"
+    # Of the draws of three seeds: standard deviation sqrt(2/3) 0.01 / sqrt(3) = 0.0047140; t(0.975, 2) = 4.302653.
+    assert judged["difference_high"] == pytest.approx(0.11 + 4.302653 * 0.0047140, rel=0.005)
+    assert judged["threshold"] == "at least 0.05, surely above 0"
+    # t = 23.33 with two degrees of freedom: p = (1 - 23.33 / sqrt(2 + 23.33^2)) / 2 = 0.000916, twice by Holm.
+    assert judged["p_above"] == pytest.approx(2 * 0.000916, rel=0.06)
+
+
+def test_all_tests_of_a_page_are_corrected_together() -> None:
+    # t = 4.9 with two degrees of freedom: p = 0.0196, and twice that is below 0.05; among many tests it is not enough.
+    differences: list[float | None] = [0.08, 0.12, 0.20]
+    table = rows(differences)
+    (alone,) = judge([Claim(**CLAIM)], table)
+    assert (alone["verdict"], alone["p_above"]) == ("met", pytest.approx(0.04, abs=0.01))
+    many = judge([Claim(**CLAIM)] * 3, table)
+    assert [one["verdict"] for one in many] == ["undecided"] * 3
+    assert many[0]["p_above"] == pytest.approx(3 * alone["p_above"])  # six tests; the smallest p-value times six
+    assert (many[0]["difference_low"], many[0]["difference_high"]) == (
+        alone["difference_low"],
+        alone["difference_high"],
+    )
+
+
+def test_a_claim_for_several_metrics_is_several_claims() -> None:
+    first, second = claims_of([CLAIM | {"metric": ["after", "at_tokens"]}], ["a", "b"])
+    assert (first.metric, second.metric) == ("after", "at_tokens")
+    with pytest.raises(ValueError, match=r"verdicts\[0\]: metric=luck is unknown"):
+        claims_of([CLAIM | {"metric": ["after", "luck"]}], ["a", "b"])
+
+
+def test_without_results_by_task_nothing_is_decided() -> None:
+    table = rows([0.1, 0.1, 0.1])
+    del table[0]["outcomes"]["after"]
+    (judged,) = judge([Claim(**CLAIM)], table)
+    assert (judged["verdict"], judged["why"]) == ("undecided", "the results by task are missing in 1 of 3 pairs")
 
 
 def test_two_metrics_of_the_same_runs() -> None:
