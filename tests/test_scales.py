@@ -1,4 +1,4 @@
-"""The papers' scales: what composes, what is refused, and every world end to end with a tiny model in Qwen3's place."""
+"""The scales: what composes, what is refused, and every world end to end with a tiny model in Qwen3's place."""
 
 import asyncio
 import json
@@ -26,6 +26,8 @@ Composed = Callable[..., DictConfig]
 EXPERIMENTS = choices("experiment")
 SCALES = choices("scale")
 MODELS = {"paper_1_7b": "Qwen/Qwen3-1.7B", "paper_8b": "Qwen/Qwen3-8B"}
+HAS = {"couplet": ["laptop"], "signalling": ["laptop"], "math": SCALES}
+"""The scales of a world; the others have all but smollm2."""
 THOUGHT = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 
@@ -94,12 +96,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scale: str) -> None:
     words = [f"experiment={experiment}", f"scale={scale}", "name=test", "run_dir=nowhere"]
     with initialize_config_module("troupe.configs", version_base="1.3"):
-        world = experiment.partition("_")[0]
-        if world in ("couplet", "signalling") and scale != "laptop":
+        world = experiment.rpartition("_")[0]
+        if (has := HAS.get(world, [name for name in SCALES if name != "smollm2"])) and scale not in has:
             with pytest.raises(ConfigError) as refused:
                 compose("train", overrides=words)
             assert str(refused.value) == (
-                f"scale={scale}: env={world} does not have this scale. Scales that it has: laptop"
+                f"scale={scale}: env={world} does not have this scale. Scales that it has: {', '.join(has)}"
             )
             return
         cfg = compose("train", overrides=words)
@@ -108,6 +110,11 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
     bases = {policy["base"] for policy in config["policies"].values()}
     if scale == "laptop":
         assert config["engine"]["_target_"].endswith("TorchEngine") and bases < {None, *laptops()}
+        return
+    if scale == "smollm2":
+        assert bases == {"smollm2_q4"} and config["engine"]["_target_"].endswith("TorchEngine")
+        assert config["env"]["_target_"] == "troupe.envs.math.WordProblems"
+        assert (config["algorithm"]["sampler"]["k"], config["loop"]["lockstep"]) == (8, True)
         return
     assert bases == {MODELS[scale]} and config["engine"]["_target_"].endswith("VllmEngine")
     assert config["engine"]["dtype"] == "bfloat16" and not config["engine"]["lockstep"]
@@ -147,6 +154,9 @@ def test_a_stray_key_of_a_scale_is_refused(composed: Composed) -> None:
             ("8,190,735,360", "Qwen/Qwen3-8B", "at most 1,024 completions"),
         ),
         (["experiment=math_lora", "scale=paper_1_7b"], ("1,755,440,128", "34,865,152", "2 optimizer steps")),
+        # 30 layers of 16 * (2 * 1152 + 2 * 768 + 3 * 2112), for two policies.
+        (["experiment=math_lora", "scale=smollm2", "scale.base=smollm2"], ("144,283,968", "9,768,960", "engine")),
+        (["experiment=math_specialized", "scale=smollm2"], ("134,515,008", "smollm2_q4", "at most 96 completions")),
         (["experiment=code_single", "scale=paper_1_7b"], ("1,720,574,976", "at most 512 completions")),
     ],
 )

@@ -1,8 +1,8 @@
-"""The shapes of the papers' base models, so that a dry run needs neither weights nor network."""
+"""The shapes of known base models that are not shipped, so that a dry run needs neither weights nor network."""
 
 from __future__ import annotations
 
-from transformers import PretrainedConfig, Qwen3Config
+from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
 
 _QWEN3 = {
     "vocab_size": 151_936,
@@ -13,8 +13,20 @@ _QWEN3 = {
 
 
 def published_config(base: str) -> PretrainedConfig | None:
-    """The configuration of ``base`` as published on the hub; None for models that are not the papers'."""
+    """The configuration of ``base`` as published on the hub; None for models that are not known here."""
     match base:
+        case "smollm2" | "smollm2_q4" | "HuggingFaceTB/SmolLM2-135M-Instruct":
+            return LlamaConfig(
+                vocab_size=49_152,
+                hidden_size=576,
+                intermediate_size=1536,
+                num_hidden_layers=30,
+                num_attention_heads=9,
+                num_key_value_heads=3,
+                max_position_embeddings=8192,
+                rope_parameters={"rope_type": "default", "rope_theta": 100_000.0},
+                tie_word_embeddings=True,
+            )
         case "Qwen/Qwen3-1.7B":
             return Qwen3Config(
                 hidden_size=2048,

@@ -22,7 +22,7 @@ from ..envs.datasets import without_downloads
 from ..errors import AbsentError, ConfigError
 from ..experience import Split
 from ..models.adapters import named_layers
-from ..models.base_models import resolve
+from ..models.base_models import MADE, place, resolve
 from ..models.hub import check_available, is_here
 from ..models.loading import empty_model, full_base, is_adapter, load_shape, load_tokenizer
 from ..models.published import published_config
@@ -120,12 +120,12 @@ def _check_adapter_base(specs: Sequence[PolicySpec]) -> None:
 
 def _base(key: str, base: str, machine: Machine) -> Base:
     """Raises :class:`ConfigError` naming ``key`` where what can be looked at cannot be loaded."""
-    path, whole, here = resolve(base), resolve(full_base(base)), not machine.starts
+    path, whole, here = place(base), place(full_base(base)), not machine.starts
     if here and not (is_here(path) and is_here(whole)):
-        machine.lacks.append(
-            f"{key}={base} would be fetched from the hub: its chat template and its agents' prompts were not checked"
-        )
+        how = f"would be made first (`make {base}`)" if base in MADE else "would be fetched from the hub"
+        machine.lacks.append(f"{key}={base} {how}: its chat template and its agents' prompts were not checked")
         return Base(shape_of(key, base), None)
+    path, whole = resolve(base), resolve(full_base(base))
     try:
         check_available(path)
         shape = load_shape(whole, from_hub=not here)

@@ -95,7 +95,7 @@ class RegimeSource(ConfigSource):
         declared = self._declarations().world(world)
         if declared is None:
             raise ConfigError(f"env={world}: its yaml has no _world_, and regime={regime} asks for its agents")
-        return team_config(regime, rule, scale, world, declared)
+        return team_config(regime, rule, scale, world, declared, choices("scale"))
 
     def _figures(self, figures: str, world: str) -> dict[str, Any]:
         declared = self._declarations().world(world)

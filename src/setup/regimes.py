@@ -34,12 +34,12 @@ class Solo:
 class World:
     """The section ``_world_`` of a world's yaml, for regimes and scales.
 
-    ``policies`` maps a scale, or ``others``, to a file of ``policy/``.  ``figures`` maps the figures of a scale
-    (``laptop``, ``paper``) to the keys of a run that differ in this world.
+    ``policies`` maps a scale, or ``others``, to a file of ``policy/``; null: not this scale.  ``figures`` maps the
+    figures of a scale (``laptop``, ``paper``) to the keys of a run that differ in this world.
     """
 
     agents: Sequence[str]
-    policies: Mapping[str, str]
+    policies: Mapping[str, str | None]
     solo: Solo | None = None
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -77,12 +77,15 @@ def read_world(name: str, section: Mapping[str, Any]) -> World:
     return world
 
 
-def team_config(regime: str, rule: Regime, scale: str, name: str, world: World) -> dict[str, Any]:
+def team_config(
+    regime: str, rule: Regime, scale: str, name: str, world: World, scales: Sequence[str] = ()
+) -> dict[str, Any]:
     """The configuration of ``policies`` and ``team`` for ``env=NAME``, with a defaults list, as a yaml would have it.
+    ``scales`` are those that there are.
 
     Raises :class:`ConfigError` for a scale, or a variant with one agent, that the world does not declare.
     """
-    base = _policy(scale, name, world)
+    base = _policy(scale, name, world, scales)
     env: Mapping[str, Any] = {}
     agents = world.agents
     if rule.solo:
@@ -99,11 +102,11 @@ def team_config(regime: str, rule: Regime, scale: str, name: str, world: World) 
     return {"defaults": [*defaults, "_self_"], "team": team, **({"env": env} if env else {})}
 
 
-def _policy(scale: str, name: str, world: World) -> str:
+def _policy(scale: str, name: str, world: World, scales: Sequence[str]) -> str:
     """The file of ``policy/`` that the world's policies are at ``scale``."""
     file = world.policies.get(scale, world.policies.get(OTHERS))
     if file is None:
-        raise ConfigError(
-            f"scale={scale}: env={name} does not have this scale. Scales that it has: {', '.join(world.policies)}"
-        )
+        known = [each for each in world.policies if each != OTHERS] + (list(scales) if OTHERS in world.policies else [])
+        has = [each for each in dict.fromkeys(known) if world.policies.get(each, OTHERS) is not None]
+        raise ConfigError(f"scale={scale}: env={name} does not have this scale. Scales that it has: {', '.join(has)}")
     return file

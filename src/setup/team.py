@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import ConfigError
 from ..models.adapter_module import AdapterModule
 from ..models.adapters import attach, base_of
-from ..models.base_models import resolve
+from ..models.base_models import place, resolve
 from ..models.hub import check_available
 from ..models.loading import load_adapted, load_model, load_tokenizer
 from ..models.policy import PolicyModule
@@ -94,7 +94,7 @@ def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
     for name, spec in policies.items():
         if spec.remote is not None:
             continue
-        groups.setdefault((name, "") if spec.full_weights else ("", resolve(spec.base)), []).append(spec)
+        groups.setdefault((name, "") if spec.full_weights else ("", place(spec.base)), []).append(spec)
     return list(groups.values())
 
 

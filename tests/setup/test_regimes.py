@@ -72,6 +72,9 @@ def test_what_a_world_does_not_have_is_refused_by_name() -> None:
         ConfigError, match=r"scale=paper_8b: env=game does not have this scale\. Scales .*: laptop, big"
     ):
         made(Regime("shared"), "paper_8b", policies={"laptop": "small", "big": "large"})
+    rule, world = Regime("shared"), read_world("game", SECTION | {"policies": {"tiny": None, "others": "${scale}"}})
+    with pytest.raises(ConfigError, match=r"scale=tiny: env=game .* Scales that it has: laptop, big$"):
+        team_config("mine", rule, "tiny", "game", world, ["laptop", "tiny", "big"])
     with pytest.raises(ConfigError, match=r"regime=mine: env=game has no variant with one agent: .*_world_\.solo"):
         made(Regime("per_agent", solo=True), solo=None)
     with pytest.raises(ConfigError, match=r"_regime_\.policies=per_team is unknown"):

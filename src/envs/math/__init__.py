@@ -3,6 +3,7 @@
 from .arithmetic import Arithmetic
 from .questions import MathQuestions
 from .sources import Aime24, Aime25, Dapo, DeepScaleR, Gsm8k, OlympiadBench, Polaris
+from .word_problems import WordProblems
 
 __all__ = [
     "Aime24",
@@ -14,4 +15,5 @@ __all__ = [
     "MathQuestions",
     "OlympiadBench",
     "Polaris",
+    "WordProblems",
 ]

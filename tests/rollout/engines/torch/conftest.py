@@ -12,6 +12,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import (
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
@@ -48,12 +50,21 @@ def llama(**changes: object) -> PreTrainedModel:
     return LlamaForCausalLM(LlamaConfig(**SIZE | changes))
 
 
+def gemma3(**changes: object) -> PreTrainedModel:
+    """Without Gemma 3's sliding windows, which are refused; with heads wider than hidden_size / heads, scores scaled by
+    another number than their width, norms of queries and keys and after each part, and scaled embeddings."""
+    other = {"head_dim": 16, "query_pre_attn_scalar": 12, "layer_types": ["full_attention"] * 2}
+    return Gemma3ForCausalLM(Gemma3TextConfig(**SIZE | other | changes))
+
+
 def gpt2(**changes: object) -> PreTrainedModel:
     sizes = dict(n_embd=32, n_layer=2, n_head=4, n_positions=96, bos_token_id=None, eos_token_id=EOS)
     return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, **sizes | changes))
 
 
-ARCHITECTURES = [qwen3, qwen2, llama, gpt2]
+ARCHITECTURES = [qwen3, qwen2, llama, gemma3, gpt2]
+FUSED = [qwen3, qwen2, llama]
+"""Those that the fused forward pass computes; qwen2 is Qwen2.5, too."""
 
 
 def build(architecture: Callable[..., PreTrainedModel] = qwen3, seed: int = 0, **changes: object) -> PreTrainedModel:

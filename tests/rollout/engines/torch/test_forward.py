@@ -10,7 +10,7 @@ import torch
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward
 
-from .conftest import ARCHITECTURES, all_of, build, decoder, gpt2, llama, qwen2, qwen3, request, worst
+from .conftest import ARCHITECTURES, FUSED, all_of, build, decoder, gpt2, llama, qwen2, qwen3, request, worst
 
 SAMPLINGS = [{}, {"temperature": 0.7}, {"top_k": 5}, {"top_p": 0.8}, {"temperature": 1.5, "top_k": 12, "top_p": 0.9}]
 
@@ -19,7 +19,7 @@ SAMPLINGS = [{}, {"temperature": 0.7}, {"top_k": 5}, {"top_p": 0.8}, {"temperatu
 async def test_logprobs_are_those_of_a_plain_forward_pass(architecture, forward, tokenizer):
     model = build(architecture)
     engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
-    assert type(decoder(engine).forward) is (forward if architecture is not gpt2 else ModuleForward)
+    assert type(decoder(engine).forward) is (forward if architecture in FUSED else ModuleForward)
     requests = [request(length, **SAMPLINGS[i % 5]) for i, length in enumerate([1, 2, 30, 7, 7, 19, 3, 45, 12, 30])]
     assert worst(model, requests, await all_of(engine, requests)) < 1e-4
     other = build(architecture, seed=1)

@@ -8,7 +8,7 @@ from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel, Pre
 from troupe.rollout.engines.base import UnsupportedModelError
 from troupe.rollout.engines.torch.engine import TorchEngine
 
-from .conftest import SIZE, build, llama
+from .conftest import SIZE, build, gemma3, llama
 
 
 def refused(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, message: str) -> None:
@@ -33,6 +33,8 @@ def test_unsupported_models_are_refused_by_name(tokenizer):
     refused(build(vocab_size=30), tokenizer, r"vocabulary \(30\) is smaller than the tokenizer's \(40\)")
     sliding = {"use_sliding_window": True, "sliding_window": 8, "max_window_layers": 1}
     refused(build(**sliding), tokenizer, "sliding_attention")
+    windows = ["sliding_attention", "full_attention"]
+    refused(build(gemma3, layer_types=windows, sliding_window=8), tokenizer, "layers of type .*sliding_attention")
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4, "original_max_position_embeddings": 96}
     refused(build(llama, rope_parameters=dynamic), tokenizer, "changes with the length")
     small = {name: SIZE[name] for name in ("vocab_size", "hidden_size", "num_hidden_layers")}
