@@ -63,6 +63,9 @@ class Pool:
         """
         return await asyncio.to_thread(self._update, batches)
 
+    async def close(self) -> None:
+        """It has started nothing."""
+
     def _update(self, batches: Mapping[str, Groups]) -> dict[str, dict[str, float]]:
         with self.lock:
             self.module.train()

@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerBase
 from ..rollout.engines.base import Engine
 from ..rollout.engines.counters import drain_counters
 from ..rollout.policy_client import PolicyClient
+from .handles import PolicyHandle, PoolHandle
 from .learner import Groups
 from .loading import checkpoint_weights
-from .pool import Policy, Pool
 from .schedule import Schedule
 
 
@@ -26,7 +26,7 @@ class Team:
     ``policies`` are those that learn; ``schedules`` says in which iterations, where it is not all of them.
     """
 
-    policies: Mapping[str, Policy]
+    policies: Mapping[str, PolicyHandle]
     engines: Mapping[str, Engine]
     tokenizers: Mapping[str, PreTrainedTokenizerBase]
     training: Mapping[str, PolicyClient]
@@ -49,7 +49,7 @@ class Team:
         groups, by policy); returns their metrics.  Pools update side by side, or ``in_order``, where several processes
         must communicate in the same order.
         """
-        by_pool: dict[Pool, dict[str, Groups]] = {}
+        by_pool: dict[PoolHandle, dict[str, Groups]] = {}
         for name in self.learners(iteration):
             if batches[name]:
                 by_pool.setdefault(self.policies[name].pool, {})[name] = batches[name]
@@ -82,9 +82,9 @@ class Team:
             await engine.sleep()
 
     async def close(self) -> None:
-        """Close the engines."""
-        for engine in self.distinct_engines():
-            await engine.close()
+        """Close the engines and the pools."""
+        for each in [*self.distinct_engines(), *dict.fromkeys(policy.pool for policy in self.policies.values())]:
+            await each.close()
 
     def drain_engine_counters(self) -> dict[str, float]:
         """What the engines of this process have counted since the last call, by metric."""
