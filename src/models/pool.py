@@ -45,7 +45,7 @@ class Pool:
     ) -> None:
         self.module = fabric.setup_module(module)
         configured = module.configure_optimizers()  # of the parameters as they are now, which may be shards
-        optimizers = [fabric.setup_optimizers(each["optimizer"]) for each in configured]
+        optimizers: list[Any] = [fabric.setup_optimizers(each["optimizer"]) for each in configured]
         self.ranks, self.gathered = ranks or Ranks(), gathered
         self.lock = threading.Lock()
         """Held during an update."""

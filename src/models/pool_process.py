@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,7 @@ def _serve(connection: Connection, build: Callable[[], Pool], environment: dict[
             method, arguments = connection.recv()
         except EOFError:
             return
-        _reply(connection, lambda method=method, arguments=arguments: CALLS[method](pools[0], *arguments))
+        _reply(connection, partial(CALLS[method], pools[0], *arguments))
 
 
 def _reply(connection: Connection, work: Callable[[], Any]) -> None:

@@ -84,7 +84,8 @@ class Fsdp2(Sharded):
         return self.shards if self.cpu_offload else ()
 
     def build(self) -> Strategy:
-        def parallelize(module: PolicyModule, mesh: DeviceMesh) -> nn.Module:
+        def parallelize(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+            assert isinstance(module, PolicyModule)
             shard(module, module.layer_classes, module.adapter_parameters(), mesh, offload=self.cpu_offload)
             return Gathering(module)
 

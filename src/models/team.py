@@ -83,8 +83,10 @@ class Team:
 
     async def close(self) -> None:
         """Close the engines and the pools."""
-        for each in [*self.distinct_engines(), *dict.fromkeys(policy.pool for policy in self.policies.values())]:
-            await each.close()
+        for engine in self.distinct_engines():
+            await engine.close()
+        for pool in dict.fromkeys(policy.pool for policy in self.policies.values()):
+            await pool.close()
 
     def drain_engine_counters(self) -> dict[str, float]:
         """What the engines of this process have counted since the last call, by metric."""

@@ -175,7 +175,7 @@ def _speakers(
     specs: Sequence[PolicySpec], module: PolicyModule, whole: PreTrainedModel | None = None
 ) -> dict[str, PreTrainedModel | Adapted]:
     """Models of an engine: adapters and frozen policies on ``whole``, or on the memory of ``module``."""
-    base = base_of(module.model) if whole is None else whole  # type: ignore[arg-type]  # of an AdapterModule
+    base = base_of(module.model) if whole is None else whole
     return {
         spec.name: base if spec.lora is None else Adapted(base, module.weights(spec.name), spec.lora.scale)
         for spec in specs
