@@ -111,8 +111,9 @@ def test_sharding_divides_what_it_shards() -> None:
     assert (zero2.memory.weights, zero2.memory.gradients, zero2.memory.optimizer) == (n, n / 4, n / 2)
     assert zero2.memory.activations == whole.memory.activations
     assert (fsdp2.memory.weights, fsdp2.memory.gradients, fsdp2.memory.optimizer) == (n / 4, n / 4, n / 2)
-    # Recomputed: 4 inputs of 128 and one layer's 10 * 128 + 3 * 384, instead of 4 such layers; 8 bytes a number.
-    layer, words = 10 * 128 + 3 * 384, whole.memory.activations / (4 * 8192) - 4 * (10 * 128 + 3 * 384)
+    # Recomputed: 4 inputs of 128 and one layer's 14 * 128 + 4 * 384, instead of 4 such layers; 8 bytes a number.
+    layer = 14 * 128 + 4 * 384
+    words = whole.memory.activations / (4 * 8192) - 4 * layer
     # A pass gathers, of a sharded model, the embedding and the last norm with their gradients, two layers and the
     # gradients of one.
     model = load_model("laptop")
