@@ -19,6 +19,7 @@ from ..faults import LostEpisodesError
 from ..memory import UpdateMemoryError
 from ..models.base_models import BaseModelError
 from ..models.checkpoint import CheckpointError
+from ..models.pool_process import PoolProcessError
 from ..models.ranks import OtherRankError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
@@ -28,12 +29,12 @@ from ..setup.command_line import fail, fail_or_raise
 from ..setup.dry_run import plan, tables
 from ..setup.parts import warn
 
-REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException)
+REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException, PoolProcessError)
 """The errors that refuse a run before it begins."""
 
 STOPPED = (
     *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError),
-    *(WorldFailure, SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError),
+    *(WorldFailure, SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError, PoolProcessError),
 )
 """The errors that stop a run that has begun."""
 

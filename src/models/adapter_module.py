@@ -37,7 +37,8 @@ class AdapterModule(PolicyModule):
 
     @property
     def layer_classes(self) -> Collection[str]:
-        return frozenset(self.model.get_base_model()._no_split_modules or ())
+        base: PreTrainedModel = self.model.get_base_model()
+        return frozenset(base._no_split_modules or ())
 
     def adapter_parameters(self) -> set[nn.Parameter]:
         return {parameter for policy in self.policies for parameter in self.parameters_of(policy)}

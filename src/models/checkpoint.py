@@ -27,7 +27,7 @@ from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import unwritten
-from .pool import Policy
+from .handles import PolicyHandle
 from .ranks import OtherRankError, Ranks
 
 CHECKSUMS, STATE, RNG = "checksums.json", "state.json", "rng.pt"
@@ -40,7 +40,7 @@ class CheckpointError(RuntimeError):
 
 def write_checkpoint(
     folder: Path,
-    policies: Mapping[str, Policy],
+    policies: Mapping[str, PolicyHandle],
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
     state: Mapping[str, Any],
     ranks: Ranks = ALONE,
@@ -117,7 +117,7 @@ def read_state(folder: Path) -> dict[str, Any]:
     return _json(folder / STATE)
 
 
-def restore(folder: Path, policies: Mapping[str, Policy]) -> None:
+def restore(folder: Path, policies: Mapping[str, PolicyHandle]) -> None:
     """Bring ``policies`` and torch's random states to where they were.  ``folder`` has passed :func:`read_state`.
 
     Raises :class:`CheckpointError` for a checkpoint of other policies, or of policies of other shapes.

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import check_whole
 from .checkpoint import ALONE, STATE, CheckpointError, read_state, sync_folder, write_checkpoint
-from .pool import Policy
+from .handles import PolicyHandle
 from .ranks import Ranks
 
 FORMAT = 1
@@ -39,7 +39,7 @@ class CheckpointFolder:
 
     def write(
         self,
-        policies: Mapping[str, Policy],
+        policies: Mapping[str, PolicyHandle],
         tokenizers: Mapping[str, PreTrainedTokenizerBase],
         state: Mapping[str, Any],
         ranks: Ranks = ALONE,

@@ -44,7 +44,7 @@ class Pool:
     ) -> None:
         self.module = fabric.setup_module(module)
         configured = module.configure_optimizers()  # of the parameters as they are now, which may be shards
-        optimizers = [fabric.setup_optimizers(each["optimizer"]) for each in configured]
+        optimizers: list[Any] = [fabric.setup_optimizers(each["optimizer"]) for each in configured]
         self.ranks, self.gathered = ranks or Ranks(), gathered
         self.lock = threading.Lock()
         """Held during an update."""
@@ -61,6 +61,9 @@ class Pool:
         it, so that no caller reads weights during an update.  Raises :class:`.optimizer_steps.NonFiniteError`.
         """
         return await asyncio.to_thread(self._update, batches, by_agent)
+
+    async def close(self) -> None:
+        """It has started nothing."""
 
     def _update(self, batches: Mapping[str, Groups], by_agent: bool) -> dict[str, dict[str, float]]:
         with self.lock:

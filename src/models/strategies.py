@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import lightning as L
 from lightning.fabric.accelerators.cpu import CPUAccelerator
@@ -83,7 +84,8 @@ class Fsdp2(Sharded):
         return self.shards if self.cpu_offload else ()
 
     def build(self) -> Strategy:
-        def parallelize(module: PolicyModule, mesh: DeviceMesh) -> nn.Module:
+        def parallelize(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
+            assert isinstance(module, PolicyModule)
             shard(module, module.layer_classes, module.adapter_parameters(), mesh, offload=self.cpu_offload)
             return Gathering(module)
 
@@ -129,7 +131,7 @@ class StrategySettings:
     """
 
     accelerator: str = "auto"
-    devices: int | str = "auto"
+    devices: int | str | Sequence[int] = "auto"
     num_nodes: int = 1
     precision: str = "32-true"
     strategy: Sharded | str = "auto"
@@ -138,8 +140,13 @@ class StrategySettings:
     def __post_init__(self) -> None:
         if self.precision not in PRECISIONS:
             raise StrategyError(f"strategy.precision={self.precision} is unknown. Known: {', '.join(PRECISIONS)}")
-        if self.devices != "auto" and (not isinstance(self.devices, int) or self.devices < 1):
-            raise StrategyError(f"strategy.devices must be auto or a whole number of at least 1, got {self.devices!r}")
+        if not isinstance(self.devices, str) and isinstance(self.devices, Sequence):
+            object.__setattr__(self, "devices", tuple(self.devices))  # to be hashed
+        if self.devices != "auto" and not _is_count(self.devices) and not _are_indices(self.devices):
+            raise StrategyError(
+                "strategy.devices must be auto, a whole number of at least 1, or a list of different GPUs by their "
+                f"numbers, got {self.devices!r}"
+            )
         if not isinstance(self.num_nodes, int) or self.num_nodes < 1:
             raise StrategyError(f"strategy.num_nodes must be a whole number of at least 1, got {self.num_nodes!r}")
         if isinstance(self.strategy, Fsdp2) and self.precision == "16-mixed":
@@ -163,12 +170,12 @@ class StrategySettings:
             fabric = L.Fabric(
                 accelerator=self.accelerator,
                 strategy=strategy,
-                devices=self.devices,
+                devices=list(self.devices) if isinstance(self.devices, tuple) else self.devices,  # type: ignore[arg-type]
                 num_nodes=self.num_nodes,
                 precision=None if double else self.precision,  # type: ignore[arg-type]  # one of PRECISIONS
                 plugins=[DoublePrecision()] if double else None,
             )
-        except (RuntimeError, ImportError, MisconfigurationException) as error:
+        except (RuntimeError, ImportError, TypeError, MisconfigurationException) as error:
             raise DeviceError(f"strategy: {error}") from error
         cores = os.cpu_count() or 1
         if isinstance(fabric.accelerator, CPUAccelerator) and getattr(self.strategy, "cpu_offload", False):
@@ -179,13 +186,49 @@ class StrategySettings:
 
     @property
     def processes(self) -> int | None:
-        """The number of processes of a run; None where the machine decides."""
-        return self.devices * self.num_nodes if isinstance(self.devices, int) else None
+        """The number of processes; None where the machine decides."""
+        if isinstance(self.devices, str):
+            return None
+        return (self.devices if isinstance(self.devices, int) else len(self.devices)) * self.num_nodes
+
+    def placed(self, name: str | None, devices: int | Sequence[int] | None) -> StrategySettings:
+        """Of a pool with the strategy ``name`` on ``devices``; what is None, and all else, is as here."""
+        if name is not None and name not in PLACED:
+            raise StrategyError(f"strategy={name} is unknown. Known: {', '.join(PLACED)}")
+        strategy = self.strategy if name is None else PLACED[name]
+        return replace(self, strategy=strategy, devices=self.devices if devices is None else devices)
+
+    @property
+    def device_names(self) -> str:
+        """The devices of one node, as a plan names them."""
+        if self.accelerator == "cpu" or isinstance(self.devices, str):
+            return self.accelerator
+        indices = range(self.devices) if isinstance(self.devices, int) else self.devices
+        return ", ".join(f"{self.accelerator}:{index}" for index in indices)
 
     @property
     def number_bytes(self) -> int:
         """Bytes of a weight, a gradient or an activation."""
         return PRECISIONS[self.precision]
+
+
+PLACED: dict[str, Sharded | str] = {"single_device": "auto", "ddp": "ddp", "fsdp2": Fsdp2()}
+"""The values of ``policies.NAME.strategy``."""
+
+
+def _is_count(devices: object) -> bool:
+    return isinstance(devices, int) and not isinstance(devices, bool) and devices >= 1
+
+
+def _are_indices(devices: object) -> bool:
+    if not isinstance(devices, tuple) or not devices or len(set(devices)) < len(devices):
+        return False
+    return all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in devices)
+
+
+def process_count(fabric: L.Fabric) -> int:
+    """Of ``fabric`` on this machine, launched or not."""
+    return int(getattr(fabric.strategy, "num_processes", 1))
 
 
 def launch(fabric: L.Fabric) -> Ranks:

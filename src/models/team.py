@@ -14,9 +14,9 @@ from transformers import PreTrainedTokenizerBase
 from ..rollout.engines.base import Engine, Stateful
 from ..rollout.engines.counters import drain_counters
 from ..rollout.policy_client import PolicyClient
+from .handles import PolicyHandle, PoolHandle
 from .learner import Groups
 from .loading import checkpoint_weights
-from .pool import Policy, Pool
 from .schedule import Schedule
 
 
@@ -27,7 +27,7 @@ class Team:
     ``policies`` are those that learn; ``schedules`` says in which iterations, where it is not all of them.
     """
 
-    policies: Mapping[str, Policy]
+    policies: Mapping[str, PolicyHandle]
     engines: Mapping[str, Engine]
     tokenizers: Mapping[str, PreTrainedTokenizerBase]
     training: Mapping[str, PolicyClient]
@@ -50,7 +50,7 @@ class Team:
         groups, by policy); returns their metrics.  Pools update side by side, or ``in_order``, where several processes
         must communicate in the same order.  ``by_agent``: see :meth:`.learner.Learner.update`.
         """
-        by_pool: dict[Pool, dict[str, Groups]] = {}
+        by_pool: dict[PoolHandle, dict[str, Groups]] = {}
         for name in self.learners(iteration):
             if batches[name]:
                 by_pool.setdefault(self.policies[name].pool, {})[name] = batches[name]
@@ -83,9 +83,11 @@ class Team:
             await engine.sleep()
 
     async def close(self) -> None:
-        """Close the engines."""
+        """Close the engines and the pools."""
         for engine in self.distinct_engines():
             await engine.close()
+        for pool in dict.fromkeys(policy.pool for policy in self.policies.values()):
+            await pool.close()
 
     def drain_engine_counters(self) -> dict[str, float]:
         """What the engines of this process have counted since the last call, by metric."""

@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -28,28 +29,36 @@ ADAM_STATES = 2
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes on one device, estimated: ``weights``, ``gradients``, ``optimizer`` (two numbers per parameter),
-    ``activations`` (of one micro-batch, scores over the vocabulary included) and ``engine`` (its copy of the weights
-    that learn, and its cache at ``max_batch_rows`` completions of full length, each K after one prompt that fills the
-    context; of vLLM a copy of all weights in its dtype, and the cache of fixed size that it is given).  A strategy that
-    shards the first three leaves each process its part, and none of what it offloads to the host.
+    """Bytes on one device, estimated: ``weights`` (with the reference that ``kl`` needs), ``gradients``, ``optimizer``
+    (two numbers per parameter), ``activations`` (of one micro-batch, scores over the vocabulary included) and
+    ``engine`` (its copy of the weights that learn, and its cache at ``max_batch_rows`` completions of full length, each
+    K after one prompt that fills the context; of vLLM a copy of all weights in its dtype, and the cache of fixed size
+    that it is given).
+
+    A strategy that shards the first three leaves each process its part, adapters excepted, and none of what it offloads
+    to the host.  Where it shards weights, a pass gathers those outside of the layers and of two layers, with gradients
+    of one, which ``activations`` has; and for the engine all that learn are ``gathered``, when there are no
+    activations.
     """
 
     weights: float
     gradients: float
     optimizer: float
     activations: float
+    gathered: float
     engine: float
 
     @property
     def total(self) -> float:
-        return self.weights + self.gradients + self.optimizer + self.activations + self.engine
+        """At the most."""
+        return self.weights + self.gradients + self.optimizer + max(self.activations, self.gathered) + self.engine
 
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """One pool: its policies, the agents that speak with them, their base, its parameters, how many numbers learn, and
-    memory per device.
+    """One pool: its policies, the agents that speak with them, their base, its parameters, how many numbers learn, the
+    devices and processes that it has (None: as the machine decides), whether these are its own, and memory per device
+    (then the engine's is on the first device alone).
     """
 
     policy: str
@@ -57,6 +66,9 @@ class PoolPlan:
     base: str
     parameters: int
     trained: int
+    devices: str
+    processes: int | None
+    placed: bool
     memory: Memory
 
 
@@ -115,22 +127,45 @@ def plan(parts: Parts) -> Plan:
 
 def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
     first, names = specs[0], [spec.name for spec in specs]
+    strategy = first.place or parts.strategy
     shape = shape_of(f"policies.{first.name}.base", first.base)
     model = meta_model(shape)
     parameters = sum(p.numel() for p in model.parameters())
     adapters = sum(_adapter(spec, model) for spec in specs)
     trained = parameters if first.full_weights else adapters
-    tokens = max((spec.train_config.update.max_tokens for spec in specs if spec.train_config is not None), default=0)
-    strategy, number = parts.strategy, parts.strategy.number_bytes
+    configs = [spec.train_config for spec in specs if spec.train_config is not None]
+    reference = parameters if first.full_weights and any(config.objective.kl for config in configs) else 0
+    tokens = max((config.update.max_tokens for config in configs), default=0)
+    number, sharded = strategy.number_bytes, isinstance(strategy.strategy, Sharded)
+    part = partial(_share, strategy) if first.full_weights else lambda _: 1.0
     memory = Memory(
-        weights=number * (parameters + adapters) * _share(strategy, "weights"),
-        gradients=number * trained * _share(strategy, "gradients"),
-        optimizer=number * ADAM_STATES * trained * _share(strategy, "optimizer"),
-        activations=number * tokens * _activations(shape, strategy.gradient_checkpointing),
-        engine=_engine(parts.config.engine, shape, specs, parts.sampler.k, parameters + adapters, trained),
+        weights=number * ((parameters + reference) * _share(strategy, "weights") + adapters),
+        gradients=number * trained * part("gradients"),
+        optimizer=number * ADAM_STATES * trained * part("optimizer"),
+        activations=number * (tokens * _activations(shape, strategy.gradient_checkpointing) + _pass(model, strategy)),
+        gathered=number * trained if first.full_weights and "weights" in _shards(strategy) else 0.0,
+        engine=_engine(parts.config.engine, shape, specs, parts.sampler.k, parameters + adapters, trained)
+        + (number * parameters if sharded and not first.full_weights else 0),
     )
     agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
-    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, memory)
+    where = strategy.device_names, strategy.processes, first.place is not None
+    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory)
+
+
+def _shards(strategy: StrategySettings) -> tuple[str, ...]:
+    return strategy.strategy.shards if isinstance(strategy.strategy, Sharded) else ()
+
+
+def _pass(model: PreTrainedModel, strategy: StrategySettings) -> int:
+    """Numbers that a pass gathers of a ``model`` whose weights are in shards: what is outside of the layers, and one
+    layer while the next arrives; and their gradients, of one layer at a time.
+    """
+    if "weights" not in _shards(strategy):
+        return 0
+    layers = [part for part in model.modules() if type(part).__name__ in (model._no_split_modules or ())]
+    sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+    outside = sum(p.numel() for p in model.parameters()) - sum(sizes)
+    return 2 * outside + 3 * max(sizes)
 
 
 def _engine(
@@ -159,18 +194,18 @@ def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
 
 def _share(strategy: StrategySettings, what: str) -> float:
     """How much of a pool's ``what`` lies on one device."""
-    sharded = strategy.strategy
-    if not isinstance(sharded, Sharded) or what not in sharded.shards:
+    if what not in _shards(strategy):
         return 1.0
-    return 0.0 if what in sharded.offloads else 1 / (strategy.processes or 1)
+    assert isinstance(strategy.strategy, Sharded)
+    return 0.0 if what in strategy.strategy.offloads else 1 / (strategy.processes or 1)
 
 
 def _activations(shape: PretrainedConfig, recomputed: bool) -> int:
-    """Numbers per token that a backward pass keeps: about 10 hidden and 3 intermediate vectors per layer, and scores
-    over the vocabulary with their softmax (as in Korthikanti et al., arXiv 2205.05198, section 4; without attention's
-    own scores).  ``recomputed``, each layer keeps its input, and one layer at a time the rest.
+    """Numbers per token that a backward pass keeps: about 14 hidden and 4 intermediate vectors per layer (counted of a
+    Qwen3's saved tensors; of a Qwen2 and a Llama 10 and 4), and scores over the vocabulary with their softmax; without
+    attention's own scores.  ``recomputed``, each layer keeps its input, and one layer at a time the rest.
     """
-    layer = 10 * shape.hidden_size + 3 * shape.intermediate_size
+    layer = 14 * shape.hidden_size + 4 * shape.intermediate_size
     layers = shape.num_hidden_layers
     return (layers * shape.hidden_size + layer if recomputed else layers * layer) + 2 * shape.vocab_size
 
@@ -181,7 +216,8 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
     pools.add_row("agents", *(", ".join(pool.agents) for pool in run_plan.pools))
     pools.add_row("base", *(pool.base for pool in run_plan.pools))
     pools.add_row("parameters", *(f"{pool.parameters:,}" for pool in run_plan.pools))
-    pools.add_row("of which learn", *(f"{pool.trained:,}" for pool in run_plan.pools), end_section=True)
+    pools.add_row("of which learn", *(f"{pool.trained:,}" for pool in run_plan.pools))
+    pools.add_row("devices", *(_devices(pool) for pool in run_plan.pools), end_section=True)
     for field in fields(Memory):
         pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in run_plan.pools))
     pools.add_row("memory per device", *(_bytes(pool.memory.total) for pool in run_plan.pools))
@@ -189,13 +225,34 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
     return (
         pools,
         "strategy.devices=auto: as for 1 process" if run_plan.processes is None else processes,
-        f"all pools: about {_bytes(sum(pool.memory.total for pool in run_plan.pools))} (estimated; an engine's cache "
-        "grows with what it really decodes)",
+        *(f"{device}: {names}, about {_bytes(size)}" for device, (names, size) in by_device(run_plan.pools).items()),
+        "(estimated; an engine's cache grows with what it really decodes)",
         *(_remote_line(each) for each in run_plan.remote),
         f"per iteration: {run_plan.tasks_per_iteration} tasks, K = {run_plan.k}, at most {run_plan.completions:,} "
         f"completions of {run_plan.tokens:,} tokens; {run_plan.optimizer_steps} optimizer steps per policy",
         f"{run_plan.iterations} iterations: at most {run_plan.iterations * run_plan.completions:,} completions",
     )
+
+
+def by_device(pools: Sequence[PoolPlan]) -> dict[str, tuple[str, float]]:
+    """By device, which pools are there, and the bytes that they need together.  The CPU has all processes."""
+    names: dict[str, list[str]] = {}
+    sizes: dict[str, float] = {}
+    for pool in pools:
+        parts = pool.devices.split(", ")
+        for index, device in enumerate(parts):
+            # Pools of their own processes have one engine, on the first device; processes of the run have one each.
+            names.setdefault(device, []).append(pool.policy)
+            processes = (pool.processes or 1) if len(parts) == 1 else 1
+            learner = pool.memory.total - pool.memory.engine
+            engines = processes if not pool.placed else int(index == 0)
+            sizes[device] = sizes.get(device, 0.0) + processes * learner + engines * pool.memory.engine
+    return {device: (" + ".join(names[device]), sizes[device]) for device in names}
+
+
+def _devices(pool: PoolPlan) -> str:
+    count = "" if pool.processes in (None, 1) else f" ({pool.processes} processes)"
+    return f"{pool.devices}{count}{', its own' if pool.placed else ''}"
 
 
 def _remote(spec: PolicySpec, team: Mapping[str, str], most: Mapping[str, int]) -> RemotePlan:

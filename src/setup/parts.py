@@ -59,9 +59,10 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
         check_whole("engine.max_batch_rows", rows, 1)
     if rows is not None and sampler.k > rows:
         raise ConfigError(f"algorithm.sampler.k={sampler.k} is more than engine.max_batch_rows={rows} decode together")
-    policies = read_policies(run.policies, run.algorithm, objective)
+    strategy = _strategy(run.strategy)
+    policies = read_policies(run.policies, run.algorithm, objective, strategy)
     _check_weight(credit, policies)
-    return Parts(run, binding(config), world, router, sampler, credit, policies, _strategy(run.strategy))
+    return Parts(run, binding(config), world, router, sampler, credit, policies, strategy)
 
 
 def warn(parts: Parts) -> None:

@@ -12,6 +12,7 @@ from ..errors import ConfigError
 from ..experience import Sampling
 from ..models.lora_settings import LoraSettings
 from ..models.schedule import Schedule, count_turns
+from ..models.strategies import StrategySettings
 from ..models.train_config import PolicyTrainConfig
 from ..rollout.engines.remote.settings import RemoteSettings
 from .arguments import check_known
@@ -25,7 +26,8 @@ class PolicySpec:
 
     ``train_config`` and ``schedule`` are None where it does not learn (tuning=frozen, remote); ``lora`` is its adapter,
     None where the whole model learns; ``remote`` is the server that speaks for it, and ``base`` then the model's name
-    there.  ``chat`` is what the base's chat template is given beside the messages.
+    there.  ``chat`` is what the base's chat template is given beside the messages.  ``place`` is the strategy of its
+    pool, which then has processes of its own; None: the pool is where the run is.
     """
 
     name: str
@@ -37,6 +39,7 @@ class PolicySpec:
     lora: LoraSettings | None
     remote: RemoteSettings | None = None
     chat: Mapping[str, Any] = field(default_factory=dict)
+    place: StrategySettings | None = None
 
     @property
     def full_weights(self) -> bool:
@@ -45,20 +48,40 @@ class PolicySpec:
 
 
 def read_policies(
-    sections: Mapping[str, PolicySection], algorithm: AlgorithmSection, objective: Objective
+    sections: Mapping[str, PolicySection],
+    algorithm: AlgorithmSection,
+    objective: Objective,
+    strategy: StrategySettings,
 ) -> dict[str, PolicySpec]:
-    """The policies of a run; ``objective`` is the run's.  Raises :class:`ConfigError` naming the key."""
+    """The policies of a run that has ``objective`` and ``strategy``.  Raises :class:`ConfigError` naming the key."""
     check_names(sections)
     learning = {name: section for name, section in sections.items() if isinstance(section, FullSection)}
     turns = {name: turn for name, section in learning.items() if (turn := section.schedule.alternate) is not None}
     count = call("policies.*.schedule", count_turns, turns)
     specs = {}
     for name, section in sections.items():
-        spec = _policy(name, section, algorithm, objective)
+        spec = replace(
+            _policy(name, section, algorithm, objective), place=_place(f"policies.{name}", section, strategy)
+        )
         if spec.schedule is not None:
             spec = replace(spec, schedule=replace(spec.schedule, turns=count))
         specs[name] = spec
     return specs
+
+
+def _place(key: str, section: PolicySection, strategy: StrategySettings) -> StrategySettings | None:
+    """The strategy of the pool of the policy under ``key``, where it has processes of its own."""
+    if not isinstance(section, FullSection) or (section.devices is None and section.strategy is None):
+        return None
+    if strategy.strategy != "auto":
+        raise ConfigError(
+            f"{key}.devices and {key}.strategy give a pool processes of its own, and then the run itself has one: give "
+            "strategy=single_device"
+        )
+    place: StrategySettings = call(key, strategy.placed, section.strategy, section.devices)
+    if place.num_nodes != 1:
+        raise ConfigError(f"{key}: a pool with processes of its own is on one machine; give strategy.num_nodes=1")
+    return place
 
 
 def cautions(policies: Mapping[str, PolicySpec], iterations: int) -> Iterator[str]:

@@ -33,6 +33,9 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> list[str]:
     machine, run = Machine(starts), parts.config
     checkpoints_of(parts)
     machine.ask(call, "strategy", trainable_fabric, parts.strategy)
+    for name, spec in parts.policies.items():
+        if spec.place is not None:
+            machine.ask(call, f"policies.{name}", trainable_fabric, spec.place)
     if new:
         check_free(Path(run.run_dir))
     for name, node in run.logger.items():

@@ -119,9 +119,14 @@ class FrozenSection(PolicySection):
 
 @dataclass(frozen=True, kw_only=True)
 class FullSection(FrozenSection):
-    """``tuning=full``: all its weights are trained."""
+    """``tuning=full``: all its weights are trained.  ``devices`` and ``strategy`` (a name) give its pool processes of
+    its own.
+    """
 
     learns = True
+
+    devices: int | Sequence[int] | None = None
+    strategy: str | None = None
 
     optimizer: Mapping[str, Any]
     scheduler: Mapping[str, Any]

@@ -6,6 +6,7 @@ import copy
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import ConfigError
 from ..models.adapter_module import AdapterModule
 from ..models.adapters import attach, base_of
-from ..models.base_models import place, resolve
+from ..models.base_models import place as base_place
+from ..models.base_models import resolve
+from ..models.handles import PolicyHandle
 from ..models.hub import check_available
 from ..models.loading import load_adapted, load_model, load_tokenizer
 from ..models.policy import PolicyModule
-from ..models.pool import Policy, Pool
+from ..models.pool import Pool
+from ..models.pool_process import RemotePool
 from ..models.ranks import Ranks
-from ..models.strategies import Sharded, StrategySettings, launch
+from ..models.strategies import Sharded, StrategySettings, launch, process_count
 from ..models.team import Team
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Engine
@@ -41,7 +45,7 @@ class LoadedBackbone:
     engine: Engine
     tokenizer: PreTrainedTokenizerBase | ChatCodec
     context: int
-    handles: Mapping[str, Policy] = field(default_factory=dict)
+    handles: Mapping[str, PolicyHandle] = field(default_factory=dict)
 
 
 def build_team(
@@ -57,15 +61,19 @@ def build_team(
 
     Raises ``ValueError`` (or a subclass) naming the key that is wrong.
     """
-    learning: dict[str, Policy] = {}
+    learning: dict[str, PolicyHandle] = {}
     of = {
         name: LoadedBackbone(RemoteEngine(name, spec.remote), ChatCodec(), sys.maxsize)
         for name, spec in policies.items()
         if spec.remote is not None
     }
     for specs in backbones(policies):
-        common = strategy, engine, seed, ranks
-        backbone = _full(specs[0], *common) if specs[0].full_weights else _shared(specs, *common)
+        place = specs[0].place
+        if place is not None:
+            backbone = _placed(specs, place, engine, seed)
+        else:
+            common = strategy, engine, seed, ranks
+            backbone = _full(specs[0], *common) if specs[0].full_weights else _shared(specs, *common)
         learning |= backbone.handles
         of |= {spec.name: backbone for spec in specs}
     training: dict[str, PolicyClient] = {}
@@ -87,14 +95,15 @@ def build_team(
 
 
 def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
-    """Policies that share a model: adapters and frozen ones with one base.  One whose whole model learns is alone;
-    remote ones have none.
+    """Policies that share a model: adapters and frozen ones with one base in one place.  One whose whole model learns
+    is alone; remote ones have none.
     """
-    groups: dict[tuple[str, str], list[PolicySpec]] = {}
+    groups: dict[tuple[str, str, StrategySettings | None], list[PolicySpec]] = {}
     for name, spec in policies.items():
         if spec.remote is not None:
             continue
-        groups.setdefault((name, "") if spec.full_weights else ("", place(spec.base)), []).append(spec)
+        own, base = (name, "") if spec.full_weights else ("", base_place(spec.base))
+        groups.setdefault((own, base, spec.place), []).append(spec)
     return list(groups.values())
 
 
@@ -102,16 +111,12 @@ def _full(
     spec: PolicySpec, strategy: StrategySettings, engine: Mapping[str, Any], seed: int, ranks: Ranks
 ) -> LoadedBackbone:
     """A policy with a pool of its own."""
-    assert spec.train_config is not None  # it learns
     model, tokenizer, context = _loaded([spec])
-    module = PolicyModule(model, {spec.name: spec.train_config})
-    _recompute(model, strategy)
     fabric = strategy.fabric()
     launch(fabric)
     whole = _on_device(fabric, copy.deepcopy(model))  # before the pool may shard it
-    pool = _pool(module, fabric, strategy, seed, ranks)
-    speaking = build_engine(engine, {spec.name: whole}, tokenizer)
-    return LoadedBackbone(speaking, tokenizer, context, pool.policies)
+    pool = _pool(_module([spec], model, seed), model, fabric, strategy, seed, ranks)
+    return LoadedBackbone(build_engine(engine, {spec.name: whole}, tokenizer), tokenizer, context, pool.policies)
 
 
 def _shared(
@@ -119,26 +124,63 @@ def _shared(
 ) -> LoadedBackbone:
     """Adapters and frozen policies on one base, which learner and engine hold in memory once."""
     model, tokenizer, context = _loaded(specs)
-    learning = {spec.name: spec.train_config for spec in specs if spec.train_config is not None}
     fabric = strategy.fabric()
     launch(fabric)
-    if not learning:
+    if all(spec.lora is None for spec in specs):
         model = _on_device(fabric, model)
         speaking = build_engine(engine, {spec.name: model for spec in specs}, tokenizer)
         return LoadedBackbone(speaking, tokenizer, context)
-    settings = {spec.name: spec.lora for spec in specs if spec.lora is not None}
-    seeds = {name: derive(seed, "adapter", name) for name in settings}
     # A pool that shards the base leaves none for the engine, which otherwise reads the same memory.
     whole = _on_device(fabric, copy.deepcopy(model)) if isinstance(strategy.strategy, Sharded) else None
-    module = AdapterModule(attach(model, specs[0].base, settings, seeds), learning)
-    pool = _pool(module, fabric, strategy, seed, ranks)
+    module = _module(specs, model, seed)
+    pool = _pool(module, model, fabric, strategy, seed, ranks)
+    speaking = build_engine(engine, _speakers(specs, module, whole), tokenizer)
+    return LoadedBackbone(speaking, tokenizer, context, pool.policies)
+
+
+def _placed(
+    specs: Sequence[PolicySpec], place: StrategySettings, engine: Mapping[str, Any], seed: int
+) -> LoadedBackbone:
+    """A pool in processes of its own, and its engine in this one, on the first of the pool's devices."""
+    model, tokenizer, context = _loaded(specs)
+    names = [spec.name for spec in specs]
+    fabric = place.fabric()
+    pool = RemotePool(names, partial(_pool_in_place, specs, place, seed), process_count(fabric))
+    model = _on_device(fabric, model)
+    if specs[0].full_weights:
+        models: Mapping[str, PreTrainedModel | Adapted] = {names[0]: model}
+    else:
+        models = _speakers(specs, _module(specs, model, seed))
+    return LoadedBackbone(build_engine(engine, models, tokenizer), tokenizer, context, pool.policies)
+
+
+def _pool_in_place(specs: Sequence[PolicySpec], place: StrategySettings, seed: int) -> Pool:
+    """The pool, in each of its processes."""
+    model, _, _ = _loaded(specs)
+    fabric = place.fabric()
+    ranks = launch(fabric)
+    return _pool(_module(specs, model, seed), model, fabric, place, seed, ranks)
+
+
+def _module(specs: Sequence[PolicySpec], model: PreTrainedModel, seed: int) -> PolicyModule:
+    """Of a policy that has all weights of ``model``, or of adapters on it."""
+    learning = {spec.name: spec.train_config for spec in specs if spec.train_config is not None}
+    if specs[0].full_weights:
+        return PolicyModule(model, learning)
+    settings = {spec.name: spec.lora for spec in specs if spec.lora is not None}
+    seeds = {name: derive(seed, "adapter", name) for name in settings}
+    return AdapterModule(attach(model, specs[0].base, settings, seeds), learning)
+
+
+def _speakers(
+    specs: Sequence[PolicySpec], module: PolicyModule, whole: PreTrainedModel | None = None
+) -> dict[str, PreTrainedModel | Adapted]:
+    """Models of an engine: adapters and frozen policies on ``whole``, or on the memory of ``module``."""
     base = base_of(module.model) if whole is None else whole
-    _recompute(model, strategy)
-    models = {
+    return {
         spec.name: base if spec.lora is None else Adapted(base, module.weights(spec.name), spec.lora.scale)
         for spec in specs
     }
-    return LoadedBackbone(build_engine(engine, models, tokenizer), tokenizer, context, pool.policies)
 
 
 def _on_device(fabric: L.Fabric, model: PreTrainedModel) -> PreTrainedModel:
@@ -149,11 +191,14 @@ def _on_device(fabric: L.Fabric, model: PreTrainedModel) -> PreTrainedModel:
 
 def _pool(
     module: PolicyModule,
+    model: PreTrainedModel,
     fabric: L.Fabric,
     strategy: StrategySettings,
     seed: int,
     ranks: Ranks,
 ) -> Pool:
+    """``model`` is the transformer in ``module``."""
+    _recompute(model, strategy)
     gathered = getattr(strategy.strategy, "checkpoints", None) == "gathered"
     return Pool(module, fabric, seed=seed, ranks=ranks, gathered=gathered)
 

@@ -256,8 +256,10 @@ MISTAKES = {
     "seed out of range": (["seed=-1"], ["seed", "-1"]),
     "threads": (["threads=0"], ["threads", "0"]),
     "accelerator that is not there": (["strategy.accelerator=tpu"], ["strategy"]),
-    "sharded": (["strategy=fsdp2"], ["strategy: Fsdp2 shards weights or optimizer states, and pools do not gather"]),
-    "sharded by DeepSpeed": (["strategy=deepspeed_zero3"], ["strategy: DeepSpeed shards weights"]),
+    "sharded by DeepSpeed": (
+        ["strategy=deepspeed_zero3"],
+        ["strategy=deepspeed_zero3: Lightning runs DeepSpeed on CUDA"],
+    ),
     "no such stage": (
         ["strategy=deepspeed_zero2", "strategy.strategy.stage=1"],
         ["strategy.strategy", "2 or 3, got 1"],

@@ -23,8 +23,15 @@ VLLM = ["engine=vllm", *(f"policies.{name}.sampling.train.max_tokens=40" for nam
 
 REFUSED = {
     "checkpoints": (["loop.checkpoint.every=0"], "loop.checkpoint.every must be a whole number of at least 1, got 0"),
-    "sharded": (["scale=paper_8b", "strategy=fsdp2"], "strategy: Fsdp2 shards weights or optimizer states"),
-    "sharded by DeepSpeed": (["strategy=deepspeed_zero2"], "strategy: DeepSpeed shards weights"),
+    "sharded in half precision": (
+        ["scale=paper_8b", "strategy=fsdp2", "strategy.precision=16-mixed"],
+        "strategy.precision=16-mixed: fsdp2 has no loss scaling over shards",
+    ),
+    "sharded by DeepSpeed": (
+        ["strategy=deepspeed_zero2"],
+        "strategy=deepspeed_zero2: Lightning runs DeepSpeed on CUDA",
+    ),
+    "a place": (["+policies.tool.devices=2"], "policies.tool: strategy.devices=2, strategy.num_nodes=1: "),
     "no strategy": (["+strategy.strategy=ddpp"], "strategy: You selected an invalid strategy name"),
     "a folder that holds something": (["run_dir=taken"], "run_dir=taken is not an empty folder"),
     "threads": (["threads=0"], "threads must be a whole number from 1 to 1024, or null, got 0"),

@@ -13,7 +13,7 @@ from troupe.errors import ConfigError
 from troupe.models.loading import load_model
 from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.setup.composition import choices
-from troupe.setup.dry_run import Plan, plan
+from troupe.setup.dry_run import Plan, by_device, plan
 from troupe.setup.parts import Parts, parts_of
 
 
@@ -111,10 +111,65 @@ def test_sharding_divides_what_it_shards() -> None:
     assert (zero2.memory.weights, zero2.memory.gradients, zero2.memory.optimizer) == (n, n / 4, n / 2)
     assert zero2.memory.activations == whole.memory.activations
     assert (fsdp2.memory.weights, fsdp2.memory.gradients, fsdp2.memory.optimizer) == (n / 4, n / 4, n / 2)
-    # Recomputed: 4 inputs of 128 and one layer's 10 * 128 + 3 * 384, instead of 4 such layers; 8 bytes a number.
-    layer, words = 10 * 128 + 3 * 384, whole.memory.activations / (4 * 8192) - 4 * (10 * 128 + 3 * 384)
-    assert fsdp2.memory.activations == 8 * 8192 * (4 * 128 + layer + words)
+    # Recomputed: 4 inputs of 128 and one layer's 14 * 128 + 4 * 384, instead of 4 such layers; 8 bytes a number.
+    layer = 14 * 128 + 4 * 384
+    words = whole.memory.activations / (4 * 8192) - 4 * layer
+    # A pass gathers, of a sharded model, the embedding and the last norm with their gradients, two layers and the
+    # gradients of one.
+    model = load_model("laptop")
+    of_layer = sum(p.numel() for p in model.model.layers[0].parameters())
+    gathered = 2 * (whole.parameters - 4 * of_layer) + 3 * of_layer
+    assert fsdp2.memory.activations == 8 * (8192 * (4 * 128 + layer + words) + gathered)
+    assert fsdp2.memory.gathered == 8 * whole.parameters and whole.memory.gathered == 0
+    assert fsdp2.memory.total == n + max(fsdp2.memory.activations, 2 * n) + fsdp2.memory.engine
     assert (kept.memory.weights, kept.memory.gradients, kept.memory.optimizer) == (0, n, 0)
+
+
+def test_a_sharded_base_leaves_the_adapters_whole_and_the_engine_a_base_of_its_own() -> None:
+    (shared,), (sharded,) = (
+        planned("regime=lora", *words).pools
+        for words in ([], ["strategy=fsdp2", "strategy.devices=4", "strategy.gradient_checkpointing=false"])
+    )
+    base = shared.parameters - shared.trained
+    assert shared.memory.weights == 4 * shared.parameters
+    assert sharded.memory.weights == 4 * (base / 4 + shared.trained)
+    assert (sharded.memory.gradients, sharded.memory.optimizer) == (4 * shared.trained, 8 * shared.trained)
+    assert sharded.memory.engine == shared.memory.engine + 4 * base
+    assert sharded.memory.gathered == 0
+
+
+def test_a_reference_is_a_copy_of_the_weights() -> None:
+    for pool in planned("+algorithm.objective.kl=0.1").pools:
+        assert pool.memory.weights == 2 * 4 * pool.parameters
+
+
+def test_eight_devices_hold_two_models_of_8b() -> None:
+    pools = planned("experiment=sokoban_specialized", "scale=paper_8b", "strategy=fsdp2", "strategy.devices=8").pools
+    for pool in pools:
+        assert pool.processes == 8 and pool.parameters == 8_190_735_360
+        static = pool.memory.weights + pool.memory.gradients + pool.memory.optimizer
+        assert static == 16 * pool.parameters / 8
+    found = by_device(pools)
+    assert len(found) == 8
+    for names, size in found.values():
+        assert names == "tool + plan" and size == sum(pool.memory.total for pool in pools)
+
+
+def test_the_plan_says_who_is_where() -> None:
+    words = ["strategy.accelerator=gpu", "+policies.tool.devices=[0]", "+policies.plan.devices=[1,2]"]
+    found = planned(*words, "+policies.plan.strategy=fsdp2")
+    tool, plan = found.pools
+    assert (tool.devices, tool.processes, plan.devices, plan.processes) == ("gpu:0", 1, "gpu:1, gpu:2", 2)
+    assert by_device(found.pools) == {
+        "gpu:0": ("tool", tool.memory.total),
+        "gpu:1": ("plan", plan.memory.total),
+        "gpu:2": ("plan", plan.memory.total - plan.memory.engine),  # the engine is on the first alone
+    }
+    assert "gpu:1, gpu:2 (2 processes), its own" in " ".join(str(found).split())
+    on_cpu = planned("strategy.accelerator=cpu", "+policies.plan.devices=2", "+policies.plan.strategy=ddp")
+    tool, plan = on_cpu.pools
+    together = tool.memory.total + 2 * plan.memory.total - plan.memory.engine
+    assert by_device(on_cpu.pools) == {"cpu": ("tool + plan", together)}
 
 
 def test_it_is_printed_and_nothing_is_written(

@@ -1,0 +1,53 @@
+"""What the loop, the engines and the checkpoints know of a pool and its policies, in this process or in others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+from torch import Tensor
+
+from .learner import Groups
+
+
+class PoolHandle(Protocol):
+    """One backbone with its policies."""
+
+    async def update(self, batches: Mapping[str, Groups], by_agent: bool = False) -> dict[str, dict[str, float]]:
+        """One iteration's update of every policy in ``batches``, from its groups of samples; metrics by policy.
+
+        ``by_agent``: with each agent's share of the gradient, where several agents speak with a policy.
+        """
+
+    async def close(self) -> None:
+        """End what the pool has started.  May be called twice."""
+
+
+class PolicyHandle(Protocol):
+    """One policy of a pool.  Its methods wait while the pool updates."""
+
+    name: str
+
+    @property
+    def pool(self) -> PoolHandle: ...
+
+    @property
+    def version(self) -> int:
+        """How many updates it has had; completions and engines carry it."""
+
+    @property
+    def sharded(self) -> bool:
+        """Whether each process of the run has a part of it alone, so that all of them must call its methods alike."""
+
+    async def weights(self) -> Mapping[str, Tensor]:
+        """The present weights by checkpoint name (of an adapter by peft's)."""
+
+    def save(self, folder: Path) -> None:
+        """Write the weights as libraries read them, and beside them everything else that the next update depends on."""
+
+    def restore(self, folder: Path) -> None:
+        """Bring the policy to where :meth:`save` wrote ``folder``.
+
+        Raises ``ValueError``, ``KeyError``, ``OSError`` or ``UnpicklingError`` for files that do not fit.
+        """
