@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from troupe.algorithms.objectives import ClippedObjective
-from troupe.models.memory import UpdateMemoryError
+from troupe.memory import UpdateMemoryError
 
 from .conftest import Groups, Tiny, equal, full_policy, model_of, snapshot
 
