@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from ..algorithms.objectives import ObjectiveOutput
 from ..experience import TokenBatch
+from . import fused_layers
 from .tree_attention import Tree, UnsupportedAttentionError
 
 MAX_LOGITS: Final = 1 << 25
@@ -169,7 +170,10 @@ def _table(batch: TokenBatch, columns: Sequence[tuple[Tensor, Tensor | None]]) -
 
 def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> tuple[Head, Tensor]:
     """The head, and its input for each completion token (tokens, hidden), in the order of ``batch.mask``."""
-    config, tree = model.config, Tree.of(batch)
+    config, tree, sources = model.config, Tree.of(batch), batch.sources[batch.mask]
+    if fused_layers.applies(model):
+        hidden, rank = fused_layers.hidden_states(model, batch)
+        return Head(model.get_output_embeddings(), config.vocab_size, None, temperature), hidden.index_select(0, rank[sources])
     inputs = {"input_ids": batch.input_ids[None], "position_ids": batch.positions[None], "use_cache": False}
     if config.model_type in PLAIN_HEADS:
         hidden = model.base_model(**inputs, tree=tree).last_hidden_state[0]
@@ -181,4 +185,4 @@ def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> t
             f"{type(model).__name__} has {config.num_hidden_layers} layers, of which {tree.calls} use the attention "
             "interface of transformers with all keyword arguments; Troupe cannot train the others"
         )
-    return Head(module, config.vocab_size, softcap, temperature), hidden.index_select(0, batch.sources[batch.mask])
+    return Head(module, config.vocab_size, softcap, temperature), hidden.index_select(0, sources)
