@@ -87,7 +87,8 @@ class _Layer(torch.autograd.Function):
         ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, tree: Tree, last: bool, config: Any, *weights: Tensor | None
     ) -> Tensor:
         norm_1, wq, wk, wv, bq, bk, bv, norm_q, norm_k, wo, norm_2, w_gate, w_up, w_down = weights
-        assert norm_1 is not None and wq is not None and norm_2 is not None and wo is not None
+        assert norm_1 is not None and wq is not None and wk is not None and wv is not None and wo is not None
+        assert norm_2 is not None and w_gate is not None and w_up is not None and w_down is not None
         eps, rows = config.rms_norm_eps, tree.queries if last else slice(None)
         width = 2 * cos.shape[-1]
         scale_1 = _scale(x, eps)
@@ -115,11 +116,11 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         x, cos, sin, scale_1, raw_q, raw_k, scale_q, scale_k, q, k, v, out, lse, middle, scale_2, gate, up, *weights = (
             ctx.saved_tensors
         )
-        norm_1, wq, wk, wv, bq, bk, bv, norm_q, norm_k, wo, norm_2, w_gate, w_up, w_down = weights
+        norm_1, wq, wk, wv, _, _, _, norm_q, norm_k, wo, norm_2, w_gate, w_up, w_down = weights
         needed, rows = ctx.needs_input_grad[6:], ctx.rows
         of: list[Tensor | None] = [None] * len(weights)
 

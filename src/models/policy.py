@@ -19,6 +19,7 @@ from .token_scores import evaluate, token_scores
 from .train_config import PolicyTrainConfig
 from .tree_attention import ATTENTION
 
+
 class PolicyModule(L.LightningModule):
     """A causal language model with float32 master weights, which computes for one of ``policies`` at a time.
 
@@ -112,8 +113,8 @@ def compute_loss(
     old_logprobs: Tensor | None,
     reference_logprobs: Tensor | None,
 ) -> ObjectiveOutput:
-    """``objective`` on a micro-batch with these :func:`.token_scores.token_scores`; ``old_logprobs`` and ``reference_logprobs`` are
-    (B, C), nats.
+    """``objective`` on a micro-batch with these :func:`.token_scores.token_scores`; ``old_logprobs`` and
+    ``reference_logprobs`` are (B, C), nats.
 
     ``old_logprobs`` None: they are the present ones, detached.  The importance ratio is then exactly 1, and its
     gradient is that of the log-probability.

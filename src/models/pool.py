@@ -24,9 +24,7 @@ class Pool:
     adapter at a time, and the gradient of an adapter on a frozen base does not depend on the other adapters.
     """
 
-    def __init__(
-        self, module: PolicyModule, fabric: L.Fabric, *, seed: int = 0, ranks: Ranks | None = None
-    ) -> None:
+    def __init__(self, module: PolicyModule, fabric: L.Fabric, *, seed: int = 0, ranks: Ranks | None = None) -> None:
         configured = module.configure_optimizers()
         self.module, *optimizers = fabric.setup(module, *(each["optimizer"] for each in configured))
         self.lock = threading.Lock()

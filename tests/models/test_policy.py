@@ -3,20 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
-from typing import Any
 
 import pytest
 import torch
-from omegaconf import DictConfig
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import Qwen3ForCausalLM
 
 from troupe.algorithms.objectives import Cispo, ClippedObjective, Objective, PolicyGradient
 from troupe.experience import Sample, TokenBatch
-from troupe.models import policy
-from troupe.models.base_models import SHIPPED, base_path
-from troupe.models.loading import load_tokenizer
 from troupe.models.packing import micro_batches, mini_batches, pack, rows_of
 from troupe.models.policy import PolicyModule
 
