@@ -1,12 +1,12 @@
 """One update against TRL's: the same model, prompts, completions and K, in one process, pairs interleaved.
 
-TRL's is ``GRPOTrainer._compute_loss`` with its defaults (entropies, fused head), its backward pass, clipping and step of
-AdamW, in float32 and without activation checkpointing, which would cost it time.  It is handed tensors that are ready.
-Ours is ``Policy.update`` from samples: packing, statistics and all.  All completions have the stated length, so that TRL
-pads nothing; every advantage differs from 0, so that we leave nothing out.  Random weights: the speed does not depend on
-their values.
+TRL's is ``GRPOTrainer._compute_loss`` with its defaults (entropies, fused head), its backward pass, clipping and AdamW,
+in float32 and without activation checkpointing, which would cost it time; its tensors are ready.  Ours is the whole
+``Policy.update`` from samples: packing, statistics and all.  All completions have the stated length, so that TRL pads
+nothing; every advantage differs from 0, so that we leave nothing out.  The weights are random: the speed does not
+depend on their values.
 
-Memory is the peak above the loaded model, gradients and the optimizer's state included, each in a process of its own.
+Memory is the peak above the loaded model, gradients and the optimizer's state included, each in a fresh process.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import argparse
 import asyncio
 import copy
 import json
-import resource
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -180,10 +180,17 @@ def memory(setting: str, side: str) -> int:
     """Bytes of this process's peak above what it held with the model loaded, after two steps."""
     model = build(SETTINGS[setting][0])
     step = SIDES[side](model, groups_of(setting, model.config.vocab_size))
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak from now on
     for _ in range(2):
         step()
-    return 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    return resident("VmHWM") - before
+
+
+def resident(key: str) -> int:
+    """Bytes of this process's memory, now (``VmRSS``) or at its peak (``VmHWM``)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(key))
 
 
 def memory_ratio(setting: str, threads: int) -> float:

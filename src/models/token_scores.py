@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 
 from ..algorithms.objectives import ObjectiveOutput
 from ..experience import TokenBatch
+from . import fused_layers
 from .tree_attention import Tree, UnsupportedAttentionError
 
 MAX_LOGITS: Final = 1 << 25
@@ -90,6 +91,7 @@ class _Piece:
         flow.scatter_add_(1, self.targets, of_logprob[:, None])
         if self.temperature != 1:
             flow.div_(self.temperature)
+        assert self.edge is not None, "nothing is learnt"
         return torch.autograd.grad([self.edge], inputs, [flow.to(self.dtype)], allow_unused=True)
 
 
@@ -113,20 +115,21 @@ def evaluate(
     head, hidden = _forward(model, batch, temperature)
     pieces = head.pieces(hidden, batch.targets[batch.mask])
     parameters = [parameter for parameter in head.module.parameters() if parameter.requires_grad]
-    columns, piece = [], None
+    columns, kept = [], None
     for each in pieces:
         with torch.set_grad_enabled(len(pieces) == 1):
             piece = _Piece(head, *each)
         columns.append((piece.logprobs(), piece.entropies() if entropy else None))
+        kept = piece if len(pieces) == 1 else None
     logprobs, entropies = _table(batch, columns)
     leaves = [x.requires_grad_() for x in (logprobs, entropies) if x is not None]
     output = objective(logprobs, entropies)
     flows = torch.autograd.grad(output.loss, leaves, allow_unused=True, materialize_grads=True)
     per_token = head.pieces(*(flow[batch.mask].to(logprobs.dtype) for flow in flows))
-    of_hidden, totals = [], [torch.zeros(())] * 0
+    of_hidden: list[Tensor] = []
+    totals: list[Tensor | None] = []
     for each, (of_logprob, *of_entropy) in zip(pieces, per_token, strict=True):
-        if len(pieces) > 1:
-            piece = _Piece(head, *each)
+        piece = kept or _Piece(head, *each)
         inputs = [*([piece.hidden] if hidden.requires_grad else []), *parameters]
         found = list(piece.gradients(of_logprob, of_entropy[0] if of_entropy else None, inputs))
         if hidden.requires_grad:
@@ -150,7 +153,7 @@ class _Known(torch.autograd.Function):
         return loss.clone()
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         grads, ctx.grads = ctx.grads, None
         if grads is None:
             raise RuntimeError("the loss of a micro-batch can be differentiated once")
@@ -169,7 +172,11 @@ def _table(batch: TokenBatch, columns: Sequence[tuple[Tensor, Tensor | None]]) -
 
 def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> tuple[Head, Tensor]:
     """The head, and its input for each completion token (tokens, hidden), in the order of ``batch.mask``."""
-    config, tree = model.config, Tree.of(batch)
+    config, tree, sources = model.config, Tree.of(batch), batch.sources[batch.mask]
+    if fused_layers.applies(model):
+        hidden, rank = fused_layers.hidden_states(model, batch)
+        module, sources = model.get_output_embeddings(), rank[sources]
+        return Head(module, config.vocab_size, None, temperature), hidden.index_select(0, sources)
     inputs = {"input_ids": batch.input_ids[None], "position_ids": batch.positions[None], "use_cache": False}
     if config.model_type in PLAIN_HEADS:
         hidden = model.base_model(**inputs, tree=tree).last_hidden_state[0]
@@ -181,4 +188,4 @@ def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> t
             f"{type(model).__name__} has {config.num_hidden_layers} layers, of which {tree.calls} use the attention "
             "interface of transformers with all keyword arguments; Troupe cannot train the others"
         )
-    return Head(module, config.vocab_size, softcap, temperature), hidden.index_select(0, batch.sources[batch.mask])
+    return Head(module, config.vocab_size, softcap, temperature), hidden.index_select(0, sources)

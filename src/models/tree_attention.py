@@ -163,7 +163,8 @@ class _Attend(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        return (*attend_backward(grad, *ctx.saved_tensors, ctx.tree, ctx.scale), None, None)
+        query, key, value, out, lse = ctx.saved_tensors
+        return (*attend_backward(grad, query, key, value, out, lse, ctx.tree, ctx.scale), None, None)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, tree: Tree, scale: float) -> Tensor:
@@ -180,7 +181,8 @@ def attend_forward(query: Tensor, key: Tensor, value: Tensor, tree: Tree, scale:
     for part in tree.within:
         tensors = (_gather(query, part.queries), *(_repeated(_gather(x, part.keys), per_head) for x in (key, value)))
         part_out, part_lse = _flash(*tensors, is_causal=True, scale=scale)
-        _scatter(out, part_out, part), _scatter(lse, part_lse, part)
+        _scatter(out, part_out, part)
+        _scatter(lse, part_lse, part)
     for rows, columns in tree.across:
         tensors = (_by_head(query[rows], per_head), *(_spread(x[columns], per_head) for x in (key, value)))
         part_out, part_lse = (_by_token(x) for x in _flash(*tensors, scale=scale))
@@ -206,12 +208,12 @@ def attend_backward(
         for total, part in zip(grads[1:], parts[1:], strict=True):
             total[columns] += part.sum(1).transpose(0, 1)
     for part in tree.within:
-        by_query = [_gather(x, part.queries) for x in (grad, query, out, lse)]
+        part_grad, queries, part_out, part_lse = (_gather(x, part.queries) for x in (grad, query, out, lse))
         if part.padding is not None:
-            by_query[0] = by_query[0].masked_fill(part.padding[:, None, :, None], 0.0)
-            by_query[3] = by_query[3].masked_fill(part.padding[:, None], 1e30)  # no weight for any key
+            part_grad = part_grad.masked_fill(part.padding[:, None, :, None], 0.0)
+            part_lse = part_lse.masked_fill(part.padding[:, None], 1e30)  # no weight for any key
         keys = (_repeated(_gather(x, part.keys), per_head) for x in (key, value))
-        of_query, *of_keys = _flash_backward(*by_query[:2], *keys, *by_query[2:], 0.0, True, scale=scale)
+        of_query, *of_keys = _flash_backward(part_grad, queries, *keys, part_out, part_lse, 0.0, True, scale=scale)
         grads[0].index_add_(0, part.queries.flatten(), of_query.transpose(1, 2).flatten(0, 1))
         for total, each in zip(grads[1:], of_keys, strict=True):
             summed = each.unflatten(1, (-1, per_head)).sum(2) if per_head > 1 else each

@@ -53,13 +53,8 @@ def test_pack_by_hand() -> None:
     batch = pack([row, other])
     assert batch.input_ids.tolist() == [5, 6, 5, 6, 8, 7, 8, 7, 2, 9, 8, 9]
     assert batch.positions.tolist() == [0, 1, 2, 3, 4, 5, 4, 5, 6, 7, 0, 1]
-    assert batch.segments == [
-        (0, 4, 10, False),
-        (4, 6, 6, True),
-        (6, 9, 10, True),
-        (9, 10, 10, True),
-        (10, 12, 12, True),
-    ]
+    later = [(6, 9, 10, True), (9, 10, 10, True), (10, 12, 12, True)]
+    assert batch.segments == [(0, 4, 10, False), (4, 6, 6, True), *later]
     assert batch.targets.tolist() == [[7, 1, 0], [7, 2, 3], [3, 0, 0], [9, 10, 0]]
     assert batch.sources[batch.mask].tolist() == [4, 5, 6, 7, 8, 9, 10, 11]
     assert batch.mask.sum(1).tolist() == [2, 3, 1, 2]
