@@ -159,6 +159,10 @@ class Node:
     """Whether the prompt exceeded the context by what was said, so that parts of its messages were left out."""
     removed: float | None = None
     """What the message would have earned, had it been removed; None where that was not played."""
+    value: float | None = None
+    """A critic's estimate of the return from the prompt on; None before, and for credit rules without one."""
+    return_to_go: float | None = None
+    """The discounted return from the message on, which a critic learns; set by credit rules with one."""
 
 
 @dataclass(frozen=True)

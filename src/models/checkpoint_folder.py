@@ -13,7 +13,8 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import check_whole
-from .checkpoint import STATE, CheckpointError, read_state, sync_folder, write_checkpoint
+from .checkpoint import NO_CRITICS, STATE, CheckpointError, read_state, sync_folder, write_checkpoint
+from .critic import Critic
 from .pool import Policy
 
 FORMAT = 1
@@ -41,6 +42,7 @@ class CheckpointFolder:
         policies: Mapping[str, Policy],
         tokenizers: Mapping[str, PreTrainedTokenizerBase],
         state: Mapping[str, Any],
+        critics: Mapping[str, Critic] = NO_CRITICS,
     ) -> None:
         """Write the checkpoint of ``state["iteration"]``, unless it is there, and make it the last.
 
@@ -50,7 +52,8 @@ class CheckpointFolder:
         folder = self.at(state["iteration"])
         try:
             if not folder.exists():
-                write_checkpoint(folder, policies, tokenizers, {"format": FORMAT, **state, "config": self.config})
+                contents = {"format": FORMAT, **state, "config": self.config}
+                write_checkpoint(folder, policies, tokenizers, contents, critics)
             self.point(state)
             self._prune()
         except (CheckpointError, OSError) as error:

@@ -13,6 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from ..rollout.engines.base import Engine
 from ..rollout.engines.counters import drain_counters
 from ..rollout.policy_client import PolicyClient
+from .critics import Critics
 from .learner import Groups
 from .loading import checkpoint_weights
 from .pool import Policy, Pool
@@ -24,6 +25,7 @@ class Team:
     """Engines and tokenizers by policy, and each agent's client in training and in evaluation.
 
     ``policies`` are those that learn; ``schedules`` says in which iterations, where it is not all of them.
+    ``critics`` estimate values for the credit rule; none where it needs none.
     """
 
     policies: Mapping[str, Policy]
@@ -32,6 +34,7 @@ class Team:
     training: Mapping[str, PolicyClient]
     evaluation: Mapping[str, PolicyClient]
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    critics: Critics = field(default_factory=Critics)
 
     def learners(self, iteration: int) -> list[str]:
         """The policies that learn after ``iteration`` iterations."""

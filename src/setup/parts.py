@@ -14,6 +14,7 @@ from ..models.strategies import StrategySettings
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
 from ..runs.budget import LoopSettings
+from .critics import CriticSpec, read_critics
 from .instantiation import construct, instantiated
 from .policies import PolicySpec, cautions, read_policies
 from .resume import binding
@@ -33,6 +34,7 @@ class Parts:
     sampler: Sampler
     credit: CreditRule
     policies: dict[str, PolicySpec]
+    critics: dict[str, CriticSpec]
     strategy: StrategySettings
 
     @property
@@ -61,7 +63,9 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
         raise ConfigError(f"algorithm.sampler.k={sampler.k} is more than engine.max_batch_rows={rows} decode together")
     policies = read_policies(run.policies, run.algorithm, objective)
     _check_weight(credit, policies)
-    return Parts(run, binding(config), world, router, sampler, credit, policies, _strategy(run.strategy))
+    critics = read_critics(run.algorithm.critic, credit, policies, sampler.resample)
+    strategy = _strategy(run.strategy)
+    return Parts(run, binding(config), world, router, sampler, credit, policies, critics, strategy)
 
 
 def _part(key: str, node: Mapping[str, Any], attribute: str) -> Any:

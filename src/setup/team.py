@@ -104,7 +104,7 @@ def _full(
     assert spec.train_config is not None  # it learns
     model, tokenizer, context = _loaded([spec])
     module = PolicyModule(model, {spec.name: spec.train_config})
-    _recompute(model, strategy)
+    recompute(model, strategy)
     fabric = strategy.fabric()
     launch(fabric)
     pool = Pool(module, fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
@@ -129,7 +129,7 @@ def _shared(
     module = AdapterModule(attach(model, specs[0].base, settings, seeds), learning)
     pool = Pool(module, fabric, pad_id=tokenizer.pad_token_id, seed=seed, ranks=ranks)
     base = base_of(module.model)
-    _recompute(model, strategy)
+    recompute(model, strategy)
     models = {
         spec.name: base if spec.lora is None else Adapted(base, module.weights(spec.name), spec.lora.scale)
         for spec in specs
@@ -143,7 +143,8 @@ def _loaded(specs: Sequence[PolicySpec]) -> tuple[PreTrainedModel, PreTrainedTok
     return model, tokenizer, model.config.max_position_embeddings
 
 
-def _recompute(model: PreTrainedModel, strategy: StrategySettings) -> None:
+def recompute(model: PreTrainedModel, strategy: StrategySettings) -> None:
+    """Let ``model`` compute its activations again in the backward pass, where ``strategy`` says so."""
     if strategy.gradient_checkpointing:
         named = "activation_checkpointing_enable"  # vLLM's transformers, 5.19, has the older one
         enable = getattr(model, named if hasattr(model, named) else "gradient_checkpointing_enable")
