@@ -136,6 +136,10 @@ class Candidate:
     """Numbers of the world for the metrics."""
     overlong: float = 0.0
     """The penalty of its length, in [-1, 0]."""
+    reference_logprobs: tuple[float, ...] | None = None
+    """One per token, nats: of its policy's weights at the run's start; None where no credit rule asks for them."""
+    penalties: tuple[float, ...] = ()
+    """One per token: what its advantage loses there; set by credit rules that judge tokens.  Empty: nothing."""
 
 
 @dataclass
@@ -296,6 +300,8 @@ class Sample:
     """Its part of an iteration's groups, each of which has the same; the shares of a policy's samples sum to 1.  The
     weights of a mini-batch are divided by the sum of its shares.  None: as ``weight``.
     """
+    penalties: tuple[float, ...] = ()
+    """One per token: what the advantage loses there; empty: nothing."""
 
 
 @dataclass  # not frozen: Fabric converts the fields under some precisions
@@ -319,7 +325,7 @@ class TokenBatch:
     behaviour_logprobs: Tensor
     """(B, C) float32, nats; 0 where ``mask`` is False."""
     advantages: Tensor
-    """(B,) float32."""
+    """(B, C) float32, of each token; that of the whole completion where nothing is taken off."""
     weights: Tensor
     """(B,) float32, each candidate's factor in the policy's loss."""
     places: list[tuple[str, int]]

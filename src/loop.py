@@ -76,6 +76,8 @@ class TrainLoop:
         self.display.phase("update")
         await self.team.sleep()
         await self.team.critics.evaluate(complete, self.ranks)  # values for credit rules that need them
+        if self.credit.kl:
+            await self.team.score_reference(complete, self.ranks)
         self.credit(complete)  # before routing, which takes the joint episode apart
         batches = self.router.route(complete, self.credit.key, self.credit.weight)
         self.update_in_progress = True

@@ -155,6 +155,7 @@ def pack(rows: Sequence[Row], pad_id: int) -> TokenBatch:
     padded = (len(samples), max(len(sample.token_ids) for sample in samples))
     targets, sources = torch.zeros(padded, dtype=torch.long), torch.zeros(padded, dtype=torch.long)
     mask, behaviour = torch.zeros(padded, dtype=torch.bool), torch.zeros(padded)
+    advantages = torch.tensor([sample.advantage for sample in samples])[:, None].repeat(1, padded[1])
     row_of, b = [], 0
     for r, row in enumerate(rows):
         prompt = row[0].prompt_ids
@@ -170,6 +171,8 @@ def pack(rows: Sequence[Row], pad_id: int) -> TokenBatch:
             sources[b, 0] = len(prompt) - 1  # its first token follows the prompt, not the completion before it
             mask[b, :length] = True
             behaviour[b, :length] = torch.tensor(sample.behaviour_logprobs)
+            if sample.penalties:
+                advantages[b, :length] -= torch.tensor(sample.penalties)
             row_of.append(r)
             b += 1
     return TokenBatch(
@@ -181,7 +184,7 @@ def pack(rows: Sequence[Row], pad_id: int) -> TokenBatch:
         targets=targets,
         mask=mask,
         behaviour_logprobs=behaviour,
-        advantages=torch.tensor([sample.advantage for sample in samples]),
+        advantages=advantages,
         weights=torch.tensor([sample.weight for sample in samples]),
         places=[(sample.agent, sample.turn) for sample in samples],
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 from torch import Tensor
 
+from ..experience import Sample
 from .learner import Groups, Learner
 from .policy import PolicyModule
 from .ranks import Ranks
@@ -69,6 +70,15 @@ class Policy:
         """The present weights by checkpoint name (of an adapter by peft's); not copies."""
         with self.pool.lock:
             return self.pool.module.weights(self.name)
+
+    async def reference_logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """Of each sample's tokens, nats: of the weights at the run's start."""
+
+        def score() -> list[tuple[float, ...]]:
+            with self.pool.lock:
+                return self.learner.reference_logprobs(samples)
+
+        return await asyncio.to_thread(score)
 
     def export(self, folder: Path) -> None:
         """Write the weights as libraries read them."""

@@ -63,6 +63,7 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
         raise ConfigError(f"algorithm.sampler.k={sampler.k} is more than engine.max_batch_rows={rows} decode together")
     policies = read_policies(run.policies, run.algorithm, objective)
     _check_weight(credit, policies)
+    _check_kl(credit, policies)
     critics = read_critics(run.algorithm.critic, credit, policies, sampler.resample)
     strategy = _strategy(run.strategy)
     return Parts(run, binding(config), world, router, sampler, credit, policies, critics, strategy)
@@ -90,6 +91,21 @@ def _check_weight(credit: CreditRule, policies: Mapping[str, PolicySpec]) -> Non
                 "algorithm.credit.weight=episode has no effect with algorithm.objective.normalisation=token_mean "
                 f"(policy '{name}'), by which every token of a mini-batch weighs the same; give weight=message, or the "
                 "normalisation constant or sequence_sum"
+            )
+
+
+def _check_kl(credit: CreditRule, policies: Mapping[str, PolicySpec]) -> None:
+    """The credit rule and the objectives of all policies must agree on a penalty that the rule takes off."""
+    for name, policy in policies.items():
+        if policy.train_config is None:
+            continue
+        objective = policy.train_config.objective
+        kl = objective.kl if objective.kl_in == "credit" else 0.0
+        if kl != credit.kl:
+            raise ConfigError(
+                f"algorithm.credit.kl={credit.kl}, but the objective of policy '{name}' has kl={objective.kl} and "
+                f"kl_in={objective.kl_in}: a penalty in the credit (algorithm=reinforce_pp) needs kl_in=credit and the "
+                "same kl in both"
             )
 
 

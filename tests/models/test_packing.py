@@ -24,7 +24,7 @@ def read_back(batches: list[TokenBatch]) -> list[tuple[tuple[int, ...], tuple[in
             prompt, answer = ids[segments == 0], ids[segments == seen[row]]
             assert answer.tolist() == batch.targets[b][batch.mask[b]].tolist()
             found.append(
-                (tuple(prompt.tolist()), tuple(answer.tolist()), float(batch.advantages[b]), float(batch.weights[b]))
+                (tuple(prompt.tolist()), tuple(answer.tolist()), float(batch.advantages[b, 0]), float(batch.weights[b]))
             )
     return found
 
@@ -54,7 +54,7 @@ def test_pack_by_hand() -> None:
     assert batch.sources[batch.mask].tolist() == [1, 1, 3, 0, 1, 2]
     assert batch.places == [("tool", 2), ("", 0), ("", 0)]
     assert batch.behaviour_logprobs.tolist() == [[-0.5, 0, 0], [-0.5, -4, 0], [-1, -2, -3]]
-    assert batch.advantages.tolist() == [1.5, 2.0, -1.0]
+    assert batch.advantages[:, 0].tolist() == [1.5, 2.0, -1.0]
     assert batch.weights.tolist() == [0.25, 0.5, 0.25]
 
 
@@ -209,3 +209,10 @@ def test_sums_are_right_on_average() -> None:
     rng, draws = Random(0), 4000
     total = sum(s.weight * value.get(s.prompt_ids[0], 0.0) for _ in range(draws) for s in draw_rows(many(), 0.2, rng))
     assert total / draws == pytest.approx(2 * (7 + 2), rel=0.05)
+
+
+def test_penalties_are_taken_off_token_by_token() -> None:
+    given = Sample("p", (5, 6), (7, 8), (-1.0, -1.0), 1.0, 0.5, penalties=(0.25, -0.5))
+    plain = Sample("p", (5, 6), (7, 8, 9), (-1.0,) * 3, 2.0, 0.5)
+    batch = pack([[given, plain]], pad_id=0)
+    assert batch.advantages[batch.mask].tolist() == [0.75, 1.5, 2.0, 2.0, 2.0]
