@@ -131,8 +131,8 @@ class Objective(ABC):
     ) -> ObjectiveOutput:
         """All log-probabilities are (B, C) float, nats; ``mask`` (B, C) bool, True on completion tokens; ``advantages``
         (B,) or (B, C) and ``weights`` (B,) float; ``entropies`` (B, C) float, nats.  Where ``mask`` is False, values
-        have no effect, not even NaN.  ``reference_logprobs`` and ``entropies`` are needed where ``kl`` and ``entropy`` are
-        above 0.
+        have no effect, not even NaN.  ``reference_logprobs`` is needed where ``kl`` is above 0, ``entropies`` where
+        ``entropy`` is.
         """
         zero = torch.zeros_like(weights).sum()
         log_ratio = torch.where(mask, logprobs - old_logprobs, 0.0)
