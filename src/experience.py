@@ -135,6 +135,10 @@ class Candidate:
     """Numbers of the world for the metrics."""
     overlong: float = 0.0
     """The penalty of its length, in [-1, 0]."""
+    reference_logprobs: tuple[float, ...] | None = None
+    """One per token, nats: of its policy's weights at the run's start; None where no credit rule asks for them."""
+    penalties: tuple[float, ...] = ()
+    """One per token: what its advantage loses there; set by credit rules that judge tokens.  Empty: nothing."""
 
 
 @dataclass
@@ -158,6 +162,10 @@ class Node:
     """Whether the prompt exceeded the context by what was said, so that parts of its messages were left out."""
     removed: float | None = None
     """What the message would have earned, had it been removed; None where that was not played."""
+    value: float | None = None
+    """A critic's estimate of the return from the prompt on; None before, and for credit rules without one."""
+    return_to_go: float | None = None
+    """The discounted return from the message on, which a critic learns; set by credit rules with one."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +299,8 @@ class Sample:
     """Its part of an iteration's groups, each of which has the same; the shares of a policy's samples sum to 1.  The
     weights of a mini-batch are divided by the sum of its shares.  None: as ``weight``.
     """
+    penalties: tuple[float, ...] = ()
+    """One per token: what the advantage loses there; empty: nothing."""
 
 
 class Segment(NamedTuple):
@@ -327,7 +337,7 @@ class TokenBatch:
     behaviour_logprobs: Tensor
     """(B, C) float32, nats; 0 where ``mask`` is False."""
     advantages: Tensor
-    """(B,) float32."""
+    """(B, C) float32, of each token; that of the whole completion where nothing is taken off."""
     weights: Tensor
     """(B,) float32, each candidate's factor in the policy's loss."""
     places: list[tuple[str, int]]

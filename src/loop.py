@@ -77,20 +77,24 @@ class TrainLoop:
     async def _learn(self, episodes: Sequence[Episode], rollout_s: float, counters: dict[str, float]) -> dict[str, Any]:
         start = time.perf_counter()
         complete = complete_tasks(episodes)
-        self.credit(complete)  # before routing, which takes the joint episode apart
-        batches = self.router.route(complete, self.credit.key, self.credit.weight)
         self.display.phase("update")
         await self.team.sleep()
+        await self.team.critics.evaluate(complete, self.ranks)  # values for credit rules that need them
+        if self.credit.kl:
+            await self.team.score_reference(complete, self.ranks)
+        self.credit(complete)  # before routing, which takes the joint episode apart
+        batches = self.router.route(complete, self.credit.key, self.credit.weight)
         self.update_in_progress = True
         now, in_order = self.progress.iteration, self.ranks.world > 1
         updates = await self.team.update(batches, now, in_order=in_order, by_agent=self.diagnostics.due(now))
+        fits = await self.team.critics.update(complete)  # towards the returns that credit has set
         after_update = time.perf_counter()
         self.display.phase("loading weights")
         loads = await self.team.load_weights()
         end = time.perf_counter()
         times = {"rollout_s": rollout_s, "update_s": after_update - start, "load_s": end - after_update}
         row = self.progress.count(rollout_metrics(episodes, rollout_s))
-        failures, learnt = _failures(episodes), update_metrics(updates)
+        failures, learnt = _failures(episodes), update_metrics(updates, fits)
         self.progress.add_losses(len(failures), len(episodes))
         row |= self.diagnostics.messages(complete, self.credit.key)
         row |= self._count_faults(failures) | prefixed("rollout", loads) | counters | learnt | prefixed("time", times)
@@ -277,7 +281,7 @@ class TrainLoop:
         if not self.ranks.first and ranks.world == 1:
             return
         state = {**self.progress.state_dict(), "credit": self.credit.state_dict(), "engines": self.team.engine_states()}
-        self.checkpoints.write(self.team.policies, self.team.tokenizers, state, ranks)
+        self.checkpoints.write(self.team.policies, self.team.tokenizers, state, ranks, self.team.critics.by_name)
 
     def _write(self, row: Mapping[str, Any]) -> None:
         self.directory.metrics(row)

@@ -92,6 +92,7 @@ def _sample(policy: str, node: Node, candidate: Candidate, weight: float, share:
         agent=node.agent,
         turn=node.turn,
         share=share,
+        penalties=candidate.penalties,
     )
 
 

@@ -16,8 +16,9 @@ from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 from marked_section import with_section
 
+from troupe.algorithms.credit.gae import ActorCritic
 from troupe.enumeration.game import EASE, Game
-from troupe.enumeration.gradients import Gradient, Update, true_gradient
+from troupe.enumeration.gradients import Gradient, Update, true_gradient, true_values
 from troupe.enumeration.outcomes import Draw, outcomes
 from troupe.experience import Task, Topology
 from troupe.rollout.samplers.base import Sampler
@@ -45,6 +46,18 @@ VARIANTS = {
 """By algorithm, other settings of it that the table has, too."""
 IN_THE_GAME = {"tree_grpo": ["sampler.expansions=1"], "counterfactual": ["sampler.removal=no"]}
 """By algorithm, what keeps its outcomes few, or is a text that the game knows."""
+PERFECT = "critic=perfect"
+"""In a row: the critic's values are the true ones; else they are all 0, those of a new critic."""
+CRITICS = {
+    name: [
+        ["credit.normalise=false", "credit.gae_lambda=1"],
+        ["credit.normalise=false", "credit.gae_lambda=0"],
+        ["credit.normalise=false", PERFECT],
+        ["credit.normalise=false", "credit.gae_lambda=0", PERFECT],
+    ]
+    for name in ("iac", "maac")
+}
+"""By actor-critic, the settings that the table has beside its yaml's."""
 MAX_TOKENS = 2
 EXACT = 1e-9
 """The largest deviation from one constant, relative, of what the table calls a constant."""
@@ -53,14 +66,18 @@ EXACT = 1e-9
 @cache
 def update(row: str) -> tuple[Sampler, Update]:
     """The sampler of a row's algorithm with K = 2, and its update of two specialised policies."""
-    name, *settings = row.split()
+    name, *settings = [word for word in row.split() if word != PERFECT]
     words = ["sampler.k=2", *IN_THE_GAME.get(name, []), *settings]
     with initialize_config_module("troupe.configs", version_base="1.3"):
         overrides = ["+scale.std_floor=1e-6", *(f"algorithm.{word}" for word in words)]
         cfg = compose(f"algorithm/{name}", overrides=overrides).algorithm
     team = {agent: agent for agent in Game.agents}
     objective = instantiate(cfg.objective).sized(MAX_TOKENS)
-    return instantiate(cfg.sampler), Update(instantiate(cfg.credit), objective, team)
+    credit = instantiate(cfg.credit)
+    assert PERFECT not in row or isinstance(credit, ActorCritic)
+    tasks = [Task(task_id, "train", {}) for task_id in EASE] if PERFECT in row else []
+    values = {prompt: value for task in tasks for prompt, value in true_values(Game(), task).items()}
+    return instantiate(cfg.sampler), Update(credit, objective, team, values=values)
 
 
 @cache
@@ -129,7 +146,8 @@ def constant(name: str) -> bool:
 def rows() -> list[str]:
     """The names of the rows: an algorithm, and the settings in which it differs from its yaml."""
     names = [name for name in choices("algorithm") if name not in DRAWS]
-    return names + [" ".join([name, *settings]) for name, settings in VARIANTS.items()]
+    variants = [*VARIANTS.items(), *((name, settings) for name, rows in CRITICS.items() for settings in rows)]
+    return names + [" ".join([name, *settings]) for name, settings in variants]
 
 
 def line(name: str) -> str:

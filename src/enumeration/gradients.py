@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from math import prod
 from random import Random
@@ -33,13 +33,15 @@ class Update:
 
     ``team`` maps agents to policies; ``count`` mini-batches.  A policy's gradient is the mean over its mini-batches,
     all at the weights that sampled: no optimizer steps between them.  Every iteration begins with the present state of
-    ``credit``.
+    ``credit``.  ``values`` are a critic's, by prompt; ``value`` is that of every other prompt.
     """
 
     credit: CreditRule
     objective: Objective
     team: Mapping[str, str]
     count: int = 1
+    values: Mapping[str, float] = field(default_factory=dict)
+    value: float = 0.0
 
     def expected(self, by_task: Sequence[Sequence[Draw]]) -> Gradient:
         """The expected ascent direction of one iteration over several tasks, whose outcomes are independent."""
@@ -69,6 +71,8 @@ class Update:
 
     def _samples(self, router: Router, episodes: list[Episode]) -> list[Sample]:
         state = copy.deepcopy(self.credit.state_dict())
+        for node in (node for episode in episodes for node in episode.nodes):
+            node.value = self.values.get(_text(node.prompt_ids), self.value)
         self.credit(episodes)
         self.credit.load_state_dict(state)
         routed = router.route(episodes, self.credit.key, self.credit.weight).values()
@@ -119,11 +123,21 @@ def true_gradient(world: TeamEnv, task: Task) -> Gradient:
     odds: dict[str, Tensor] = {}
     env = world.fork()
     env.reset(task)
-    asyncio.run(_expected_return(env, odds)).backward()
+    asyncio.run(_expected_return(env, odds, {})).backward()
     return {prompt: float(parameter.grad) for prompt, parameter in odds.items() if parameter.grad is not None}
 
 
-async def _expected_return(env: TeamEnv, odds: dict[str, Tensor]) -> Tensor:
+def true_values(world: TeamEnv, task: Task) -> dict[str, float]:
+    """By prompt, the team's expected return from there on: what a perfect critic says."""
+    values: dict[str, float] = {}
+    env = world.fork()
+    env.reset(task)
+    asyncio.run(_expected_return(env, {}, values))
+    return values
+
+
+async def _expected_return(env: TeamEnv, odds: dict[str, Tensor], values: dict[str, float]) -> Tensor:
+    """From the state of ``env`` on; the parameters and values of all prompts are added to ``odds`` and ``values``."""
     total = torch.zeros((), dtype=torch.float64)
     agents = env.next_agents()
     for actions in product((0, 1), repeat=len(agents)):
@@ -136,5 +150,6 @@ async def _expected_return(env: TeamEnv, odds: dict[str, Tensor]) -> Tensor:
         after = env.fork()
         result = await after.step({agent: TEXTS[a] for agent, a in zip(agents, actions, strict=True)})
         earned = result.team if after.turn > env.turn else 0.0
-        total = total + chance * (earned + (0.0 if result.done else await _expected_return(after, odds)))
+        total = total + chance * (earned + (0.0 if result.done else await _expected_return(after, odds, values)))
+    values |= dict.fromkeys((env.observe(agent)[0]["content"] for agent in agents), total.item())
     return total

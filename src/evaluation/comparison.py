@@ -124,15 +124,17 @@ def comparisons_over_seeds(ones: Sequence[str], others: Sequence[str]) -> list[t
     for a, b in named:
         pairs = [_by_task(first, second, (a, b)) for (first, _), (second, _) in sides]
         crossed = len({tasks for tasks, _, _ in pairs}) == 1
+        values = [(first, second) for _, first, second in pairs]
         estimate = hierarchical_estimate([second - first for _, first, second in pairs], crossed=crossed)
         assert estimate is not None  # there are two seeds or more
-        means.append([fmean(float(np.nanmean(values[side])) for values in pairs) for side in (1, 2)])
+        firsts, seconds = ([float(np.nanmean(pair[side])) for pair in values] for side in (0, 1))
+        means.append((fmean(firsts), fmean(seconds)))
         estimates.append(estimate)
     p_values = holm([min(1.0, 2 * min(each.p_at_most(0.0), each.p_at_least(0.0))) for each in estimates])
     rows = zip(named, means, estimates, p_values, strict=True)
     return [
-        (a if a == b else f"{a} / {b}", SeedComparison(len(sides), *sides_means, each.mean, each.interval, p))
-        for (a, b), sides_means, each, p in rows
+        (a if a == b else f"{a} / {b}", SeedComparison(len(sides), first, second, each.mean, each.interval, p))
+        for (a, b), (first, second), each, p in rows
     ]
 
 

@@ -5,6 +5,7 @@
     iteration_00010/
       POLICY/             the weights (of a LoRA policy its adapter) and the tokenizer as ``from_pretrained`` reads them
       POLICY/training.pt  optimizer, scheduler, version (of sharded ones training_00000.pt, ..., one per process)
+      critics/NAME/training.pt  a critic's weights, optimizer, version
       rng.pt              torch's random states
       state.json          what the loop counts, and the configuration that matters
       checksums.json      the sha256 of every other file
@@ -20,6 +21,7 @@ import shutil
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -27,11 +29,14 @@ from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import unwritten
+from .critic import Critic
 from .handles import PolicyHandle
+from .pool import TRAINING
 from .ranks import OtherRankError, Ranks
 
-CHECKSUMS, STATE, RNG = "checksums.json", "state.json", "rng.pt"
+CHECKSUMS, STATE, RNG, CRITICS = "checksums.json", "state.json", "rng.pt", "critics"
 ALONE = Ranks()
+NO_CRITICS: Mapping[str, Critic] = MappingProxyType({})
 
 
 class CheckpointError(RuntimeError):
@@ -44,6 +49,7 @@ def write_checkpoint(
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
     state: Mapping[str, Any],
     ranks: Ranks = ALONE,
+    critics: Mapping[str, Critic] = NO_CRITICS,
 ) -> None:
     """Write ``folder`` under a temporary name beside it, and rename it: whatever happens, it is complete or not there.
 
@@ -62,6 +68,9 @@ def write_checkpoint(
             return
         for name in policies:
             tokenizers[name].save_pretrained(temporary / name)
+        for name, critic in critics.items():
+            (temporary / CRITICS / name).mkdir(parents=True)
+            _save(critic.state_dict(), temporary / CRITICS / name / TRAINING)
         _save(_rng_states(), temporary / RNG)
         versions = {"versions": {name: policy.version for name, policy in policies.items()}}
         (temporary / STATE).write_text(json.dumps({**state, **versions}) + "\n")
@@ -117,8 +126,9 @@ def read_state(folder: Path) -> dict[str, Any]:
     return _json(folder / STATE)
 
 
-def restore(folder: Path, policies: Mapping[str, PolicyHandle]) -> None:
-    """Bring ``policies`` and torch's random states to where they were.  ``folder`` has passed :func:`read_state`.
+def restore(folder: Path, policies: Mapping[str, PolicyHandle], critics: Mapping[str, Critic] = NO_CRITICS) -> None:
+    """Bring ``policies``, ``critics`` and torch's random states to where they were.  ``folder`` has passed
+    :func:`read_state`.
 
     Raises :class:`CheckpointError` for a checkpoint of other policies, or of policies of other shapes.
     """
@@ -133,6 +143,12 @@ def restore(folder: Path, policies: Mapping[str, PolicyHandle]) -> None:
             policy.restore(folder / name)
         except (ValueError, KeyError, OSError, pickle.UnpicklingError) as error:
             raise CheckpointError(f"{folder / name} does not fit policy '{name}': {error}") from error
+    for name, critic in critics.items():
+        path = folder / CRITICS / name / TRAINING
+        try:
+            critic.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        except (ValueError, KeyError, OSError, pickle.UnpicklingError) as error:
+            raise CheckpointError(f"{path} does not fit critic '{name}': {error}") from error
     try:
         states = torch.load(folder / RNG, map_location="cpu", weights_only=True)
         torch.set_rng_state(states["torch"])

@@ -13,7 +13,8 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import check_whole
-from .checkpoint import ALONE, STATE, CheckpointError, read_state, sync_folder, write_checkpoint
+from .checkpoint import ALONE, NO_CRITICS, STATE, CheckpointError, read_state, sync_folder, write_checkpoint
+from .critic import Critic
 from .handles import PolicyHandle
 from .ranks import Ranks
 
@@ -43,6 +44,7 @@ class CheckpointFolder:
         tokenizers: Mapping[str, PreTrainedTokenizerBase],
         state: Mapping[str, Any],
         ranks: Ranks = ALONE,
+        critics: Mapping[str, Critic] = NO_CRITICS,
     ) -> None:
         """Write the checkpoint of ``state["iteration"]``, unless it is there, and make it the last.
 
@@ -54,7 +56,7 @@ class CheckpointFolder:
         try:
             if not ranks.completed(folder.exists):
                 whole_state = {"format": FORMAT, **state, "config": self.config}
-                write_checkpoint(folder, policies, tokenizers, whole_state, ranks)
+                write_checkpoint(folder, policies, tokenizers, whole_state, ranks, critics)
             if ranks.first:
                 self.point(state)
                 self._prune()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from torch import Tensor
 
+from ..experience import Sample
 from .learner import Groups
 
 
@@ -42,6 +43,9 @@ class PolicyHandle(Protocol):
 
     async def weights(self) -> Mapping[str, Tensor]:
         """The present weights by checkpoint name (of an adapter by peft's)."""
+
+    async def reference_logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """Of each sample's tokens, nats: of the weights at the run's start."""
 
     def save(self, folder: Path) -> None:
         """Write the weights as libraries read them, and beside them everything else that the next update depends on."""

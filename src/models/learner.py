@@ -143,6 +143,23 @@ class Learner(OptimizerSteps):
                 stats.mismatch.add(batch.places, drift, batch.mask, ratio, corrected, batch.weights)
         self.module.train()
 
+    def reference_logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """Of each sample's tokens, nats, under the policy as it was when the module was made."""
+        self.longest = max((len(sample.prompt_ids) + len(sample.token_ids) for sample in samples), default=0)
+
+        def score() -> dict[int, tuple[float, ...]]:
+            scores: dict[int, tuple[float, ...]] = {}
+            for rows in micro_batch_rows(samples, self.max_tokens):
+                members = [sample for row in rows for sample in row]
+                with self._autocast():
+                    logprobs = self.module.module.reference_logprobs(self.name, pack(rows).to(self.fabric.device))
+                for sample, row in zip(members, logprobs.tolist(), strict=True):
+                    scores[id(sample)] = tuple(row[: len(sample.token_ids)])
+            return scores
+
+        scores = self._within_memory(score)
+        return [scores[id(sample)] for sample in samples]
+
     def _untrained_samples(self, groups: Groups) -> list[Sample]:
         """The samples that no step has."""
         if self.objective.every_sample:

@@ -181,6 +181,7 @@ def pack(rows: Sequence[Row]) -> TokenBatch:
     shape = (len(samples), max(len(sample.token_ids) for sample in samples))
     targets, sources = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
     mask, behaviour = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape)
+    advantages = torch.tensor([sample.advantage for sample in samples])[:, None].repeat(1, shape[1])
     b = 0
     for row in rows:
         path: list[int] = []  # the tokens of a sequence, by position
@@ -199,6 +200,8 @@ def pack(rows: Sequence[Row]) -> TokenBatch:
             targets[b, :count] = torch.tensor(sample.token_ids)
             mask[b, :count] = True
             behaviour[b, :count] = torch.tensor(sample.behaviour_logprobs)
+            if sample.penalties:
+                advantages[b, :count] -= torch.tensor(sample.penalties)
             b += 1
         for token in path:
             stops[token] = len(ids)
@@ -211,7 +214,7 @@ def pack(rows: Sequence[Row]) -> TokenBatch:
         targets=targets,
         mask=mask,
         behaviour_logprobs=behaviour,
-        advantages=torch.tensor([sample.advantage for sample in samples]),
+        advantages=advantages,
         weights=torch.tensor([sample.weight for sample in samples]),
         places=[(sample.agent, sample.turn) for sample in samples],
     )

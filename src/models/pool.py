@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import lightning as L
 import torch
 from torch import Tensor
 
+from ..experience import Sample
 from .learner import Groups, Learner
 from .loading import checkpoint_weights
 from .policy import PolicyModule
@@ -94,6 +95,15 @@ class Policy:
     def sharded(self) -> bool:
         """Whether each process has a part of it alone."""
         return self.learner.sharded
+
+    async def reference_logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """Of each sample's tokens, nats: of the weights at the run's start."""
+
+        def score() -> list[tuple[float, ...]]:
+            with self.pool.lock:
+                return self.learner.reference_logprobs(samples)
+
+        return await asyncio.to_thread(score)
 
     def export(self, folder: Path) -> None:
         """Write the weights as libraries read them."""

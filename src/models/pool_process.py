@@ -13,7 +13,7 @@ import pickle
 import signal
 import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..experience import Sample
 from .learner import Groups
 from .pool import Pool
 
@@ -127,6 +128,10 @@ class RemotePolicy:
         weights: Mapping[str, Tensor] = await asyncio.to_thread(self.pool.call, "weights", self.name)
         return weights
 
+    async def reference_logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        scores: list[tuple[float, ...]] = await asyncio.to_thread(self.pool.call, "reference", self.name, samples)
+        return scores
+
     def save(self, folder: Path) -> None:
         self.pool.call("save", self.name, folder)
 
@@ -191,6 +196,10 @@ def _weights(pool: Pool, name: str) -> dict[str, Tensor]:
     return {key: value.cpu() for key, value in weights.items()} if pool.ranks.first else {}
 
 
+def _reference(pool: Pool, name: str, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+    return asyncio.run(pool.policies[name].reference_logprobs(samples))
+
+
 def _save(pool: Pool, name: str, folder: Path) -> None:
     if pool.ranks.first or pool.policies[name].sharded:
         pool.policies[name].save(folder)
@@ -201,5 +210,11 @@ def _restore(pool: Pool, name: str, folder: Path) -> dict[str, int]:
     return _versions(pool)
 
 
-CALLS: dict[str, Callable[..., Any]] = {"update": _update, "weights": _weights, "save": _save, "restore": _restore}
+CALLS: dict[str, Callable[..., Any]] = {
+    "update": _update,
+    "weights": _weights,
+    "reference": _reference,
+    "save": _save,
+    "restore": _restore,
+}
 """By name, what the run's process may ask for."""

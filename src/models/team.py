@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,15 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from ..experience import Candidate, Episode, Sample
 from ..rollout.engines.base import Engine, Stateful
 from ..rollout.engines.counters import drain_counters
 from ..rollout.policy_client import PolicyClient
+from .critics import Critics
 from .handles import PolicyHandle, PoolHandle
 from .learner import Groups
 from .loading import checkpoint_weights
+from .ranks import Ranks
 from .schedule import Schedule
 
 
@@ -25,6 +28,7 @@ class Team:
     """Engines and tokenizers by policy, and each agent's client in training and in evaluation.
 
     ``policies`` are those that learn; ``schedules`` says in which iterations, where it is not all of them.
+    ``critics`` estimate values for the credit rule; none where it needs none.
     """
 
     policies: Mapping[str, PolicyHandle]
@@ -33,6 +37,7 @@ class Team:
     training: Mapping[str, PolicyClient]
     evaluation: Mapping[str, PolicyClient]
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
+    critics: Critics = field(default_factory=Critics)
 
     @property
     def sharded(self) -> bool:
@@ -57,6 +62,23 @@ class Team:
         updates = [pool.update(groups, by_agent) for pool, groups in by_pool.items()]
         results = [await update for update in updates] if in_order else await asyncio.gather(*updates)
         return {name: metrics for result in results for name, metrics in result.items()}
+
+    async def score_reference(self, episodes: Sequence[Episode], ranks: Ranks) -> None:
+        """Set every candidate's log-probabilities under the reference, the same in all processes.
+
+        The reference of a policy is its weights at the run's start; of one that does not learn, itself.
+        """
+        by_policy: dict[str, list[tuple[Candidate, Sample]]] = {}
+        for node, candidate in (pair for episode in episodes for pair in episode.candidates()):
+            spoken = candidate.completion
+            candidate.reference_logprobs = spoken.logprobs
+            sample = Sample(spoken.policy, node.prompt_ids, spoken.token_ids, spoken.logprobs, 0.0, 0.0)
+            by_policy.setdefault(spoken.policy, []).append((candidate, sample))
+        for name, policy in self.policies.items():
+            pairs = by_policy.get(name, [])
+            scores = await ranks.share([sample for _, sample in pairs], policy.reference_logprobs)
+            for (candidate, _), logprobs in zip(pairs, scores, strict=True):
+                candidate.reference_logprobs = logprobs
 
     async def load_weights(self) -> dict[str, float]:
         """Load the weights of every policy that learns into its engine, and wake engines that sleep; returns the

@@ -62,17 +62,20 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     return row
 
 
-def update_metrics(metrics: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Flat ``train/POLICY/...`` metrics of the updates in ``metrics``, by policy; ``mismatch/...`` and
-    ``diagnostics/...``, which are of agents, stay as they are, and ``faults/...`` are summed over policies.
+def update_metrics(
+    policies: Mapping[str, Mapping[str, float]], critics: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    """Flat ``train/POLICY/...`` and ``critic/NAME/...`` metrics of updates, by name; ``mismatch/...`` and
+    ``diagnostics/...``, which are of agents, stay as they are, and ``faults/...`` are summed.
     """
     row: dict[str, float] = {}
-    for policy, values in metrics.items():
-        for key, value in values.items():
-            if key.startswith("faults/"):
-                row[key] = row.get(key, 0) + value
-            else:
-                row[key if key.startswith(("mismatch/", "diagnostics/")) else f"train/{policy}/{key}"] = value
+    for prefix, updates in (("train", policies), ("critic", critics)):
+        for name, values in updates.items():
+            for key, value in values.items():
+                if key.startswith("faults/"):
+                    row[key] = row.get(key, 0) + value
+                else:
+                    row[key if key.startswith(("mismatch/", "diagnostics/")) else f"{prefix}/{name}/{key}"] = value
     return row
 
 

@@ -19,6 +19,7 @@ from ..runs.display import Display
 from ..runs.files import CHECKPOINTS
 from ..runs.loggers import Loggers
 from ..runs.progress import Progress
+from .critics import build_critics
 from .instantiation import call, instantiated
 from .parts import parts_of, warn
 from .preflight import check, check_state, checkpoints_of, set_threads
@@ -52,8 +53,9 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             set_threads(run.threads)
         torch.autograd.set_detect_anomaly(run.detect_anomaly)
         L.seed_everything(run.seed, verbose=False)
-        arguments = parts.policies, parts.router.team, parts.strategy, run.engine, run.seed, ranks
-        team = ranks.agreed(lambda: build_team(*arguments))
+        common = parts.strategy, run.engine, run.seed, ranks
+        team = ranks.agreed(lambda: build_team(parts.policies, parts.router.team, *common))
+        team.critics = ranks.agreed(lambda: build_critics(parts.critics, parts.credit, parts.strategy, run.seed, ranks))
         loggers = ranks.agreed(lambda: _loggers(run))
         if not checkpoint:
             directory = ranks.agreed(lambda: _directory(path, ranks, resolved))
@@ -104,7 +106,7 @@ def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:
     """Bring ``loop`` to where ``state`` was written; changes no file."""
     progress = Progress.of(state)
     loop.progress = progress
-    restore(loop.checkpoints.at(progress.iteration), loop.team.policies)
+    restore(loop.checkpoints.at(progress.iteration), loop.team.policies, loop.team.critics.by_name)
     loop.credit.load_state_dict(state["credit"])
     loop.team.load_engine_states(state.get("engines", {}))  # checkpoints of older versions have none
     loop.display.goes_on(progress.iteration)

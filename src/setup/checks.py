@@ -91,7 +91,7 @@ def check_policies(policies: Mapping[str, PolicySpec], engine: Mapping[str, Any]
     for specs in backbones(policies):
         key = f"policies.{specs[0].name}.base"
         _check_adapter_base(specs)
-        base = _base(key, specs[0].base, machine)
+        base = look_at(key, specs[0].base, machine)
         bases |= {spec.name: base for spec in specs}
         for spec in specs:
             if base.tokenizer is not None:
@@ -118,8 +118,11 @@ def _check_adapter_base(specs: Sequence[PolicySpec]) -> None:
             )
 
 
-def _base(key: str, base: str, machine: Machine) -> Base:
-    """Raises :class:`ConfigError` naming ``key`` where what can be looked at cannot be loaded."""
+def look_at(key: str, base: str, machine: Machine) -> Base:
+    """What is known of ``base``.
+
+    Raises :class:`ConfigError` naming ``key`` where what can be looked at cannot be loaded.
+    """
     path, whole, here = place(base), place(full_base(base)), not machine.starts
     if here and not (is_here(path) and is_here(whole)):
         how = f"would be made first (`make {base}`)" if base in MADE else "would be fetched from the hub"

@@ -18,6 +18,7 @@ from ..rollout.engines.local import cache_numbers
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.settings import GIB, VllmSettings
 from .checks import meta_model, shape_of
+from .critics import CriticSpec
 from .instantiation import call
 from .parts import Parts
 from .policies import PolicySpec
@@ -56,9 +57,9 @@ class Memory:
 
 @dataclass(frozen=True)
 class PoolPlan:
-    """One pool: its policies, the agents that speak with them, their base, its parameters, how many numbers learn, the
-    devices and processes that it has (None: as the machine decides), whether these are its own, and memory per device
-    (then the engine's is on the first device alone).
+    """One pool: its policies (or its critic), the agents that speak with them (or that it judges), their base, its
+    parameters, how many numbers learn, the devices and processes that it has (None: as the machine decides), whether
+    these are its own, and memory per device (then the engine's is on the first device alone).
     """
 
     policy: str
@@ -113,7 +114,10 @@ def plan(parts: Parts) -> Plan:
     most = {agent: tasks * count for agent, count in parts.sampler.max_completions(parts.world).items()}
     update = parts.config.algorithm.update
     return Plan(
-        pools=tuple(_pool(specs, parts) for specs in backbones(parts.policies)),
+        pools=(
+            *(_pool(specs, parts) for specs in backbones(parts.policies)),
+            *(_critic(spec, parts) for spec in parts.critics.values()),
+        ),
         remote=tuple(_remote(spec, parts.router.team, most) for spec in parts.policies.values() if spec.remote),
         tasks_per_iteration=parts.settings.tasks_per_iteration,
         k=k,
@@ -166,6 +170,25 @@ def _pass(model: PreTrainedModel, strategy: StrategySettings) -> int:
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
     outside = sum(p.numel() for p in model.parameters()) - sum(sizes)
     return 2 * outside + 3 * max(sizes)
+
+
+def _critic(spec: CriticSpec, parts: Parts) -> PoolPlan:
+    """A critic as a pool that no engine speaks for; its head has one number per hidden unit, and one more."""
+    shape = shape_of("algorithm.critic.base", spec.base)
+    trained = sum(p.numel() for p in meta_model(shape).base_model.parameters()) + shape.hidden_size + 1
+    strategy, number = parts.strategy, parts.strategy.number_bytes
+    per_token = _activations(shape, strategy.gradient_checkpointing) - 2 * shape.vocab_size
+    memory = Memory(
+        weights=number * trained * _share(strategy, "weights"),
+        gradients=number * trained * _share(strategy, "gradients"),
+        optimizer=number * ADAM_STATES * trained * _share(strategy, "optimizer"),
+        activations=number * spec.settings.max_tokens * per_token,
+        gathered=0.0,
+        engine=0.0,
+    )
+    agents = tuple(agent for agent, policy in parts.router.team.items() if policy in spec.policies)
+    where = strategy.device_names, strategy.processes, False
+    return PoolPlan(f"critic {spec.name}", agents, spec.base, trained, trained, *where, memory)
 
 
 def _engine(

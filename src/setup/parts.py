@@ -10,10 +10,11 @@ from typing import Any
 from ..algorithms.credit.base import CreditRule
 from ..envs.base import TeamEnv
 from ..errors import ConfigError, check_whole
-from ..models.strategies import StrategySettings
+from ..models.strategies import Sharded, StrategySettings
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
 from ..runs.budget import LoopSettings
+from .critics import CriticSpec, read_critics
 from .instantiation import construct, instantiated, part
 from .policies import PolicySpec, cautions, read_policies
 from .resume import binding
@@ -33,6 +34,7 @@ class Parts:
     sampler: Sampler
     credit: CreditRule
     policies: dict[str, PolicySpec]
+    critics: dict[str, CriticSpec]
     strategy: StrategySettings
 
     @property
@@ -62,7 +64,12 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     strategy = _strategy(run.strategy)
     policies = read_policies(run.policies, run.algorithm, objective, strategy)
     _check_weight(credit, policies)
-    return Parts(run, binding(config), world, router, sampler, credit, policies, strategy)
+    _check_kl(credit, policies)
+    critics = read_critics(run.algorithm.critic, credit, policies, sampler.resample)
+    if isinstance(strategy.strategy, Sharded) and (critics or credit.kl):
+        needs = "critics" if critics else f"the reference of credit.kl={credit.kl}"
+        raise ConfigError(f"strategy: {needs} cannot be sharded; give strategy=single_device or ddp")
+    return Parts(run, binding(config), world, router, sampler, credit, policies, critics, strategy)
 
 
 def warn(parts: Parts) -> None:
@@ -79,6 +86,21 @@ def _check_weight(credit: CreditRule, policies: Mapping[str, PolicySpec]) -> Non
                 "algorithm.credit.weight=episode has no effect with algorithm.objective.normalisation=token_mean "
                 f"(policy '{name}'), by which every token of a mini-batch weighs the same; give weight=message, or the "
                 "normalisation constant or sequence_sum"
+            )
+
+
+def _check_kl(credit: CreditRule, policies: Mapping[str, PolicySpec]) -> None:
+    """The credit rule and the objectives of all policies must agree on a penalty that the rule takes off."""
+    for name, policy in policies.items():
+        if policy.train_config is None:
+            continue
+        objective = policy.train_config.objective
+        kl = objective.kl if objective.kl_in == "credit" else 0.0
+        if kl != credit.kl:
+            raise ConfigError(
+                f"algorithm.credit.kl={credit.kl}, but the objective of policy '{name}' has kl={objective.kl} and "
+                f"kl_in={objective.kl_in}: a penalty in the credit (algorithm=reinforce_pp) needs kl_in=credit and the "
+                "same kl in both"
             )
 
 

@@ -17,6 +17,7 @@ from ..runs.files import CHECKPOINTS
 from ..runs.progress import Progress
 from ..runs.run import Run
 from .checks import Machine, check_policies, check_tasks, clients_of
+from .critics import check_critics
 from .instantiation import call, instantiated
 from .parts import Parts
 from .resume import check_equal
@@ -41,6 +42,7 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> list[str]:
     for name, node in run.logger.items():
         machine.ask(instantiated, f"logger.{name}", node)
     bases = check_policies(parts.policies, run.engine, machine)
+    check_critics(parts.critics, bases, machine)
     clients = clients_of(parts.router.team, parts.policies, bases)
     check_tasks(parts.world, parts.settings, clients, parts.sampler.resample, machine)
     return machine.lacks

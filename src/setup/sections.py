@@ -10,6 +10,7 @@ from ..diagnostics.settings import DiagnosticsSettings
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..faults import FaultSettings
+from ..models.critic_settings import CriticSettings
 from ..models.lora_settings import LoraSettings
 from ..models.schedule import Alternation
 from ..models.update_settings import UpdateSettings
@@ -22,11 +23,29 @@ from .unknown import unknown_key
 
 
 @dataclass(frozen=True)
+class CriticSection:
+    """``base`` (null: that of the policies), ``optimizer``, and the keys of a critic's update."""
+
+    base: str | None
+    optimizer: Mapping[str, Any]
+    settings: CriticSettings
+
+    @classmethod
+    def read(cls, key: str, section: Mapping[str, Any]) -> CriticSection:
+        for name in ("base", "optimizer"):
+            if name not in section:
+                raise ConfigError(f"{key}.{name} is missing")
+        own = {name: value for name, value in section.items() if name not in ("base", "optimizer")}
+        return cls(section["base"], section["optimizer"], construct(key, CriticSettings, own))
+
+
+@dataclass(frozen=True)
 class AlgorithmSection:
     sampler: Mapping[str, Any]
     credit: Mapping[str, Any]
     objective: Mapping[str, Any]
     update: UpdateSettings
+    critic: CriticSection | None = None
 
 
 @dataclass(frozen=True)

@@ -198,7 +198,7 @@ def _pool(
     ranks: Ranks,
 ) -> Pool:
     """``model`` is the transformer in ``module``."""
-    _recompute(model, strategy)
+    recompute(model, strategy)
     gathered = getattr(strategy.strategy, "checkpoints", None) == "gathered"
     return Pool(module, fabric, seed=seed, ranks=ranks, gathered=gathered)
 
@@ -209,7 +209,8 @@ def _loaded(specs: Sequence[PolicySpec]) -> tuple[PreTrainedModel, PreTrainedTok
     return model, tokenizer, model.config.max_position_embeddings
 
 
-def _recompute(model: PreTrainedModel, strategy: StrategySettings) -> None:
+def recompute(model: PreTrainedModel, strategy: StrategySettings) -> None:
+    """Let ``model`` compute its activations again in the backward pass, where ``strategy`` says so."""
     if strategy.gradient_checkpointing:
         named = "activation_checkpointing_enable"  # vLLM's transformers, 5.19, has the older one
         enable = getattr(model, named if hasattr(model, named) else "gradient_checkpointing_enable")

@@ -227,6 +227,19 @@ MISTAKES = {
     "agent with an unknown policy": (["team.plan=planner"], ["'plan'", "'planner'", "tool, plan"]),
     "policy that no agent uses": (["team.plan=tool"], ["policy 'plan' is used by no agent"]),
     "team of one": (["env.team=solo"], ["agent 'solo' has no policy"]),
+    "a penalty that only the objective has": (
+        [
+            "algorithm=grpo",
+            "algorithm.objective.kl=0.1",
+            "algorithm.objective.kl_estimator=k1",
+            "algorithm.objective.kl_in=credit",
+        ],
+        ["algorithm.credit.kl=0.0, but the objective of policy 'tool' has kl=0.1"],
+    ),
+    "a penalty that only the credit has": (
+        ["algorithm=reinforce_pp", "algorithm.credit.kl=0.1"],
+        ["algorithm.credit.kl=0.1, but the objective of policy 'tool' has kl=0.0"],
+    ),
     "one candidate": (["algorithm.sampler.k=1"], ["algorithm.sampler.k=1", "at least 2"]),
     "greedy training": (["policies.plan.sampling.train.temperature=0"], ["policies.plan.sampling.train.temperature=0"]),
     "temperature below 0": (

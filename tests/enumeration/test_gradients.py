@@ -8,14 +8,17 @@ import pytest
 
 from troupe.algorithms.credit.base import CreditRule
 from troupe.algorithms.credit.counterfactual import Counterfactual
+from troupe.algorithms.credit.gae import ActorCritic
 from troupe.algorithms.credit.grpo import Grpo
+from troupe.algorithms.credit.iac import Iac
+from troupe.algorithms.credit.maac import Maac
 from troupe.algorithms.credit.magrpo import Magrpo
 from troupe.algorithms.credit.reinforce_pp import ReinforcePP
 from troupe.algorithms.credit.role_baselines import RoleBaselines
 from troupe.algorithms.credit.tree_grpo import TreeGrpo
 from troupe.algorithms.objectives import ClippedObjective, Objective, PolicyGradient
 from troupe.enumeration.game import SECOND, TEXTS, Game, probability
-from troupe.enumeration.gradients import Gradient, Update, true_gradient
+from troupe.enumeration.gradients import Gradient, Update, true_gradient, true_values
 from troupe.enumeration.outcomes import Draw, outcomes
 from troupe.experience import Task
 from troupe.rollout.samplers.chain import ChainSampler
@@ -42,7 +45,7 @@ def trees(task: str) -> list[Draw]:
 def ratios(expected: Gradient, task: str, *, at_once: bool = False) -> dict[str, float]:
     """By prompt of ``task``."""
     true = true_gradient(Game(at_once=at_once), Task(task, "train", {}))
-    return {prompt: expected[prompt] / value for prompt, value in true.items()}
+    return {prompt: expected.get(prompt, 0.0) / value for prompt, value in true.items()}
 
 
 def test_the_true_gradient_by_hand() -> None:
@@ -91,6 +94,41 @@ def test_baselines_of_earlier_iterations_leave_the_gradient_unbiased(by_turn: bo
     expected = Update(rule, PLAIN, TEAMS["specialised"]).expected([pairs("hard")])
     assert ratios(expected, "hard") == pytest.approx(dict.fromkeys(ratios(expected, "hard"), 1), rel=1e-9)
     assert rule.state_dict() == before
+
+
+@cache
+def episodes_of(task: str) -> list[Draw]:
+    """Of one episode: an actor-critic compares none with another."""
+    return outcomes(ChainSampler(k=1), Game(), Task(task, "train", {}))
+
+
+def critic_ratios(rule: ActorCritic, values: dict[str, float], value: float = 0.0) -> dict[str, float]:
+    update = Update(rule, PLAIN, TEAMS["specialised"], values=values, value=value)
+    return ratios(update.expected([episodes_of("hard")]), "hard")
+
+
+@pytest.mark.parametrize("rule", [Iac, Maac])
+def test_an_actor_critic_is_unbiased_with_a_perfect_critic_or_without_bootstrapping(rule: type[ActorCritic]) -> None:
+    """In the game each agent sees everything, so that V_i is V."""
+    perfect = true_values(Game(), Task("hard", "train", {}))
+    for gae_lambda in (0.0, 0.6, 1.0):
+        found = critic_ratios(rule(gae_lambda=gae_lambda, normalise=False), perfect)
+        assert found == pytest.approx(dict.fromkeys(found, 1), rel=1e-9)
+    whole = rule(gae_lambda=1.0, normalise=False)
+    for critic in ({}, {prompt: 3.0 * index for index, prompt in enumerate(perfect)}):  # constant; wrong
+        found = critic_ratios(whole, critic, value=0.7)
+        assert found == pytest.approx(dict.fromkeys(found, 1), rel=1e-9)
+    # One step of a constant critic: the later reward of a first message is missing.
+    found = critic_ratios(rule(gae_lambda=0.0, normalise=False), {})
+    assert max(found.values()) > 1.1 * min(found.values())
+
+
+def test_true_values_by_hand() -> None:
+    """Of the planner's last prompt after 'no, yes' and 'no': the mean of its two rewards."""
+    p = probability("hard plan 010", 1)
+    values = true_values(Game(), Task("hard", "train", {}))
+    assert values["hard plan 010"] == pytest.approx((1 - p) * SECOND[0, 0] + p * SECOND[0, 1] / 2, rel=1e-12)
+    assert len(values) == 12
 
 
 def _messages(outcome: Draw) -> int:

@@ -25,7 +25,7 @@ def read_back(batches: list[TokenBatch]) -> list[tuple[tuple[int, ...], tuple[in
             for i, source in enumerate(sources[batch.mask[b]].tolist()):
                 assert seen_by(batch, source) == (*prompt, *answer[:i])
                 assert batch.positions[source] == len(prompt) + i - 1
-            found.append((prompt, answer, float(batch.advantages[b]), float(batch.weights[b])))
+            found.append((prompt, answer, float(batch.advantages[b, 0]), float(batch.weights[b])))
     return found
 
 
@@ -60,7 +60,7 @@ def test_pack_by_hand() -> None:
     assert batch.mask.sum(1).tolist() == [2, 3, 1, 2]
     assert batch.places == [("tool", 2), ("", 0), ("", 0), ("", 0)]
     assert batch.behaviour_logprobs.tolist() == [[-0.5, -4, 0], [-0.5, -4, -1], [-2, 0, 0], [-1, -2, 0]]
-    assert batch.advantages.tolist() == [1.5, 2.0, 1.0, -1.0]
+    assert batch.advantages[:, 0].tolist() == [1.5, 2.0, 1.0, -1.0]
     assert batch.weights.tolist() == [0.25, 0.5, 0.5, 0.25]
 
 
@@ -221,3 +221,10 @@ def test_sums_are_right_on_average() -> None:
     rng, draws = Random(0), 4000
     total = sum(s.weight * value.get(s.prompt_ids[0], 0.0) for _ in range(draws) for s in draw_rows(many(), 0.2, rng))
     assert total / draws == pytest.approx(2 * (7 + 2), rel=0.05)
+
+
+def test_penalties_are_taken_off_token_by_token() -> None:
+    given = Sample("p", (5, 6), (7, 8), (-1.0, -1.0), 1.0, 0.5, penalties=(0.25, -0.5))
+    plain = Sample("p", (5, 6), (7, 8, 9), (-1.0,) * 3, 2.0, 0.5)
+    batch = pack([[given, plain]], pad_id=0)
+    assert batch.advantages[batch.mask].tolist() == [0.75, 1.5, 2.0, 2.0, 2.0]

@@ -13,9 +13,12 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from troupe.algorithms.objectives import ClippedObjective, ObjectiveOutput
+from troupe.experience import Candidate, Completion, Episode, Node, Task
 from troupe.models.pool import Policy
+from troupe.models.ranks import Ranks
+from troupe.models.team import Team
 
-from .conftest import Groups, Tiny, equal, full_policy, learn, model_of, snapshot, weights_of
+from .conftest import TEMPERATURE, Groups, Plain, Tiny, equal, full_policy, learn, model_of, snapshot, weights_of
 
 ADAMW = partial(torch.optim.AdamW, lr=1e-2, betas=(0.9, 0.95), weight_decay=0.1)
 
@@ -101,3 +104,32 @@ async def test_a_loaded_state_goes_on_bit_for_bit(tiny: Tiny, groups: Callable[.
     for each in (ours, other):
         await learn(each, groups(seed=2))
     assert equal(snapshot(ours), snapshot(other))
+
+
+# ---- the reference --------------------------------------------------------------------------------------------------
+
+
+async def test_the_reference_is_the_policy_at_the_runs_start(
+    tiny: Tiny, groups: Callable[..., Groups], plain_logprobs: Plain
+) -> None:
+    """After an update; of a policy that does not learn it is the policy itself."""
+    objective = ClippedObjective(kl=0.1, kl_estimator="k1", kl_in="credit")
+    ours = full_policy(tiny(), objective=objective, optimizer=ADAMW)
+    await learn(ours, groups())
+    samples = [sample for group in groups(seed=1) for sample in group]
+    nodes = [
+        Node(
+            "t",
+            "a",
+            0,
+            s.prompt_ids,
+            [Candidate(Completion(s.token_ids, s.behaviour_logprobs, "", "stop", n, 1), 0, 0, 0)],
+        )
+        for n, s in [*(("p", sample) for sample in samples), ("frozen", samples[0])]
+    ]
+    team = Team({"p": ours}, {}, {}, {}, {})
+    await team.score_reference([Episode(Task("t", "train", {}), nodes, [])], Ranks())
+    *found, frozen = [node.candidates[0].reference_logprobs for node in nodes]
+    for sample, logprobs in zip(samples, found, strict=True):
+        assert logprobs == pytest.approx(plain_logprobs(tiny(), sample, TEMPERATURE).tolist(), abs=1e-4)
+    assert frozen == samples[0].behaviour_logprobs

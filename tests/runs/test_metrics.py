@@ -109,9 +109,15 @@ def test_the_tokens_of_remote_policies_are_unknown_here() -> None:
     assert row["rollout/tool/reward"] == 1.0 and "rollout/tool/tokens_per_message" not in row
 
 
-def test_metrics_of_updates_are_named_after_their_policies() -> None:
-    updates = {"tool": {"loss": 0.5, "mismatch/tool/turn0/k3_nats": 0.1}, "plan": {"loss": 0.25}}
-    assert update_metrics(updates) == {
+def test_metrics_of_updates_are_named_after_their_policies_and_critics() -> None:
+    critics = {"tool": {"value_loss": 0.1, "faults/oom_splits": 1}}
+    updates = {
+        "tool": {"loss": 0.5, "faults/oom_splits": 2, "mismatch/tool/turn0/k3_nats": 0.1},
+        "plan": {"loss": 0.25},
+    }
+    assert update_metrics(updates, critics) == {
+        "critic/tool/value_loss": 0.1,
+        "faults/oom_splits": 3,
         "train/tool/loss": 0.5,
         "mismatch/tool/turn0/k3_nats": 0.1,
         "train/plan/loss": 0.25,

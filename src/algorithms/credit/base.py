@@ -34,13 +34,15 @@ class CreditRule(ABC):
     that makes sense.  A rule declares both ``one_prompt_per_group`` and ``topologies``.
 
     ``weight`` says how much a message counts in the loss: ``message``, 1 over the messages of its group, or
-    ``episode``, 1 / (tasks * K); see :meth:`...routing.Router.route`.
+    ``episode``, 1 / (tasks * K); see :meth:`...routing.Router.route`.  A rule with ``kl`` > 0 takes a penalty on the
+    divergence from the reference off the reward, and needs every candidate's ``reference_logprobs``.
     """
 
     one_prompt_per_group: bool
     topologies: tuple[str, ...]
     min_samples: int = 2
     weight: Weighting = "message"
+    kl: float = 0.0
 
     @abstractmethod
     def key(self, node: Node) -> Hashable:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 
-from ...experience import Episode, Weighting
+from ...experience import Candidate, Episode, Weighting
 from .base import Baseline
+from .checks import CreditError
 from .grpo import Grpo
 from .whitening import whiten
 
@@ -25,15 +27,44 @@ class ReinforcePP(Grpo):
     advantage, as in a group of equal returns, keeps exactly 0, and so that no common amount is added to every message
     because long answers failed.
 
-    Where all values that are normalised are equal, every advantage is exactly 0.  (The authors' KL penalty is the
-    objective's: ``kl_in=reward`` with k1, and k2 in the loss.)
+    Where all values that are normalised are equal, every advantage is exactly 0.
+
+    With ``kl`` > 0, the objective's, the value of token t of a message is R - ``kl`` * sum of k1 from t on (section 3,
+    token-level KL penalty), before the normalisation; k1 = log pi - log reference at the sampled token, pi the policy
+    that sampled it.  The KL penalty of REINFORCE++-baseline is k2 in the objective's loss.
     """
 
-    def __init__(self, *, baseline: Baseline = "none", std_floor: float = 1e-6, weight: Weighting = "message") -> None:
+    def __init__(
+        self,
+        *,
+        baseline: Baseline = "none",
+        kl: float = 0.0,
+        std_floor: float = 1e-6,
+        weight: Weighting = "message",
+    ) -> None:
         super().__init__(baseline=baseline, normalise=False, std_floor=std_floor, weight=weight)
+        if kl < 0:
+            raise ValueError(f"algorithm.credit.kl must be >= 0, got {kl}")
+        if kl and baseline != "none":
+            raise ValueError(
+                f"algorithm.credit.kl={kl} is for baseline=none (REINFORCE++), got {baseline}; with a baseline give 0, "
+                "and algorithm.objective.kl_in=loss"
+            )
+        self.kl = kl
 
     def __call__(self, episodes: Sequence[Episode]) -> None:
         super().__call__(episodes)
         candidates = [candidate for episode in episodes for _, candidate in episode.candidates()]
+        if self.kl:
+            for candidate in candidates:
+                candidate.penalties = self._penalties(candidate)
         lengths = [len(candidate.completion.token_ids) for candidate in candidates]
         whiten(candidates, lengths, self.std_floor, shift=self.baseline == "none")
+
+    def _penalties(self, candidate: Candidate) -> tuple[float, ...]:
+        """Of each token, ``kl`` times the sum of k1 from it on."""
+        if candidate.reference_logprobs is None:
+            raise CreditError("algorithm.credit.kl needs the log-probabilities of the reference, and there are none")
+        pairs = zip(candidate.completion.logprobs, candidate.reference_logprobs, strict=True)
+        drifts = [logprob - reference for logprob, reference in pairs]
+        return tuple(self.kl * total for total in accumulate(reversed(drifts)))[::-1]

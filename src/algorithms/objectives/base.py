@@ -17,7 +17,7 @@ Normalisation = Literal["sequence_mean", "token_mean", "constant", "sequence_sum
 Level = Literal["token", "sequence"]
 Mode = Literal["truncate", "mask"]
 Estimator = Literal["k1", "k2", "k3"]
-KlPlace = Literal["loss", "reward"]
+KlPlace = Literal["loss", "reward", "credit"]
 
 
 @dataclass  # not frozen: Fabric converts the fields under some precisions
@@ -62,8 +62,9 @@ class Objective(ABC):
     ``kl`` > 0 holds the learner to the reference, the policy's weights at the run's start, by an estimate of the
     divergence from d = log pi - log reference: k1 = d, k2 = d^2 / 2, k3 = exp(-d) - 1 + d.  ``kl_in=loss``: as above,
     not times c (GRPO's k3, arXiv 2402.03300, equation 4).  ``kl_in=reward``: the advantage of token t loses kl times
-    the sum of k from t on, at the update's start, a constant (REINFORCE++, arXiv 2501.03262); no baseline and no
-    normalisation contains it, which leaves its expected gradient unchanged.
+    the sum of k from t on, at the update's start, a constant; no baseline and no normalisation contains it, which
+    leaves its expected gradient unchanged.  ``kl_in=credit``: the credit rule takes it off before it normalises
+    (REINFORCE++, arXiv 2501.03262), and the advantages of tokens contain it.
     """
 
     normalisation: Normalisation = "sequence_mean"
@@ -90,6 +91,8 @@ class Objective(ABC):
                 f"algorithm.objective.importance_floor={self.importance_floor} must lie below "
                 f"importance_cap={self.importance_cap}"
             )
+        if self.kl and self.kl_in == "credit" and self.kl_estimator != "k1":
+            raise ValueError(f"algorithm.objective.kl_in=credit is for kl_estimator=k1, got {self.kl_estimator}")
         if self.kl and self.kl_in == "loss" and self.kl_estimator == "k1":
             raise ValueError(
                 "algorithm.objective.kl_estimator=k1 with kl_in=loss: the gradient of k1 is 0 on average, so it would "
@@ -127,13 +130,14 @@ class Objective(ABC):
         entropies: Tensor | None = None,
     ) -> ObjectiveOutput:
         """All log-probabilities are (B, C) float, nats; ``mask`` (B, C) bool, True on completion tokens; ``advantages``
-        and ``weights`` (B,) float; ``entropies`` (B, C) float, nats.  Values where ``mask`` is False have no effect,
-        not even NaN.  ``reference_logprobs`` and ``entropies`` are needed where ``kl`` and ``entropy`` are above 0.
+        (B,) or (B, C) and ``weights`` (B,) float; ``entropies`` (B, C) float, nats.  Where ``mask`` is False, values
+        have no effect, not even NaN.  ``reference_logprobs`` is needed where ``kl`` is above 0, ``entropies`` where
+        ``entropy`` is.
         """
         zero = torch.zeros_like(weights).sum()
         log_ratio = torch.where(mask, logprobs - old_logprobs, 0.0)
         drift = torch.where(mask, old_logprobs - behaviour_logprobs, 0.0).detach()
-        advantage = advantages[:, None]
+        advantage = advantages if advantages.dim() == 2 else advantages[:, None]
         if self.kl:
             assert reference_logprobs is not None, "algorithm.objective.kl needs reference log-probabilities"
             distance = torch.where(mask, logprobs - reference_logprobs, 0.0)

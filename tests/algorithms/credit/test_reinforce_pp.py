@@ -7,6 +7,7 @@ from math import sqrt
 import pytest
 
 from troupe.algorithms.credit.base import CreditRule
+from troupe.algorithms.credit.checks import CreditError
 from troupe.algorithms.credit.reinforce_pp import ReinforcePP
 from troupe.experience import Episode
 
@@ -70,3 +71,44 @@ def test_equal_returns_are_exactly_0(rule: CreditRule, chain: Chain, advantages:
     episodes = by_agent(rows)
     rule(episodes)
     assert advantages(episodes) == [[0.0, 0.0]] * 9
+
+
+def test_the_kl_penalty_is_in_the_reward_before_the_normalisation(chain: Chain, advantages: Advantages) -> None:
+    """R = 1 on two tokens, R = 0 on one; log-probabilities are -.5, so that k1 is .5, -.25 and 0."""
+    episodes = [chain(1, ["solo"], tokens=[2]), chain(0, ["solo"], task="u")]
+    for episode, logprobs in zip(episodes, [(-1.0, -0.25), (-0.5,)], strict=True):
+        episode.nodes[0].candidates[0].reference_logprobs = logprobs
+    ReinforcePP(kl=2.0, std_floor=0)(episodes)
+    # Sums from each token on: .25, -.25; 0.  Values 1 - 2 * .25 = .5, 1 + .5 = 1.5, 0: mean 2/3,
+    # variance (.25 + 2.25) / 3 - 4/9 = 7/18.
+    std = sqrt(7 / 18)
+    found = [
+        [(candidate.advantage or 0.0) - penalty for penalty in candidate.penalties]
+        for episode in episodes
+        for _, candidate in episode.candidates()
+    ]
+    assert found == [
+        pytest.approx([(0.5 - 2 / 3) / std, (1.5 - 2 / 3) / std], abs=1e-12),
+        pytest.approx([-2 / 3 / std], abs=1e-12),
+    ]
+
+
+def test_without_a_divergence_the_penalty_changes_nothing(chain: Chain, advantages: Advantages) -> None:
+    def judged(kl: float) -> list[list[float | None]]:
+        episodes = [chain(1, ["solo"], tokens=[3]), chain(0, ["solo"] * 2, task="u", tokens=[1, 2])]
+        for _, candidate in (pair for episode in episodes for pair in episode.candidates()):
+            candidate.reference_logprobs = candidate.completion.logprobs
+        ReinforcePP(kl=kl)(episodes)
+        assert not any(p for e in episodes for _, candidate in e.candidates() for p in candidate.penalties)
+        return advantages(episodes)
+
+    assert judged(0.5) == [pytest.approx(row, abs=1e-12) for row in judged(0.0)]
+
+
+def test_a_penalty_that_cannot_be_computed_is_refused(chain: Chain) -> None:
+    with pytest.raises(CreditError, match="needs the log-probabilities of the reference"):
+        ReinforcePP(kl=0.1)([chain(1, ["solo"]), chain(0, ["solo"], task="u")])
+    with pytest.raises(ValueError, match=r"algorithm\.credit\.kl=0\.1 is for baseline=none"):
+        ReinforcePP(kl=0.1, baseline="mean")
+    with pytest.raises(ValueError, match=r"algorithm\.credit\.kl must be >= 0"):
+        ReinforcePP(kl=-0.1)

@@ -260,6 +260,7 @@ WRONG: list[tuple[type[Objective], dict[str, Any], str]] = [
     (ClippedObjective, {"importance_mode": "clip"}, "importance_mode"),
     (ClippedObjective, {"importance_floor": 0.5}, "importance_floor=0.5 must lie below"),
     (ClippedObjective, {"kl": 0.1, "kl_estimator": "k1"}, "kl_estimator=k1 with kl_in=loss"),
+    (ClippedObjective, {"kl": 0.1, "kl_in": "credit"}, "kl_in=credit is for kl_estimator=k1, got k3"),
     (PolicyGradient, {"kl": -0.1}, "kl must be >= 0"),
     (PolicyGradient, {"entropy": -0.1}, "entropy must be >= 0"),
     (Cispo, {"ratio_cap": 0.5}, "ratio_cap"),

@@ -1,0 +1,114 @@
+"""The critics of a run: which there are, whether they can read what they judge, and their models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ..algorithms.credit.base import CreditRule
+from ..algorithms.credit.gae import TEAM, ActorCritic
+from ..errors import ConfigError
+from ..models.base_models import resolve
+from ..models.critic import Critic, CriticModule
+from ..models.critic_settings import CriticSettings
+from ..models.critics import Critics
+from ..models.ranks import Ranks
+from ..models.strategies import StrategySettings, launch
+from ..models.train_config import MakeOptimizer
+from .checks import Base, Machine, look_at
+from .instantiation import partially
+from .policies import PolicySpec
+from .sections import CriticSection
+from .team import load_base, recompute
+
+KEY = "algorithm.critic"
+
+
+@dataclass(frozen=True)
+class CriticSpec:
+    """One critic: its base model, how it learns, and the ``policies`` whose tokens it reads."""
+
+    name: str
+    base: str
+    optimizer: MakeOptimizer
+    settings: CriticSettings
+    policies: tuple[str, ...]
+
+
+def read_critics(
+    section: CriticSection | None, credit: CreditRule, policies: Mapping[str, PolicySpec], resample: int
+) -> dict[str, CriticSpec]:
+    """The critics that ``credit`` needs, by name; none where it needs no values.  Raises :class:`ConfigError`."""
+    rule = type(credit).__name__
+    if not isinstance(credit, ActorCritic):
+        if section is not None:
+            raise ConfigError(f"{KEY} has no effect: algorithm.credit ({rule}) needs no values; give null")
+        return {}
+    if section is None:
+        raise ConfigError(f"{KEY} is missing: algorithm.credit ({rule}) needs values; algorithm=iac and maac have one")
+    if resample:
+        raise ConfigError(
+            f"algorithm.sampler.resample={resample} has no effect with algorithm.credit ({rule}), which compares no "
+            "groups; give 0"
+        )
+    readers = {TEAM: tuple(policies)}
+    if not credit.centralised:
+        readers = {name: (name,) for name, spec in policies.items() if spec.train_config is not None}
+    optimizer = partially(f"{KEY}.optimizer", section.optimizer)
+    return {
+        name: CriticSpec(name, section.base or _common_base(read, policies), optimizer, section.settings, read)
+        for name, read in readers.items()
+    }
+
+
+def _common_base(read: tuple[str, ...], policies: Mapping[str, PolicySpec]) -> str:
+    """The base of the policies whose tokens a critic reads.  Raises :class:`ConfigError` where they have several."""
+    for name in read:
+        if policies[name].remote is not None:
+            raise ConfigError(
+                f"{KEY}: a centralised critic reads what all agents read, and of the remote policy '{name}' no tokens "
+                "are known; algorithm=iac has a critic for each policy that learns"
+            )
+    bases = {resolve(policies[name].base): policies[name].base for name in read}
+    if len(bases) > 1:
+        raise ConfigError(
+            f"{KEY}.base is null, but the policies have the bases {', '.join(bases.values())}: name the critic's"
+        )
+    return next(iter(bases.values()))
+
+
+def check_critics(critics: Mapping[str, CriticSpec], bases: Mapping[str, Base], machine: Machine) -> None:
+    """Refuse critics that could not be built, or that could not read their policies' tokens; ``bases`` are by policy.
+
+    Raises ``ValueError`` (or a subclass) naming the key.
+    """
+    for spec in critics.values():
+        spec.optimizer([torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.zeros(2))])
+        own = look_at(f"{KEY}.base", spec.base, machine)
+        for policy in spec.policies:
+            other = bases[policy].tokenizer
+            if own.tokenizer is None or other is None:
+                continue  # not on this machine
+            if own.tokenizer.get_vocab() != other.get_vocab():
+                raise ConfigError(
+                    f"{KEY}.base={spec.base} cannot read the tokens of policy '{policy}', whose vocabulary is another"
+                )
+
+
+def build_critics(
+    specs: Mapping[str, CriticSpec], credit: CreditRule, strategy: StrategySettings, seed: int, ranks: Ranks
+) -> Critics:
+    """The critics of ``specs``, which have passed :func:`check_critics`, for ``credit``."""
+    if not isinstance(credit, ActorCritic):
+        return Critics()
+    critics = {}
+    for name, spec in specs.items():
+        model, _ = load_base(f"{KEY}.base", spec.base)
+        module = CriticModule(model)
+        recompute(module.backbone, strategy)
+        fabric = strategy.fabric()
+        launch(fabric)
+        critics[name] = Critic(name, module, spec.optimizer, spec.settings, fabric, seed=seed, ranks=ranks)
+    return Critics(credit, critics)
