@@ -201,13 +201,13 @@ def test_a_body_without_a_length_is_bounded_too(port: int) -> None:
         ("get /health HTTP/1.1\r\nHost: localhost\r\n", 401),
         ("GET /HEALTH HTTP/1.1\r\nHost: localhost\r\n", 401),
         (
-            f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\n"
-            f"Authorization: Bearer {KEY}\r\n",
+            f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\nAuthorization: Bearer {KEY}\r\n",
             401,
         ),
         (f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\nContent-Length: -1\r\n", 400),
         (
-            f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\nContent-Length: {'9' * 5000}\r\n",
+            f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+            f"Content-Length: {'9' * 5000}\r\n",
             413,
         ),
     ],
