@@ -176,13 +176,18 @@ class Guard:
             raise RefusedError(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {reason}", "invalid_json") from error
         if not isinstance(keys, dict):
             raise RefusedError(HTTPStatus.BAD_REQUEST, "the body must be a JSON object", "invalid_json")
+        prompt = keys.get("prompt")
+        prompts = len(prompt) if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list) else 1
+        self._check_numbers(keys, prompts)
+        if isinstance(nested := keys.get("sampling_params"), dict):  # of /inference/v1/generate
+            self._check_numbers(nested, prompts)
+
+    def _check_numbers(self, keys: Mapping[str, Any], prompts: int) -> None:
         most = self._settings.max_choices
         for name in ("n", "best_of", "max_tokens", "max_completion_tokens", "max_output_tokens"):
             if (value := keys.get(name)) is not None and (type(value) is not int or value < 1):
                 message = f"{name} must be a whole number of at least 1"
                 raise RefusedError(HTTPStatus.BAD_REQUEST, message, "invalid_value", name)
-        prompt = keys.get("prompt")
-        prompts = len(prompt) if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list) else 1
         for name in ("n", "best_of"):
             if prompts * (keys.get(name) or 1) > most:
                 message = f"a request may ask for {most} completions: n of them for each of its prompts"

@@ -81,6 +81,8 @@ class EvaluationRecord:
     def rows(self) -> list[dict[str, Any]]:
         """The lines of ``results.jsonl``.  Raises :class:`EvaluationError`."""
         file = self.path / RESULTS
+        if not file.is_file():  # also of a named pipe, on which a reader waits for ever
+            raise EvaluationError(f"{file} cannot be read: it is no file")
         try:
             rows = [parse_json(line) for line in file.read_text().splitlines()]
         except (OSError, ValueError) as error:

@@ -97,7 +97,8 @@ def read_lines(file: Path, name: str) -> tuple[list[tuple[int, dict[str, Any]]],
 
 def check_links(path: Path) -> None:
     """Raise :class:`RunDirectoryError` for a link that leads out of the run directory ``path``, where Troupe writes,
-    removes or copies: what is there would be overwritten, or published."""
+    removes or copies: what is there would be overwritten, or published.  Also for what is neither file nor folder, such
+    as a named pipe, on which a reader waits for ever."""
     inside = path.resolve()
     below = [
         (path / folder).glob(pattern)
@@ -109,6 +110,8 @@ def check_links(path: Path) -> None:
                 f"{entry} leads out of the run directory, to {entry.readlink()}: Troupe would write there; copy in its "
                 "place what belongs to the run"
             )
+        if entry.exists() and not entry.is_file() and not entry.is_dir():
+            raise RunDirectoryError(f"{entry} is neither a file nor a folder; remove it: a run has no such entry")
 
 
 def read_text(file: Path) -> str:

@@ -123,7 +123,12 @@ def test_health_needs_no_key(ask: Ask) -> None:
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:8000", "localhost.evil.example", "", "192.0.2.1", "[::1"]
+    "host",
+    [
+        *("evil.example", "evil.example:8000", "localhost.evil.example", "", "192.0.2.1", "[::1"),
+        *("localhost@evil.example", "evil.example#localhost", "evil.example?@localhost", "evil.example/@localhost"),
+        *("2130706433", "127.1", "0", "localhost, evil.example", "[::ffff:127.0.0.1]", "[::1%25lo]", "localhost\xa0"),
+    ],
 )
 def test_a_name_that_is_not_the_servers_is_refused_before_the_key_is_looked_at(ask: Ask, host: str) -> None:
     assert refused(ask({}, Host=host)) == (421, "unknown_host")
@@ -160,6 +165,12 @@ def test_pages_of_others_may_not_ask(ask: Ask) -> None:
         ({"max_tokens": "many"}, (400, "invalid_value"), "max_tokens"),
         ({"prompt": ["a", "b", "c"], "n": 3}, (400, "invalid_value"), "n"),
         ({"prompt": [[1]] * 9}, (400, "invalid_value"), "n"),
+        ({"token_ids": [1], "sampling_params": {"n": 9}}, (400, "invalid_value"), "n"),
+        ({"token_ids": [1], "sampling_params": {"max_tokens": 0}}, (400, "invalid_value"), "max_tokens"),
+        (b'{"n": 1, "n": 9}', (400, "invalid_value"), "n"),
+        (b'{"n": ' + b"9" * 1900 + b"}", (400, "invalid_value"), "n"),
+        (b'{"n": 1e400}', (400, "invalid_value"), "n"),
+        (b'{"max_tokens": "\\ud800"}', (400, "invalid_value"), "max_tokens"),
         ({"x": "y" * 2000}, (413, "body_too_large"), None),
     ],
 )
@@ -175,6 +186,38 @@ def test_a_body_without_a_length_is_bounded_too(port: int) -> None:
         head += "Transfer-Encoding: chunked\r\n\r\n"
         connection.sendall(head.encode() + b"".join(b"3e8\r\n" + b"x" * 1000 + b"\r\n" for _ in range(3)))
         assert connection.recv(100).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nAuthorization: Bearer {KEY}\r\n", 421),
+        (f"POST /v1/x HTTP/1.0\r\nAuthorization: Bearer {KEY}\r\n", 421),
+        (f"POST http://localhost/v1/x HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer {KEY}\r\n", 421),
+        (f"POST /v1/x?key={KEY} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {KEY}\r\nCookie: key={KEY}\r\n", 401),
+        ("GET /health/../v1/models HTTP/1.1\r\nHost: localhost\r\n", 401),
+        ("GET /health%2f HTTP/1.1\r\nHost: localhost\r\n", 401),
+        ("GET //health HTTP/1.1\r\nHost: localhost\r\n", 401),
+        ("get /health HTTP/1.1\r\nHost: localhost\r\n", 401),
+        ("GET /HEALTH HTTP/1.1\r\nHost: localhost\r\n", 401),
+        (
+            f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\nAuthorization: Bearer {KEY}\r\n",
+            401,
+        ),
+        (f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\nContent-Length: -1\r\n", 400),
+        (
+            f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEY}\r\n"
+            f"Content-Length: {'9' * 5000}\r\n",
+            413,
+        ),
+    ],
+)
+def test_a_request_that_is_written_by_hand(port: int, application: Application, head: str, status: int) -> None:
+    before = len(application.bodies)
+    with socket.create_connection(("127.0.0.1", port), timeout=20) as connection:
+        connection.sendall(f"{head}Connection: close\r\n\r\n".encode())
+        assert int(connection.recv(100).split()[1]) in {status, 400}, "400: the server itself refuses it"
+    assert len(application.bodies) == before
 
 
 def test_a_body_that_does_not_come_is_not_waited_for() -> None:

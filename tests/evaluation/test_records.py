@@ -1,5 +1,6 @@
 """Evaluations on disk: whole or not at all, and found again by what was asked."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,11 @@ def test_damage_is_named(tmp_path: Path, name: str, text: str, message: str) -> 
     (folder / name).write_text(text)
     with pytest.raises(EvaluationError, match=message):
         evaluations.EvaluationRecord.read(folder).successes("sampled")
+
+
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    record = stored(tmp_path / "one", "aaa")
+    (record.path / "results.jsonl").unlink()
+    os.mkfifo(record.path / "results.jsonl")
+    with pytest.raises(EvaluationError, match="cannot be read: it is no file"):
+        record.rows()

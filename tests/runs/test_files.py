@@ -1,12 +1,20 @@
 """One file is read whole, or its damage is named."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from troupe.runs.files import evaluation_folders, parse_yaml, read_lines, read_object
+from troupe.runs.files import (
+    RunDirectoryError,
+    check_links,
+    evaluation_folders,
+    parse_yaml,
+    read_lines,
+    read_object,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,3 +77,14 @@ def test_only_finished_evaluations_are_listed(tmp_path: Path) -> None:
         (tmp_path / "evaluations" / name / "summary.json").touch()
     assert [folder.name for folder in evaluation_folders(tmp_path)] == ["one", "two"]
     assert evaluation_folders(tmp_path / "nowhere") == []
+
+
+@pytest.mark.parametrize(
+    "place", ["lock", "checkpoints/last/state.json", "evaluations/one", "episodes/test_00000.jsonl"]
+)
+def test_what_is_neither_file_nor_folder_is_refused(tmp_path: Path, place: str) -> None:
+    """Whoever opens a named pipe waits for ever."""
+    (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(tmp_path / place)
+    with pytest.raises(RunDirectoryError, match=f"{place} is neither a file nor a folder"):
+        check_links(tmp_path)

@@ -68,10 +68,21 @@ class Runner:
 
     async def run(self, problem: Problem, program: str, suite: Suite) -> tuple[CheckResult, ...]:
         """The result of ``program`` on each test of ``suite``."""
-        results = await self._results([_job(problem, program, check.input) for check in suite])
-        wrong = CheckResult(False, False, "")
-        judged = [guarded(wrong, _judge, problem, result, check) for result, check in zip(results, suite, strict=False)]
-        return (*judged, *[CheckResult(False, False, "not run, after a timeout")] * (len(suite) - len(results)))
+
+        async def run_check(check: Check) -> tuple[Verdict, CheckResult]:
+            # Judged at once: what all tests together return may be more than memory holds.
+            result = await self.execution.result(_job(problem, program, check.input))
+            return result.verdict, guarded(CheckResult(False, False, ""), _judge, problem, result, check)
+
+        if not self.stop_after_timeout:
+            return tuple([result for _, result in await asyncio.gather(*map(run_check, suite))])
+        results: list[CheckResult] = []
+        for check in suite:
+            verdict, result = await run_check(check)
+            results.append(result)
+            if verdict is Verdict.TIMEOUT:
+                break
+        return (*results, *[CheckResult(False, False, "not run, after a timeout")] * (len(suite) - len(results)))
 
     async def run_hidden(self, problem: Problem, program: str) -> tuple[CheckResult, ...]:
         """The result of ``program`` on each hidden test; a test script is the last."""

@@ -1,13 +1,14 @@
 """Programs on tests in the sandbox: test scripts, cached runs, failures that earn nothing, comparison of outputs."""
 
 import dataclasses
+import tracemalloc
 from collections.abc import Callable, Mapping
 
 import pytest
 
 from troupe.envs.base import WorldFailure
 from troupe.envs.code import Code
-from troupe.envs.code.problem import Problem
+from troupe.envs.code.problem import Check, Problem
 from troupe.envs.code.running import BrokenTestScript, Runner, same_text, same_value
 from troupe.envs.code.world import CODER, TESTER
 from troupe.envs.execution import Execution
@@ -83,6 +84,23 @@ async def test_after_a_timeout_tests_count_as_failed_if_asked_for(sandbox: Local
     assert [result.output for result in results][2:] == ["not run, after a timeout"] * 2
     assert runner.execution.runs == 2
     assert all(result.passed for result in await runner.run(DOUBLE, "print(int(input()) * 2)", DOUBLE.hidden))
+
+
+async def test_what_a_program_returns_on_all_tests_is_never_in_memory_together(sandbox: LocalSandbox) -> None:
+    """A list of empty dictionaries takes twenty times as much memory as its text."""
+    answers = [str(number) for number in range(6)]
+    problem = dataclasses.replace(
+        DOUBLE, function="f", hidden=tuple(Check(f"[{number}]", number) for number in answers), examples=()
+    )
+    runner = Runner(Execution(sandbox, Limits(cpu_s=5), cache_bytes=1))
+    tracemalloc.start()
+    try:
+        results = await runner.run(problem, "def f(n): return [{}] * 20_000", problem.hidden)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert all(result.ended and not result.passed for result in results)
+    assert peak < 5 << 20, "each takes about 1.5 MiB"
 
 
 class Broken:
