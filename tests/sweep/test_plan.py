@@ -44,7 +44,9 @@ def test_every_sweep_that_is_shipped_can_be_read(name: str) -> None:
         file = SweepFile.read(name)
     assert len(file.seeds) >= 3, "an interval over seeds needs more than two"
     known = {choice.stem for group in ("regime", "algorithm") for choice in (ROOT / "configs" / group).glob("*.yaml")}
-    asked = {one.split("=")[1] for two in file.settings.values() for one in two if one.startswith(("regime=", "algorithm="))}
+    asked = {
+        one.split("=")[1] for two in file.settings.values() for one in two if one.startswith(("regime=", "algorithm="))
+    }
     choices = {one for one in asked if not one.replace(".", "").isdigit()}
     if choices <= known:
         first = [f"{key}={values[0]}" for key, values in file.tuning.grid.items()] if file.tuning else []
