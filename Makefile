@@ -50,7 +50,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play push-to-hub serve compare report runs sweep need-exp need-run need-team need-seat need-pair need-sweep base_model smollm2_q4 bench soak test test-slow check-docs test-docs test-vllm test-gpu test-trl notebooks lint fmt clean
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play push-to-hub serve compare report runs sweep need-exp need-run need-team need-seat need-pair need-sweep base_model smollm2_q4 bench soak test test-slow check-docs test-docs test-vllm test-gpu test-trl notebooks lint fmt clean results
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -178,6 +178,10 @@ docs: $(CORE) ## Write the pages that come from the code
 	@$(BIN)/python docs/generators/make_strategies.py
 	@$(BIN)/python docs/generators/make_one_step.py
 	@$(BIN)/python docs/generators/make_credit_table.py
+	@$(BIN)/python docs/generators/make_results.py
+
+results: $(CORE) ## Write the pages of docs/results from the committed summaries of their sweeps
+	@$(BIN)/python docs/generators/make_results.py
 
 site: $(SITE) ## Build the documentation site into site/, which any web server can serve
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs -q build

@@ -44,7 +44,11 @@ VARIANTS = {
     ],
 }
 """By algorithm, other settings of it that the table has, too."""
-IN_THE_GAME = {"tree_grpo": ["sampler.expansions=1"], "counterfactual": ["sampler.removal=no"]}
+IN_THE_GAME = {
+    "tree_grpo": ["sampler.expansions=1"],
+    "forest_groups": ["sampler.expansions=1"],
+    "counterfactual": ["sampler.removal=no"],
+}
 """By algorithm, what keeps its outcomes few, or is a text that the game knows."""
 PERFECT = "critic=perfect"
 """In a row: the critic's values are the true ones; else they are all 0, those of a new critic."""

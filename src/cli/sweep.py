@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hydra.errors import HydraException
@@ -64,6 +65,8 @@ def run(arguments: Sequence[str]) -> int:
             chosen = dict.fromkeys(file.settings, first) | chosen
         elif not chosen:
             return 1
+    if options.dry_run:  # which plays nothing
+        options = replace(options, sealed=False)
     record = plan_sweep(options, arguments, chosen)
     return 0 if _perform(record, options, hydra_overrides, [record, *records]) and not untuned else 1
 

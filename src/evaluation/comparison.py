@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .records import EvaluationError, EvaluationRecord, locate
-from .statistics import bootstrap_interval, hierarchical_estimate, holm, mcnemar
+from .statistics import Estimate, bootstrap_interval, hierarchical_estimate, holm, mcnemar
 
 
 @dataclass(frozen=True)
@@ -120,30 +120,45 @@ def comparisons_over_seeds(ones: Sequence[str], others: Sequence[str]) -> list[t
         raise EvaluationError(f"A has {len(ones)} evaluations and B {len(others)}: give one pair per seed")
     sides = [(locate(a), locate(b)) for a, b in zip(ones, others, strict=True)]
     named = condition_pairs(*sides[0])
-    means, estimates = [], []
-    for a, b in named:
-        pairs = [_by_task(first, second, (a, b)) for (first, _), (second, _) in sides]
-        crossed = len({tasks for tasks, _, _ in pairs}) == 1
-        values = [(first, second) for _, first, second in pairs]
-        estimate = hierarchical_estimate([second - first for _, first, second in pairs], crossed=crossed)
-        assert estimate is not None  # there are two seeds or more
-        firsts, seconds = ([float(np.nanmean(pair[side])) for pair in values] for side in (0, 1))
-        means.append((fmean(firsts), fmean(seconds)))
-        estimates.append(estimate)
+    by_condition = [[_by_task(first, second, names) for (first, _), (second, _) in sides] for names in named]
+    estimates = [_estimate(pairs) for pairs in by_condition]
     p_values = holm([min(1.0, 2 * min(each.p_at_most(0.0), each.p_at_least(0.0))) for each in estimates])
-    rows = zip(named, means, estimates, p_values, strict=True)
-    return [
-        (a if a == b else f"{a} / {b}", SeedComparison(len(sides), first, second, each.mean, each.interval, p))
-        for (a, b), (first, second), each, p in rows
-    ]
+    rows = []
+    for (a, b), pairs, each, p in zip(named, by_condition, estimates, p_values, strict=True):
+        first, second = (fmean(float(np.nanmean(one)) for one in side) for side in _sides(pairs))
+        row = SeedComparison(len(sides), first, second, each.mean, each.interval, p)
+        rows.append((a if a == b else f"{a} / {b}", row))
+    return rows
 
 
-def _by_task(
-    first: EvaluationRecord, second: EvaluationRecord, names: tuple[str, str]
-) -> tuple[tuple[str, ...], NDArray[np.float64], NDArray[np.float64]]:
-    """The tasks of a pair and, for each side, the mean success of each, (tasks,); not a number where all of a task's
-    episodes are lost."""
+@dataclass(frozen=True)
+class Pair:
+    """The ``tasks`` of two evaluations, and on each side the mean success of each, (tasks,); not a number where all of
+    a task's episodes are lost."""
+
+    tasks: tuple[str, ...]
+    first: NDArray[np.float64]
+    second: NDArray[np.float64]
+
+
+def _sides(pairs: Sequence[Pair]) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
+    return [pair.first for pair in pairs], [pair.second for pair in pairs]
+
+
+def _estimate(pairs: Sequence[Pair]) -> Estimate:
+    """Of the differences; there are two pairs or more."""
+    crossed = len({pair.tasks for pair in pairs}) == 1
+    estimate = hierarchical_estimate([pair.second - pair.first for pair in pairs], crossed=crossed)
+    assert estimate is not None
+    return estimate
+
+
+def _by_task(first: EvaluationRecord, second: EvaluationRecord, names: tuple[str, str]) -> Pair:
+    """Raises :class:`EvaluationError` where the tasks differ."""
     one, other = first.successes(names[0]), second.successes(names[1])
     check_tasks(list(one), list(other), (f"{first.path}@{names[0]}", f"{second.path}@{names[1]}"))
-    values = (np.array([fmean(wins) if wins else np.nan for wins in side.values()]) for side in (one, other))
-    return (tuple(one), *values)  # type: ignore[return-value]  # two of them
+    return Pair(tuple(one), _means(one), _means(other))
+
+
+def _means(successes: Mapping[str, Sequence[bool]]) -> NDArray[np.float64]:
+    return np.array([fmean(wins) if wins else np.nan for wins in successes.values()])

@@ -7,10 +7,11 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
+import yaml
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError
@@ -79,7 +80,7 @@ def _plan(options: Options, arguments: Sequence[str], file: SweepFile, points: M
                 continue
             seeds = {"seed": [f"seed={seed}" for seed in file.seeds]}
             words = seeds | common | own | points[setting] | command_line
-            jobs += [_job(setting, *run, options.search_path) for run in _combinations(words)]
+            jobs += _jobs(setting, _combinations(words), options.search_path)
     sweep = Path(options.sweep).stem
     experiments = (common | command_line).get("experiment", [])
     folder = Path(options.runs, "sweeps", sweep, "+".join(text.partition("=")[2] for text in experiments))
@@ -112,18 +113,37 @@ def _combinations(overrides: Overrides) -> list[tuple[str, list[str]]]:
     return combinations
 
 
-def _job(setting: str, variant: str, overrides: list[str], search_path: Sequence[str]) -> SweepJob:
+def _jobs(setting: str, runs: Sequence[tuple[str, list[str]]], search_path: Sequence[str]) -> list[SweepJob]:
+    """The jobs of (variant, overrides) in ``runs``.  Runs that differ in the seed alone are composed once."""
+    jobs, composed = [], dict[tuple[str, ...], DictConfig]()
+    for variant, overrides in runs:
+        *others, seed = overrides
+        key = tuple(others)
+        cfg = composed[key].copy() if key in composed else None
+        if cfg is not None:
+            cfg.seed = yaml.safe_load(seed.partition("=")[2])
+        job, composed[key] = _job(setting, variant, overrides, search_path, cfg)
+        jobs.append(job)
+    return jobs
+
+
+def _job(
+    setting: str, variant: str, overrides: list[str], search_path: Sequence[str], cfg: DictConfig | None
+) -> tuple[SweepJob, DictConfig]:
+    """The job and its configuration, which is composed unless ``cfg`` is given."""
     words = [*search_path, *overrides]
     try:
-        check_choices(parsed(words))
-        cfg = compose("train", overrides=words, return_hydra_config=True)
-        HydraConfig.instance().set_config(cfg)
-        with open_dict(cfg):
-            del cfg["hydra"]
+        if cfg is None:
+            check_choices(parsed(words))
+            cfg = compose("train", overrides=words, return_hydra_config=True)
+            HydraConfig.instance().set_config(cfg)
+            with open_dict(cfg):
+                del cfg["hydra"]
         config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
         read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         cause = f": {error.__cause__}" if error.__cause__ and str(error.__cause__) not in str(error) else ""
         raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {one_line(error)}{cause}") from error
     own = tuple(text for text in overrides if not text.startswith("hydra"))
-    return SweepJob(setting, variant, config["seed"], own, training_hash(config), evaluation_keys(config))
+    job = SweepJob(setting, variant, config["seed"], own, training_hash(config), evaluation_keys(config))
+    return job, cfg

@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -311,3 +312,31 @@ def test_two_processes_continue_a_run_together() -> None:
     assert out.count(f"{damaged} cannot be continued, the next one is tried: ") == 1
     assert f"seed 0: {begun}, after 2 iterations" in out
     assert finished() == {begun} and lines(begun) == before
+
+
+def test_tuned_then_run_then_sealed(capsys: pytest.CaptureFixture[str]) -> None:
+    tuning = {"grid": {"scale.lr": [0.001, 0.0005]}, "seeds": [7], "overrides": []}
+    own = ["experiment=sokoban_specialized", "loop.task_seed='${seed}'", "loop.validate_first=true"]
+    sweep = write("tuned", {"team": own}, [0], tuning=tuning, sealed=99, threshold=0.5)
+
+    assert run([sweep, "sealed=true", "dry_run=true"]) == 0
+    out = capsys.readouterr().out
+    assert "sweep tuned, tuning: 2 runs, 0 finished, 2 to run" in out and "team: not tuned yet" in out
+    assert not Path("runs").exists()
+
+    assert run([sweep]) == 0
+    out = capsys.readouterr().out
+    assert len(finished()) == 3 and "## At equal budgets" in out
+    chosen = next(line for line in out.splitlines() if line.startswith("team: scale.lr="))
+    (row,) = table("runs", "tuned")
+    assert chosen.removeprefix("team: ") in row["overrides"] and row["sealed"] == ""
+
+    assert run([sweep, "dry_run=true"]) == 0
+    assert "tuned: 1 runs, 1 finished, 0 to run" in capsys.readouterr().out
+    assert run([sweep, "sealed=true"]) == 0
+    (row,) = table("runs", "tuned")
+    assert row["sealed"] in ("0.0", "0.5", "1.0") and len(finished()) == 3
+    (final,) = [path for path in finished() if (path / "sealed.json").exists()]
+    assert json.loads((final / "sealed.json").read_text())["task_seed"] == 99
+    assert run([sweep, "seed=1", "dry_run=true"]) == 0
+    assert re.search(r"team: 1 runs, \d+\.\d\d CPU-hours\n", capsys.readouterr().out)

@@ -1,6 +1,7 @@
 """What a sweep's yaml and a command line ask for, and how mistakes are answered."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -8,7 +9,7 @@ import yaml
 from troupe.errors import ConfigError
 from troupe.setup.composition import configurations
 from troupe.sweep.options import Options, SweepFile
-from troupe.sweep.plan import plan_sweep
+from troupe.sweep.plan import plan_sweep, plan_tuning
 from troupe.sweep.record import SweepRecord
 
 ROOT = Path(__file__).parents[2]
@@ -43,10 +44,14 @@ def test_every_sweep_that_is_shipped_can_be_read(name: str) -> None:
         file = SweepFile.read(name)
     assert len(file.seeds) >= 3, "an interval over seeds needs more than two"
     known = {choice.stem for group in ("regime", "algorithm") for choice in (ROOT / "configs" / group).glob("*.yaml")}
-    asked = {one.split("=")[1] for two in file.settings.values() for one in two if one.startswith(("regime", "algo"))}
+    asked = {
+        one.split("=")[1] for two in file.settings.values() for one in two if one.startswith(("regime=", "algorithm="))
+    }
     choices = {one for one in asked if not one.replace(".", "").isdigit()}
     if choices <= known:
-        assert len(planned(f"sweep={name}", "seed=0").jobs) == len(file.settings)
+        first = [f"{key}={values[0]}" for key, values in file.tuning.grid.items()] if file.tuning else []
+        record = plan_sweep(*Options.split([f"sweep={name}", "seed=0"]), dict.fromkeys(file.settings, first))
+        assert len(record.jobs) == len(file.settings)
     else:  # what it compares is not all there: refused by name, before anything runs
         assert any(f"={one} is unknown" in mistake(f"sweep={name}") for one in choices - known)
 
@@ -125,3 +130,49 @@ def test_a_mistake_is_answered_before_anything_runs(own: Path, arguments: list[s
 def test_a_mistake_in_the_yaml_is_named(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(FILE | changes, sort_keys=False))
     assert said in mistake(f"sweep={tmp_path / 'own.yaml'}")
+
+
+# ---- tuning and sealed tasks ----------------------------------------------------------------------------------------
+
+TUNED = FILE | {
+    "tuning": {"grid": {"loop.tasks_per_iteration": [2, 4], "scale.lr": [0.001]}, "seeds": [7], "overrides": []},
+    "sealed": 99,
+}
+
+
+def write_tuned(folder: Path, **more: Any) -> Path:
+    (folder / "own.yaml").write_text(yaml.safe_dump(TUNED | more, sort_keys=False))
+    return folder / "own.yaml"
+
+
+def test_every_setting_is_tuned_on_the_same_grid_with_other_seeds(tmp_path: Path) -> None:
+    options, arguments = Options.split([f"sweep={write_tuned(tmp_path)}", "runs=there", "seed=3"])
+    tuning = plan_tuning(options, arguments)
+    assert tuning is not None and tuning.folder == Path("there/sweeps/own/sokoban_shared/tuning")
+    points = [("loop.tasks_per_iteration=2", "scale.lr=0.001"), ("loop.tasks_per_iteration=4", "scale.lr=0.001")]
+    assert [(job.setting, job.seed, job.overrides[3:5]) for job in tuning.jobs] == [
+        (setting, 7, point) for setting in ("two", "four") for point in points
+    ]
+    final = plan_sweep(options, arguments, {"four": list(points[1])})
+    assert [(job.setting, job.seed, job.overrides[3:5]) for job in final.jobs] == [("four", 3, points[1])]
+    with pytest.raises(ConfigError, match=r"is tuned: scale\.lr cannot be given"):
+        plan_tuning(options, ["scale.lr=0.1"])
+
+
+def test_the_seeds_of_a_plan_are_those_of_runs_composed_one_by_one(own: Path) -> None:
+    together = planned(f"sweep={own}", "loop.task_seed='${seed}'").jobs
+    alone = [planned(f"sweep={own}", "loop.task_seed='${seed}'", f"seed={seed}").jobs for seed in (0, 1)]
+    assert together == [job for setting in (0, 1) for job in (alone[0][setting], alone[1][setting])]
+    assert [job.evaluation["loop.task_seed"] for job in together] == [0, 1, 0, 1]
+
+
+def test_mistakes_of_tuning_and_sealed_tasks(tmp_path: Path) -> None:
+    sweep = f"sweep={write_tuned(tmp_path, tuning=TUNED['tuning'] | {'seeds': [1]})}"
+    assert "tuning.seeds must not be among seeds" in mistake(sweep)
+    sweep = f"sweep={write_tuned(tmp_path, tuning=TUNED['tuning'] | {'grid': {}})}"
+    assert "tuning.grid and tuning.seeds must name at least one of each" in mistake(sweep)
+    sweep = f"sweep={write_tuned(tmp_path, tuning=None)}"
+    assert "at the end, but 4 of 4 runs are not finished" in mistake(sweep, "sealed=true", f"runs={tmp_path}/runs")
+    assert "names no seed for its sealed tasks" in mistake(
+        f"sweep={write_tuned(tmp_path, tuning=None, sealed=None)}", "sealed=true"
+    )

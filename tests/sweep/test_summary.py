@@ -1,0 +1,68 @@
+"""The committed summary of a sweep gives the page that its runs gave."""
+
+import runpy
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from troupe.runs.files import RunDirectoryError
+from troupe.sweep.record import SweepRecord
+from troupe.sweep.summary import SweepSummary
+from troupe.sweep.tables import main, write_tables
+from troupe.sweep.tuning import choices
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def sweep(disk: Any, tmp_path: Path) -> Path:
+    """A sweep of four finished runs with learning curves; each seed has tasks of its own."""
+    record = disk.sweep(tmp_path / "runs")
+    for seed, k, last in ((0, 2, 0.4), (1, 2, 0.5), (0, 4, 0.7), (1, 4, 0.9)):
+        path = disk.run(tmp_path / "runs" / "game" / f"{seed}{k}", disk.config(seed, k), disk.scores(1, 5, 6))
+        disk.curve(path, {0: 0.1, 2: 0.3, 4: last}, completions=10 * k, tasks=f"{seed}-")
+    return record.folder
+
+
+def test_the_page_comes_from_the_summary_alone(
+    sweep: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page, _ = write_tables(sweep)
+    # Setting a ends at 80 completions, where b has had two of its four iterations.
+    assert "## At equal budgets" in page and "80 completions, 800 tokens, 8 steps" in page
+    assert "| b | 0.300 (" in page
+    (tmp_path / "summaries").mkdir()
+    copy = shutil.copy(sweep / "summary.jsonl", tmp_path / "summaries" / "s.jsonl")
+    shutil.rmtree(tmp_path / "runs")
+    monkeypatch.setattr(sys, "argv", ["tables", str(copy)])
+    main()
+    assert capsys.readouterr().out == page
+    assert Path(copy).stat().st_size < 4 * 2000
+    pages = runpy.run_path(str(ROOT / "docs" / "generators" / "make_results.py"))["pages"]
+    assert pages(tmp_path) == {tmp_path / "s.md": page}
+
+
+def test_committed_pages_are_those_of_their_summaries() -> None:
+    pages = runpy.run_path(str(ROOT / "docs" / "generators" / "make_results.py"))["pages"]
+    for file, page in pages().items():
+        assert file.read_text(encoding="utf-8") == page, "run `make results`"
+
+
+def test_a_file_that_is_no_summary_is_named(tmp_path: Path) -> None:
+    for text in ("", "{}\n", "no json"):
+        (tmp_path / "x.jsonl").write_text(text)
+        with pytest.raises(RunDirectoryError, match=r"x\.jsonl is no summary of a sweep"):
+            SweepSummary.read(tmp_path / "x.jsonl")
+
+
+def test_the_best_point_on_validation_is_chosen(sweep: Path) -> None:
+    record = SweepRecord.read(sweep)
+    jobs = [replace(job, setting="cell", variant=job.overrides[0]) for job in record.jobs]
+    # The last validations have means 0.45 and 0.8 over seeds.
+    assert choices(replace(record, jobs=jobs), {"k": [2, 4]}) == {"cell": ["k=4"]}
+    jobs.append(replace(jobs[0], overrides=("k=8", "seed=0"), training="of no run"))
+    assert choices(replace(record, jobs=jobs), {"k": [2, 4, 8]}) == {}
