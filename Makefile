@@ -121,8 +121,8 @@ base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable)
 	@$(BIN)/troupe warm-start base=$(base) out=src/models/shipped/$(base) work=runs/base_model/$(base) again=true compile=true $(args)
 	@$(BIN)/python bench/base_model.py --base $(base)
 
-bench: $(CORE) ## Measure the engine against transformers' generate: [args="--threads 1"]
-	@$(BIN)/python bench/engine.py $(args)
+bench: $(TRL) ## Measure engine and update against their peers, into bench/results.json and results.md: [args="--only update_vs_trl"]
+	@$(BIN)/python bench/compare.py $(args)
 
 test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) $(args)
