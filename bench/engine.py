@@ -96,7 +96,7 @@ def with_engine(
 
 
 def measure(name: str, batch: int, repetitions: int, clock: Callable[[], float]) -> list[float]:
-    """Print the table of one setting; the engine's speed over that of ``generate`` in its best setting, by repetition."""
+    """Print the table of one setting; the engine's speed over that of ``generate`` at its best, by repetition."""
     prompt, new, k = SETTINGS[name]
     model, tokenizer = build()
     prompts = torch.randint(1, VOCABULARY, (batch, prompt), generator=torch.Generator().manual_seed(1))
