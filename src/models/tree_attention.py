@@ -40,6 +40,9 @@ class UnsupportedAttentionError(ValueError):
     """A model whose attention is not computed here."""
 
 
+LONG: Final = 64
+"""Segments of more tokens are computed one by one, without a copy; shorter ones together."""
+
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
@@ -105,11 +108,19 @@ class Tree:
         return pairs
 
     @cached_property
+    def alone(self) -> list[tuple[slice, slice]]:
+        """(Queries, keys) of each long queried segment with itself."""
+        long = (s for s in self.segments if self._queried(s) and s.end - s.start > LONG)
+        return [(slice(first := self._before[s.start], first + s.end - s.start), slice(s.start, s.end)) for s in long]
+
+    @cached_property
     def within(self) -> list[_Causal]:
-        """Each queried segment with itself; those of similar length together."""
+        """Each short queried segment with itself; those of similar length together."""
         groups: list[list[Segment]] = []
         for segment in sorted(filter(self._queried, self.segments), key=lambda s: s.end - s.start):
             length = segment.end - segment.start
+            if length > LONG:
+                break
             if not groups or length > 1.25 * (groups[-1][0].end - groups[-1][0].start):
                 groups.append([])
             groups[-1].append(segment)
@@ -183,6 +194,9 @@ def attend_forward(query: Tensor, key: Tensor, value: Tensor, tree: Tree, scale:
         part_out, part_lse = _flash(*tensors, is_causal=True, scale=scale)
         _scatter(out, part_out, part)
         _scatter(lse, part_lse, part)
+    for rows, columns in tree.alone:
+        tensors = (_by_head(query[rows], per_head), *(_spread(x[columns], per_head) for x in (key, value)))
+        out[rows], lse[rows] = (_by_token(x) for x in _flash(*tensors, is_causal=True, scale=scale))
     for rows, columns in tree.across:
         tensors = (_by_head(query[rows], per_head), *(_spread(x[columns], per_head) for x in (key, value)))
         part_out, part_lse = (_by_token(x) for x in _flash(*tensors, scale=scale))
@@ -199,11 +213,12 @@ def attend_backward(
     """The gradients of queries, keys and values."""
     per_head = query.shape[1] // key.shape[1]
     grads = torch.zeros_like(query), torch.zeros_like(key), torch.zeros_like(value)
-    for rows, columns in tree.across:
+    pairs = [*((False, *pair) for pair in tree.across), *((True, *pair) for pair in tree.alone)]
+    for causal, rows, columns in pairs:
         by_query = (_by_head(x[rows], per_head) for x in (grad, query))
         keys = (_spread(x[columns], per_head) for x in (key, value))
         results = (_by_head(x[rows], per_head) for x in (out, lse))
-        parts = _flash_backward(*by_query, *keys, *results, 0.0, False, scale=scale)
+        parts = _flash_backward(*by_query, *keys, *results, 0.0, causal, scale=scale)
         grads[0][rows] += _by_token(parts[0])
         for total, part in zip(grads[1:], parts[1:], strict=True):
             total[columns] += part.sum(1).transpose(0, 1)
