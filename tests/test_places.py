@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 from hydra import compose, initialize_config_module
-from omegaconf import OmegaConf
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf, open_dict
 
 from troupe.api.training import train
 from troupe.errors import ConfigError
@@ -38,7 +39,11 @@ APART = ["+policies.tool.devices=1", "+policies.plan.strategy=fsdp2", "+policies
 
 def built(*overrides: str) -> TrainLoop:
     with initialize_config_module("troupe.configs", version_base="1.3"):
-        return build(compose("train", overrides=[*SMALL, *overrides]))
+        cfg = compose("train", overrides=[*SMALL, *overrides], return_hydra_config=True)
+    HydraConfig.instance().set_config(cfg)
+    with open_dict(cfg):
+        del cfg["hydra"]
+    return build(cfg)
 
 
 def saved(run: Path, policy: str) -> dict[str, torch.Tensor]:

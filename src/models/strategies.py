@@ -199,12 +199,12 @@ class StrategySettings:
         return replace(self, strategy=strategy, devices=self.devices if devices is None else devices)
 
     @property
-    def device_names(self) -> str:
+    def device_names(self) -> tuple[str, ...]:
         """The devices of one node, as a plan names them."""
         if self.accelerator == "cpu" or isinstance(self.devices, str):
-            return self.accelerator
+            return (self.accelerator,)
         indices = range(self.devices) if isinstance(self.devices, int) else self.devices
-        return ", ".join(f"{self.accelerator}:{index}" for index in indices)
+        return tuple(f"{self.accelerator}:{index}" for index in indices)
 
     @property
     def number_bytes(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -67,7 +67,7 @@ class PoolPlan:
     base: str
     parameters: int
     trained: int
-    devices: str
+    devices: tuple[str, ...]
     processes: int | None
     placed: bool
     memory: Memory
@@ -162,14 +162,14 @@ def _shards(strategy: StrategySettings) -> tuple[str, ...]:
 
 def _pass(model: PreTrainedModel, strategy: StrategySettings) -> int:
     """Numbers that a pass gathers of a ``model`` whose weights are in shards: what is outside of the layers, and one
-    layer while the next arrives; and their gradients, of one layer at a time.
+    layer while the next arrives; and their gradients, of one layer at a time; each in a message, too.
     """
     if "weights" not in _shards(strategy):
         return 0
     layers = [part for part in model.modules() if type(part).__name__ in (model._no_split_modules or ())]
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
     outside = sum(p.numel() for p in model.parameters()) - sum(sizes)
-    return 2 * outside + 3 * max(sizes)
+    return 4 * outside + 6 * max(sizes)
 
 
 def _critic(spec: CriticSpec, parts: Parts) -> PoolPlan:
@@ -248,7 +248,7 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
     return (
         pools,
         "strategy.devices=auto: as for 1 process" if run_plan.processes is None else processes,
-        *(f"{device}: {names}, about {_bytes(size)}" for device, (names, size) in by_device(run_plan.pools).items()),
+        *_device_lines(run_plan.pools),
         "(estimated; an engine's cache grows with what it really decodes)",
         *(_remote_line(each) for each in run_plan.remote),
         f"per iteration: {run_plan.tasks_per_iteration} tasks, K = {run_plan.k}, at most {run_plan.completions:,} "
@@ -262,11 +262,10 @@ def by_device(pools: Sequence[PoolPlan]) -> dict[str, tuple[str, float]]:
     names: dict[str, list[str]] = {}
     sizes: dict[str, float] = {}
     for pool in pools:
-        parts = pool.devices.split(", ")
-        for index, device in enumerate(parts):
+        for index, device in enumerate(pool.devices):
             # Pools of their own processes have one engine, on the first device; processes of the run have one each.
             names.setdefault(device, []).append(pool.policy)
-            processes = (pool.processes or 1) if len(parts) == 1 else 1
+            processes = (pool.processes or 1) if len(pool.devices) == 1 else 1
             learner = pool.memory.total - pool.memory.engine
             engines = processes if not pool.placed else int(index == 0)
             sizes[device] = sizes.get(device, 0.0) + processes * learner + engines * pool.memory.engine
@@ -275,7 +274,20 @@ def by_device(pools: Sequence[PoolPlan]) -> dict[str, tuple[str, float]]:
 
 def _devices(pool: PoolPlan) -> str:
     count = "" if pool.processes in (None, 1) else f" ({pool.processes} processes)"
-    return f"{pool.devices}{count}{', its own' if pool.placed else ''}"
+    return f"{_listed(pool.devices)}{count}{', its own' if pool.placed else ''}"
+
+
+def _device_lines(pools: Sequence[PoolPlan]) -> Iterator[str]:
+    """Devices that have the same pools and need the same are in one line."""
+    alike: dict[tuple[str, float], list[str]] = {}
+    for device, what in by_device(pools).items():
+        alike.setdefault(what, []).append(device)
+    for (names, size), devices in alike.items():
+        yield f"{_listed(devices)}: {names}, about {_bytes(size)}{' each' if len(devices) > 1 else ''}"
+
+
+def _listed(devices: Sequence[str]) -> str:
+    return ", ".join(devices) if len(devices) < 4 else f"{devices[0]} ... {devices[-1]}"
 
 
 def _remote(spec: PolicySpec, team: Mapping[str, str], most: Mapping[str, int]) -> RemotePlan:

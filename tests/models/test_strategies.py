@@ -1,7 +1,9 @@
 """What a CPU machine can say about strategies; tests/test_ddp.py runs two processes."""
 
 import pytest
+from lightning.fabric.strategies.dp import DataParallelStrategy
 from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
+from lightning.fabric.strategies.strategy import Strategy
 
 from troupe.models.ranks import Ranks
 from troupe.models.strategies import (
@@ -36,9 +38,14 @@ def test_ddp_is_trainable() -> None:
     trainable_fabric(StrategySettings(accelerator="cpu", devices=2, strategy="ddp"))
 
 
+class Other(Fsdp2):
+    def build(self) -> Strategy:
+        return DataParallelStrategy()
+
+
 def test_lightnings_other_strategies_are_refused() -> None:
     with pytest.raises(StrategyError, match="DataParallelStrategy is not one that pools train with; these are single"):
-        trainable_fabric(StrategySettings(accelerator="cpu", strategy="dp"))
+        trainable_fabric(StrategySettings(accelerator="cpu", devices=1, strategy=Other()))
 
 
 def test_deepspeed_is_refused_for_one_reason_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:

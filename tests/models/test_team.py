@@ -20,6 +20,9 @@ class FakePool:
         self.learnt: list[Mapping[str, Any]] = []
         self.events = [] if events is None else events
 
+    async def close(self) -> None:
+        pass
+
     async def update(self, batches: Mapping[str, Any], by_agent: bool) -> dict[str, dict[str, float]]:
         self.events.append(f"begin {' '.join(batches)}")
         await asyncio.sleep(0)
