@@ -12,15 +12,16 @@ no process may be left.  A life is a fork of this process, which has imported ev
 
 **memory** trains for --hours with `troupe train`, at a learning rate so small that messages keep their lengths, and
 appends a line to FOLDER/memory.jsonl whenever the run has written the metrics of an iteration: the memory of the
-trainer and all processes below it.  A process counts with its proportional set size (PSS, MiB): its private memory,
-and its share of what it has in common with others.
+trainer and all processes below it, in MiB.  A process counts with its anonymous and shared memory, of which it has in
+common with others it counts its share (Pss_Anon and Pss_Shmem).  Files that are mapped, such as libraries, are not
+judged: the share of them depends on whoever else has them open.
 
 *Flat within 2 %* means, of the samples after the first quarter of the time (the warm-up):
 
 - rise: the least-squares line of the samples over time rises by at most 2 % of their median from its first to its
   last sample; and
-- peak: the largest median over a twentieth of the samples in a row is at most 2 % above the median of all.  (Single
-  samples vary by some per cent, with the sizes of the batches that the iteration happened to have.)
+- peak: the largest median over a fifth of the samples in a row is at most 2 % above the median of all.  (Single
+  samples vary by 3 to 4 %, with the sizes of the batches that the iteration happened to have.)
 
 Exits with 1 where it is not flat.  Ctrl-C ends the run and judges what there is.
 """
@@ -36,6 +37,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,8 +55,10 @@ from soak_kill import REGIMES, descendants, soak
 
 WARM_UP = 0.25
 """Share of the time that is not judged."""
-BLOCKS = 20
+BLOCKS = 5
 """One in so many samples, in a row, are those whose median is a peak."""
+LEAST = 20
+"""Samples of a verdict."""
 FLAT = 0.02
 POLL_S = 0.02
 
@@ -77,7 +81,7 @@ class Flatness:
 
     @property
     def flat(self) -> bool:
-        return abs(self.rise) <= FLAT and self.peak <= FLAT
+        return self.rise <= FLAT and self.peak <= FLAT
 
     def __str__(self) -> str:
         return (
@@ -90,8 +94,8 @@ def flatness(samples: Sequence[tuple[float, float]]) -> Flatness:
     """Of (seconds, MiB) in order of time.  Raises ``ValueError`` where too few are left after warm-up."""
     begin, end = samples[0][0], samples[-1][0]
     kept = [(at, mib) for at, mib in samples if at - begin >= WARM_UP * (end - begin)]
-    if len(kept) < BLOCKS:
-        raise ValueError(f"{len(kept)} samples after warm-up are too few for a verdict: at least {BLOCKS}")
+    if len(kept) < LEAST:
+        raise ValueError(f"{len(kept)} samples after warm-up are too few for a verdict: at least {LEAST}")
     times, values = [at for at, _ in kept], [mib for _, mib in kept]
     median, span = statistics.median(values), times[-1] - times[0]
     slope = statistics.linear_regression(times, values).slope
@@ -100,21 +104,22 @@ def flatness(samples: Sequence[tuple[float, float]]) -> Flatness:
     return Flatness(len(kept), span / 3600, median, slope * span / median, peak / median - 1)
 
 
-def pss(pid: int) -> float:
-    """Proportional set size, MiB; 0 of a process that has ended."""
+def resident(pid: int) -> Counter[str]:
+    """The proportional set size of a process, MiB, in all and by kind; nothing of a process that has ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+        return Counter()
+    sizes = {name: int(size.split()[0]) / 1024 for name, _, size in (line.partition(":") for line in lines[1:])}
+    return Counter(judged_mib=sizes["Pss_Anon"] + sizes["Pss_Shmem"], files_mib=sizes["Pss_File"])
 
 
 def sample(trainer: int) -> dict[str, Any]:
     """The memory of a process tree."""
-    own, below = pss(trainer), [pss(pid) for pid in descendants(trainer)]
+    own, below = resident(trainer), [resident(pid) for pid in descendants(trainer)]
     return {
-        "total_mib": own + sum(below),
-        "trainer_mib": own,
+        **sum(below, own),
+        "trainer_mib": own["judged_mib"],
         "processes": 1 + len(below),
         "descriptors": len(os.listdir(f"/proc/{trainer}/fd")),
     }
@@ -144,9 +149,9 @@ def memory(options: argparse.Namespace) -> int:
                     continue
                 size = larger
                 row = {"seconds": now, "iteration": len(samples) + 1, **sample(trainer.pid)}
-                samples.append((now, row["total_mib"]))
+                samples.append((now, row["judged_mib"]))
                 print(json.dumps(row), file=file, flush=True)
-                detail = f"{len(samples)} iterations, {row['total_mib']:.1f} MiB"
+                detail = f"{len(samples)} iterations, {row['judged_mib']:.1f} MiB"
                 progress.update(task, completed=now, detail=detail)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
@@ -166,7 +171,7 @@ def memory(options: argparse.Namespace) -> int:
 
 def read_samples(path: Path) -> list[tuple[float, float]]:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [(row["seconds"], row["total_mib"]) for row in rows]
+    return [(row["seconds"], row["judged_mib"]) for row in rows]
 
 
 # ---- kill ---------------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ GROWING = {
     "only while it warms up": (lambda second: steady(second) - (300 - second if second < 300 else 0), True),
     "a leak": (lambda second: steady(second) + second * 0.02, False),
     "a leak of half the limit": (lambda second: steady(second) + second * 0.006, True),
-    "a plateau for a tenth of the time": (lambda second: steady(second) + 30 * (900 < second < 1000), False),
+    "a quarter of the time, more": (lambda second: steady(second) + 30 * (700 < second < 1000), False),
     "single samples": (lambda second: steady(second) + 100 * (second % 50 == 0), True),
 }
 

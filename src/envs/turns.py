@@ -14,6 +14,10 @@ from .execution import Execution
 from .judging import judging
 
 
+MAX_HORIZON = 100_000
+"""Turns; a run's budget lists the steps of an episode."""
+
+
 class TurnTakingWorld(TeamEnv):
     """Counts turns and schedules agents; a world adds its tasks, its prompts, and the effects of messages.
 
@@ -28,6 +32,8 @@ class TurnTakingWorld(TeamEnv):
 
     def __init__(self, *, stages: Sequence[tuple[str, ...]], horizon: int, execution: Execution | None = None) -> None:
         check_at_least("horizon", horizon, 1)
+        if horizon > MAX_HORIZON:
+            raise ValueError(f"env.horizon must be at most {MAX_HORIZON:,}, got {horizon}")
         self._stages = tuple(stages)
         self.agents = tuple(agent for stage in self._stages for agent in stage)
         self.horizon = horizon

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
@@ -64,7 +65,8 @@ def instantiated(key: str, node: Mapping[str, Any]) -> Any:
     try:
         return instantiate(node)
     except InstantiationException as error:
-        raise ConfigError(_refusal(key, error.__cause__ or error)) from error
+        place = re.search(r"^full_key: (\S+)$", str(error), re.MULTILINE)  # of the node below, where it is one
+        raise ConfigError(_refusal(key, error.__cause__ or error, place[1] if place else "")) from error
 
 
 def part(key: str, node: Mapping[str, Any], attribute: str) -> Any:
@@ -126,10 +128,11 @@ def _is_node(value: Any) -> bool:
     return isinstance(value, Mapping) and "_target_" in value
 
 
-def _refusal(key: str, error: BaseException) -> str:
-    """The error's text, after ``key`` unless it begins with that or with a key of the world, which is more specific.
+def _refusal(key: str, error: BaseException, node: str = "") -> str:
+    """The error's text, after ``key`` and the ``node`` below it, unless it begins with ``key`` or with a key of the
+    world, which is more specific.
 
     A ``ValueError`` refuses a value; any other error of the user's own code is a fault, and the text has its place.
     """
     text = (None if isinstance(error, ValueError) else own_error(error)) or str(error)
-    return text if text.startswith((key, "env.")) else f"{key}: {text}"
+    return text if text.startswith((key, "env.")) else f"{below(key, node) if node else key}: {text}"

@@ -93,6 +93,8 @@ def test_unknown_agents_and_wrong_horizons_are_refused() -> None:
         begin().observe("nobody")
     with pytest.raises(ValueError, match=r"env\.horizon must be at least 1, got 0"):
         Relay(horizon=0)
+    with pytest.raises(ValueError, match=r"env\.horizon must be at most 100,000, got 9223372036854775808"):
+        Relay(horizon=1 << 63)
 
 
 async def test_a_world_opens_and_closes_its_sandbox() -> None:

@@ -67,6 +67,10 @@ def test_objects_and_those_inside_of_them() -> None:
         ({}, r"^net\._target_ is missing"),
         ({"_target_": "torch.nn.Softmax", "dim": {"_target_": None}}, r"^net\.dim\._target_ is missing"),
         ({"_target_": "torch.nn.Linaer"}, r"^net\._target_=torch\.nn\.Linaer cannot be imported: "),
+        (
+            {"_target_": "torch.nn.Softmax", "dim": {**LINEAR, "in_features": {"_target_": "builtins.dict"}}},
+            r"^net\.dim: .*got dict",
+        ),
         ({"_target_": "abc"}, r"^net\._target_=abc is a module, which cannot be called"),
         ({"_target_": "no_such_module.Thing"}, r"^net\._target_=no_such_module\.Thing cannot be imported: "),
         ({**LINEAR, "bais": True}, r"^net\.bais is an unknown key; did you mean bias\?"),
