@@ -138,7 +138,7 @@ def main() -> None:
     common = next(i for i, column in enumerate(zip(*prompts, strict=False)) if len(set(column)) > 1)
     total = sum(map(len, prompts))
     print(f"{len(prompts)} prompts of {total} tokens, the first {common} of each the same; K = {options.k}, ", end="")
-    print(f"{options.new} new tokens\n")
+    print(f"{options.new} new tokens\n", flush=True)
     model.generation_config.eos_token_id = None  # every completion has the stated length
     endless = copy.deepcopy(tokenizer)
     endless.eos_token = None
@@ -159,6 +159,7 @@ def main() -> None:
             row[name, "decoding"] = whole - row[name, "prefill"]
             half = name != "float32"
             row[name, "update"] = seconds(lambda half=half: update(learner, batch, half=half))
+        print(f"repetition {repetition}: {', '.join(f'{n} {p} {v:.2f} s' for (n, p), v in row.items())}", flush=True)
         if repetition:  # the first warms up
             rates.append(rate)
             for key, value in row.items():
@@ -173,7 +174,7 @@ def main() -> None:
         part: [cost.floor_s(rate) for rate in rates]
         for part, cost in costs(model, prompts, options.k, options.new).items()
     }
-    print("| part | dtype | tokens per CPU-second | time over the floor | bfloat16 / float32, time |")
+    print("\n| part | dtype | tokens per CPU-second | time over the floor | bfloat16 / float32, time |")
     print("| --- | --- | --- | --- | --- |")
     for (name, part), values in sorted(times.items(), key=lambda item: item[0][::-1]):
         over = median_ratio(values, floors[part]) if part in floors else "–"
