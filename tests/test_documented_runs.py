@@ -28,16 +28,17 @@ NOT_RUN = {
     r"^make test\b|^make lint": "the tests and checks themselves, which .ci/run runs",
     r"^make test-gpu|vllm-gpu": "needs a GPU",
     r"^make test-vllm|^vllm serve|^make serve|^curl ": "needs vLLM: tests/cli/test_serve.py does it with vLLM",
-    r"^hf download": "downloads a model",
+    r"^hf download|^make smollm2_q4": "downloads a model",
     r"^make play .*(human=|http:)": "needs a person or a server: tests/cli/test_play.py has both",
     r"^make push-to-hub (?!.*dry_run)": "uploads: a dry run is another command",
     r"launcher=submitit ": "needs Slurm",
 }
 DRY = {
     r"scale=paper": "needs a GPU, and downloads models: a dry run",
+    r"scale=smollm2": "needs a base model that is not shipped: a dry run",
     r"engine=vllm": "needs vLLM: a dry run",
     r"policies\.tool=\[laptop,remote\]": "needs a server: a dry run",
-    r"sweep=(regime|k|couplet)\b": "minutes to hours: a dry run; sweep=seeds is run",
+    r"sweep=(regime|k|couplet|smollm2)\b": "minutes to hours: a dry run; sweep=seeds is run",
 }
 TINY = ["loop.iterations=1", "loop.tasks_per_iteration=2", "loop.validation_tasks=2", "loop.test_tasks=2"]
 DEMO = "runs/demo"

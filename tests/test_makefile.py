@@ -146,7 +146,7 @@ def test_a_python_too_old_is_refused_before_anything_is_installed(venv: str) -> 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")], ids=str)
 def test_pages_name_targets_that_exist(page: Path) -> None:
-    named = set(re.findall(r"(?:^|`)make ([a-z_-]+)", page.read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:^|`)make ([a-z0-9_-]+)", page.read_text(), re.MULTILINE))
     assert named <= PHONY
 
 
