@@ -80,6 +80,7 @@ RULES = (
     Rule(
         *("role_dominance", "gradient_share", "diagnostics/AGENT/gradient_share", "above"),
         "of its policy's gradient is its own",
+        unless_solved=True,
         rare=True,
     ),
     Rule(

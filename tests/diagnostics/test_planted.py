@@ -115,7 +115,7 @@ def entropy_at(temperature: float, logits: torch.Tensor, draws: int = 400) -> fl
 def test_the_entropy_is_that_of_the_distribution_within_its_error() -> None:
     logits = torch.randn(30, generator=torch.Generator().manual_seed(1)) * 2
     scores = torch.log_softmax(logits, dim=-1)
-    assert entropy_at(1.0, logits, 20_000) == pytest.approx(-(scores.exp() * scores).sum().item(), rel=0.02)
+    assert entropy_at(1.0, logits, 4000) == pytest.approx(-(scores.exp() * scores).sum().item(), rel=0.05)
 
 
 @pytest.mark.parametrize(("halvings", "expected"), [(0, []), (3, ["entropy_collapse"]), (6, ["entropy_collapse"])])

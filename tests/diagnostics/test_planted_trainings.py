@@ -74,7 +74,8 @@ def test_a_frozen_lazy_agent(loop: Callable[..., TrainLoop], monkeypatch: pytest
 
 @pytest.mark.parametrize("times", [10, 5])
 def test_a_role_with_many_times_the_tokens(loop: Callable[..., TrainLoop], times: int) -> None:
-    built = loop("experiment=sokoban_shared", "algorithm.objective.normalisation=token_mean")
+    slow = "policies.shared.optimizer.lr=1e-6"
+    built = loop("experiment=sokoban_shared", "algorithm.objective.normalisation=token_mean", slow)
     route = built.router.route
 
     def longer(sample: Sample) -> Sample:
