@@ -10,17 +10,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+from troupe.algorithms.credit.base import CreditRule
 from troupe.cli import train
 from troupe.cli.start import start
+from troupe.experience import Candidate, Episode
 from troupe.loop import TrainLoop
 
 from ..processes import without_notice
@@ -129,20 +132,21 @@ def test_the_debug_preset_shows_everything(
         assert any(line.startswith(part) for line in lines)
 
 
+async def _iteration(loop: TrainLoop) -> dict[str, Any]:
+    try:
+        return await loop.run_iteration()
+    finally:
+        for engine in loop.team.engines.values():
+            await engine.close()
+
+
 @pytest.mark.parametrize("algorithm", names("algorithm"))
 def test_every_algorithm_learns_from_an_iteration(composed: Composed, tmp_path: Path, algorithm: str) -> None:
     """One iteration on the real engine and learner: every candidate is judged, every policy is updated."""
     small = ["algorithm.sampler.k=2", "env.horizon=1", "loop.tasks_per_iteration=4", f"run_dir={tmp_path / 'run'}"]
     loop = train.build(composed(*SMALL, f"algorithm={algorithm}", *small))
 
-    async def once() -> dict[str, Any]:
-        try:
-            return await loop.run_iteration()
-        finally:
-            for engine in loop.team.engines.values():
-                await engine.close()
-
-    row = asyncio.run(once())
+    row = asyncio.run(_iteration(loop))
     assert all(math.isfinite(value) for value in row.values())
     for name, policy in loop.team.policies.items():
         assert policy.version == 1
@@ -379,3 +383,24 @@ def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path, number: sign
     assert summary["status"] == "interrupted"
     assert summary["iterations"] == len(rows) >= 1
     assert (tmp_path / "run" / "checkpoints" / "last" / "shared" / "model.safetensors").exists()
+
+
+def test_a_kl_penalty_in_the_reward_scores_the_reference(composed: Composed, tmp_path: Path) -> None:
+    """The engine's log-probabilities in the first iteration are the reference's but for rounding: no penalty."""
+    small = ["algorithm.sampler.k=2", "env.horizon=1", "loop.tasks_per_iteration=2", f"run_dir={tmp_path / 'run'}"]
+    loop = train.build(composed(*SMALL, "algorithm=reinforce_pp", "algorithm.objective.kl=0.1", *small))
+    judged: list[Candidate] = []
+    credit = loop.credit.__class__.__call__
+
+    def recorded(rule: CreditRule, episodes: Sequence[Episode]) -> None:
+        credit(rule, episodes)
+        judged.extend(candidate for episode in episodes for _, candidate in episode.candidates())
+
+    with patch.object(loop.credit.__class__, "__call__", recorded):
+        row = asyncio.run(_iteration(loop))
+    assert len(judged) == 8
+    for candidate in judged:
+        assert candidate.reference_logprobs == pytest.approx(candidate.completion.logprobs, abs=1e-3)
+        assert len(candidate.penalties) == len(candidate.completion.token_ids)
+        assert candidate.penalties == pytest.approx([0.0] * len(candidate.penalties), abs=0.05)
+    assert 0 <= row["train/tool/reference_kl_nats"] < 1e-3
