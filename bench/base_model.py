@@ -125,7 +125,7 @@ random: it has no code.""",
         worlds={
             "two turns": Signalling,
             "one turn": lambda: Signalling(horizon=1),
-            "one turn, three colours": lambda: Signalling(horizon=1, length=3),
+            "one turn, six colours": lambda: Signalling(horizon=1, length=6),
         },
     ),
     "laptop_code": About(
