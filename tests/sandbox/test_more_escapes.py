@@ -99,7 +99,7 @@ LIES = {
 @pytest.mark.parametrize("name", LIES)
 async def test_values_that_lie(attack, name: str) -> None:
     source, verdicts = LIES[name] if isinstance(LIES[name], tuple) else (LIES[name], ("ok", "crash"))
-    await attack(source, *verdicts, cpu_s=1, idle_s=2)
+    await attack(source, *verdicts, idle_s=2)
 
 
 UNMAP = """
