@@ -314,6 +314,7 @@ def test_two_processes_continue_a_run_together() -> None:
     assert finished() == {begun} and lines(begun) == before
 
 
+@pytest.mark.slow
 def test_tuned_then_run_then_sealed(capsys: pytest.CaptureFixture[str]) -> None:
     tuning = {"grid": {"scale.lr": [0.001, 0.0005]}, "seeds": [7], "overrides": []}
     own = ["experiment=sokoban_specialized", "loop.task_seed='${seed}'", "loop.validate_first=true"]
