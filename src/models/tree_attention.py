@@ -307,7 +307,8 @@ def _attention(
         return _dense(query, key, value, tree.visible(sliding_window), scale, dropout, softcap), None
     if query.is_cuda:
         return flex_attention_forward(module, query, key, value, tree.block_mask, scaling=scale)
-    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
+    # Under autocast, norms and rotations leave queries and keys in float32, and the values are in half precision.
+    q, k, v = (x[0].transpose(0, 1).to(value.dtype) for x in (query, key, value))
     return attend(q, k, v, tree, scale)[None], None
 
 
