@@ -13,7 +13,6 @@ from .checks import check_actions, check_agent, check_at_least
 from .execution import Execution
 from .judging import judging
 
-
 MAX_HORIZON = 100_000
 """Turns; a run's budget lists the steps of an episode."""
 
