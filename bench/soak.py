@@ -31,7 +31,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import statistics
 import subprocess
 import sys
@@ -158,7 +157,7 @@ def memory(options: argparse.Namespace) -> int:
     finally:
         ended = trainer.poll()
         if ended is None:
-            trainer.send_signal(signal.SIGINT)
+            trainer.terminate()  # a run in the background may ignore SIGINT
             trainer.wait()
     if ended is not None:
         print(f"the run ended by itself with status {ended}: {log}", file=sys.stderr)
