@@ -17,9 +17,9 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from troupe import Experiment, Run
 from troupe.diagnostics.alarms import RULES, State, alarms, check
 from troupe.diagnostics.settings import AlarmSettings
+from troupe.runs.run import Run
 
 EXPERIMENTS = (
     *("sokoban_specialized", "math_specialized", "couplet_specialized", "sokoban_shared", "sokoban_single"),
@@ -35,6 +35,8 @@ FIXED, TESTED = range(3), range(3, 6)
 
 
 def play(folder: Path, experiments: list[str], seeds: list[int], more: list[str]) -> None:
+    from troupe import Experiment  # whose import takes seconds
+
     for seed in seeds:
         for experiment in experiments:
             path = folder / f"{experiment}-{seed}"
@@ -46,15 +48,15 @@ def play(folder: Path, experiments: list[str], seeds: list[int], more: list[str]
 def extremes(run: Run, settings: AlarmSettings) -> Iterator[tuple[str, float]]:
     """(Threshold, the value of a window that came nearest to it): the largest, or the smallest."""
     for rule in RULES:
-        never = float("-inf") if rule.beyond == "below" else float("inf")
+        always = float("inf") if rule.beyond == "below" else 1e-300  # every full window raises it
         state: State = {}
         values = []
         for row in run.rows:
-            check(row, replace(settings, **{rule.threshold: -never}), state)  # every full window raises it
+            check(row, replace(settings, **{rule.threshold: always}), state)
             values += [
                 entry["value"]
                 for key, entry in state.items()
-                if key.startswith(f"{rule.threshold}/") and entry.get("until", 0) is None
+                if key.startswith(f"{rule.threshold}/") and entry["since"] is not None and entry["until"] is None
             ]
         if values:
             yield rule.threshold, min(values) if rule.beyond == "below" else max(values)
