@@ -66,6 +66,8 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     _check_kl(credit, policies)
     critics = read_critics(run.algorithm.critic, credit, policies, sampler.resample)
     strategy = _strategy(run.strategy)
+    if critics and strategy.strategy != "auto":
+        raise ConfigError("algorithm.critic: a critic learns in one process so far; give strategy=single_device")
     return Parts(run, binding(config), world, router, sampler, credit, policies, critics, strategy)
 
 
