@@ -29,7 +29,6 @@ CASES["chain-resampled"] = [  # enough episodes that some tasks are solved by so
     "env.horizon=2",
 ]
 CASES["replay-removal"] = [*MATRIX["SMALL"], "algorithm=counterfactual", "env.horizon=2"]
-CASES["chain-critic"] = [*MATRIX["SMALL"], "algorithm=maac", "env.horizon=2"]
 CASES["chain-baselines"] = [*MATRIX["SMALL"], "algorithm=role_baselines", "env.horizon=2"]
 EXACT = ["strategy.precision=64-true"]
 PROCESSES = {"single_device": 1, "ddp": 2, "fsdp2": 2}

@@ -66,9 +66,12 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     _check_weight(credit, policies)
     _check_kl(credit, policies)
     critics = read_critics(run.algorithm.critic, credit, policies, sampler.resample)
-    if isinstance(strategy.strategy, Sharded) and (critics or credit.kl):
-        needs = "critics" if critics else f"the reference of credit.kl={credit.kl}"
-        raise ConfigError(f"strategy: {needs} cannot be sharded; give strategy=single_device or ddp")
+    if critics and strategy.strategy != "auto":
+        raise ConfigError("algorithm.critic: a critic learns in one process so far; give strategy=single_device")
+    if isinstance(strategy.strategy, Sharded) and credit.kl:
+        raise ConfigError(
+            f"algorithm.credit.kl={credit.kl}: the reference cannot be sharded; give strategy=single_device or ddp"
+        )
     return Parts(run, binding(config), world, router, sampler, credit, policies, critics, strategy)
 
 

@@ -61,6 +61,7 @@ def test_who_has_a_critic(parts: Callable[..., Parts], overrides: list[str], cri
         (["algorithm=maac", "~algorithm.critic"], r"algorithm\.critic is missing: .*\(Maac\) needs values"),
         (["algorithm=grpo", "+algorithm/parts@algorithm.critic=critic"], r"algorithm\.critic has no effect"),
         (["algorithm=iac", "algorithm.sampler.resample=1"], r"sampler\.resample=1 has no effect"),
+        (["algorithm=maac", "strategy=ddp"], "a critic learns in one process so far"),
         (["algorithm=maac", *REMOTE], "of the remote policy 'tool' no tokens are known"),
         (["algorithm=maac", "policies.tool.base=laptop_math"], r"critic\.base is null, but .* laptop_math, laptop"),
         (["algorithm=maac", "algorithm.critic.epochs=0"], r"algorithm\.critic\.epochs must be at least 1"),
@@ -103,12 +104,6 @@ def test_an_iteration_of_adapters(composed: Composed, tmp_path: Path) -> None:
         assert critic.version == 1 and row[f"critic/{name}/value_loss"] > 0
         assert row[f"critic/{name}/value"] == 0.0  # a new head
         assert critic.evaluate([(5, 6)]) != [0.0]
-
-
-@pytest.mark.parametrize("algorithm", ["maac", "reinforce_pp"])
-def test_what_cannot_be_sharded_is_refused(composed: Composed, algorithm: str) -> None:
-    with pytest.raises(ConfigError, match="cannot be sharded; give strategy=single_device or ddp"):
-        train.run(composed(*SMALL, f"algorithm={algorithm}", "strategy=fsdp2", "dry_run=true"))
 
 
 def last(path: Path) -> Any:
