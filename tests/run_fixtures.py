@@ -200,7 +200,9 @@ class Disk:
             (path / "summary.json").write_text(json.dumps(summary))
             (path / "episodes").mkdir()
             for prefix, name in (("eval_before", "test_00000"), ("eval", "test_00004"), ("eval_best", "test_best")):
-                self.episodes(path, name, summary[f"{prefix}/success"], summary[f"{prefix}/episodes"])
+                success, count = (summary.get(f"{prefix}/{key}") for key in ("success", "episodes"))
+                if success is not None and count is not None:
+                    self.episodes(path, name, success, count)
         return path
 
     def episodes(self, run: Path, name: str, success: float, count: int, tasks: str = "") -> None:

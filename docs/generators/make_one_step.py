@@ -85,22 +85,22 @@ async def one_iteration(loop: TrainLoop) -> Step:
     policy = loop.router.team[node.agent]
     ids = node.candidates[index].completion.token_ids
     losses: list[tuple[TokenBatch, Tensor]] = []
+    gradients: list[Tensor] = []  # of the losses, in their order
 
     def recorded(objective: Any, batch: TokenBatch, scores: tuple[Tensor, Tensor | None], *rest: Any) -> Any:
-        scores[0].retain_grad()
+        scores[0].register_hook(gradients.append)
         losses.append((batch, scores[0]))
         return compute_loss(objective, batch, scores, *rest)
 
     only = {name: groups if name == policy else [] for name, groups in batches.items()}
     with patch("troupe.models.policy.compute_loss", recorded):
         updates = await loop.team.update(only, 0, in_order=True)
-    batch, row, logprobs = next(
-        (batch, b, logprobs)
-        for batch, logprobs in losses
-        for b in range(len(batch.rows))
+    batch, row, logprobs, gradient = next(
+        (batch, b, logprobs, gradient)
+        for (batch, logprobs), gradient in zip(losses, gradients, strict=True)
+        for b in range(len(batch.targets))
         if tuple(batch.targets[b][batch.mask[b]].tolist()) == ids and _prompt(batch, b) == node.prompt_ids
     )
-    assert logprobs.grad is not None
     world = loop.world.fork()
     world.reset(episode.task)
     groups = batches[policy]
@@ -115,15 +115,16 @@ async def one_iteration(loop: TrainLoop) -> Step:
         batch=batch,
         row=row,
         logprobs=logprobs[row].detach()[batch.mask[row]],
-        gradient=logprobs.grad[row][batch.mask[row]],
+        gradient=gradient[row][batch.mask[row]],
         metrics=updates[policy],
         tokenizer=loop.team.tokenizers[policy],
     )
 
 
 def _prompt(batch: TokenBatch, b: int) -> tuple[int, ...]:
-    row = batch.rows[b]
-    return tuple(batch.input_ids[row][batch.segments[row] == 0].tolist())
+    """What the first token of candidate ``b`` is predicted from: the tokens that its source sees."""
+    source, ids = int(batch.sources[b][0]), batch.input_ids.tolist()
+    return tuple(ids[k] for each in batch.segments for k in range(each.start, each.end) if k <= source < each.stop)
 
 
 def values(step: Step, update: Mapping[str, Any], rule: Mapping[str, Any], alpha: float) -> dict[str, Any]:
@@ -178,12 +179,14 @@ def values(step: Step, update: Mapping[str, Any], rule: Mapping[str, Any], alpha
 
 
 def _packed(step: Step) -> str:
-    """The row of the candidate, without padding."""
-    row = step.batch.rows[step.row]
-    length = int((step.batch.segments[row] >= 0).sum())
-    ids, positions, segments = (
-        each[row][:length].tolist() for each in (step.batch.input_ids, step.batch.positions, step.batch.segments)
-    )
+    """The tree of tokens that holds the candidate."""
+    batch, source = step.batch, int(step.batch.sources[step.row][0])
+    roots = [i for i, position in enumerate(batch.positions.tolist()) if position == 0]
+    start = max(root for root in roots if root <= source)
+    end = min([root for root in roots if root > source], default=len(batch.input_ids))
+    ids, positions = batch.input_ids[start:end].tolist(), batch.positions[start:end].tolist()
+    pieces = [each for each in batch.segments if start <= each.start < end]
+    segments = [number for number, each in enumerate(pieces) for _ in range(each.start, each.end)]
     return _columns(
         ("words", step.words(ids)), ("input_ids", ids), ("positions", positions), ("segments", segments), width=19
     )

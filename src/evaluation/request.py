@@ -74,7 +74,7 @@ def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool)
         samples=keys["samples"],
         temperature=_as_tuple(keys["temperature"]),
         seed=config["seed"] if keys["seed"] is None else keys["seed"],
-        task_seed=own_task_seed(config, split) if keys["task_seed"] is None else keys["task_seed"],
+        task_seed=own_task_seed(config, split) if keys.get("task_seed") is None else keys["task_seed"],
         silence=_as_tuple(keys["silence"]),
         **{key: keys[key] for key in ("world", "swap", "agents", "echo")},
     )

@@ -67,7 +67,7 @@ class Learner(OptimizerSteps):
         Raises :class:`.optimizer_steps.NonFiniteError`, :class:`..memory.UpdateMemoryError`.
         """
         stats, splits = UpdateStats(groups, float(self.scheduler.get_last_lr()[0]), self.fabric.device), self.splits
-        self.longest = max(len(sample.prompt_ids) + len(sample.token_ids) for group in groups for sample in group)
+        self.longest = max(_pass_length(sample) for group in groups for sample in group)
         steps = self._mini_batches(groups)
         old_logprobs = self._within_memory(partial(self._old_logprobs, steps))
         self._measure_untrained_mismatch(groups, stats)
@@ -145,7 +145,7 @@ class Learner(OptimizerSteps):
 
     def reference_logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
         """Of each sample's tokens, nats, under the policy as it was when the module was made."""
-        self.longest = max((len(sample.prompt_ids) + len(sample.token_ids) for sample in samples), default=0)
+        self.longest = max(map(_pass_length, samples), default=0)
 
         def score() -> dict[int, tuple[float, ...]]:
             scores: dict[int, tuple[float, ...]] = {}
@@ -232,6 +232,11 @@ class Learner(OptimizerSteps):
         """(B, C) nats, by the module itself: Fabric's wrapper would round them to the default dtype."""
         logprobs: Tensor = self.module.module(self.name, batch)
         return logprobs
+
+
+def _pass_length(sample: Sample) -> int:
+    """Tokens of the sample alone: the last one is nobody's input."""
+    return len(sample.prompt_ids) + len(sample.token_ids) - 1
 
 
 def _is_live(group: Sequence[Sample]) -> bool:

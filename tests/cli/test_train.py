@@ -87,6 +87,7 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
     pairs = {
         "couplet": ("first", "second"),
         "signalling": ("sender", "receiver"),
+        "writing": ("concise", "detailed"),
         "code": ("tester", "coder"),
         "math": ("tool", "reasoner"),
     }

@@ -107,7 +107,7 @@ def test_a_target_that_is_not_finite_is_no_step(tiny: Tiny) -> None:
 def test_a_checkpoint_holds_the_critics(tiny: Tiny, tmp_path: Path) -> None:
     ours, again = make(tiny(), optimizer=ADAMW), make(tiny(seed=1), optimizer=ADAMW)
     ours.update(samples())
-    write_checkpoint(tmp_path / "c", {}, {}, {"iteration": 1}, {"team": ours})
+    write_checkpoint(tmp_path / "c", {}, {}, {"iteration": 1}, critics={"team": ours})
     assert read_state(tmp_path / "c")["iteration"] == 1  # its checksums, too
     restore(tmp_path / "c", {}, {"team": again})
     assert equal(ours.state_dict(), again.state_dict())

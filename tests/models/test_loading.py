@@ -12,7 +12,7 @@ from jinja2.exceptions import SecurityError
 from peft import LoraConfig
 from transformers import PreTrainedTokenizerFast
 
-from troupe.models.adapters import attach, export
+from troupe.models.adapters import attach, export, weights
 from troupe.models.loading import (
     checkpoint_weights,
     is_adapter,
@@ -37,7 +37,7 @@ def adapter(tiny: Tiny, tmp_path: Path) -> Path:
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 parameter += 0.1
-    export(model, "p", tmp_path / "p")
+    export(model, "p", tmp_path / "p", weights(model, "p"))
     return tmp_path / "p"
 
 

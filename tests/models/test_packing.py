@@ -226,5 +226,5 @@ def test_sums_are_right_on_average() -> None:
 def test_penalties_are_taken_off_token_by_token() -> None:
     given = Sample("p", (5, 6), (7, 8), (-1.0, -1.0), 1.0, 0.5, penalties=(0.25, -0.5))
     plain = Sample("p", (5, 6), (7, 8, 9), (-1.0,) * 3, 2.0, 0.5)
-    batch = pack([[given, plain]], pad_id=0)
+    batch = pack([[given, plain]])
     assert batch.advantages[batch.mask].tolist() == [0.75, 1.5, 2.0, 2.0, 2.0]

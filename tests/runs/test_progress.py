@@ -12,6 +12,7 @@ def test_an_iteration_is_counted() -> None:
     assert progress.count(metrics) == {"iteration": 3, **metrics}
     assert (progress.completions, progress.tokens, progress.env_steps, progress.task_cost) == (160, 1500, 17, 15)
     assert progress.totals() == {
+        "time/cpu_s": 0.0,
         "iterations": 3,
         "train/completions": 160,
         "train/tokens": 1500,

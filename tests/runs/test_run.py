@@ -50,7 +50,7 @@ def test_episodes_of_an_evaluation(run_dir: Path, old_run: Path) -> None:
 
 def test_the_best_checkpoint_that_is_the_last_was_played_once(disk: Any, tmp_path: Path) -> None:
     run = Run(disk.run(tmp_path / "run", disk.config(), disk.scores(1, 5, 6)))
-    (run.path / "episodes").mkdir(exist_ok=True)
+    (run.path / "episodes" / "test_best.jsonl").unlink()
     (run.path / "episodes" / "test_00005.jsonl").write_text("")
     assert run.finished and run.episodes("test", "best") == run.episodes("test", 5) == []
 

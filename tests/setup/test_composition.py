@@ -22,7 +22,8 @@ from troupe.errors import ConfigError
 from troupe.setup.composition import choices, configurations
 
 Composed = Callable[..., DictConfig]
-PAIRS = {"couplet": ("first", "second"), "signalling": ("sender", "receiver"), "math": ("tool", "reasoner")}
+WRITERS = {"writing": ("concise", "detailed"), "writing_arxiv": ("background", "method")}
+PAIRS = {"couplet": ("first", "second"), "signalling": ("sender", "receiver"), **WRITERS, "math": ("tool", "reasoner")}
 REGIMES = ("specialized", "shared", "lora", "single")
 
 

@@ -25,8 +25,8 @@ def test_every_shipped_base_has_its_curriculum() -> None:
 @pytest.mark.parametrize("base", SHIPPED)
 def test_a_shipped_base_was_made_by_its_curriculum(base: str) -> None:
     recipe = json.loads((base_path(base) / "recipe.json").read_text())
-    assert recipe.pop("seconds") > 0
-    assert recipe == asdict(CURRICULA[base].recipe)
+    assert recipe["seconds"] > 0
+    assert recipe.items() >= asdict(CURRICULA[base].recipe).items()
     assert load_tokenizer(base).get_vocab() == build_tokenizer(CURRICULA[base].words).get_vocab()
 
 
