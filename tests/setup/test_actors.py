@@ -13,8 +13,8 @@ from troupe.evaluation.conditions import Condition
 from troupe.evaluation.episodes import PolicyActor
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Completion, Sampling
-from troupe.models import loading
-from troupe.models.adapters import attach, export, parameters, weights
+from troupe.models import adapters, loading
+from troupe.models.adapters import attach, export, parameters
 from troupe.models.loading import load_model, load_tokenizer
 from troupe.models.lora_settings import LoraSettings
 from troupe.rollout.playing import gather
@@ -37,7 +37,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         with torch.no_grad():
             for parameter in parameters(whole, name):
                 parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
-        export(whole, name, path / name, weights(whole, name))
+        export(whole, name, path / name, adapters.weights(whole, name))
         load_tokenizer(BASE).save_pretrained(path / name)
     return [path / name for name in settings]
 
