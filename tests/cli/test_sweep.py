@@ -73,7 +73,7 @@ def lines(run: Path) -> list[str]:
 def table(runs: str, name: str) -> list[dict[str, str]]:
     """The rows of a sweep's table, but for folders and seconds."""
     with Path(runs, "sweeps", name, "runs.csv").open() as file:
-        return [{k: v for k, v in row.items() if k not in ("run", "wall_s")} for row in csv.DictReader(file)]
+        return [{k: v for k, v in row.items() if k not in ("run", "wall_s", "cpu_s")} for row in csv.DictReader(file)]
 
 
 @pytest.mark.slow

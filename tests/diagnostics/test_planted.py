@@ -1,5 +1,5 @@
 """Planted pathologies raise the right alarm, and no other, and their absence raises none: in process, with scripted
-agents, episodes with real credit, and a tiny model.  Whole trainings are in ``test_planted_trainings.py``; a role with
+agents, episodes with real credit, and a tiny model.  A role with
 many times the tokens is in ``tests/models/test_gradient_shares.py``.
 """
 
