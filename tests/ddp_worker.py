@@ -26,8 +26,8 @@ from troupe.rollout.seeds import derive
 
 
 def whole_norm(self: Qwen3RMSNorm, hidden: Tensor) -> Tensor:
-    """Of transformers, but in the precision of its input, where that one rounds to float32: how a row is cut decides the
-    last bits of its input, and which way they are rounded."""
+    """Of transformers, but in the precision of its input, where that one rounds to float32: how a row is cut decides
+    the last bits of its input, and which way they are rounded."""
     return self.weight * hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
 
 
