@@ -15,8 +15,6 @@ import torch
 from hydra import compose, initialize_config_module
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import open_dict
-from torch import Tensor
-from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from troupe.cli import train
 from troupe.envs.base import StepResult, TeamEnv, WorldFailure
@@ -24,14 +22,6 @@ from troupe.experience import Episode, Task
 from troupe.rollout.policy_client import PromptError
 from troupe.rollout.seeds import derive
 
-
-def whole_norm(self: Qwen3RMSNorm, hidden: Tensor) -> Tensor:
-    """Of transformers, but in the precision of its input, where that one rounds to float32: how a row is cut decides
-    the last bits of its input, and which way they are rounded."""
-    return self.weight * hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
-
-
-Qwen3RMSNorm.forward = whole_norm
 file, fails, lacks, loses, *overrides = sys.argv[1:]
 with initialize_config_module("troupe.configs", version_base="1.3"):
     cfg = compose("train", overrides=overrides, return_hydra_config=True)

@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from ..algorithms.objectives import Objective, ObjectiveOutput
 from ..experience import TokenBatch
 from ..rollout.engines.weights import load_strictly
+from .norms import keep_float64
 from .sharding import is_sharded, load_shards, whole_state
 from .token_scores import evaluate, token_scores
 from .train_config import PolicyTrainConfig
@@ -35,6 +36,7 @@ class PolicyModule(L.LightningModule):
         super().__init__()
         self.model, self.policies = model, dict(policies)
         model.set_attn_implementation(ATTENTION)
+        keep_float64(model)
         self.reference = self._make_reference()
 
     def forward(self, policy: str, batch: TokenBatch) -> Tensor:
