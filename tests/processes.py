@@ -55,6 +55,6 @@ async def until(condition: Callable[[], object]) -> None:
 def _stat(pid: int | str) -> list[str]:
     """Its state, its parent, and what else follows the name in /proc/PID/stat; nothing where it has ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except (FileNotFoundError, ProcessLookupError):
         return []
