@@ -24,7 +24,7 @@ def alive(pid: int) -> bool:
 def command(pid: int) -> str:
     """The words of its command line, apart by null bytes; nothing where it has ended."""
     try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return ""
 
