@@ -18,6 +18,11 @@ def out_of_memory(error: BaseException) -> bool:
     )
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, else its class."""
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
 def release() -> None:
     """Give back what nothing refers to any more."""
     gc.collect()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from statistics import median
 from typing import Any, Literal
 
@@ -42,7 +43,7 @@ class Rule:
     success: tuple[str, ...] = ("rollout/success", "rollout/best_of_k_success")
     """The metric, the first of these that there is, that says whether the world is solved."""
 
-    @property
+    @cached_property
     def pattern(self) -> re.Pattern[str]:
         return re.compile(re.escape(self.metric).replace("AGENT", "([^/]+)").replace("POLICY", "([^/]+)"))
 

@@ -52,7 +52,7 @@ class DiagnosticsSettings:
 
     enabled: bool = True
     every: int = 10
-    probe_tasks: int = 4
+    probe_tasks: int = 2
     alarms: AlarmSettings = field(default_factory=AlarmSettings)
 
     def __post_init__(self) -> None:

@@ -38,6 +38,7 @@ class TurnTakingWorld(TeamEnv):
         self.horizon = horizon
         self.execution = execution
         self.turn, self._stage, self._done = 0, 0, True  # until there is a task
+        self._best = 0.0
 
     # ---- for the world to add --------------------------------------------------------------------------------------
 
@@ -57,7 +58,7 @@ class TurnTakingWorld(TeamEnv):
 
     def _begin(self) -> None:
         """Begin an episode."""
-        self.turn, self._stage, self._done = 0, 0, False
+        self.turn, self._stage, self._done, self._best = 0, 0, False, 0.0
 
     def _next_stage(self) -> None:
         """The next agents of this turn act."""
@@ -67,6 +68,12 @@ class TurnTakingWorld(TeamEnv):
         """End the turn, and the episode if ``done`` or at the horizon."""
         self.turn, self._stage = self.turn + 1, 0
         self._done = done or self.turn >= self.horizon
+
+    def _gain(self, score: float) -> float:
+        """How much ``score`` is above the best of the episode before it: such rewards sum to the best score."""
+        gain = max(0.0, score - self._best)
+        self._best = max(self._best, score)
+        return gain
 
     # ---- the contract ---------------------------------------------------------------------------------------------
 
@@ -90,7 +97,7 @@ class TurnTakingWorld(TeamEnv):
         return copy.copy(self)
 
     def state_key(self) -> Hashable:
-        return (self.turn, self._stage, self._done, *self._state())
+        return (self.turn, self._stage, self._done, self._best, *self._state())
 
     async def open(self) -> Mapping[str, bool | int | str]:
         return {} if self.execution is None else await self.execution.open()

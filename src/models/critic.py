@@ -109,7 +109,7 @@ class Critic(OptimizerSteps):
     # ---- values -----------------------------------------------------------------------------------------------------
 
     def evaluate(self, inputs: Sequence[tuple[int, ...]]) -> list[float]:
-        """The value of each input, by the present weights."""
+        """The value of each input, all of them different, by the present weights."""
         with self.lock:
             self.module.eval()
             self.longest = max(map(len, inputs), default=0)
@@ -118,7 +118,7 @@ class Critic(OptimizerSteps):
     def _values(self, inputs: Sequence[tuple[int, ...]]) -> list[float]:
         values: dict[tuple[int, ...], float] = {}
         with torch.no_grad(), self._autocast():
-            for batch in _chunks(list(dict.fromkeys(inputs)), self.max_tokens, len):
+            for batch in _chunks(inputs, self.max_tokens, len):
                 values |= dict(zip(batch, self.plain(batch).tolist(), strict=True))
         return [values[token_ids] for token_ids in inputs]
 

@@ -26,6 +26,9 @@ from .sharding import release_shards
 from .train_config import PolicyTrainConfig
 from .update_stats import UpdateStats, warn_of_mismatch
 
+MEASURED = 0.25
+"""The share of a mini-batch's prompts from which the agents' shares of the gradient are measured."""
+
 Groups = Sequence[Sequence[Sample]]
 """A policy's samples of one iteration, by group."""
 
@@ -168,8 +171,8 @@ class Learner(OptimizerSteps):
         return [sample for group in groups for sample in group if sample.advantage == 0]
 
     def _gradient_shares(self, samples: Sequence[Sample]) -> dict[str, float]:
-        """``diagnostics/AGENT/gradient_share``: of the first mini-batch's gradients, one of each agent's ``samples``
-        alone, the norm of an agent's over the sum of their norms.
+        """``diagnostics/AGENT/gradient_share``: of the gradients of some prompts of a mini-batch's ``samples``, one of
+        each agent alone, the norm of an agent's over the sum of their norms.
 
         Nothing where one agent speaks, and where processes divide weights or gradients.  What is learnt stays the same:
         the gradients are dropped, nothing random is drawn, and a lack of memory here leaves no trace.
@@ -178,13 +181,17 @@ class Learner(OptimizerSteps):
         if len(agents) < 2 or not isinstance(self.fabric.strategy, SingleDeviceStrategy | DDPStrategy):
             return {}
         kept, norms = (self.max_tokens, self.splits), {}
+        rng = Random(f"{self.seed}/{self.name}/{self.version}/gradient_shares")
         self.module.eval()
         for agent in agents:
             own = [sample for sample in samples if sample.agent == agent]
-            self._within_memory(partial(self._backward, own, {}))
+            prompts = {(sample.turn, sample.prompt_ids) for sample in draw_rows(own, MEASURED, rng)}
+            some = [sample for sample in own if (sample.turn, sample.prompt_ids) in prompts]
+            self._within_memory(partial(self._backward, some, {}))
             if self.ranks.world > 1:
                 self._add_up_gradients()
-            norms[agent] = math.sqrt(sum(gradient.square().sum().item() for gradient in self._gradients()))
+            norm = math.sqrt(sum(gradient.square().sum().item() for gradient in self._gradients()))
+            norms[agent] = norm * len(own) / len(some)
             self.optimizer.zero_grad()
         self.module.train()
         self.max_tokens, self.splits = kept

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from ..memory import UpdateMemoryError, out_of_memory, release
+from ..memory import UpdateMemoryError, first_line, out_of_memory, release
 from .ranks import Ranks
 from .sharding import is_sharded, whole
 
@@ -147,8 +147,3 @@ class OptimizerSteps:
         """
         mixed = isinstance(self.fabric.strategy.precision, MixedPrecision)
         return self.fabric.autocast() if mixed else nullcontext()
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error's message, else its class."""
-    return str(error).partition("\n")[0] or type(error).__name__

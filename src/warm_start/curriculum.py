@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from random import Random
 from typing import Any
@@ -105,6 +105,11 @@ def _writing_variant(world: Any, rng: Random) -> TeamEnv:
     return world(horizon=rng.choice((1, 2)), team="pair" if rng.random() < 0.7 else "solo")
 
 
+NOVICES = Recipe(
+    hidden=64, layers=2, stable_steps=400, decay_steps=200, flawed_steps=0, expert_share=0.0, last_expert_share=0.0
+)
+"""Demonstrations by novices alone, of worlds in which there is a convention to be found."""
+
 CURRICULA = {
     # Plan-Path, the harder one, twice as often.
     "laptop": Curriculum(
@@ -112,50 +117,26 @@ CURRICULA = {
         variant=_grid_variant,
         words=(*grid_vocabulary(10), PlanPath.name, Sokoban.name),
     ),
-    # Novices alone: each writes well, and there is no convention.
+    # Each writes well, and there is no convention.
     "laptop_couplet": Curriculum(
         worlds=(Couplet,),
         variant=_default,
         words=couplet_vocabulary(),
-        recipe=Recipe(
-            hidden=96,
-            layers=3,
-            stable_steps=1000,
-            decay_steps=500,
-            flawed_steps=0,
-            expert_share=0.0,
-            last_expert_share=0.0,
-        ),
+        recipe=replace(NOVICES, hidden=96, layers=3, stable_steps=1000, decay_steps=500),
     ),
-    # Novices alone: each word is of another code.
+    # Each word is of another code.
     "laptop_signalling": Curriculum(
         worlds=(Signalling,),
         variant=_signalling_variant,
         words=signalling_vocabulary(),
-        recipe=Recipe(
-            hidden=64,
-            layers=2,
-            stable_steps=400,
-            decay_steps=200,
-            flawed_steps=0,
-            expert_share=0.0,
-            last_expert_share=0.0,
-        ),
+        recipe=NOVICES,
     ),
-    # Novices alone: each writes about the article, at any length.
+    # Each writes about the article, at any length.
     "laptop_writing": Curriculum(
         worlds=(Writing,),
         variant=_writing_variant,
         words=small_words(),
-        recipe=Recipe(
-            hidden=64,
-            layers=2,
-            stable_steps=400,
-            decay_steps=200,
-            flawed_steps=0,
-            expert_share=0.0,
-            last_expert_share=0.0,
-        ),
+        recipe=NOVICES,
     ),
     "laptop_code": Curriculum(
         worlds=(MicroCode,),

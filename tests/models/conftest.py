@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
-from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
+from troupe.models.norms import keep_float64
 from troupe.models.policy import PolicyModule
 from troupe.models.pool import Policy, Pool
 from troupe.models.tiny import build_model, build_tokenizer
@@ -111,13 +111,7 @@ def tiny(tokenizer: PreTrainedTokenizerFast) -> Tiny:
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-        if dtype == torch.float64:
-            for module in list(model.modules()):
-                for name, child in module.named_children():
-                    if isinstance(child, Qwen3RMSNorm):
-                        norm = torch.nn.RMSNorm(child.weight.shape, eps=child.variance_epsilon)
-                        norm.weight = child.weight
-                        setattr(module, name, norm)
+        keep_float64(model)
         return model.to(dtype)
 
     return build

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
-from transformers.models.qwen3.modeling_qwen3 import Qwen3RMSNorm
 
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
 from troupe.models.adapter_module import AdapterModule
 from troupe.models.adapters import attach
 from troupe.models.lora_settings import LoraSettings
+from troupe.models.norms import keep_float64
 from troupe.models.policy import PolicyModule
 from troupe.models.pool import Pool
 from troupe.models.strategies import Fsdp2, StrategySettings, launch
@@ -44,13 +44,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def base_model(dtype: torch.dtype) -> PreTrainedModel:
     """Three layers of odd widths, so that no tensor divides evenly, with norms that are exact in float64."""
     model = build_model(build_tokenizer([f"w{i}" for i in range(21)]), hidden=20, layers=3, heads=2, seed=0)
-    if dtype == torch.float64:
-        for module in list(model.modules()):
-            for name, child in module.named_children():
-                if isinstance(child, Qwen3RMSNorm):
-                    norm = torch.nn.RMSNorm(child.weight.shape, eps=child.variance_epsilon)
-                    norm.weight = child.weight
-                    setattr(module, name, norm)
+    keep_float64(model)
     return model.to(dtype)
 
 

@@ -26,8 +26,13 @@ async def shares(policy: object, groups: Groups) -> dict[str, float]:
     return {agent: metrics[SHARE.format(agent)] for agent in ("tool", "plan")}
 
 
-async def test_the_shares_are_those_of_each_agents_own_update(tiny: Tiny, groups: Callable[..., Groups]) -> None:
-    """As the norms of the gradients of two updates, each on the samples of one agent with the weights of both."""
+async def test_the_shares_are_those_of_each_agents_own_update(
+    tiny: Tiny, groups: Callable[..., Groups], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the norms of the gradients of two updates, each on the samples of one agent with the weights of both; where
+    it is measured from all of them.
+    """
+    monkeypatch.setattr("troupe.models.learner.MEASURED", 1.0)
     both, model = of_agents(groups()), tiny(torch.float64)
     found = await shares(full_policy(copy.deepcopy(model)), both)
     norms = {}

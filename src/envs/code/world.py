@@ -69,7 +69,7 @@ class CodeWorld(TurnTakingWorld):
         self._examples, self._suite = examples, examples
         self._program: str | None = None
         self._results: tuple[CheckResult, ...] = ()
-        self._share = self._best = 0.0
+        self._share = 0.0
 
     def _begin_with(self, examples: Suite) -> None:
         """Begin an episode with the tests that the statement shows."""
@@ -133,7 +133,7 @@ class CodeWorld(TurnTakingWorld):
         return StepResult(local, team, self._done, self._done and self._share == 1, info)
 
     def _state(self) -> tuple[Hashable, ...]:
-        return (self._problem_key(), self._suite, self._program, self._results, self._share, self._best)
+        return (self._problem_key(), self._suite, self._program, self._results, self._share)
 
     async def _take_tests(self, text: str, info: dict[str, float]) -> float:
         """The tester's tests take the place of its former ones; returns their local reward, in [0, 1]."""
@@ -159,8 +159,7 @@ class CodeWorld(TurnTakingWorld):
         info["malformed"] = (info["malformed"] + malformed) / 2 if "malformed" in info else malformed  # mean of agents
         agreement = sum(result.passed for result in self._results) / len(self._results) if self._results else 0.0
         info |= {"hidden_passed": self._share, "tests_passed": agreement}
-        beyond, self._best = max(0.0, score - self._best), max(score, self._best)
-        return beyond
+        return self._gain(score)
 
     def _agreed(self) -> bool:
         """Whether the team has no reason to go on."""

@@ -51,7 +51,6 @@ class Couplet(TurnTakingWorld):
         self.rhymes, self.max_words = rhymes, max_words
         self._halves: tuple[Half, ...] = ()
         self._lines: tuple[tuple[str, ...], ...] | None = None
-        self._best = 0.0
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
 
@@ -77,7 +76,7 @@ class Couplet(TurnTakingWorld):
     def reset(self, task: Task) -> None:
         self._begin()
         self._halves = tuple(task.data[agent] for agent in self.agents)
-        self._lines, self._best = None, 0.0
+        self._lines = None
 
     def _prompt(self, agent: str) -> list[Message]:
         me = self.agents.index(agent)
@@ -90,12 +89,10 @@ class Couplet(TurnTakingWorld):
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
         self._lines = tuple(guarded((), read_line, actions[agent], self.max_words) for agent in self.agents)
         quality = fit(self._halves, self._lines)
-        gain = max(0.0, quality.score - self._best)
-        self._best = max(self._best, quality.score)
         self._next_turn(done=quality.complete)
         return StepResult(
             local=dict.fromkeys(self.agents, 0.0),
-            team=gain,
+            team=self._gain(quality.score),
             done=self._done,
             success=quality.complete,
             info={
@@ -107,7 +104,7 @@ class Couplet(TurnTakingWorld):
         )
 
     def _state(self) -> tuple[Hashable, ...]:
-        return (self._halves, self._lines, self._best)
+        return (self._halves, self._lines)
 
     # ---- demonstrations -------------------------------------------------------------------------------------------
 

@@ -51,7 +51,6 @@ class Signalling(TurnTakingWorld):
         self._target: tuple[str, ...] = ()
         self._message: tuple[str, ...] | None = None
         self._before: tuple[tuple[str, ...], tuple[str, ...]] | None = None  # message and guess of the turn before
-        self._best = 0.0
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
 
@@ -69,7 +68,7 @@ class Signalling(TurnTakingWorld):
     def reset(self, task: Task) -> None:
         self._begin()
         self._target = task.data["target"]
-        self._message, self._before, self._best = None, None, 0.0
+        self._message, self._before = None, None
 
     def _prompt(self, agent: str) -> list[Message]:
         shown = ["colours", *self._target] if agent == SENDER else ["message", *(self._message or ["malformed"])]
@@ -83,14 +82,13 @@ class Signalling(TurnTakingWorld):
             return StepResult({SENDER: 0.0}, 0.0, False, False, {"malformed": float(not self._message)})
         guess = guarded((), read_words, actions[RECEIVER], self.colours, self.length)
         score = sum(a == b for a, b in zip(guess, self._target, strict=False)) / self.length
-        gain = max(0.0, score - self._best)
-        self._best = max(self._best, score)
+        gain = self._gain(score)
         self._before, self._message = (self._message or (), guess), None
         self._next_turn(done=score == 1)
         return StepResult({RECEIVER: 0.0}, gain, self._done, score == 1, {"malformed": float(not guess)})
 
     def _state(self) -> tuple[Hashable, ...]:
-        return (self._target, self._message, self._before, self._best)
+        return (self._target, self._message, self._before)
 
     # ---- demonstrations -------------------------------------------------------------------------------------------
 

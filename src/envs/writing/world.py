@@ -110,7 +110,6 @@ class Writing(TurnTakingWorld):
         self._sources: dict[Split, Sequence[ArticleSource]] = {"train": train, "validation": validation, "test": test}
         self._article = ""
         self._texts: tuple[str, ...] | None = None
-        self._best = 0.0
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
 
@@ -132,7 +131,7 @@ class Writing(TurnTakingWorld):
 
     def reset(self, task: Task) -> None:
         self._begin()
-        self._article, self._texts, self._best = task.data["article"], None, 0.0
+        self._article, self._texts = task.data["article"], None
 
     def _prompt(self, agent: str) -> list[Message]:
         me = 0 if agent == SOLO else self.agents.index(agent)
@@ -161,13 +160,11 @@ class Writing(TurnTakingWorld):
         result = guarded(Score(), score, first, second, self.style)
         topic = topic_share(first + "\n" + second, self._article)
         points = result.points * (1 - self.on_topic + self.on_topic * topic)
-        gain = max(0.0, points - self._best)
-        self._best = max(self._best, points)
         complete = points > POINTS - 0.4 * 0.6 - 1e-6  # of the transition words, those of one purpose
         self._next_turn(done=complete)
         return StepResult(
             local=dict.fromkeys(self.agents, 0.0),
-            team=gain,
+            team=self._gain(points),
             done=self._done,
             success=complete,
             info={
@@ -184,7 +181,7 @@ class Writing(TurnTakingWorld):
         return text if self.kind != "lines" or set(text.split()) <= _LEXICON else ""
 
     def _state(self) -> tuple[Hashable, ...]:
-        return (self._article, self._texts, self._best)
+        return (self._article, self._texts)
 
     # ---- demonstrations -------------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
-from ....memory import out_of_memory, release
+from ....memory import first_line, out_of_memory, release
 from ..base import EngineClosedError, EngineError
 from ..local import LocalEngine, end_of_sequence, fail
 from ..lockstep import rounds
@@ -218,7 +218,7 @@ class TorchEngine(LocalEngine):
             except (RuntimeError, MemoryError) as error:
                 if not out_of_memory(error):
                     raise
-                reason = str(error).partition("\n")[0] or type(error).__name__
+                reason = first_line(error)
             # Outside of the except clause: the exception holds what its frames have allocated.
             self._split(reason)
 
