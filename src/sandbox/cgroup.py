@@ -1,44 +1,70 @@
-"""A cgroup (version 2) for each worker, where this process may make one: it bounds all memory, the kernel's included.
+"""A cgroup for each worker, where this process may make one: it bounds all memory, the kernel's included.
 
-See https://docs.kernel.org/admin-guide/cgroup-v2.html.  Without one, the limits of a process remain.
+See https://docs.kernel.org/admin-guide/cgroup-v2.html, and cgroup-v1/memory.html there for machines whose controller of
+memory is still of version 1.  Without either, the limits of a process remain.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 _PREFIX: Final = "troupe-sandbox-"
 _SLACK: Final = 8 << 20
 """Above the limit of memory: a run copies pages of the worker, and needs page tables and buffers."""
-_OWN: Final = ("anon", "kernel_stack", "pagetables", "percpu", "sock", "shmem", "slab_unreclaimable")
-"""Memory of a worker that the kernel cannot take back, as named in ``memory.stat``."""
+
+
+@dataclass(frozen=True)
+class _Version:
+    """The files of a version of cgroups: the limit, the number of killed processes, and memory that the kernel cannot
+    take back: names in ``memory.stat``, and a file of its own.
+    """
+
+    filesystem: str
+    limit: str
+    kills: str
+    own: tuple[str, ...]
+    own_file: str = ""
+
+
+_V2: Final = _Version(
+    *("cgroup2", "memory.max", "memory.events"),
+    ("anon", "kernel_stack", "pagetables", "percpu", "sock", "shmem", "slab_unreclaimable"),
+)
+_V1: Final = _Version(
+    *("cgroup", "memory.limit_in_bytes", "memory.oom_control", ("rss", "shmem"), "memory.kmem.usage_in_bytes")
+)
 _END_S: Final = 5.0
 _numbers = itertools.count()
 
 
 def find_cgroups() -> Path | None:
-    """The nearest folder, from this process's own cgroup upwards, in which it may limit the memory of new cgroups.
+    """The nearest folder, from this process's own cgroup upwards, in which it may limit the memory of new cgroups; of
+    version 2 if there is one.
 
-    ``None`` where the kernel has no version 2 with memory, or nobody has delegated a cgroup to this user.  Removes what
-    processes that were killed have left there.
+    ``None`` where nobody has delegated a cgroup with the controller of memory to this user.  Removes what processes that
+    were killed have left there.
     """
-    for folder in _ancestry():
-        with suppress(OSError):
-            if folder == next(_ancestry()):  # only the root's may have processes of its own; others refuse
-                (folder / "cgroup.subtree_control").write_text("+memory")
-            probe = folder / f"{_PREFIX}{os.getpid()}-probe"
-            probe.mkdir()
-            limits_memory = (probe / "memory.max").exists()
-            probe.rmdir()
-            if limits_memory and os.access(folder / "cgroup.procs", os.W_OK):
-                _clear(folder)
-                return folder
+    for version in (_V2, _V1):
+        for folder in _ancestry(version):
+            with suppress(OSError):
+                # Only the root's may have processes of its own; others refuse.
+                if version is _V2 and folder == next(_ancestry(version)):
+                    (folder / "cgroup.subtree_control").write_text("+memory")
+                probe = folder / f"{_PREFIX}{os.getpid()}-probe"
+                probe.mkdir()
+                limits_memory = (probe / version.limit).exists()
+                probe.rmdir()
+                if limits_memory and os.access(folder / "cgroup.procs", os.W_OK):
+                    _clear(folder)
+                    return folder
     return None
 
 
@@ -48,35 +74,42 @@ class Cgroup:
     def __init__(self, parent: Path) -> None:
         self._folder = parent / f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
         self._folder.mkdir()
+        self._version = _V1 if (self._folder / _V1.limit).exists() else _V2
         self._base = self._limit = self._kills = 0
 
     def add(self, pid: int) -> None:
         """Move the process ``pid`` here; its children are born here."""
         self._write("cgroup.procs", pid)
+        swap = "memory.swap.max" if self._version is _V2 else "memory.swappiness"
         with suppress(FileNotFoundError):  # a kernel without swap
-            self._write("memory.swap.max", 0)
+            self._write(swap, 0)
 
     def measure(self) -> None:
         """Take the memory used now as the worker's own, to which limits are added."""
-        self._base = sum(value for name, value in self._read("memory.stat") if name in _OWN)
+        own = self._version.own_file
+        kernel = int((self._folder / own).read_text()) if own else 0
+        self._base = kernel + sum(value for name, value in self._read("memory.stat") if name in self._version.own)
 
     def limit(self, memory: int) -> None:
         """Allow ``memory`` bytes, and 8 MiB, above the worker's own."""
         if memory != self._limit:
-            self._write("memory.max", self._base + memory + _SLACK)
+            self._write(self._version.limit, self._base + memory + _SLACK)
             self._limit = memory
 
     def killed(self) -> bool:
         """Whether the kernel has killed a process here, because of the limit, since the last call."""
-        before, self._kills = self._kills, dict(self._read("memory.events"))["oom_kill"]
+        before, self._kills = self._kills, dict(self._read(self._version.kills))["oom_kill"]
         return self._kills > before
 
     def remove(self) -> None:
         """End all processes here and remove the cgroup."""
-        with suppress(FileNotFoundError):  # Linux before 5.14
+        if (self._folder / "cgroup.kill").exists():  # version 2, Linux 5.14
             self._write("cgroup.kill", 1)
         deadline = time.monotonic() + _END_S
         while True:
+            for pid in (self._folder / "cgroup.procs").read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
             try:
                 return self._folder.rmdir()
             except OSError:  # processes take some milliseconds to end
@@ -93,14 +126,22 @@ class Cgroup:
             yield key, int(value)
 
 
-def _ancestry() -> Iterator[Path]:
-    """The folder of this process's cgroup of version 2, then those above it."""
+def _ancestry(version: _Version) -> Iterator[Path]:
+    """The folder of this process's cgroup of this version, then those above it."""
     try:
-        lines = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
-        own = [line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")]
+        mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+        cgroups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
     except OSError:  # not Linux, or no /proc
         return
-    roots = [fields[4] for fields in lines if fields[fields.index("-") + 1] == "cgroup2" and fields[3] == "/"]
+    controller = "memory" if version is _V1 else ""
+    own = [path for _, controllers, path in cgroups if controller in controllers.split(",")]
+    roots = [
+        fields[4]
+        for fields in mounts
+        if fields[(dash := fields.index("-")) + 1] == version.filesystem
+        and fields[3] == "/"
+        and (not controller or controller in fields[dash + 3].split(","))
+    ]
     if not roots or not own or ".." in own[0]:
         return
     folder = Path(roots[0] + own[0])

@@ -10,7 +10,8 @@ import pytest
 from troupe.sandbox import Job, Limits, LocalSandbox
 from troupe.sandbox.cgroup import find_cgroups
 
-SLACK_MIB = 8
+OWN = f"troupe-sandbox-{os.getpid()}-*"
+"""The cgroups of this process; other tests have theirs."""
 LIMITS = Limits(cpu_s=20, idle_s=1, memory_mib=16)
 BUFFERS = """
 import os, socket, time
@@ -33,24 +34,28 @@ time.sleep(99)
 
 @pytest.fixture
 def cgroups() -> Iterator[Path]:
-    """The folder of the workers' cgroups, in which none remains."""
+    """The folder of the workers' cgroups; a test leaves none there."""
     folder = find_cgroups()
     if folder is None:
-        pytest.skip("no cgroup of version 2 with memory is delegated to this user")
+        pytest.skip("no cgroup with the controller of memory is delegated to this user")
+    before = set(folder.glob(OWN))
     yield folder
-    assert not list(folder.glob("troupe-sandbox-*"))
+    assert set(folder.glob(OWN)) == before
 
 
 async def test_memory_of_the_kernel_counts(cgroups: Path) -> None:
+    before = set(cgroups.glob(OWN))
     async with LocalSandbox(1) as sandbox:
         assert "cgroup" in sandbox.describe()["layers"]
-        [folder] = cgroups.glob("troupe-sandbox-*")
+        [folder] = set(cgroups.glob(OWN)) - before
         fits = await sandbox.run(Job(BUFFERS.format(mib=2)), LIMITS)
         assert (fits.verdict, fits.text, fits.detail) == ("timeout", "held\n", "it was idle for 1 s")
         bursts = await sandbox.run(Job(BUFFERS.format(mib=14)), LIMITS)
         assert (bursts.verdict, bursts.text, sandbox.restarts) == ("memory", "", 0)
         assert "with the kernel's for it" in bursts.detail
-        whole, allowed = (int((folder / f"memory.{name}").read_text()) for name in ("peak", "max"))
+        files = {True: ("memory.max_usage_in_bytes", "memory.limit_in_bytes"), False: ("memory.peak", "memory.max")}
+        names = files[(folder / "memory.limit_in_bytes").exists()]
+        whole, allowed = (int((folder / name).read_text()) for name in names)
         assert whole <= allowed
         assert (await sandbox.run(Job("print(1)"))).text == "1\n", "the worker is not the one that the kernel kills"
 
@@ -66,9 +71,8 @@ async def test_a_limit_is_the_runs_own(cgroups: Path) -> None:
 async def test_what_a_killed_trainer_has_left_is_removed(cgroups: Path) -> None:
     gone = await asyncio.create_subprocess_exec("true")
     await gone.wait()
-    (cgroups / f"troupe-sandbox-{gone.pid}-0").mkdir()
-    (cgroups / f"troupe-sandbox-{os.getpid()}-of-another-sandbox").mkdir()
+    (left := cgroups / f"troupe-sandbox-{gone.pid}-0").mkdir()
+    (other := cgroups / f"troupe-sandbox-{os.getpid()}-of-another-sandbox").mkdir()
     assert find_cgroups() == cgroups
-    [left] = cgroups.glob("troupe-sandbox-*")
-    assert left.name.endswith("of-another-sandbox")
-    left.rmdir()
+    assert not left.exists() and other.exists()
+    other.rmdir()
