@@ -49,8 +49,8 @@ def find_cgroups() -> Path | None:
     """The nearest folder, from this process's own cgroup upwards, in which it may limit the memory of new cgroups; of
     version 2 if there is one.
 
-    ``None`` where nobody has delegated a cgroup with the controller of memory to this user.  Removes what processes that
-    were killed have left there.
+    ``None`` where nobody has delegated a cgroup with the controller of memory to this user.  Removes what processes
+    that were killed have left there.
     """
     for version in (_V2, _V1):
         for folder in _ancestry(version):
