@@ -24,7 +24,7 @@ from ..evaluation.identity import evaluation_identity
 from ..evaluation.records import EvaluationRecord
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
-from ..evaluation.tables import evaluation_table, progress_bar, show
+from ..evaluation.tables import benchmark_table, evaluation_table, progress_bar, show
 from ..faults import FaultSettings, LostEpisodesError
 from ..models.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
@@ -34,6 +34,7 @@ from ..runs.files import EVALUATIONS
 from ..runs.fingerprint import code_hash
 from ..sandbox import SandboxUnavailable
 from ..setup.actors import ActorFactory
+from ..setup.benchmarks import benchmarks
 from ..setup.command_line import fail
 from ..setup.evaluation import build_conditions, other_teams, read_request, read_team, run_conditions
 from ..setup.instantiation import call, construct
@@ -80,7 +81,14 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         other = "" if evaluation.code == code_hash(played) else ", with other code than today's"
         console.print(f"finished before{other}; again=true plays it anew", soft_wrap=True)
     console.print(str(evaluation.path), soft_wrap=True)
-    show(console, evaluation_table(evaluation.conditions))
+    if not request.benchmark:
+        show(console, evaluation_table(evaluation.conditions))
+        return evaluation
+    show(console, benchmark_table(evaluation.conditions, evaluation.seconds))
+    for benchmark in benchmarks(request, team.config):
+        figures = ", ".join(f"{name} {percent:g} %" for name, percent in benchmark.published.items())
+        if figures:
+            console.print(f"{benchmark.name}, published, with other prompts: {figures}", soft_wrap=True)
     return evaluation
 
 
@@ -100,6 +108,7 @@ def _play(
     summary = {
         "conditions": {result.condition.name: result.summary for result in results},
         **factory.drain(),
+        **{f"time/{result.condition.name}_s": result.seconds for result in results},
         "time/wall_s": time.perf_counter() - started,
     }
     return summary, results

@@ -56,6 +56,10 @@ class TeamEnv(ABC):
         Raises ``ValueError`` where the split does not hold that many.
         """
 
+    def task_count(self, split: Split) -> int | None:
+        """How many tasks ``split`` has; None where they are generated."""
+        return None
+
     @abstractmethod
     def reset(self, task: Task) -> None:
         """Start an episode of ``task``."""

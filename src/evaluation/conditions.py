@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -46,6 +47,8 @@ class ConditionResult:
     condition: Condition
     samples: list[list[EpisodeResult]]
     summary: dict[str, Any]
+    seconds: float = 0.0
+    """It took so long to play."""
 
 
 def world_variants(
@@ -97,13 +100,14 @@ async def play_conditions(
             await condition.world.open()
         results = []
         for condition, team in zip(conditions, actors, strict=True):
-            samples = []
+            samples, start = [], time.perf_counter()
             for sample in range(condition.samples):
                 seed = derive(request.seed, "eval", request.split, *([sample] if sample else []))
                 episodes = await evaluate(condition.world, condition.tasks, team, seed, on_episode, faults)
                 faults.check(lost_failures(episodes), len(episodes))
                 samples.append(episodes)
-            results.append(ConditionResult(condition, samples, summarise_samples(samples)))
+            seconds = time.perf_counter() - start
+            results.append(ConditionResult(condition, samples, summarise_samples(samples), seconds))
         return results
     finally:
         for condition in conditions:

@@ -38,11 +38,14 @@ class EvaluationError(ValueError):
 
 @dataclass(frozen=True)
 class EvaluationRecord:
-    """A finished evaluation: its folder, the fingerprint of its request, and metrics by condition."""
+    """A finished evaluation: its folder, the fingerprint of its request, metrics by condition, and the seconds that a
+    condition took, where they are recorded.
+    """
 
     path: Path
     fingerprint: str
     conditions: Mapping[str, Mapping[str, Any]]
+    seconds: Mapping[str, float]
 
     @classmethod
     def read(cls, path: Path) -> EvaluationRecord:
@@ -57,7 +60,8 @@ class EvaluationRecord:
             raise EvaluationError(f"{file} is damaged ({error!r}); remove {path} to play it again") from error
         if not isinstance(conditions, dict) or not all(isinstance(row, dict) for row in conditions.values()):
             raise EvaluationError(f"{file} is damaged (conditions must hold keys); remove {path} to play it again")
-        return cls(path, fingerprint, conditions)
+        seconds = {name: summary[key] for name in conditions if isinstance(summary.get(key := f"time/{name}_s"), float)}
+        return cls(path, fingerprint, conditions, seconds)
 
     def successes(self, condition: str) -> dict[str, list[bool]]:
         """Task -> success of each sample that was not lost, in the order in which the tasks were drawn.

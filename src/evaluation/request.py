@@ -23,7 +23,7 @@ class EvalRequest:
 
     checkpoint: Checkpoint
     split: Split
-    tasks: int
+    tasks: int | None
     samples: int
     temperature: tuple[Temperature, ...]
     seed: int
@@ -33,15 +33,21 @@ class EvalRequest:
     agents: Mapping[str, str] = field(default_factory=dict)
     silence: tuple[str, ...] = ()
     echo: Mapping[str, str] = field(default_factory=dict)
+    benchmark: tuple[str, ...] = ()
+    data: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for key, known in (("checkpoint", get_args(Checkpoint)), ("split", get_args(Split))):
             if getattr(self, key) not in known:
                 raise ConfigError(f"{key}={getattr(self, key)} is unknown{nearest(str(getattr(self, key)), known)}")
+        if self.benchmark and self.split != "test":
+            raise ConfigError(f"benchmark={','.join(self.benchmark)} has a test split only, not split={self.split}")
         for key in ("tasks", "samples"):
+            if key == "tasks" and self.tasks is None and self.benchmark:
+                continue  # all of them
             if not _is_integer(getattr(self, key)) or getattr(self, key) < 1:
                 raise ConfigError(f"{key} must be a whole number of at least 1, got {getattr(self, key)!r}")
-        if self.tasks * self.samples > MOST_EPISODES:
+        if (self.tasks or 0) * self.samples > MOST_EPISODES:
             raise ConfigError(
                 f"tasks={self.tasks} with samples={self.samples} are more than {MOST_EPISODES:,} episodes, and an "
                 "evaluation holds all of them in memory; play several evaluations, with seeds of their own"
@@ -55,7 +61,7 @@ class EvalRequest:
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if value != "own" and not (number and value >= 0):
                 raise ConfigError(f"temperature must be own or a number of at least 0, got {value!r}")
-        for key in ("world", "agents", "echo"):
+        for key in ("world", "agents", "echo", "data"):
             if not isinstance(getattr(self, key), Mapping):
                 raise ConfigError(f"{key} must hold keys, got {getattr(self, key)!r}")
         if not isinstance(self.swap, (bool, Mapping)):
@@ -65,8 +71,10 @@ class EvalRequest:
 def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool) -> EvalRequest:
     """The request of ``keys``; those that are null have the values of ``config``, a run's.  Raises
     :class:`ConfigError`."""
-    loop, split = config["loop"], keys["split"]
-    tasks = loop["test_tasks" if split == "test" else "validation_tasks"] if keys["tasks"] is None else keys["tasks"]
+    loop, split, tasks = config["loop"], keys["split"], keys["tasks"]
+    benchmark = _as_tuple(keys.get("benchmark") or [])
+    if tasks is None and not benchmark:
+        tasks = loop["test_tasks" if split == "test" else "validation_tasks"]
     return EvalRequest(
         checkpoint=keys["checkpoint"] or ("best" if trained else "base"),
         split=split,
@@ -76,6 +84,8 @@ def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool)
         seed=config["seed"] if keys["seed"] is None else keys["seed"],
         task_seed=own_task_seed(config, split) if keys.get("task_seed") is None else keys["task_seed"],
         silence=_as_tuple(keys["silence"]),
+        benchmark=benchmark,
+        data=keys.get("data") or {},
         **{key: keys[key] for key in ("world", "swap", "agents", "echo")},
     )
 

@@ -45,6 +45,25 @@ def evaluation_table(conditions: Mapping[str, Mapping[str, Any]]) -> Table:
     return table
 
 
+def benchmark_table(conditions: Mapping[str, Mapping[str, Any]], seconds: Mapping[str, float]) -> Table:
+    """One row per condition, one column per figure.  The ``seconds`` that a condition took are divided by its episodes,
+    which are played side by side.
+    """
+    rates = dict.fromkeys(
+        key for row in conditions.values() for key in row if key.startswith(("avg@", "pass@")) and "_ci95" not in key
+    )
+    columns = ["success", *rates, "tokens per episode", "s per episode"]
+    table = Table("", "tasks", "samples", *columns)
+    for name, row in conditions.items():
+        episodes = row["episodes"] or 1
+        own = {**row, "tokens per episode": row["tokens"] / episodes}
+        if name in seconds:
+            own["s per episode"] = seconds[name] / episodes
+        cells = (str(row["tasks"]), str(row["samples"]), *(_cell(own, column) for column in columns))
+        table.add_row(_text(name), *cells)
+    return table
+
+
 def _text(name: object) -> Text:
     """What a file holds, which is neither markup nor a command for the terminal."""
     return Text(visible(name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ from ..rollout.engines.remote.settings import KEY_ENV, RemoteSettings
 from ..runs.fingerprint import flat
 from ..runs.run import Run
 from .actors import ActorFactory
+from .benchmarks import benchmarks
 from .command_line import check_choices, parsed
 from .instantiation import call, instantiated
 from .notice import notice
@@ -174,17 +175,27 @@ def build_conditions(
     """
     team.check_playable()
     conditions = []
-    for labels, config in world_variants(request.world, team.config["env"]):
+    for labels, config in _worlds(request, team):
         world = instantiated("world", config)
         assignment = assign(request, world.agents, team, others or {})
-        with notice(f"drawing {request.tasks} {request.split} tasks, which takes long in this world ..."):
-            key = f"tasks={request.tasks}, split={request.split}"
-            tasks = call(key, world.tasks, request.split, request.tasks, request.task_seed)
+        count = call("world", world.task_count, request.split) if request.tasks is None else request.tasks
+        with notice(f"drawing {count} {request.split} tasks, which takes long in this world ..."):
+            key = f"tasks={count}, split={request.split}"
+            tasks = call(key, world.tasks, request.split, count, request.task_seed)
         for temperature in dict.fromkeys(request.temperature):
             name = condition_name(labels, temperature)
             samples = 1 if temperature == 0 else request.samples
             conditions.append(Condition(name, config, world, tasks, assignment, temperature, samples))
     return conditions
+
+
+def _worlds(request: EvalRequest, team: TeamSource) -> Iterator[tuple[list[str], dict[str, Any]]]:
+    """(Labels, configuration) of each world: of the benchmarks, or else the team's own."""
+    if not request.benchmark:
+        yield from world_variants(request.world, team.config["env"])
+    for benchmark in benchmarks(request, team.config):
+        for labels, config in world_variants(request.world, benchmark.world):
+            yield [benchmark.name, *labels], config
 
 
 async def run_conditions(

@@ -35,18 +35,20 @@ class ProblemSource(DataSource[Problem]):
 class ProblemSet:
     """Programming problems: ``train`` gives the train and validation splits, ``test`` the test split.
 
-    Without ``test`` the one table is split in three.  Within a table a problem's split is decided by its statement.  A
-    statement occurs once, in the test split where it is in both tables.
+    Without ``test`` the one table is split in three; without ``train`` there is the test split alone.  Within a table a
+    problem's split is decided by its statement.  A statement occurs once, in the test split where it is in both tables.
 
     ``max_hidden_train`` hidden tests of a training problem, the first, are used (the paper: 4; 0: all).  Validation and
     test problems always have all of theirs: fewer would let wrong programs pass.
     """
 
-    train: ProblemSource
+    train: ProblemSource | None
     test: ProblemSource | None = None
     max_hidden_train: int = 0
 
     def __post_init__(self) -> None:
+        if self.train is None and self.test is None:
+            raise ValueError("env.data needs train or test")
         if self.max_hidden_train < 0:
             raise ValueError(f"env.data.max_hidden_train must be at least 0, got {self.max_hidden_train}")
 
@@ -55,9 +57,11 @@ class ProblemSet:
 
         Raises :class:`..datasets.table.DataError` for a cell that is not as the data set's card says.
         """
-        sources: dict[Split, list[ProblemSource]] = {"train": [self.train], "validation": [], "test": []}
-        if self.test is not None:
-            sources["test"].append(self.test)
+        sources: dict[Split, list[ProblemSource]] = {
+            "train": [] if self.train is None else [self.train],
+            "validation": [],
+            "test": [] if self.test is None else [self.test],
+        }
         splits = load_splits(name, sources, split_of, config_key="env.data")
         if self.max_hidden_train:
             for key, problem in splits.items["train"].items():

@@ -59,6 +59,9 @@ class Code(CodeWorld):
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
         return self.splits.tasks(split, count, seed)
 
+    def task_count(self, split: Split) -> int:
+        return len(self.splits.items[split])
+
     def reset(self, task: Task) -> None:
         self._problem = task.data["problem"]
         self._begin_with(self._problem.examples)

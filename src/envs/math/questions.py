@@ -85,6 +85,9 @@ class MathQuestions(Mathematics):
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
         return self.splits.tasks(split, count, seed)
 
+    def task_count(self, split: Split) -> int:
+        return len(self.splits.items[split])
+
     def reset(self, task: Task) -> None:
         super().reset(task)
         self._several = task.data["several"]

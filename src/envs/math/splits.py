@@ -18,7 +18,7 @@ def load_questions(
     is held out for it.
 
     Raises :class:`..datasets.table.DataError` for sources that are not as their cards say, and ``ValueError`` for a
-    split without questions.
+    split without questions, unless neither it nor training has data sets.
     """
     if not 0 < validation_share < 1:
         raise ValueError(f"env.validation_share must be in (0, 1), got {validation_share}")
@@ -28,7 +28,7 @@ def load_questions(
 
     splits = load_splits(name, sources, split_of)
     for split, questions in splits.items.items():
-        if not questions:
+        if not questions and (sources[split] or sources["train"]):
             raise ValueError(f"env.{split}: no question is left; {dict(splits.counts)}")
         splits.items[split] = dict(sorted(questions.items()))  # a draw does not depend on the order of the files
     return splits

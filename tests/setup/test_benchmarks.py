@@ -1,0 +1,123 @@
+"""Published test sets as worlds of an evaluation: every file of the group, on small tables of the same columns."""
+
+import gzip
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+
+from troupe.cli.start import with_open_keys
+from troupe.errors import ConfigError
+from troupe.evaluation.conditions import Condition
+from troupe.evaluation.request import EvalRequest
+from troupe.evaluation.tables import benchmark_table
+from troupe.setup.benchmarks import benchmarks, names
+from troupe.setup.evaluation import build_conditions, read_request, read_team
+
+HUMAN_EVAL = {
+    "entry_point": "first",
+    "canonical_solution": "    return 1\n",
+    "test": "def check(candidate):\n    assert candidate() == 1\n",
+}
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "aime24": [{"problem": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(3)],
+    "gsm8k": [
+        {"question": f"Ann has {i} apples and one more. How many?", "answer": f"so\n#### {i + 1}"} for i in range(4)
+    ],
+    # Two problems that differ in punctuation alone are two problems.
+    "humaneval": [
+        {"task_id": f"HumanEval/{i}", "prompt": f'def first():\n    """One. {sign}"""\n', **HUMAN_EVAL}
+        for i, sign in enumerate("<(")
+    ],
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, str]:
+    for name, rows in ROWS.items():
+        with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt") as file:
+            file.writelines(json.dumps(row) + "\n" for row in rows)
+    return {name: f"data.{name}={tmp_path / name}.jsonl.gz" for name in ROWS}
+
+
+@pytest.fixture
+def conditions() -> Iterator[Callable[..., list[Condition]]]:
+    def built(*words: str) -> list[Condition]:
+        keys: Any = OmegaConf.to_container(compose("eval", overrides=with_open_keys(words)), resolve=True)
+        team = read_team(keys)
+        return build_conditions(read_request(keys, team), team)
+
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        yield built
+
+
+def test_every_benchmark_composes(conditions: Any) -> None:
+    request = EvalRequest("base", "test", None, 1, ("own",), 0, benchmark=tuple(names()))
+    found = {each.name: each for each in benchmarks(request, {"env": {"_target_": "mine"}, "team": {"solo": "p"}})}
+    assert set(found) >= {
+        "aime24",
+        "aime25",
+        "olympiadbench",
+        "gsm8k",
+        "humaneval",
+        "livecodebench",
+        "apps",
+        "codecontests",
+    }
+    assert all(each.world["team"] == "solo" for each in found.values())
+    assert found["aime24"].published["AT-GRPO, Qwen3-1.7B"] == 16.7
+
+
+def test_all_tasks_of_each_in_a_row_of_its_own(conditions: Any, files: dict[str, str]) -> None:
+    words = ["benchmark=aime24,gsm8k", files["aime24"], files["gsm8k"], "temperature=own"]
+    first, second = conditions("exp=math_specialized", *words)
+    assert (first.name, len(first.tasks), second.name, len(second.tasks)) == ("aime24,sampled", 3, "gsm8k,sampled", 4)
+    assert set(first.world.agents) == {"tool", "reasoner"}
+    [solo] = conditions("exp=math_single", "benchmark=aime24", files["aime24"], "temperature=own", "tasks=2")
+    assert (solo.world.agents, len(solo.tasks)) == (("solo",), 2)
+    [code] = conditions("exp=code_specialized", "benchmark=humaneval", files["humaneval"], "temperature=own")
+    assert len(code.tasks) == 2
+
+
+def test_a_world_of_the_same_class_keeps_its_settings(conditions: Any, files: dict[str, str]) -> None:
+    words = ['overrides=["env=code_problems","env.horizon=2"]', "benchmark=humaneval", files["humaneval"]]
+    [sampled, greedy] = conditions("exp=code_specialized", *words)
+    assert sampled.world_config["horizon"] == 2 and len(greedy.tasks) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["benchmark=aime2"], "benchmark=aime2 is unknown.*aime24"),
+        (["benchmark=aime24", "data.gsm8k=x"], "data.gsm8k: benchmark has no gsm8k"),
+        (["benchmark=aime24", "split=train"], "benchmark=aime24 has a test split only, not split=train"),
+        (["benchmark=aime24", "data.aime24=/no/such.jsonl"], "/no/such.jsonl: no such file"),
+        (["benchmark=humaneval"], "agents"),
+    ],
+)
+def test_what_cannot_be_is_refused(conditions: Any, files: dict[str, str], words: list[str], message: str) -> None:
+    if words == ["benchmark=humaneval"]:  # another team's
+        words = [*words, files["humaneval"]]
+        message = "coder|tester"
+    with pytest.raises(ConfigError, match=message):
+        conditions("exp=math_specialized", *words)
+
+
+def test_a_row_for_each_benchmark() -> None:
+    row = {
+        "tasks": 3,
+        "samples": 2,
+        "episodes": 6,
+        "tokens": 60,
+        "success": 0.5,
+        "avg@2": 0.25,
+        "avg@2_ci95": [0.0, 0.5],
+    }
+    table = benchmark_table({"aime24,sampled": row}, {"aime24,sampled": 12.0})
+    cells = {str(column.header): str(next(iter(column.cells))) for column in table.columns}
+    assert cells["avg@2"] == "0.250 (0.000-0.500)"
+    assert (cells["tokens per episode"], cells["s per episode"]) == ("10.000", "2.000")
