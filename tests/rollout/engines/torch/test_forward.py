@@ -7,6 +7,7 @@ import copy
 import pytest
 import torch
 
+from troupe.rollout.engines.torch import dtypes
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward
 
@@ -71,6 +72,24 @@ async def test_bfloat16_models_decode(tokenizer):
     nodes = await all_of(engine, requests)
     assert worst(model, requests, nodes) < 0.5
     assert all(isinstance(x, float) for c in nodes[0] for x in c.logprobs)
+
+
+async def test_a_dtype_of_its_own_leaves_the_model_alone(tokenizer, caplog):
+    model = build()
+    weights = copy.deepcopy(model.state_dict())
+    with caplog.at_level("WARNING"):
+        engine = TorchEngine({"p": model}, tokenizer, dtype="bfloat16")
+    assert ("no instructions" in caplog.text) == (not dtypes._is_fast())
+    assert decoder(engine).model.dtype == torch.bfloat16
+    assert decoder(engine).model.model.rotary_emb.inv_freq.dtype == torch.float32
+    requests = [request(4), request(60)]
+    assert worst(model, requests, await all_of(engine, requests)) < 0.5
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+    other = build(seed=1)
+    await engine.load("p", other.state_dict(), 1)
+    assert worst(other, requests, await all_of(engine, requests)) < 0.5
+    with pytest.raises(ValueError, match=r"engine\.dtype=int8"):
+        TorchEngine({"p": model}, tokenizer, dtype="int8")
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
