@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Protocol, Self
 
 import torch
@@ -114,25 +115,42 @@ class FusedForward:
         return result
 
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
-        rows, width = ids.shape
-        x = embedding(ids, self.embedding.weight)
-        cos, sin = self.cos[:width], self.sin[:width]
-        ends = torch.arange(rows, device=ids.device), last
+        (rows, width), device = ids.shape, ids.device
+        # What the prompts begin with in common is computed once, before what each has of its own: (C + n * R, ...).
+        common = shared_beginning(ids, last)
+        rest = width - common
+        positions = torch.arange(width, device=device)
+        order = torch.cat([positions[:common], positions[common:].repeat(rows)])
+        x = embedding(torch.cat([ids[0, :common], ids[:, common:].flatten()]), self.embedding.weight)
+        cos, sin = self.cos[order], self.sin[order]
+        ends = torch.arange(rows, device=device) * rest + last
+
+        def own(x: Tensor) -> Tensor:  # (C + n * R, heads, D) -> (n, heads, R, D)
+            return x[common:].view(rows, rest, *x.shape[1:]).transpose(1, 2)
+
+        def whole(x: Tensor) -> Tensor:  # (C + n * R, heads, D) -> (n, heads, T, D)
+            if not common:
+                return own(x)
+            return torch.cat([x[:common].transpose(0, 1).expand(rows, -1, -1, -1), own(x)], 2)
+
+        # A token sees the beginning and its prompt's own tokens up to itself; padding is on the right, unseen.
+        earlier = torch.ones(rest, width, dtype=torch.bool, device=device).tril(common) if common else None
         for index, layer in enumerate(self.layers):
-            q, k, v = (part.transpose(1, 2) for part in layer.attention_inputs(x, cos, sin))  # (n, heads, T, D)
-            cache.update(k, v, index)
-            grouped = q.shape[1] != k.shape[1]
+            q, k, v = layer.attention_inputs(x, cos, sin)
+            keys, values = whole(k), whole(v)
+            cache.update(keys, values, index)
+            attend = partial(scaled_dot_product_attention, scale=layer.scaling, enable_gqa=q.shape[1] != k.shape[1])
             if index + 1 < len(self.layers):
-                # Causal attention hides the padding on the right from every real token.
-                out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=layer.scaling, enable_gqa=grouped)
-                x = layer.finish(x, out.transpose(1, 2))
+                out = attend(own(q), keys, values, earlier, is_causal=not common).transpose(1, 2).flatten(0, 1)
+                if common:
+                    beginning = (part[:common].transpose(0, 1)[None] for part in (q, k, v))
+                    out = torch.cat([attend(*beginning, is_causal=True)[0].transpose(0, 1), out])
+                x = layer.finish(x, out)
             else:
                 # Only the last position of each prompt is sampled from.  The last layer needs keys and values of all
                 # tokens, for the cache, but the rest of it, and the vocabulary's logits, of that position alone.
-                visible = (torch.arange(width, device=ids.device) <= last[:, None])[:, None, None]
-                q = q.transpose(1, 2)[ends][:, :, None]
-                out = scaled_dot_product_attention(q, k, v, visible, scale=layer.scaling, enable_gqa=grouped)
-                x = layer.finish(x[ends], out)
+                visible = (positions <= last[:, None])[:, None, None]
+                x = layer.finish(x[ends], attend(q[ends][:, :, None], keys, values, visible))
         return self._logits(x)
 
     def step(self, cache: SharedPromptCache, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -146,6 +164,15 @@ class FusedForward:
 
     def _logits(self, x: Tensor) -> Tensor:
         return linear(_normed(x, self.eps).mul_(self.norm.weight), self.head.weight, self.head.bias)
+
+
+def shared_beginning(ids: Tensor, last: Tensor) -> int:
+    """How many tokens the prompts ``ids`` (n, T), which end at ``last`` (n,), begin with in common, without the last
+    one of any; 0 if fewer than half of T: attention to it by a mask costs more than causal attention then.
+    """
+    same = (ids == ids[:1]).all(0).long()
+    common = min(int(same.cumprod(0).sum()), int(last.min()))
+    return common if len(ids) > 1 and 2 * common >= ids.shape[1] else 0
 
 
 class _Layer:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 
 from troupe.rollout.engines.torch import dtypes
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward
+from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward, shared_beginning
 
 from .conftest import ARCHITECTURES, FUSED, all_of, build, decoder, gpt2, llama, qwen2, qwen3, request, worst
 
@@ -50,6 +51,23 @@ async def test_variants_of_the_fused_architectures(architecture, changes, tokeni
     assert type(decoder(engine).forward) is FusedForward
     requests = [request(4), request(17)]
     assert worst(model, requests, await all_of(engine, requests)) < 1e-4
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+async def test_prompts_that_begin_alike(architecture, tokenizer):
+    model = build(architecture)
+    engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+    beginning = request(20).prompt_ids
+    requests = [replace(r, prompt_ids=beginning + r.prompt_ids) for r in (request(1), request(9), request(20, seed=1))]
+    requests.append(replace(requests[1], prompt_ids=beginning, key=(99,)))  # itself the beginning of the others
+    assert worst(model, requests, await all_of(engine, requests)) < 1e-4
+
+
+def test_the_beginning_of_prompts():
+    ids = torch.tensor([[1, 2, 3, 4, 5, 0], [1, 2, 3, 4, 6, 7]])
+    assert shared_beginning(ids, torch.tensor([4, 5])) == 4
+    assert shared_beginning(ids, torch.tensor([2, 5])) == 0  # two tokens, less than half of six
+    assert shared_beginning(ids[:1], torch.tensor([5])) == 0
 
 
 def test_what_is_not_fused_runs_the_models_own_code():
