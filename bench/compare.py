@@ -27,7 +27,7 @@ Measure = Callable[[argparse.Namespace], Sequence[float]]
 
 
 def rollout(setting: str) -> Measure:
-    return lambda arguments: engine.measure(setting, 16, arguments.pairs, arguments.seconds)
+    return lambda arguments: engine.measure(setting, arguments.pairs, arguments.seconds)
 
 
 def update_time(setting: str) -> Measure:
@@ -41,6 +41,7 @@ def update_memory(setting: str) -> Measure:
 COMPARISONS: dict[str, tuple[str, Measure]] = {
     "rollout_short_vs_hf": ("Tokens per second over generate's: prompt 128, completion 32, K 4", rollout("short")),
     "rollout_long_vs_hf": ("The same: prompt 1024, completion 128, K 8", rollout("long")),
+    "rollout_smollm2_vs_hf": ("The same on SmolLM2-135M: prompt 256, completion 32, K 4", rollout("smollm2")),
     "update_vs_trl": ("Seconds of TRL's update over ours: prompt 1024, completion 128, K 8", update_time("long")),
     "update_short_vs_trl": ("The same: prompt 128, completion 32, K 4", update_time("short")),
     "update_smollm2_vs_trl": ("The same on SmolLM2-135M: prompt 256, completion 64, K 4", update_time("smollm2")),

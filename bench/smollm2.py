@@ -144,7 +144,7 @@ def main() -> None:
     endless.eos_token = None
     engines = {
         "float32": TorchEngine({"p": copy.deepcopy(model)}, endless),
-        "bfloat16": TorchEngine({"p": copy.deepcopy(model).to(torch.bfloat16)}, endless),
+        "bfloat16": TorchEngine({"p": model}, endless, dtype="bfloat16"),
     }
     learner = copy.deepcopy(model).train()
     batch = torch.tensor([ids[: min(map(len, prompts))] for ids in prompts[:4]])

@@ -207,7 +207,8 @@ def _engine(
     rows = engine.get("max_batch_rows", k)
     full, groups = shape.max_position_embeddings, math.ceil(rows / k)
     cached = sum(rows * spec.train.max_tokens + groups * (full - spec.train.max_tokens) for spec in specs)
-    return float(4 * trained + cached * 4 * cache_numbers(shape))  # float32
+    itemsize = 2 if engine.get("dtype") == "bfloat16" else 4
+    return float(itemsize * (trained + cached * cache_numbers(shape)))
 
 
 def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:

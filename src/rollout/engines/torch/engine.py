@@ -8,6 +8,7 @@ import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from ..lockstep import rounds
 from ..lora import Adapted, Adapter
 from ..requests import in_time, label, order
 from .decoding import Decoder, DecodingJob
+from .dtypes import check_dtype, in_dtype
 from .forward import Forward
 from .support import check_architecture, prepare
 
@@ -45,6 +47,9 @@ class TorchEngine(LocalEngine):
     shape of a batch: on CPU, the same batches give the same bits.  Without lockstep, a request joins the running batch
     at the next token; its draws are still those of its seed, but its logits may differ in the last bits.
 
+    ``dtype`` (``float32``, ``bfloat16``) is that of weights, activations and cache: the engine computes with copies of
+    models that have another; None: with the models as they are.
+
     A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
 
     Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly.
@@ -56,15 +61,17 @@ class TorchEngine(LocalEngine):
         tokenizer: PreTrainedTokenizerBase,
         max_batch_rows: int = 256,
         lockstep: bool = True,
+        dtype: str | None = None,
     ) -> None:
         if not models:
             raise ValueError("a torch engine needs at least one policy")
         _check_rows(max_batch_rows)
+        check_dtype(dtype)
         super().__init__(models, lockstep)
         self.max_batch_rows = max_batch_rows
         self._rows = max_batch_rows  # fewer, once memory did not suffice; a request with more decodes alone
         tokenizer = copy.deepcopy(tokenizer)  # of its own, because tokenizers must not be used by two threads at once
-        self._decoders = _decoders(models, tokenizer)
+        self._decoders = _decoders(models, tokenizer, dtype)
         # Requests arrive in the event loop and are queued for decoding: in lockstep by the loop, in the order of their
         # keys, before a round; else by the worker, as they come, before a token.
         self._arrived: deque[DecodingJob] = deque()
@@ -85,9 +92,11 @@ class TorchEngine(LocalEngine):
         *,
         max_batch_rows: int,
         lockstep: bool,
+        dtype: str | None,
     ) -> None:
         """See :class:`..base.Checking`.  Raises as the constructor does."""
         _check_rows(max_batch_rows)
+        check_dtype(dtype)
         check_architecture(policies[0], model, tokenizer)
 
     # ---- the interface ----------------------------------------------------------------------------------------------
@@ -299,18 +308,19 @@ def _check_rows(max_batch_rows: int) -> None:
 
 
 def _decoders(
-    models: Mapping[str, PreTrainedModel | Adapted], tokenizer: PreTrainedTokenizerBase
+    models: Mapping[str, PreTrainedModel | Adapted], tokenizer: PreTrainedTokenizerBase, dtype: str | None
 ) -> dict[str, Decoder]:
-    """By policy; a model that several policies share is prepared once."""
-    forwards: dict[int, Forward] = {}
+    """By policy; a model that several policies share is converted and prepared once."""
+    prepared: dict[int, tuple[PreTrainedModel, Forward]] = {}
     decoders: dict[str, Decoder] = {}
     for policy, source in models.items():
-        model = source.model if isinstance(source, Adapted) else source
-        if id(model) not in forwards:
-            forwards[id(model)] = prepare(policy, model, tokenizer)
-        adapter = Adapter(policy, source) if isinstance(source, Adapted) else None
-        eos = end_of_sequence(model, tokenizer)
-        decoders[policy] = Decoder(policy, model, forwards[id(model)], tokenizer, eos, adapter)
+        key = id(source.model if isinstance(source, Adapted) else source)
+        if key not in prepared:
+            model = in_dtype(source.model if isinstance(source, Adapted) else source, dtype)
+            prepared[key] = model, prepare(policy, model, tokenizer)
+        model, forward = prepared[key]
+        adapter = Adapter(policy, replace(source, model=model)) if isinstance(source, Adapted) else None
+        decoders[policy] = Decoder(policy, model, forward, tokenizer, end_of_sequence(model, tokenizer), adapter)
     return decoders
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear, rms_norm, scaled_dot_product_attention, silu
+from torch.nn.functional import embedding, linear, scaled_dot_product_attention, silu
 from transformers import PreTrainedModel
 
 from ..lora import Adapter, LowRank
@@ -73,13 +74,15 @@ class FusedForward:
     """The forward pass of Llama, Mistral, Qwen2 and Qwen3 on the model's own weights.
 
     The projections that read the same input (queries, keys and values; gate and up) become one matrix, and one product
-    instead of three or two.  The model's parameters are views of these matrices from now on: what is loaded into the
-    model is seen here, and nothing is stored twice.
+    instead of three or two.  They lie transposed in memory, which a CPU multiplies faster with few rows.  The model's
+    parameters are views of these matrices from now on: what is loaded into the model is seen here, and nothing is
+    stored twice.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         core, config = model.model, model.config
-        self.embedding, self.norm, self.eps = core.embed_tokens, core.norm, config.rms_norm_eps
+        self.embedding, self.norm = core.embed_tokens, core.norm
+        self.eps = torch.tensor(config.rms_norm_eps, device=model.device)
         self.head = model.lm_head
         self.layers = [_Layer(layer, self.eps) for layer in core.layers]
         # Rotary embedding: x * cos + rotated(x) * sin, where rotated([a, b]) = [-b, a] for the halves of a head.  The
@@ -112,25 +115,42 @@ class FusedForward:
         return result
 
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
-        rows, width = ids.shape
-        x = embedding(ids, self.embedding.weight)
-        cos, sin = self.cos[:width], self.sin[:width]
-        ends = torch.arange(rows, device=ids.device), last
+        (rows, width), device = ids.shape, ids.device
+        # What the prompts begin with in common is computed once, before what each has of its own: (C + n * R, ...).
+        common = shared_beginning(ids, last)
+        rest = width - common
+        positions = torch.arange(width, device=device)
+        order = torch.cat([positions[:common], positions[common:].repeat(rows)])
+        x = embedding(torch.cat([ids[0, :common], ids[:, common:].flatten()]), self.embedding.weight)
+        cos, sin = self.cos[order], self.sin[order]
+        ends = torch.arange(rows, device=device) * rest + last
+
+        def own(x: Tensor) -> Tensor:  # (C + n * R, heads, D) -> (n, heads, R, D)
+            return x[common:].view(rows, rest, *x.shape[1:]).transpose(1, 2)
+
+        def whole(x: Tensor) -> Tensor:  # (C + n * R, heads, D) -> (n, heads, T, D)
+            if not common:
+                return own(x)
+            return torch.cat([x[:common].transpose(0, 1).expand(rows, -1, -1, -1), own(x)], 2)
+
+        # A token sees the beginning and its prompt's own tokens up to itself; padding is on the right, unseen.
+        earlier = torch.ones(rest, width, dtype=torch.bool, device=device).tril(common) if common else None
         for index, layer in enumerate(self.layers):
-            q, k, v = (part.transpose(1, 2) for part in layer.attention_inputs(x, cos, sin))  # (n, heads, T, D)
-            cache.update(k, v, index)
-            grouped = q.shape[1] != k.shape[1]
+            q, k, v = layer.attention_inputs(x, cos, sin)
+            keys, values = whole(k), whole(v)
+            cache.update(keys, values, index)
+            attend = partial(scaled_dot_product_attention, scale=layer.scaling, enable_gqa=q.shape[1] != k.shape[1])
             if index + 1 < len(self.layers):
-                # Causal attention hides the padding on the right from every real token.
-                out = scaled_dot_product_attention(q, k, v, is_causal=True, scale=layer.scaling, enable_gqa=grouped)
-                x = layer.finish(x, out.transpose(1, 2))
+                out = attend(own(q), keys, values, earlier, is_causal=not common).transpose(1, 2).flatten(0, 1)
+                if common:
+                    beginning = (part[:common].transpose(0, 1)[None] for part in (q, k, v))
+                    out = torch.cat([attend(*beginning, is_causal=True)[0].transpose(0, 1), out])
+                x = layer.finish(x, out)
             else:
                 # Only the last position of each prompt is sampled from.  The last layer needs keys and values of all
                 # tokens, for the cache, but the rest of it, and the vocabulary's logits, of that position alone.
-                visible = (torch.arange(width, device=ids.device) <= last[:, None])[:, None, None]
-                q = q.transpose(1, 2)[ends][:, :, None]
-                out = scaled_dot_product_attention(q, k, v, visible, scale=layer.scaling, enable_gqa=grouped)
-                x = layer.finish(x[ends], out)
+                visible = (positions <= last[:, None])[:, None, None]
+                x = layer.finish(x[ends], attend(q[ends][:, :, None], keys, values, visible))
         return self._logits(x)
 
     def step(self, cache: SharedPromptCache, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -143,7 +163,16 @@ class FusedForward:
         return self._logits(x)
 
     def _logits(self, x: Tensor) -> Tensor:
-        return linear(rms_norm(x, x.shape[-1:], self.norm.weight, self.eps), self.head.weight, self.head.bias)
+        return linear(_normed(x, self.eps).mul_(self.norm.weight), self.head.weight, self.head.bias)
+
+
+def shared_beginning(ids: Tensor, last: Tensor) -> int:
+    """How many tokens the prompts ``ids`` (n, T), which end at ``last`` (n,), begin with in common, without the last
+    one of any; 0 if fewer than half of T: attention to it by a mask costs more than causal attention then.
+    """
+    same = (ids == ids[:1]).all(0).long()
+    common = min(int(same.cumprod(0).sum()), int(last.min()))
+    return common if len(ids) > 1 and 2 * common >= ids.shape[1] else 0
 
 
 class _Layer:
@@ -154,21 +183,17 @@ class _Layer:
     low_gate_up: LowRank | None = None
     low_down: LowRank | None = None
 
-    def __init__(self, layer: Any, eps: float) -> None:
+    def __init__(self, layer: Any, eps: Tensor) -> None:
         attention, mlp = layer.self_attn, layer.mlp
         self.eps, self.scaling, self.width = eps, attention.scaling, attention.head_dim
         self.before_attention, self.before_mlp = layer.input_layernorm, layer.post_attention_layernorm
         self.qkv = _joined(attention.q_proj, attention.k_proj, attention.v_proj)
         self.gate_up = _joined(mlp.gate_proj, mlp.up_proj)
-        self.out, self.down = attention.o_proj, mlp.down_proj
+        self.out, self.down = _joined(attention.o_proj), _joined(mlp.down_proj)
         self.heads = attention.q_proj.out_features // self.width
         self.kv_heads = attention.k_proj.out_features // self.width
-        self.head_norms: Tensor | None = None
-        if hasattr(attention, "q_norm"):  # Qwen3: a norm over each head of the queries, and another of the keys
-            self.head_norms = torch.stack([attention.q_norm.weight, attention.k_norm.weight])
-            attention.q_norm.weight.data, attention.k_norm.weight.data = self.head_norms
-        kinds = [0] * self.heads + [1] * self.kv_heads  # which of the two norms a head has
-        self.kinds = torch.tensor(kinds, device=attention.q_proj.weight.device)
+        # Qwen3: a norm over each head of the queries, and another of the keys.
+        self.head_norms = (attention.q_norm, attention.k_norm) if hasattr(attention, "q_norm") else None
 
     def adapted(self, adapter: Adapter, path: str) -> _Layer:
         """This layer, whose modules' names begin with ``path``, with the present weights of ``adapter``."""
@@ -176,32 +201,40 @@ class _Layer:
         widths = [self.heads * self.width, self.kv_heads * self.width, self.kv_heads * self.width]
         result.low_qkv = adapter.joined([f"{path}self_attn.{name}_proj" for name in "qkv"], widths)
         result.low_out = adapter.of(f"{path}self_attn.o_proj")
-        widths = [self.down.in_features] * 2
+        widths = [self.down[0].shape[1]] * 2
         result.low_gate_up = adapter.joined([f"{path}mlp.{name}_proj" for name in ("gate", "up")], widths)
         result.low_down = adapter.of(f"{path}mlp.down_proj")
         return result
 
     def attention_inputs(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (..., heads, D) of ``x`` (..., hidden); rotated by (..., 1, D) tables."""
-        normed = rms_norm(x, x.shape[-1:], self.before_attention.weight, self.eps)
+        normed = _normed(x, self.eps).mul_(self.before_attention.weight)
         x = _with(self.low_qkv, normed, linear(normed, *self.qkv))
         x = x.view(*x.shape[:-1], self.heads + 2 * self.kv_heads, self.width)
         # Queries and keys stay in one tensor for the norm and the rotation, which treat all heads alike.
         qk, values = x.split([self.heads + self.kv_heads, self.kv_heads], -2)
         if self.head_norms is not None:
-            qk = rms_norm(qk, (self.width,), None, self.eps) * self.head_norms[self.kinds]
-        qk = torch.addcmul(qk * cos, qk.roll(self.width // 2, -1), sin)
+            qk = _normed(qk, self.eps)
+            for part, norm in zip(qk.split([self.heads, self.kv_heads], -2), self.head_norms, strict=True):
+                part.mul_(norm.weight)
+        qk = (qk * cos).addcmul_(qk.roll(self.width // 2, -1), sin)
         queries, keys = qk.split([self.heads, self.kv_heads], -2)
         return queries, keys, values
 
     def finish(self, x: Tensor, attention: Tensor) -> Tensor:
         """The layer's output (..., hidden), from its input ``x`` and the heads' outputs ``attention``."""
         attention = attention.reshape(*x.shape[:-1], -1)
-        x = _with(self.low_out, attention, _plus(x, attention, self.out))
-        normed = rms_norm(x, x.shape[-1:], self.before_mlp.weight, self.eps)
+        x = _with(self.low_out, attention, _plus(x, attention, *self.out))
+        normed = _normed(x, self.eps).mul_(self.before_mlp.weight)
         gate, up = _with(self.low_gate_up, normed, linear(normed, *self.gate_up)).chunk(2, -1)
-        inner = silu(gate) * up
-        return _with(self.low_down, inner, _plus(x, inner, self.down))
+        inner = silu(gate).mul_(up)
+        return _with(self.low_down, inner, _plus(x, inner, *self.down))
+
+
+def _normed(x: Tensor, eps: Tensor) -> Tensor:
+    """``x`` (..., n) over its root mean square: fewer passes over memory than ``rms_norm`` on a CPU."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return x * torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()
 
 
 def _with(low: LowRank | None, source: Tensor, output: Tensor) -> Tensor:
@@ -217,16 +250,16 @@ def _joined(*projections: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def _one(parameters: Sequence[Tensor]) -> Tensor:
-    """The parameters' values, one below the other, of which they become views."""
+    """The parameters' values, one below the other, of which they become views; a matrix lies transposed in memory."""
     whole = torch.cat([parameter.data for parameter in parameters])
+    whole = whole.t().contiguous().t() if whole.ndim == 2 else whole
     for parameter, view in zip(parameters, whole.split([len(p) for p in parameters]), strict=True):
         parameter.data = view
     return whole
 
 
-def _plus(x: Tensor, y: Tensor, projection: Any) -> Tensor:
+def _plus(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x`` plus the projection of ``y``; in one operation, the residual inside of the product, without a bias."""
-    if projection.bias is not None:
-        return x + linear(y, projection.weight, projection.bias)
-    flat = torch.addmm(x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1]), projection.weight.t())
-    return flat.view_as(x)
+    if bias is not None:
+        return x + linear(y, weight, bias)
+    return torch.addmm(x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1]), weight.t()).view_as(x)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 
+from troupe.rollout.engines.torch import dtypes
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward
+from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward, shared_beginning
 
 from .conftest import ARCHITECTURES, FUSED, all_of, build, decoder, gpt2, llama, qwen2, qwen3, request, worst
 
@@ -51,6 +53,23 @@ async def test_variants_of_the_fused_architectures(architecture, changes, tokeni
     assert worst(model, requests, await all_of(engine, requests)) < 1e-4
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+async def test_prompts_that_begin_alike(architecture, tokenizer):
+    model = build(architecture)
+    engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+    beginning = request(20).prompt_ids
+    requests = [replace(r, prompt_ids=beginning + r.prompt_ids) for r in (request(1), request(9), request(20, seed=1))]
+    requests.append(replace(requests[1], prompt_ids=beginning, key=(99,)))  # itself the beginning of the others
+    assert worst(model, requests, await all_of(engine, requests)) < 1e-4
+
+
+def test_the_beginning_of_prompts():
+    ids = torch.tensor([[1, 2, 3, 4, 5, 0], [1, 2, 3, 4, 6, 7]])
+    assert shared_beginning(ids, torch.tensor([4, 5])) == 4
+    assert shared_beginning(ids, torch.tensor([2, 5])) == 0  # two tokens, less than half of six
+    assert shared_beginning(ids[:1], torch.tensor([5])) == 0
+
+
 def test_what_is_not_fused_runs_the_models_own_code():
     assert not FusedForward.applies(build(gpt2))
     assert not FusedForward.applies(build().bfloat16())
@@ -71,6 +90,24 @@ async def test_bfloat16_models_decode(tokenizer):
     nodes = await all_of(engine, requests)
     assert worst(model, requests, nodes) < 0.5
     assert all(isinstance(x, float) for c in nodes[0] for x in c.logprobs)
+
+
+async def test_a_dtype_of_its_own_leaves_the_model_alone(tokenizer, caplog):
+    model = build()
+    weights = copy.deepcopy(model.state_dict())
+    with caplog.at_level("WARNING"):
+        engine = TorchEngine({"p": model}, tokenizer, dtype="bfloat16")
+    assert ("no instructions" in caplog.text) == (not dtypes._is_fast())
+    assert decoder(engine).model.dtype == torch.bfloat16
+    assert decoder(engine).model.model.rotary_emb.inv_freq.dtype == torch.float32
+    requests = [request(4), request(60)]
+    assert worst(model, requests, await all_of(engine, requests)) < 0.5
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in model.state_dict().items())
+    other = build(seed=1)
+    await engine.load("p", other.state_dict(), 1)
+    assert worst(other, requests, await all_of(engine, requests)) < 0.5
+    with pytest.raises(ValueError, match=r"engine\.dtype=int8"):
+        TorchEngine({"p": model}, tokenizer, dtype="int8")
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -1,0 +1,43 @@
+"""The dtype that an engine computes in, where it is not that of its models."""
+
+from __future__ import annotations
+
+import copy
+import logging
+
+import torch
+from transformers import PreTrainedModel
+
+log = logging.getLogger(__name__)
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def check_dtype(dtype: str | None) -> None:
+    """Raise ``ValueError`` for a dtype that the engine does not have."""
+    if dtype is not None and dtype not in DTYPES:
+        raise ValueError(f"engine.dtype={dtype}: the torch engine has {', '.join(DTYPES)} and null, that of the models")
+
+
+def in_dtype(model: PreTrainedModel, dtype: str | None) -> PreTrainedModel:
+    """``model``, or a copy of it with weights in ``dtype``, if it has another; a learner may train ``model`` itself.
+
+    Buffers stay as they are: rotary frequencies in bfloat16 would turn far positions by wrong angles.
+    """
+    if dtype is None or model.dtype == DTYPES[dtype]:
+        return model
+    if DTYPES[dtype] == torch.bfloat16 and model.device.type == "cpu" and not _is_fast():
+        log.warning(
+            "engine.dtype=bfloat16: this CPU has no instructions for it (AVX512-BF16, AMX); engine.dtype=float32 takes "
+            "a half to a quarter of the time"
+        )
+    converted = copy.deepcopy(model)
+    for parameter in converted.parameters():
+        parameter.data = parameter.data.to(DTYPES[dtype])
+    return converted
+
+
+def _is_fast() -> bool:
+    """Whether the CPU multiplies bfloat16; true of any that is not x86, where torch does not say."""
+    is_x86 = torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    return not is_x86 or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
