@@ -53,28 +53,38 @@ def solutions(size: int, grid: Sequence[int], rng: Random | None = None) -> Iter
 
     Depth first, the cell with the fewest candidates next: exact.
     """
-    if keeps_the_rules(size, grid):
-        yield from _search(size, list(grid), rng)
-
-
-def _search(size: int, grid: list[int], rng: Random | None) -> Iterator[Grid]:
-    best, choices = -1, list(range(size + 1))
-    for cell, digit in enumerate(grid):
-        if not digit:
-            possible = candidates(size, grid, cell)
-            if len(possible) < len(choices):
-                best, choices = cell, possible
-                if len(choices) <= 1:
-                    break
-    if best < 0:
-        yield tuple(grid)
+    if not keeps_the_rules(size, grid):
         return
-    if rng is not None:
-        rng.shuffle(choices)
-    for digit in choices:
-        grid[best] = digit
-        yield from _search(size, grid, rng)
-    grid[best] = 0
+    cells, own, every = list(grid), units(size), (2 << size) - 2
+    taken = [[0] * size for _ in range(3)]  # bits of the digits in each row, column and box
+    for unit, digit in zip(own, grid, strict=True):
+        for kind, index in enumerate(unit):
+            taken[kind][index] |= (1 << digit) & every
+    rows, columns, boxes = taken
+
+    def search(blanks: list[int]) -> Iterator[Grid]:
+        best, free, least = -1, 0, size + 1
+        for cell in blanks:
+            row, column, box = own[cell]
+            bits = every & ~(rows[row] | columns[column] | boxes[box])
+            if (count := bits.bit_count()) < least:
+                best, free, least = cell, bits, count
+                if count <= 1:
+                    break
+        if best < 0:
+            yield tuple(cells)
+            return
+        digits = [digit for digit in range(1, size + 1) if free >> digit & 1]
+        if rng is not None:
+            rng.shuffle(digits)
+        others, (row, column, box) = [cell for cell in blanks if cell != best], own[best]
+        for digit in digits:
+            cells[best], bit = digit, 1 << digit
+            rows[row], columns[column], boxes[box] = rows[row] | bit, columns[column] | bit, boxes[box] | bit
+            yield from search(others)
+            rows[row], columns[column], boxes[box] = rows[row] & ~bit, columns[column] & ~bit, boxes[box] & ~bit
+
+    yield from search([cell for cell, digit in enumerate(grid) if not digit])
 
 
 def only_solution(size: int, grid: Sequence[int]) -> Grid | None:
