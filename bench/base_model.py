@@ -19,6 +19,7 @@ from troupe.envs.code import MicroCode
 from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
+from troupe.envs.grid.sudoku import Sudoku
 from troupe.envs.math import Arithmetic
 from troupe.envs.signalling.world import Signalling
 from troupe.envs.writing import Writing
@@ -73,7 +74,7 @@ mostly does not use it: in the last phase of training {last_expert_share:.0%} of
         phases="""  Train boards only; validation and test boards are disjoint from them under the 8 symmetries.
 - Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
   among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
-  `troupe.warm_start.curriculum` and `demonstration` in `troupe.envs.grid.two_roles`).""",
+  `troupe.warm_start.curriculum` and `demonstration` in `troupe.envs.grid.walks`).""",
         measure="Team success on {tasks} validation boards (95 % interval), at most 4 turns:",
         worlds={
             "sokoban": Sokoban,
@@ -112,6 +113,18 @@ novices in every role. It writes lines about the article, of any length and form
             "two turns": lambda: Writing(on_topic=1.0, horizon=2),
             "one agent": lambda: Writing(on_topic=1.0, team="solo"),
         },
+    ),
+    "laptop_sudoku": About(
+        title="The base model of Sudoku at laptop scale",
+        demonstrations="""demonstrations of the
+tool agent, the planner and one agent alone. It has the skill, but mostly does not use it: in the last phase of training
+{last_expert_share:.0%} of the messages were an expert's.""",
+        phases="""  Train puzzles only, 4x4 with 6 to 8 empty cells; no validation or test puzzle is one of them up to symmetry.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
+  among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
+  `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.grid.sudoku`).""",
+        measure="Team success on {tasks} validation puzzles (95 % interval), at most 4 turns:",
+        worlds={"a pair": Sudoku, "one agent": lambda: Sudoku(team="solo")},
     ),
     "laptop_signalling": About(
         title="The base model of Signalling at laptop scale",

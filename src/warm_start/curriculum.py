@@ -149,7 +149,7 @@ CURRICULA = {
         worlds=(Sudoku,),
         variant=_sudoku_variant,
         words=(*sudoku_vocabulary(4), Sudoku.name),
-        recipe=Recipe(hidden=96, layers=4, stable_steps=900, decay_steps=450, flawed_steps=150),
+        recipe=Recipe(hidden=96, layers=4, stable_steps=450, decay_steps=220, flawed_steps=100),
     ),
     "laptop_code": Curriculum(
         worlds=(MicroCode,),
