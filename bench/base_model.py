@@ -119,7 +119,8 @@ novices in every role. It writes lines about the article, of any length and form
         demonstrations="""demonstrations of the
 tool agent, the planner and one agent alone. It has the skill, but mostly does not use it: in the last phase of training
 {last_expert_share:.0%} of the messages were an expert's.""",
-        phases="""  Train puzzles only, 4x4 with 6 to 8 empty cells; no validation or test puzzle is one of them up to symmetry.
+        phases="""  Train puzzles only, 4x4 with 6 to 8 empty cells, which differ from those of validation and test
+  up to symmetry.
 - Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
   among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
   `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.grid.sudoku`).""",
