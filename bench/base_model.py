@@ -63,6 +63,7 @@ class About:
     measure: str
     worlds: Mapping[str, Callable[[], TeamEnv]]
     temperatures: tuple[float, ...] = (0.0, 1.0)
+    tasks: int = TASKS
 
 
 ABOUT = {
@@ -126,6 +127,7 @@ tool agent, the planner and one agent alone. It has the skill, but mostly does n
   `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.grid.sudoku`).""",
         measure="Team success on {tasks} validation puzzles (95 % interval), at most 4 turns:",
         worlds={"a pair": Sudoku, "one agent": lambda: Sudoku(team="solo")},
+        tasks=200,  # the split has some 260
     ),
     "laptop_signalling": About(
         title="The base model of Signalling at laptop scale",
@@ -189,7 +191,8 @@ async def measure(folder: Path, about: About) -> list[tuple[str, dict[str, Any]]
         await world.open()
         for temperature in about.temperatures:
             way = {0.0: "greedy", 1.0: "sampled"}.get(temperature, f"temperature {temperature}")
-            tasks, sampling = world.tasks("validation", TASKS, 0), Sampling(temperature=temperature, max_tokens=40)
+            tasks = world.tasks("validation", about.tasks, 0)
+            sampling = Sampling(temperature=temperature, max_tokens=40)
             results = await play_base(model, tokenizer, world, tasks, sampling, max_batch_rows=1024)
             rows.append((f"{name}, {way}", summarise(results)))
         await world.close()
@@ -211,7 +214,7 @@ def main() -> None:
         lines.append(f"| {name} | {row['success']:.3f} ({low:.3f}-{high:.3f}) | {row['turns']:.2f} |")
     model = load_model(str(folder))
     which = "" if options.base == "laptop" else f" base={options.base}"
-    facts = recipe | {"tasks": TASKS}
+    facts = recipe | {"tasks": about.tasks}
     card = CARD.format(
         **{key: value for key, value in recipe.items() if key != "steps"},
         title=about.title,
