@@ -19,6 +19,7 @@ from troupe.envs.code import MicroCode
 from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
+from troupe.envs.grid.sudoku import Sudoku
 from troupe.envs.math import Arithmetic
 from troupe.envs.signalling.world import Signalling
 from troupe.envs.writing import Writing
@@ -62,6 +63,7 @@ class About:
     measure: str
     worlds: Mapping[str, Callable[[], TeamEnv]]
     temperatures: tuple[float, ...] = (0.0, 1.0)
+    tasks: int = TASKS
 
 
 ABOUT = {
@@ -73,7 +75,7 @@ mostly does not use it: in the last phase of training {last_expert_share:.0%} of
         phases="""  Train boards only; validation and test boards are disjoint from them under the 8 symmetries.
 - Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
   among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
-  `troupe.warm_start.curriculum` and `demonstration` in `troupe.envs.grid.two_roles`).""",
+  `troupe.warm_start.curriculum` and `demonstration` in `troupe.envs.grid.walks`).""",
         measure="Team success on {tasks} validation boards (95 % interval), at most 4 turns:",
         worlds={
             "sokoban": Sokoban,
@@ -112,6 +114,20 @@ novices in every role. It writes lines about the article, of any length and form
             "two turns": lambda: Writing(on_topic=1.0, horizon=2),
             "one agent": lambda: Writing(on_topic=1.0, team="solo"),
         },
+    ),
+    "laptop_sudoku": About(
+        title="The base model of Sudoku at laptop scale",
+        demonstrations="""demonstrations of the
+tool agent, the planner and one agent alone. It has the skill, but mostly does not use it: in the last phase of training
+{last_expert_share:.0%} of the messages were an expert's.""",
+        phases="""  Train puzzles only, 4x4 with 6 to 8 empty cells, which differ from those of validation and test
+  up to symmetry.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
+  among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
+  `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.grid.sudoku`).""",
+        measure="Team success on {tasks} validation puzzles (95 % interval), at most 4 turns:",
+        worlds={"a pair": Sudoku, "one agent": lambda: Sudoku(team="solo")},
+        tasks=200,  # the split has some 260
     ),
     "laptop_signalling": About(
         title="The base model of Signalling at laptop scale",
@@ -175,7 +191,8 @@ async def measure(folder: Path, about: About) -> list[tuple[str, dict[str, Any]]
         await world.open()
         for temperature in about.temperatures:
             way = {0.0: "greedy", 1.0: "sampled"}.get(temperature, f"temperature {temperature}")
-            tasks, sampling = world.tasks("validation", TASKS, 0), Sampling(temperature=temperature, max_tokens=40)
+            tasks = world.tasks("validation", about.tasks, 0)
+            sampling = Sampling(temperature=temperature, max_tokens=40)
             results = await play_base(model, tokenizer, world, tasks, sampling, max_batch_rows=1024)
             rows.append((f"{name}, {way}", summarise(results)))
         await world.close()
@@ -197,7 +214,7 @@ def main() -> None:
         lines.append(f"| {name} | {row['success']:.3f} ({low:.3f}-{high:.3f}) | {row['turns']:.2f} |")
     model = load_model(str(folder))
     which = "" if options.base == "laptop" else f" base={options.base}"
-    facts = recipe | {"tasks": TASKS}
+    facts = recipe | {"tasks": about.tasks}
     card = CARD.format(
         **{key: value for key, value in recipe.items() if key != "steps"},
         title=about.title,

@@ -40,6 +40,7 @@ from troupe.envs.grid import prompts
 from troupe.envs.grid.notation import parse_plan
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
+from troupe.envs.grid.sudoku import Sudoku
 from troupe.envs.judging import METRIC
 from troupe.envs.math.answers import IMPORTS, Answers, figures
 from troupe.envs.math.arithmetic import Arithmetic
@@ -144,6 +145,8 @@ WORLDS: dict[str, World] = {
     "sokoban full solo": World(lambda sandbox: Sokoban(wording="full", team="solo"), 0.1),
     "plan_path": World(lambda sandbox: PlanPath(), 0.1),
     "plan_path full": World(lambda sandbox: PlanPath(wording="full", local_share=1.0), 1.0),
+    "sudoku": World(lambda sandbox: Sudoku(), 0.1),
+    "sudoku full solo": World(lambda sandbox: Sudoku(size=6, wording="full", team="solo"), 0.1),
     "couplet": World(lambda sandbox: Couplet(), 0.0),
     "signalling": World(lambda sandbox: Signalling(), 0.0),
     "writing": World(lambda sandbox: Writing(), 0.0, team=3.0),
@@ -281,6 +284,7 @@ def _trees(rng: Random) -> Callable[[str], object]:
 JUDGES: dict[str, Callable[[str], object]] = {
     "parse_plan": lambda text: parse_plan(text, 10, 16, may_name_box=True),
     "grid answer": prompts.answer,
+    "sudoku answer": lambda text: prompts.answer(text, "cells"),
     "grid program": prompts.fenced_program,
     "read_line": lambda text: read_line(text, 8),
     "boxed_answers": boxed_answers,

@@ -95,8 +95,8 @@ class Completion:
     """What an engine sampled.  Raises ``ValueError`` where tokens and log-probabilities differ in number."""
 
     token_ids: tuple[int, ...]
-    """As sampled, never re-tokenised; end-of-sequence included where it was sampled.  Empty for a remote policy, whose
-    completions are text alone."""
+    """As sampled, never re-tokenised; end-of-sequence included where it was sampled.  Empty for a remote or
+    scripted policy, whose completions are text alone."""
     logprobs: tuple[float, ...]
     """One per token: nats under the distribution actually sampled from, after temperature and truncation."""
     text: str

@@ -15,7 +15,8 @@ class TeamMapError(ValueError):
 class Router:
     """``team`` maps agent to policy, many to one; it must cover the world's ``agents`` and use every policy.
 
-    Candidates of ``frozen`` policies are not routed: these policies do not learn (remote ones are frozen, too).
+    Candidates of ``frozen`` policies are not routed: these policies do not learn; remote and scripted ones are frozen,
+    too.
     """
 
     def __init__(
@@ -36,7 +37,7 @@ class Router:
                 raise TeamMapError(f"policy '{policy}' is used by no agent; team is {dict(team)}")
         if set(policies) <= set(frozen):
             verb = "are" if len(policies) > 1 else "is"
-            raise TeamMapError(f"no policy learns: {', '.join(policies)} {verb} frozen or remote")
+            raise TeamMapError(f"no policy learns: {', '.join(policies)} {verb} frozen, remote or scripted")
         self.team, self.policies = dict(team), tuple(policies)
         self.learning = tuple(policy for policy in policies if policy not in frozen)
 

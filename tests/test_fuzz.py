@@ -17,6 +17,8 @@ CHEAP = (
     "sokoban full solo",
     "plan_path",
     "plan_path full",
+    "sudoku",
+    "sudoku full solo",
     "couplet",
     "signalling",
     "writing",

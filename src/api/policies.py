@@ -8,7 +8,7 @@ from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import ConfigError, nearest
-from ..evaluation.assignment import LocalPolicy, RemotePolicy
+from ..evaluation.assignment import RemotePolicy, ScriptedPolicy, TeamPolicy
 from ..evaluation.request import Checkpoint
 from ..models.loading import load_adapter
 from ..runs.run import Run
@@ -24,7 +24,7 @@ class LoadedPolicy(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
 
 
-def policy_source(run: Run, name: str, checkpoint: Checkpoint) -> LocalPolicy | RemotePolicy:
+def policy_source(run: Run, name: str, checkpoint: Checkpoint) -> TeamPolicy:
     """The policy ``name`` of ``run`` at ``checkpoint``, not loaded.
 
     Raises :class:`~troupe.errors.ConfigError` for another name and for a checkpoint that is not there.
@@ -40,10 +40,12 @@ def policy_source(run: Run, name: str, checkpoint: Checkpoint) -> LocalPolicy | 
 
 
 def load_policy(run: Run, name: str, checkpoint: Checkpoint, *, merged: bool) -> LoadedPolicy:
-    """Raises as :func:`policy_source` does, where the weights cannot be loaded, and for a policy behind a server."""
+    """Raises as :func:`policy_source` does, where weights cannot be loaded, and for a policy without a model here."""
     source = policy_source(run, name, checkpoint)
     if isinstance(source, RemotePolicy):
         raise ConfigError(f"policy '{name}' of {run.path} is a model behind a server: its weights are not here")
+    if isinstance(source, ScriptedPolicy):
+        raise ConfigError(f"policy '{name}' of {run.path} is scripted: it has no weights")
     if source.base_model is None:
         return LoadedPolicy(*load_base(source.key, source.weights))
     model, tokenizer = load_base(source.key, source.base_model)

@@ -13,7 +13,7 @@ from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[a
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public, but not re-exported
 
 from ..errors import ConfigError
-from ..evaluation.assignment import LocalPolicy, RemotePolicy
+from ..evaluation.assignment import LocalPolicy, RemotePolicy, ScriptedPolicy, TeamPolicy
 from ..evaluation.request import Checkpoint
 from ..models.base_models import SHIPPED, resolve
 from ..models.loading import ADAPTER
@@ -85,7 +85,7 @@ def write_hub_folder(
     return folder
 
 
-def _base_folders(run: Run, sources: Mapping[str, LocalPolicy | RemotePolicy]) -> Iterator[tuple[str, str]]:
+def _base_folders(run: Run, sources: Mapping[str, TeamPolicy]) -> Iterator[tuple[str, str]]:
     """(Base model, its folder in the repository) for those that are needed and not on the hub."""
     needed = [
         run.config["policies"][name]["base"]
@@ -107,10 +107,12 @@ def _is_own(run: Run, name: str, source: LocalPolicy) -> bool:
     return source.weights != run.config["policies"][name]["base"]
 
 
-def _published(run: Run, name: str, source: LocalPolicy | RemotePolicy, bases: Mapping[str, str]) -> PublishedPolicy:
+def _published(run: Run, name: str, source: TeamPolicy, bases: Mapping[str, str]) -> PublishedPolicy:
     agents = [agent for agent, policy in run.config["team"].items() if policy == name]
     if isinstance(source, RemotePolicy):
         return PublishedPolicy(name, agents, "remote", "behind a server")
+    if isinstance(source, ScriptedPolicy):
+        return PublishedPolicy(name, agents, "scripted", f"the world's demonstrator ({source.skill})")
     node = run.config["policies"][name]
     base, own = node["base"], _is_own(run, name, source)
     tuning = node.get("tuning", "full") if own else "frozen"

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, check_whole
-from ..evaluation.assignment import RemotePolicy
+from ..evaluation.assignment import LocalPolicy
 from ..models.base_models import BaseModelError, resolve
 from ..models.loading import adapter_rank
 from ..rollout.engines.base import EngineError
@@ -65,15 +65,16 @@ class Serving:
 
 
 def servings(team: TeamSource, checkpoint: str, port: int) -> list[Serving]:
-    """The servers that a team needs; remote policies have theirs already.  Raises :class:`ConfigError` where
-    ``checkpoint`` is not there.
+    """The servers that a team needs; remote policies have theirs already, and scripted ones need none.
+
+    Raises :class:`ConfigError` where ``checkpoint`` is not there.
     """
     if checkpoint not in CHECKPOINTS:
         raise ConfigError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}, got {checkpoint}")
     plan: dict[str, Serving] = {}  # by model and chat: a server has one template
     for agent, name in team.config["team"].items():
         policy = team.policy("run", agent, checkpoint)  # type: ignore[arg-type]  # checked above
-        if isinstance(policy, RemotePolicy):
+        if not isinstance(policy, LocalPolicy):
             continue
         model, chat = resolve(policy.base_model or policy.weights), dict(policy.chat)
         if model.startswith("-"):  # it becomes a word of vLLM's command line

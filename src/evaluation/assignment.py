@@ -10,6 +10,7 @@ from typing import Any, Protocol, get_args
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..rollout.engines.remote.settings import RemoteSettings
+from ..rollout.scripted import ScriptedSkill
 from .episodes import EchoActor, SilentActor
 from .request import Checkpoint, EvalRequest
 
@@ -41,7 +42,18 @@ class RemotePolicy:
     sampling: Sampling
 
 
-AgentSource = LocalPolicy | RemotePolicy | SilentActor | EchoActor
+@dataclass(frozen=True)
+class ScriptedPolicy:
+    """A policy in whose place the world's demonstrator speaks."""
+
+    policy: str
+    skill: ScriptedSkill
+    sampling: Sampling
+
+
+TeamPolicy = LocalPolicy | RemotePolicy | ScriptedPolicy
+
+AgentSource = TeamPolicy | SilentActor | EchoActor
 """Where the messages of an agent come from."""
 
 Assignment = Mapping[str, AgentSource]
@@ -51,7 +63,7 @@ Assignment = Mapping[str, AgentSource]
 class PolicySource(Protocol):
     """The policies of one team: a run's, or an experiment's that was never trained."""
 
-    def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> LocalPolicy | RemotePolicy:
+    def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> TeamPolicy:
         """The policy of ``agent`` at ``checkpoint``.  Raises :class:`ConfigError` naming ``key``."""
         ...
 
@@ -79,7 +91,7 @@ def assign(
             assignment[agent] = others[agent].policy(f"agents.{agent}", agent, _other_checkpoint(request, agent))
         else:
             assignment[agent] = team.policy("checkpoint", owners[agent], request.checkpoint)
-    policies = {source.policy for source in assignment.values() if isinstance(source, LocalPolicy | RemotePolicy)}
+    policies = {source.policy for source in assignment.values() if isinstance(source, TeamPolicy)}
     if request.swap and len(policies) == 1:
         raise ConfigError(f"swap changes nothing: all agents act with policy '{policies.pop()}'")
     return assignment

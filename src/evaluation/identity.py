@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..models.base_models import resolve
-from .assignment import AgentSource, LocalPolicy, RemotePolicy
+from .assignment import AgentSource, LocalPolicy, RemotePolicy, ScriptedPolicy
 from .conditions import Condition, sampling_at
 from .episodes import EchoActor, SilentActor
 from .request import EvalRequest, Temperature
@@ -47,6 +47,8 @@ def source_identity(source: AgentSource, temperature: Temperature, digests: Mapp
         return {"silence": True}
     if isinstance(source, EchoActor):
         return {"echo": source.of}
+    if isinstance(source, ScriptedPolicy):
+        return {"silence": True} if source.skill == "silent" else {"scripted": source.skill}
     sampling = asdict(sampling_at(temperature, source.sampling))
     if isinstance(source, RemotePolicy):
         return {"remote": source.server.identity, "sampling": sampling}

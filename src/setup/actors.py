@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..evaluation.assignment import AgentSource, LocalPolicy, RemotePolicy
+from ..evaluation.assignment import AgentSource, LocalPolicy, RemotePolicy, ScriptedPolicy
 from ..evaluation.conditions import Condition, sampling_at
 from ..evaluation.episodes import Actor, PolicyActor
 from ..evaluation.request import Temperature
@@ -22,6 +22,7 @@ from ..rollout.engines.counters import drain_counters
 from ..rollout.engines.lora import Adapted
 from ..rollout.engines.remote.engine import RemoteEngine
 from ..rollout.policy_client import PolicyClient
+from ..rollout.scripted import NoEngine, ScriptedClient
 from .policies import check_context_fits
 from .team import build_engine, load_speaker
 
@@ -79,6 +80,9 @@ class ActorFactory:
         """``source`` at ``temperature``.  Raises as :meth:`actors` does."""
         if isinstance(source, RemotePolicy):
             return self._remote(source, temperature)
+        if isinstance(source, ScriptedPolicy):
+            how = NoEngine(), ChatCodec(), sys.maxsize, source.sampling
+            return PolicyActor(ScriptedClient(source.policy, *how, skill=source.skill))
         if not isinstance(source, LocalPolicy):
             return source
         self.prepare([source])

@@ -80,7 +80,7 @@ class Base:
 
 
 def check_policies(policies: Mapping[str, PolicySpec], engine: Mapping[str, Any], machine: Machine) -> dict[str, Base]:
-    """Refuse what pools and engines would; returns the base of each policy that is not remote.
+    """Refuse what pools and engines would; returns the base of each policy with a model here.
 
     Raises ``ValueError`` (or a subclass) naming the key.
     """
@@ -197,6 +197,16 @@ def clients_of(
             if tokenizer is not None
         ]
     return clients
+
+
+def check_demonstrators(world: TeamEnv, agents: Mapping[str, str], policies: Mapping[str, PolicySpec]) -> None:
+    """Raise :class:`ConfigError` where a scripted policy is to speak in a world without demonstrations."""
+    for name in agents.values():
+        if policies[name].skill not in (None, "silent") and type(world).demonstration is TeamEnv.demonstration:
+            raise ConfigError(
+                f"policies.{name}.tuning=scripted: {type(world).__name__} has no demonstrations; give "
+                f"policies.{name}.skill=silent, or a policy with a model"
+            )
 
 
 def check_tasks(

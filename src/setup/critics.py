@@ -66,9 +66,10 @@ def read_critics(
 def _common_base(read: tuple[str, ...], policies: Mapping[str, PolicySpec]) -> str:
     """The base of the policies whose tokens a critic reads.  Raises :class:`ConfigError` where they have several."""
     for name in read:
-        if policies[name].remote is not None:
+        if not policies[name].has_model:
+            kind = "remote" if policies[name].remote else "scripted"
             raise ConfigError(
-                f"{KEY}: a centralised critic reads what all agents read, and of the remote policy '{name}' no tokens "
+                f"{KEY}: a centralised critic reads what all agents read, and of the {kind} policy '{name}' no tokens "
                 "are known; algorithm=iac has a critic for each policy that learns"
             )
     bases = {resolve(policies[name].base): policies[name].base for name in read}

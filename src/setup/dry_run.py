@@ -90,6 +90,8 @@ class Plan:
 
     pools: tuple[PoolPlan, ...]
     remote: tuple[RemotePlan, ...]
+    scripted: tuple[str, ...]
+    """A sentence on each scripted policy."""
     tasks_per_iteration: int
     k: int
     completions: int
@@ -119,6 +121,7 @@ def plan(parts: Parts) -> Plan:
             *(_critic(spec, parts) for spec in parts.critics.values()),
         ),
         remote=tuple(_remote(spec, parts.router.team, most) for spec in parts.policies.values() if spec.remote),
+        scripted=tuple(_scripted(spec, parts.router.team) for spec in parts.policies.values() if spec.skill),
         tasks_per_iteration=parts.settings.tasks_per_iteration,
         k=k,
         completions=sum(most.values()),
@@ -252,6 +255,7 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
         *_device_lines(run_plan.pools),
         "(estimated; an engine's cache grows with what it really decodes)",
         *(_remote_line(each) for each in run_plan.remote),
+        *run_plan.scripted,
         f"per iteration: {run_plan.tasks_per_iteration} tasks, K = {run_plan.k}, at most {run_plan.completions:,} "
         f"completions of {run_plan.tokens:,} tokens; {run_plan.optimizer_steps} optimizer steps per policy",
         f"{run_plan.iterations} iterations: at most {run_plan.iterations * run_plan.completions:,} completions",
@@ -296,6 +300,12 @@ def _remote(spec: PolicySpec, team: Mapping[str, str], most: Mapping[str, int]) 
     agents = tuple(agent for agent, policy in team.items() if policy == spec.name)
     completions = sum(most[agent] for agent in agents)
     return RemotePlan(spec.name, agents, spec.remote, completions, completions * spec.train.max_tokens)
+
+
+def _scripted(spec: PolicySpec, team: Mapping[str, str]) -> str:
+    agents = ", ".join(agent for agent, policy in team.items() if policy == spec.name)
+    how = "it is silent" if spec.skill == "silent" else f"skill {spec.skill} of the world's demonstrator"
+    return f"{spec.name} ({agents}) is scripted: {how}"
 
 
 def _remote_line(remote: RemotePlan) -> str:

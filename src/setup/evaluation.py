@@ -14,7 +14,15 @@ from hydra import compose
 from omegaconf import OmegaConf
 
 from ..errors import ConfigError
-from ..evaluation.assignment import LocalPolicy, PolicySource, RemotePolicy, assign, server_address
+from ..evaluation.assignment import (
+    LocalPolicy,
+    PolicySource,
+    RemotePolicy,
+    ScriptedPolicy,
+    TeamPolicy,
+    assign,
+    server_address,
+)
 from ..evaluation.conditions import Condition, ConditionResult, condition_name, play_conditions, world_variants
 from ..evaluation.episodes import EpisodeResult
 from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
@@ -27,7 +35,7 @@ from .benchmarks import benchmarks
 from .command_line import check_choices, parsed
 from .instantiation import call, instantiated
 from .notice import notice
-from .policies import read_chat, read_remote, read_sampling
+from .policies import read_chat, read_remote, read_sampling, read_skill
 from .search_path import current_search_path
 from .sections import read_config
 from .trust import NOBODY, Trust, check_stored
@@ -61,7 +69,7 @@ class TeamSource:
         if not all(map(_importable, targets)):
             self.run.check_format()
 
-    def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> LocalPolicy | RemotePolicy:
+    def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> TeamPolicy:
         """The policy of ``agent`` at ``checkpoint``.  Raises :class:`ConfigError` naming ``key``."""
         team = self.config["team"]
         if agent not in team:
@@ -76,6 +84,8 @@ class TeamSource:
             if self.run is not None and self.trust is not None:
                 self.trust.check_server(f"policies.{name}.remote", server.url)
             return RemotePolicy(name, server, sampling)
+        if tuning == "scripted":
+            return ScriptedPolicy(name, read_skill(f"policies.{name}", node["skill"]), sampling)
         chat = read_chat(f"policies.{name}", node)
         policy = partial(LocalPolicy, key, sampling=sampling, chat=chat, configured_as=name)
         if checkpoint == "base":

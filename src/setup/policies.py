@@ -5,29 +5,39 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast, get_args
 
 from ..algorithms.objectives.base import Objective
-from ..errors import ConfigError
+from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..models.lora_settings import LoraSettings
 from ..models.schedule import Schedule, count_turns
 from ..models.strategies import StrategySettings
 from ..models.train_config import PolicyTrainConfig
 from ..rollout.engines.remote.settings import RemoteSettings
+from ..rollout.scripted import ScriptedSkill
 from .arguments import check_known
 from .instantiation import call, construct, part, partially
-from .sections import AlgorithmSection, FrozenSection, FullSection, LoraSection, PolicySection, RemoteSection
+from .sections import (
+    AlgorithmSection,
+    FrozenSection,
+    FullSection,
+    LoraSection,
+    PolicySection,
+    RemoteSection,
+    ScriptedSection,
+)
 
 
 @dataclass(frozen=True)
 class PolicySpec:
     """One policy: its base model, how it is sampled in training and evaluation, and how it learns.
 
-    ``train_config`` and ``schedule`` are None where it does not learn (tuning=frozen, remote); ``lora`` is its adapter,
-    None where the whole model learns; ``remote`` is the server that speaks for it, and ``base`` then the model's name
-    there.  ``chat`` is what the base's chat template is given beside the messages.  ``place`` is the strategy of its
-    pool, which then has processes of its own; None: the pool is where the run is.
+    ``train_config`` and ``schedule`` are None where it does not learn (tuning=frozen, remote, scripted); ``lora`` is
+    its adapter, None where the whole model learns; ``remote`` is the server that speaks for it, and ``base`` then the
+    model's name there; ``skill`` is that of the demonstrator that speaks for it, and ``base`` then empty.  ``chat`` is
+    what the base's chat template is given beside the messages.  ``place`` is the strategy of its pool, which then has
+    processes of its own; None: the pool is where the run is.
     """
 
     name: str
@@ -38,8 +48,14 @@ class PolicySpec:
     schedule: Schedule | None
     lora: LoraSettings | None
     remote: RemoteSettings | None = None
+    skill: ScriptedSkill | None = None
     chat: Mapping[str, Any] = field(default_factory=dict)
     place: StrategySettings | None = None
+
+    @property
+    def has_model(self) -> bool:
+        """Whether it speaks with a model that is loaded here."""
+        return self.remote is None and self.skill is None
 
     @property
     def full_weights(self) -> bool:
@@ -112,6 +128,10 @@ def _policy(name: str, section: PolicySection, algorithm: AlgorithmSection, obje
     if isinstance(section, RemoteSection):
         _check_server(f"policies.{name}", {"train": train, "eval": evaluation})
         return PolicySpec(name, section.remote.model, train, evaluation, None, None, None, section.remote)
+    if isinstance(section, ScriptedSection):
+        return PolicySpec(
+            name, "", train, evaluation, None, None, None, skill=read_skill(f"policies.{name}", section.skill)
+        )
     assert isinstance(section, FrozenSection)  # of the other tunings
     if not isinstance(section, FullSection):
         return PolicySpec(name, section.base, train, evaluation, None, None, None, chat=section.chat)
@@ -155,6 +175,14 @@ def read_chat(key: str, node: Mapping[str, Any]) -> dict[str, Any]:
     if chat is not None and not isinstance(chat, Mapping):
         raise ConfigError(f"{key}.chat must hold keys, got {chat!r}")
     return dict(chat or {})
+
+
+def read_skill(key: str, skill: str) -> ScriptedSkill:
+    """The skill of the scripted policy under ``key``.  Raises :class:`ConfigError` naming the key."""
+    for known in get_args(ScriptedSkill):
+        if skill == known:
+            return cast(ScriptedSkill, known)
+    raise ConfigError(f"{key}.skill={skill} is unknown{nearest(str(skill), get_args(ScriptedSkill))}")
 
 
 def read_remote(key: str, node: Mapping[str, Any]) -> RemoteSettings:

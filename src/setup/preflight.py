@@ -16,7 +16,7 @@ from ..runs.directory import ReadOnlyRunDirectory, check_free
 from ..runs.files import CHECKPOINTS
 from ..runs.progress import Progress
 from ..runs.run import Run
-from .checks import Machine, check_policies, check_tasks, clients_of
+from .checks import Machine, check_demonstrators, check_policies, check_tasks, clients_of
 from .critics import check_critics
 from .instantiation import call, instantiated
 from .parts import Parts
@@ -43,6 +43,7 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> list[str]:
         machine.ask(instantiated, f"logger.{name}", node)
     bases = check_policies(parts.policies, run.engine, machine)
     check_critics(parts.critics, bases, machine)
+    check_demonstrators(parts.world, parts.router.team, parts.policies)
     clients = clients_of(parts.router.team, parts.policies, bases)
     check_tasks(parts.world, parts.settings, clients, parts.sampler.resample, machine)
     return machine.lacks

@@ -15,6 +15,7 @@ from ..models.lora_settings import LoraSettings
 from ..models.schedule import Alternation
 from ..models.update_settings import UpdateSettings
 from ..rollout.engines.remote.settings import RemoteSettings
+from ..rollout.scripted import ScriptedSkill
 from ..runs.budget import LoopSettings
 from .arguments import check_finite
 from .instantiation import construct, construct_plainly
@@ -129,6 +130,13 @@ class RemoteSection(PolicySection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ScriptedSection(PolicySection):
+    """``tuning=scripted``: the world's demonstrator generates its messages, or nobody (``skill=silent``)."""
+
+    skill: ScriptedSkill = "expert"
+
+
+@dataclass(frozen=True, kw_only=True)
 class FrozenSection(PolicySection):
     """``tuning=frozen``: it is not trained.  ``chat`` are further arguments of the chat template."""
 
@@ -165,6 +173,7 @@ TUNINGS: dict[str, type[PolicySection]] = {
     "lora": LoraSection,
     "frozen": FrozenSection,
     "remote": RemoteSection,
+    "scripted": ScriptedSection,
 }
 """The values of ``policies.NAME.tuning``."""
 

@@ -33,6 +33,7 @@ from ..rollout.engines.base import Engine
 from ..rollout.engines.lora import Adapted
 from ..rollout.engines.remote.engine import RemoteEngine
 from ..rollout.policy_client import PolicyClient
+from ..rollout.scripted import NoEngine, ScriptedClient
 from ..rollout.seeds import derive
 from .instantiation import partially
 from .policies import PolicySpec
@@ -67,6 +68,11 @@ def build_team(
         for name, spec in policies.items()
         if spec.remote is not None
     }
+    of |= {
+        name: LoadedBackbone(NoEngine(), ChatCodec(), sys.maxsize)
+        for name, spec in policies.items()
+        if spec.skill is not None
+    }
     for specs in backbones(policies):
         place = specs[0].place
         if place is not None:
@@ -81,9 +87,8 @@ def build_team(
     for agent, name in agents.items():
         spec, backbone = policies[name], of[name]
         for clients, sampling in ((training, spec.train), (evaluation, spec.eval)):
-            clients[agent] = PolicyClient(
-                name, backbone.engine, backbone.tokenizer, backbone.context, sampling, spec.chat
-            )
+            make = PolicyClient if spec.skill is None else partial(ScriptedClient, skill=spec.skill)
+            clients[agent] = make(name, backbone.engine, backbone.tokenizer, backbone.context, sampling, spec.chat)
     return Team(
         policies={name: learning[name] for name in policies if name in learning},
         engines={name: of[name].engine for name in policies},
@@ -96,11 +101,11 @@ def build_team(
 
 def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
     """Policies that share a model: adapters and frozen ones with one base in one place.  One whose whole model learns
-    is alone; remote ones have none.
+    is alone; remote and scripted ones have none.
     """
     groups: dict[tuple[str, str, StrategySettings | None], list[PolicySpec]] = {}
     for name, spec in policies.items():
-        if spec.remote is not None:
+        if not spec.has_model:
             continue
         own, base = (name, "") if spec.full_weights else ("", base_place(spec.base))
         groups.setdefault((own, base, spec.place), []).append(spec)

@@ -16,6 +16,8 @@ from ..envs.couplet.world import Couplet
 from ..envs.grid.notation import vocabulary as grid_vocabulary
 from ..envs.grid.plan_path import PlanPath
 from ..envs.grid.sokoban import Sokoban
+from ..envs.grid.sudoku import Sudoku
+from ..envs.grid.sudoku import vocabulary as sudoku_vocabulary
 from ..envs.math.arithmetic import Arithmetic
 from ..envs.math.arithmetic import words as arithmetic_words
 from ..envs.signalling.world import Signalling
@@ -100,6 +102,11 @@ def _signalling_variant(world: Any, rng: Random) -> TeamEnv:
     return world(length=rng.randint(3, 8))
 
 
+def _sudoku_variant(world: Any, rng: Random) -> TeamEnv:
+    """Mostly a pair, sometimes one agent."""
+    return world(team="pair" if rng.random() < 0.7 else "solo")
+
+
 def _writing_variant(world: Any, rng: Random) -> TeamEnv:
     """One turn or two, mostly a pair, sometimes one agent."""
     return world(horizon=rng.choice((1, 2)), team="pair" if rng.random() < 0.7 else "solo")
@@ -137,6 +144,12 @@ CURRICULA = {
         variant=_writing_variant,
         words=small_words(),
         recipe=NOVICES,
+    ),
+    "laptop_sudoku": Curriculum(
+        worlds=(Sudoku,),
+        variant=_sudoku_variant,
+        words=(*sudoku_vocabulary(4), Sudoku.name),
+        recipe=Recipe(hidden=96, layers=4, stable_steps=450, decay_steps=220, flawed_steps=100),
     ),
     "laptop_code": Curriculum(
         worlds=(MicroCode,),

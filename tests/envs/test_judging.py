@@ -38,7 +38,7 @@ async def test_a_broken_reader_makes_the_message_malformed(
 
     caplog.set_level(logging.ERROR, "troupe.envs.judging")
     monkeypatch.setattr("troupe.envs.couplet.world.read_line", broken)
-    monkeypatch.setattr("troupe.envs.grid.two_roles.parse_plan", broken)
+    monkeypatch.setattr("troupe.envs.grid.walks.parse_plan", broken)
     monkeypatch.setattr(Arithmetic, "_program", broken)
     for world, malformed in ((Couplet(), "empty_or_malformed"), (PlanPath(), "malformed")):
         world.reset(world.tasks("train", 1, 0)[0])

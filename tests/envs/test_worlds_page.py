@@ -11,6 +11,7 @@ from troupe.envs.code import MicroCode
 from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
+from troupe.envs.grid.sudoku import Sudoku
 from troupe.envs.math import Arithmetic
 from troupe.envs.signalling.world import Signalling
 from troupe.envs.testing import check_world
@@ -21,6 +22,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 WORLDS: dict[str, Callable[[], TeamEnv]] = {
     "Sokoban": Sokoban,
     "PlanPath": PlanPath,
+    "Sudoku": Sudoku,
     "Couplet": Couplet,
     "Signalling": Signalling,
     "Writing": lambda: Writing(on_topic=1.0),

@@ -79,7 +79,7 @@ def test_a_remote_policy(read: Read) -> None:
 MISTAKES = {
     "unknown tuning": (
         ["policies.tool.tuning=qlora"],
-        "policies.tool.tuning=qlora is unknown.* Known: full, lora, frozen, remote",
+        "policies.tool.tuning=qlora is unknown.* Known: full, lora, frozen, remote, scripted",
     ),
     "a tuning that is no text": (["policies.tool.tuning=[a,b]"], r"policies\.tool\.tuning=\['a', 'b'\] is unknown"),
     "a remote policy that nobody speaks for": (
@@ -113,7 +113,7 @@ MISTAKES = {
     ),
     "a team of servers": (
         [*REMOTE, "policy@policies.plan=[laptop,remote]", "policies.plan.remote.model=m"],
-        "no policy learns: tool, plan are frozen or remote",
+        "no policy learns: tool, plan are frozen, remote or scripted",
     ),
     "a frozen policy with an optimizer": (
         ["policies.tool.tuning=frozen"],
@@ -127,7 +127,7 @@ MISTAKES = {
     ),
     "no policy learns": (
         [f"+policies.{n}={{tuning: frozen, optimizer: null, scheduler: null}}" for n in ("tool", "plan")],
-        "no policy learns: tool, plan are frozen or remote",
+        "no policy learns: tool, plan are frozen, remote or scripted",
     ),
     "an adapter of a whole model": (
         ["+policies.tool.lora.r=4"],

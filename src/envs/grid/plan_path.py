@@ -19,21 +19,11 @@ from ..splits import split_of
 from .board import canonical_form, distances, draw_board, form_digest, neighbours, shortest_path, window
 from .notation import MovePlan, annotate_moves, cell_words
 from .prompts import View
-from .two_roles import (
-    PLAN,
-    SOLO,
-    TOOL,
-    PlannerView,
-    ProposalCheck,
-    ToolMessage,
-    ToolView,
-    TwoRoleWorld,
-    Wording,
-    make_task,
-)
+from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, ToolMessage, Wording, make_task
+from .walks import PlannerView, ToolView, WalkingWorld
 
 
-class PlanPath(TwoRoleWorld):
+class PlanPath(WalkingWorld):
     """A ``size`` x ``size`` grid; each cell is a wall with probability ``walls``; the goal can be reached.
 
     ``min_distance`` and ``max_distance`` (None: no bound) bound the moves from start to goal.  ``unmapped`` is the

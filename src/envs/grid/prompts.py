@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..fences import last_program
 from .board import draw_board
 from .notation import cell_words
 
-_MOVES = re.compile(r"[\s>*#`_]*moves[\s*_]*:(.*)", re.IGNORECASE)
+_LINES = {label: re.compile(rf"[\s>*#`_]*{label}[\s*_]*:(.*)", re.IGNORECASE) for label in ("moves", "cells")}
+"""The lines that count, by their label."""
 
 
 @dataclass(frozen=True)
@@ -85,20 +86,20 @@ def board(size: int, view: View) -> str:
     return "\n".join([title, rows, *position])
 
 
-def proposal(words: str, check: Sequence[str], fault: str) -> str:
+def proposal(words: str, check: Sequence[str], fault: str, checks: Mapping[str, str] = CHECKS) -> str:
     """The tool agent's proposal, as the planner sees it; ``fault``: how its program failed, if it did."""
     if fault:
         return f"The tool agent's program failed: {fault}. There is no proposal."
     if not words:
         return "The tool agent proposes nothing that could be read."
     end = f" and ends at row,column {check[1]}" if len(check) > 1 else ""
-    return f"The tool agent proposes: {words}\nThe proposal was tried out: {CHECKS[check[0]]}{end}."
+    return f"The tool agent proposes: {words}\nThe proposal was tried out: {checks[check[0]]}{end}."
 
 
-def answer(text: str) -> str | None:
-    """The text after ``Moves:`` in the last such line, as words separated by blanks; None without such a line."""
+def answer(text: str, label: str = "moves") -> str | None:
+    """The text after ``Moves:`` (``label``) in the last such line, as words separated by blanks; None without one."""
     for line in reversed(text.splitlines()):
-        if match := _MOVES.fullmatch(line):
+        if match := _LINES[label].fullmatch(line):
             moves = match[1].lstrip(" \t*_").rstrip(" \t*_`.")
             return re.sub(r"[\[\]()\"'`]|,(?!\d)|(?<!\d),", " ", moves)
     return None

@@ -36,18 +36,8 @@ from .board import (
 from .notation import MovePlan, annotate_moves, cell_words
 from .prompts import View
 from .sokoban_solver import Position, SearchLimitError, Solver, move_worker
-from .two_roles import (
-    PLAN,
-    SOLO,
-    TOOL,
-    PlannerView,
-    ProposalCheck,
-    ToolMessage,
-    ToolView,
-    TwoRoleWorld,
-    Wording,
-    make_task,
-)
+from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, ToolMessage, Wording, make_task
+from .walks import PlannerView, ToolView, WalkingWorld
 
 
 @lru_cache(maxsize=1024)  # a table of a small room takes kilobytes, the largest allowed a megabyte or two
@@ -55,7 +45,7 @@ def _solver(size: int, walls: frozenset[int], goals: frozenset[int]) -> Solver:
     return Solver(size, walls, goals)
 
 
-class Sokoban(TwoRoleWorld):
+class Sokoban(WalkingWorld):
     """A ``size`` x ``size`` room whose border is wall, with up to ``inner_walls`` walls inside and ``boxes`` boxes.
 
     ``min_moves`` and ``max_solution`` bound the shortest solution in moves.

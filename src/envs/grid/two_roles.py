@@ -2,8 +2,8 @@
 planning agent acts.
 
 A turn is: ``tool`` writes a proposal, the world checks it, ``plan`` sees its own view, the proposal and the check, and
-writes moves.  Only the planner's moves change the world; they stop at the first one that is blocked.  A team of one
-(``team=solo``) sees the board and writes moves.
+writes moves (of pieces, or digits to fill in).  Only the planner's moves change the world; they stop at the first one
+that is blocked.  A team of one (``team=solo``) sees the board and writes moves.
 
 Rewards.  The team reward of a planner's (or solo agent's) message is 1 if the goal is reached after it, else 0.  The
 team reward of a tool agent's message is 1 if the goal is reached when its proposal is carried out on a copy of the
@@ -18,24 +18,20 @@ from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from ...experience import Message, Split, Task
 from ...sandbox import Job, Limits, Sandbox, Verdict
-from ..base import Skill, StepResult
-from ..checks import check_at_least, check_choice, check_fraction
+from ..base import StepResult
+from ..checks import check_choice, check_fraction
 from ..execution import Execution
 from ..judging import guarded
 from ..task_sampling import sample_tasks
 from ..turns import TurnTakingWorld, chat
 from . import prompts
-from .board import OPPOSITE
-from .notation import MALFORMED, MovePlan, parse_plan
-from .prompts import View
+from .notation import MALFORMED, MovePlan
 
 TOOL, PLAN, SOLO = "tool", "plan", "solo"
-PlannerView = Literal["full", "local"]
-ToolView = Literal["full", "map"]
 ToolMessage = Literal["plan", "program"]
 Wording = Literal["compact", "full"]
 
@@ -55,27 +51,25 @@ class ProposalCheck:
 
 
 class TwoRoleWorld(TurnTakingWorld):
-    """Notation and rewards shared by the grid worlds; a world adds its board.
+    """Workflow and rewards shared by the grid worlds; a world adds its board and its notation.
 
-    ``team``: ``pair`` (agents ``tool`` and ``plan``) or ``solo``.  ``tool_view`` and ``planner_view``: each agent's
-    view of the board, see the worlds.  ``tool_message``: ``plan``, or ``program`` (Python that prints one, run in
-    ``sandbox`` with ``program_seconds`` of CPU time).  ``wording``: ``compact`` (the notation) or ``full`` (rules,
-    drawn boards).  ``local_share``: the weight of progress, 0 for outcome-only rewards.
+    ``team``: ``pair`` (agents ``tool`` and ``plan``) or ``solo``.  ``tool_message``: ``plan``, or ``program`` (Python
+    that prints one, run in ``sandbox`` with ``program_seconds`` of CPU time).  ``wording``: ``compact`` (the notation)
+    or ``full`` (rules, drawn boards).  ``local_share``: the weight of progress, 0 for outcome-only rewards.
     """
 
-    boxes_have_names = False
-    """Whether a proposal may begin with ``box CELL``."""
+    answer_label = "moves"
+    """The word before the colon in the line that counts, in full wording."""
+    check_texts: ClassVar[Mapping[str, str]] = prompts.CHECKS
+    last_texts: ClassVar[Mapping[str, str]] = prompts.LAST
+    """The checks of a proposal and the results of the last moves, in full wording."""
 
     def __init__(
         self,
         *,
         size: int,
         horizon: int,
-        max_moves: int,
         team: Literal["pair", "solo"],
-        tool_view: ToolView,
-        planner_view: PlannerView,
-        view_radius: int,
         tool_message: ToolMessage,
         wording: Wording,
         sandbox: Sandbox | None,
@@ -84,8 +78,6 @@ class TwoRoleWorld(TurnTakingWorld):
     ) -> None:
         choices: dict[str, tuple[str, tuple[str, ...]]] = {
             "team": (team, ("pair", "solo")),
-            "tool_view": (tool_view, ("full", "map")),
-            "planner_view": (planner_view, ("full", "local")),
             "tool_message": (tool_message, get_args(ToolMessage)),
             "wording": (wording, get_args(Wording)),
         }
@@ -104,12 +96,8 @@ class TwoRoleWorld(TurnTakingWorld):
             horizon=horizon,
             execution=Execution(sandbox, Limits(cpu_s=program_seconds)) if programs and sandbox else None,
         )
-        check_at_least("max_moves", max_moves, 1)
-        check_at_least("view_radius", view_radius, 0)
         check_fraction("local_share", local_share)
-        self.size, self.max_moves = size, max_moves
-        self.tool_view, self.planner_view, self.view_radius = tool_view, planner_view, view_radius
-        self.wording, self.local_share = wording, local_share
+        self.size, self.wording, self.local_share = size, wording, local_share
         self._success, self._last = False, "start"
         self._clear_proposal()
         self._first_distance = self._best_distance = 1
@@ -133,12 +121,28 @@ class TwoRoleWorld(TurnTakingWorld):
         """The board's words as ``agent`` sees it."""
 
     @abstractmethod
-    def _view(self, agent: str) -> View:
-        """The board as ``agent`` sees it."""
+    def _drawing(self, agent: str) -> str:
+        """The board as ``agent`` sees it, in full wording."""
+
+    @abstractmethod
+    def _input(self) -> str:
+        """The board as the tool agent sees it, as JSON for its program."""
 
     @abstractmethod
     def _rules(self, agent: str) -> str:
         """The world and the agent's part in it, in full wording."""
+
+    def _limits(self) -> str:
+        """The limits of an episode, in full wording."""
+        return f"The team has {self.horizon} turns."
+
+    @abstractmethod
+    def _form(self, agent: str, program_seconds: float | None) -> str:
+        """How to answer, in full wording; ``program_seconds``: of CPU time, where a program is to be written."""
+
+    @abstractmethod
+    def _parse(self, text: str, agent: str) -> MovePlan:
+        """Read the notation."""
 
     @abstractmethod
     def _distance(self) -> int | None:
@@ -149,8 +153,8 @@ class TwoRoleWorld(TurnTakingWorld):
         """Whether the goal is reached."""
 
     @abstractmethod
-    def _move(self, move: str) -> bool:
-        """Make one move; False, and no change, where it is blocked."""
+    def _make_moves(self, moves: Sequence[str]) -> bool:
+        """Move until the goal is reached or a move is blocked; True in the latter case."""
 
     @abstractmethod
     def _check_proposal(self, plan: MovePlan) -> ProposalCheck:
@@ -159,18 +163,6 @@ class TwoRoleWorld(TurnTakingWorld):
     @abstractmethod
     def _pieces(self) -> Hashable:
         """The places of the pieces."""
-
-    @abstractmethod
-    def _expert(self, agent: str, rng: Random) -> tuple[list[str], list[str]]:
-        """A good plan from ``agent``'s view: its opening words, and its moves."""
-
-    @abstractmethod
-    def _naive(self, agent: str, rng: Random) -> list[str]:
-        """Moves straight towards the goal, whatever the obstacles."""
-
-    @abstractmethod
-    def _annotate(self, agent: str, opening: Sequence[str], moves: Sequence[str]) -> list[str]:
-        """``moves``, each with the cell to which it leads in ``agent``'s view."""
 
     # ---- tasks and prompts ----------------------------------------------------------------------------------------
 
@@ -197,15 +189,12 @@ class TwoRoleWorld(TurnTakingWorld):
         return chat(f"{agent} {self.name}", " ".join(words))
 
     def _full_prompt(self, agent: str) -> list[Message]:
-        example = prompts.example(self.size, agent == TOOL and self.boxes_have_names)
-        how = prompts.MOVES_LINE.format(example=example)
-        if agent == TOOL and self.execution is not None:
-            how = prompts.PROGRAM.format(size=self.size, seconds=self.execution.limits.cpu_s, example=example)
-        limits = f"At most {self.max_moves} moves are made each time, and the team has {self.horizon} turns."
-        parts = [prompts.board(self.size, self._view(agent)), f"The last moves: {prompts.LAST[self._last]}."]
+        writes_program = agent == TOOL and self.execution is not None
+        form = self._form(agent, self.execution.limits.cpu_s if writes_program and self.execution else None)
+        parts = [self._drawing(agent), f"The last moves: {self.last_texts[self._last]}."]
         if agent == PLAN:
-            parts.append(prompts.proposal(self._proposal, self._check, self._fault))
-        return chat(f"{self._rules(agent)} {limits}\n\n{how}", "\n\n".join(parts))
+            parts.append(prompts.proposal(self._proposal, self._check, self._fault, self.check_texts))
+        return chat(f"{self._rules(agent)} {self._limits()}\n\n{form}", "\n\n".join(parts))
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 
@@ -228,18 +217,18 @@ class TwoRoleWorld(TurnTakingWorld):
 
     def _read(self, text: str, agent: str) -> MovePlan:
         if self.wording == "full":
-            line = prompts.answer(text)
+            line = prompts.answer(text, self.answer_label)
             if line is None:
                 return MALFORMED
             text = line
-        return parse_plan(text, self.size, self.max_moves, may_name_box=agent == TOOL and self.boxes_have_names)
+        return self._parse(text, agent)
 
     async def _run_program(self, execution: Execution, text: str) -> tuple[str, str]:
         """The output of the tool agent's program, and how it failed, if it did."""
         source = guarded(None, prompts.fenced_program, text)
         if source is None:
             return "", "there is no closed fenced block with a program"
-        result = await execution.result(Job(source, self._view(TOOL).json(self.size)))
+        result = await execution.result(Job(source, self._input()))
         return (result.text, "") if result.verdict is Verdict.OK else ("", result.verdict.value)
 
     def _propose(self, plan: MovePlan, fault: str) -> StepResult:
@@ -276,53 +265,12 @@ class TwoRoleWorld(TurnTakingWorld):
             info={"malformed": plan.malformed, "blocked": blocked, "moves": len(plan.moves)},
         )
 
-    def _make_moves(self, moves: Sequence[str]) -> bool:
-        """Move until the goal is reached or a move is blocked; True in the latter case."""
-        for move in moves:
-            if not self._move(move):
-                return True
-            if self._solved():
-                break
-        return False
-
-    # ---- demonstrations -------------------------------------------------------------------------------------------
-
-    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        """Experts mostly note the cell after each move; the others mostly do not, and make mistakes.
-
-        A novice is naive (heads straight for the goal), hasty (stops after a few moves) or clumsy (each move random
-        with a probability drawn from .3 to .9).  A flawed demonstrator is naive, confused (takes each direction for its
-        opposite) or clumsier still (.5 to 1).
-        """
-        opening, moves = self._expert(agent, rng)
-        if skill == "novice":
-            kind = rng.random()
-            if kind < 0.4:
-                moves = self._naive(agent, rng)
-            elif kind < 0.6:
-                moves = moves[: rng.randint(1, 2)]
-            else:
-                moves = _slip(moves, rng.uniform(0.3, 0.9), rng)
-        elif skill == "flawed":
-            kind = rng.random()
-            if kind < 0.25:
-                moves = self._naive(agent, rng)
-            elif kind < 0.75:
-                moves = [OPPOSITE[move] for move in moves]
-            else:
-                moves = _slip(moves, rng.uniform(0.5, 1.0), rng)
-        moves = moves[: self.max_moves]
-        annotated = rng.random() < {"expert": 0.85, "novice": 0.15, "flawed": 0.1}[skill]
-        words = " ".join([*opening, *(self._annotate(agent, opening, moves) if annotated else moves)])
+    def _message(self, agent: str, words: str) -> str:
+        """A demonstrator's message of ``words`` of the notation, in the form that the agent is asked for."""
         if self.wording == "compact":
             return words
-        line = f"Moves: {words}"
+        line = f"{self.answer_label.capitalize()}: {words}"
         return f"```python\nprint({line!r})\n```" if agent == TOOL and self.execution else line
-
-
-def _slip(moves: Sequence[str], share: float, rng: Random) -> list[str]:
-    """``moves``, each replaced by a random one with probability ``share``."""
-    return [rng.choice("UDLR") if rng.random() < share else move for move in moves]
 
 
 def make_task(world: str, form_digest: str, split: Split, **data: Any) -> Task:
