@@ -18,6 +18,8 @@ CHEAP = (
     "plan_path",
     "plan_path full",
     "couplet",
+    "search",
+    "search solo",
     "signalling",
     "writing",
     "arithmetic",

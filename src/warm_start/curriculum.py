@@ -161,7 +161,15 @@ CURRICULA = {
         worlds=(FactSearch,),
         variant=_search_variant,
         words=search_words(),
-        recipe=Recipe(hidden=64, layers=2, stable_steps=500, decay_steps=250, flawed_steps=250, last_expert_share=0.3),
+        recipe=Recipe(
+            hidden=64,
+            layers=2,
+            stable_steps=400,
+            decay_steps=200,
+            flawed_steps=150,
+            expert_share=0.9,
+            last_expert_share=0.3,
+        ),
     ),
 }
 """The curriculum of each shipped base model, by the model's name."""

@@ -12,6 +12,7 @@ from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.math import Arithmetic
+from troupe.envs.search import FactSearch
 from troupe.envs.signalling.world import Signalling
 from troupe.envs.testing import check_world
 from troupe.envs.writing import Writing
@@ -22,6 +23,7 @@ WORLDS: dict[str, Callable[[], TeamEnv]] = {
     "Sokoban": Sokoban,
     "PlanPath": PlanPath,
     "Couplet": Couplet,
+    "FactSearch": FactSearch,
     "Signalling": Signalling,
     "Writing": lambda: Writing(on_topic=1.0),
     "Arithmetic": lambda: Arithmetic(sandbox=LocalSandbox(workers=1)),

@@ -17,7 +17,7 @@ from ..checks import check_at_least
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
 from ..turns import chat
-from .facts import ATTRIBUTES, PEOPLE, TwoHop, parse_question, sample_facts, sample_question, vocabulary
+from .facts import ATTRIBUTES, PEOPLE, TwoHop, parse_question, sample_facts, sample_question, value_of, vocabulary
 from .index import Index, Passage
 from .world import REASONER, SEARCHER, SOLO, Metric, Search, Team
 
@@ -58,9 +58,9 @@ class FactSearch(Search):
 
     def _draw(self, rng: Random) -> Task:
         facts = sample_facts(self.people, rng)
-        question, values = sample_question(facts, rng), {fact.title: fact.text for fact in facts}
+        question, values = sample_question(facts, rng), {fact.title: value_of(fact) for fact in facts}
         second = question.second(values[question.first])
-        digest = content_digest(" ".join([question.text, *(f"{fact.title} {fact.text}" for fact in facts)]))
+        digest = content_digest(" ".join([question.text, *(fact.text for fact in facts)]))
         data = {
             "question": question.text,
             "answers": (values[second],),
@@ -97,7 +97,7 @@ class FactSearch(Search):
         words = ["ask", self._question]
         for search in [*self._past, *([self._search] if self._search else [])]:
             words += [FIND, search.query or NONE, "seen"]
-            words += [f"{fact.title} {fact.text} ;" for fact in search.passages] or [NONE]
+            words += [f"{fact.text} ;" for fact in search.passages] or [NONE]
         return chat(f"{agent} {self.name}", " ".join(words))
 
     # ---- demonstrations -------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class FactSearch(Search):
     def _facts_shown(self) -> dict[str, str]:
         """The facts so far: title -> last word."""
         searches = [*self._past, *([self._search] if self._search else [])]
-        return {fact.title: fact.text for search in searches for fact in search.passages}
+        return {fact.title: value_of(fact) for search in searches for fact in search.passages}
 
 
 def _any_query(question: TwoHop, person: str | None, rng: Random) -> str:

@@ -1,8 +1,8 @@
 """Small knowledge bases: the questions of search at laptop scale.
 
 A knowledge base has a few people.  Each has one other person in each of :data:`RELATIONS`, and one value of each of
-:data:`ATTRIBUTES`.  A fact is a passage of three words, "ann boss bob"; a question needs two: "ask ann boss city" asks
-for the city of Ann's boss.
+:data:`ATTRIBUTES`.  A fact is a passage of three words, "ann boss bob", under the title "ann boss"; a question needs
+two: "ask ann boss city" asks for the city of Ann's boss.
 """
 
 from __future__ import annotations
@@ -54,6 +54,17 @@ def parse_question(text: str) -> TwoHop:
     return TwoHop(*text.split())
 
 
+def fact(title: str, value: str) -> Passage:
+    """The words of the title count twice in a search, so that of "ann boss bob" and "cid boss ann" the first is the
+    better one for "ann boss"."""
+    return Passage(title, f"{title} {value}")
+
+
+def value_of(passage: Passage) -> str:
+    """The last word of a fact."""
+    return passage.text.rpartition(" ")[2]
+
+
 def sample_facts(people: int, rng: Random) -> tuple[Passage, ...]:
     """The facts about so many random people, in random order; nobody is in a relation to themselves, and each person is
     the boss (friend, ...) of one."""
@@ -61,15 +72,15 @@ def sample_facts(people: int, rng: Random) -> tuple[Passage, ...]:
     facts = []
     for relation in RELATIONS:
         ring, step = rng.sample(names, people), rng.randint(1, people - 1)
-        facts += [Passage(f"{name} {relation}", ring[(i + step) % people]) for i, name in enumerate(ring)]
+        facts += [fact(f"{name} {relation}", ring[(i + step) % people]) for i, name in enumerate(ring)]
     for attribute, values in ATTRIBUTES.items():
-        facts += [Passage(f"{name} {attribute}", rng.choice(values)) for name in names]
+        facts += [fact(f"{name} {attribute}", rng.choice(values)) for name in names]
     return tuple(rng.sample(facts, len(facts)))
 
 
 def sample_question(facts: tuple[Passage, ...], rng: Random) -> TwoHop:
     """A random question about somebody in ``facts``."""
-    subject = rng.choice(sorted({fact.title.split()[0] for fact in facts}))
+    subject = rng.choice(sorted({each.title.split()[0] for each in facts}))
     return TwoHop(subject, rng.choice(RELATIONS), rng.choice(list(ATTRIBUTES)))
 
 

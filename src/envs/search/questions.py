@@ -86,13 +86,13 @@ class QuestionSearch(Search):
     # ---- notation -------------------------------------------------------------------------------------------------
 
     def _query(self, text: str) -> str | None:
-        return _tagged(text, "search", self.query_words)
+        return tagged(text, "search", self.query_words)
 
     def _answer(self, text: str) -> str | None:
-        return _tagged(text, "answer", self.answer_words)
+        return tagged(text, "answer", self.answer_words)
 
     def _request(self, text: str) -> str | None:
-        return _tagged(text, "ask", self.query_words)
+        return tagged(text, "ask", self.query_words)
 
     async def _find(self, query: str) -> tuple[Passage, ...]:
         # In a thread: over millions of passages it takes a part of a second.
@@ -124,7 +124,7 @@ class QuestionSearch(Search):
         return " ".join(f"{passage.title}: {passage.text[: self.shown_chars]}".split())
 
 
-def _tagged(text: str, tag: str, most: int) -> str | None:
+def tagged(text: str, tag: str, most: int) -> str | None:
     """The words between ``<tag>`` and ``</tag>``, separated by one blank; None where there are none, or more than
     ``most``, or where two such places differ."""
     contents = {

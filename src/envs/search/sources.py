@@ -56,7 +56,8 @@ class NaturalQuestions(QuestionSource):
 class HotpotQA(QuestionSource):
     """HotpotQA (arXiv 1809.09600): questions of two hops, with the titles of their paragraphs."""
 
-    hub, config = "hotpotqa/hotpot_qa", "distractor"
+    hub = "hotpotqa/hotpot_qa"
+    config: str | None = "distractor"
     cells: ClassVar[Columns] = {"question": str, "answer": str, "supporting_facts": dict}
 
     def item(self, row: Mapping[str, Any]) -> Question:

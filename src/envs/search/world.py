@@ -66,7 +66,8 @@ class Search(TurnTakingWorld):
         check_at_least("passages", passages, 1)
         check_fraction("local_share", local_share)
         self.passages, self.metric, self.local_share = passages, metric, local_share
-        self._question, self._answers = "", ()
+        self._question = ""
+        self._answers: tuple[str, ...] = ()
         self._supports: frozenset[str] = frozenset()
         self._evidence: frozenset[str] = frozenset()  # shown so far
         self._past: tuple[PastSearch, ...] = ()

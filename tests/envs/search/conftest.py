@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from troupe.envs.search import FactSearch, QuestionSearch
+from troupe.envs.search.facts import fact
 from troupe.envs.search.index import Index, Passage
 from troupe.envs.search.sources import Question, QuestionSource
 from troupe.experience import Task
@@ -84,11 +85,11 @@ BY_HAND = Task(
         "answers": ("oslo",),
         "supports": ("ann boss", "bob city"),
         "facts": (
-            Passage("cid boss", "ann"),
-            Passage("ann boss", "bob"),
-            Passage("ann city", "rome"),
-            Passage("bob city", "oslo"),
-            Passage("bob boss", "cid"),
+            fact("cid boss", "ann"),
+            fact("ann boss", "bob"),
+            fact("ann city", "rome"),
+            fact("bob city", "oslo"),
+            fact("bob boss", "cid"),
         ),
     },
 )

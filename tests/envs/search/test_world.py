@@ -10,7 +10,7 @@ import pytest
 from troupe.envs.base import Skill
 from troupe.envs.search import FactSearch, QuestionSearch
 from troupe.envs.search.fact_search import words
-from troupe.envs.search.facts import parse_question
+from troupe.envs.search.facts import parse_question, value_of
 from troupe.envs.search.index import AbsentIndexError
 from troupe.envs.search.sources import Question
 from troupe.envs.testing import check_world
@@ -138,7 +138,7 @@ async def test_facts_of_two_hops(facts: Facts) -> None:
     assert [message["content"] for message in world.observe("searcher")] == ["searcher search", "ask ann boss city"]
     query = await world.step({"searcher": "find ann boss"})
     assert (query.team, query.local) == (0.5, {"searcher": pytest.approx(0.2 * (0.2 + 0.8 / 2))})
-    seen = "ask ann boss city find ann boss seen cid boss ann ; ann boss bob ;"
+    seen = "ask ann boss city find ann boss seen ann boss bob ; cid boss ann ;"
     assert world.observe("reasoner")[-1]["content"] == seen
     await world.step({"reasoner": "again"})
     await world.step({"searcher": "find bob city"})
@@ -172,7 +172,7 @@ def test_no_question_is_in_two_splits() -> None:
     }
     assert not asked["train"] & (asked["validation"] | asked["test"]) and not asked["validation"] & asked["test"]
     (task,) = world.tasks("test", 1, 1)
-    values = {fact.title: fact.text for fact in task.data["facts"]}
+    values = {fact.title: value_of(fact) for fact in task.data["facts"]}
     question = parse_question(task.data["question"])
     assert task.data["answers"] == (values[question.second(values[question.first])],)
     assert len(values) == len(task.data["facts"]) == 48
