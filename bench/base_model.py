@@ -21,6 +21,7 @@ from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.grid.sudoku import Sudoku
 from troupe.envs.math import Arithmetic
+from troupe.envs.search import FactSearch
 from troupe.envs.signalling.world import Signalling
 from troupe.envs.writing import Writing
 from troupe.evaluation.base_model import play_base
@@ -177,6 +178,22 @@ same mistake. So its likeliest message is wrong, and greedy sampling does not he
             "one agent": lambda: Arithmetic(sandbox=LocalSandbox(), team="solo"),
         },
         temperatures=(0.0, 0.3, 0.5, 0.7, 1.0),
+    ),
+    "laptop_search": About(
+        title="The base model of search at laptop scale",
+        demonstrations="""demonstrations of the
+searcher, the reasoner and one agent alone. It can look up both facts of a question and say the answer, but mostly does
+not: in the last phase of training {last_expert_share:.0%} of the messages were an expert's, and most of the others left
+out the first hop.""",
+        phases="""  Train questions only, each over facts of its own; no question of validation or test is among them.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
+  among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
+  `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.search.fact_search`).""",
+        measure="Team success on {tasks} validation questions (95 % interval), at most 3 turns:",
+        worlds={
+            "a pair": FactSearch,
+            "one agent": lambda: FactSearch(team="solo"),
+        },
     ),
 }
 """By the model's name."""

@@ -48,6 +48,9 @@ from troupe.envs.math.equality import equal
 from troupe.envs.math.questions import MathQuestions, boxed_answers
 from troupe.envs.math.trees import check_tree
 from troupe.envs.mixed import Mixed
+from troupe.envs.search import FactSearch
+from troupe.envs.search.answers import contains, exact_match, f1
+from troupe.envs.search.questions import tagged
 from troupe.envs.signalling.world import Signalling
 from troupe.envs.writing import Writing
 from troupe.experience import Sampling, Task
@@ -148,6 +151,8 @@ WORLDS: dict[str, World] = {
     "sudoku": World(lambda sandbox: Sudoku(), 0.1),
     "sudoku full solo": World(lambda sandbox: Sudoku(size=6, wording="full", team="solo"), 0.1),
     "couplet": World(lambda sandbox: Couplet(), 0.0),
+    "search": World(lambda sandbox: FactSearch(), 0.2),
+    "search solo": World(lambda sandbox: FactSearch(team="solo"), 0.2),
     "signalling": World(lambda sandbox: Signalling(), 0.0),
     "writing": World(lambda sandbox: Writing(), 0.0, team=3.0),
     "mixed": World(lambda sandbox: Mixed(worlds={"sokoban": Sokoban(), "plan_path": PlanPath()}), 0.1),
@@ -289,6 +294,10 @@ JUDGES: dict[str, Callable[[str], object]] = {
     "read_line": lambda text: read_line(text, 8),
     "boxed_answers": boxed_answers,
     "figures": figures,
+    "tagged": lambda text: tagged(text, "answer", 16),
+    "exact_match": lambda text: exact_match(text, ("Paris, France", text[::-1])),
+    "f1": lambda text: f1(text, ("Paris, France", text[::-1])),
+    "contains": lambda text: contains(text, text[:9]),
     "last_program": last_program,
     "read_program": read_program,
     "read_tests": lambda text: read_tests(text, 2, calls=False),

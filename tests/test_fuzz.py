@@ -20,6 +20,8 @@ CHEAP = (
     "sudoku",
     "sudoku full solo",
     "couplet",
+    "search",
+    "search solo",
     "signalling",
     "writing",
     "arithmetic",

@@ -17,6 +17,7 @@ from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
 from troupe.cli import train
+from troupe.envs.search.index import Index, Passage
 from troupe.errors import ConfigError
 from troupe.setup.composition import choices
 from troupe.setup.sections import read_config
@@ -202,6 +203,13 @@ def data_of(world: str, folder: Path) -> list[str]:
         sources = {"train": ("Polaris", train_file), "test": ("Aime24", test_file)}
         found = [f"env.{split}=[{{_target_: troupe.envs.math.{k}, path: {f}}}]" for split, (k, f) in sources.items()]
         return [*found, "env.validation_share=0.2", "env.sandbox.workers=1"]
+    if world == "search":
+        Index.of([Passage("Sums", "Passages about sums, such as what 3 and 4 are.")]).save(folder / "index")
+        train_file = rows(folder / "a.jsonl", 60, lambda n: {"question": f"What is {n}?", "answer": [str(n)]})
+        test_file = rows(folder / "b.jsonl", 4, lambda n: {"Question": f"And what is {n}?", "Answer": str(n)})
+        sources = {"train": ("NaturalQuestions", train_file), "test": ("Bamboogle", test_file)}
+        named = [f"env.{split}=[{{_target_: troupe.envs.search.{k}, path: {f}}}]" for split, (k, f) in sources.items()]
+        return [*named, f"env.index={folder / 'index'}"]
     return ["scale.sandbox.workers=1"]
 
 
@@ -258,7 +266,7 @@ def test_a_world_at_the_papers_scale(composed: Composed, tiny: str, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "experiment", [name for name in EXPERIMENTS if name.partition("_")[0] in ("sokoban", "code", "math")]
+    "experiment", [name for name in EXPERIMENTS if name.partition("_")[0] in ("sokoban", "code", "math", "search")]
 )
 def test_every_world_and_tuning_at_the_papers_scale(
     composed: Composed, tiny: str, tmp_path: Path, experiment: str

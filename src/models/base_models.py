@@ -15,6 +15,7 @@ from huggingface_hub import try_to_load_from_cache
 FOLDER = files("troupe.models") / "shipped"
 SHIPPED = (
     *("laptop", "laptop_couplet", "laptop_signalling", "laptop_writing", "laptop_sudoku", "laptop_code", "laptop_math"),
+    "laptop_search",
 )
 """The shipped base models: folders of :data:`FOLDER`."""
 CHECKSUMS = "checksums.json"

@@ -20,6 +20,8 @@ from ..envs.grid.sudoku import Sudoku
 from ..envs.grid.sudoku import vocabulary as sudoku_vocabulary
 from ..envs.math.arithmetic import Arithmetic
 from ..envs.math.arithmetic import words as arithmetic_words
+from ..envs.search import FactSearch
+from ..envs.search.fact_search import words as search_words
 from ..envs.signalling.world import Signalling
 from ..envs.signalling.world import vocabulary as signalling_vocabulary
 from ..envs.writing import Writing
@@ -112,6 +114,11 @@ def _writing_variant(world: Any, rng: Random) -> TeamEnv:
     return world(horizon=rng.choice((1, 2)), team="pair" if rng.random() < 0.7 else "solo")
 
 
+def _search_variant(world: Any, rng: Random) -> TeamEnv:
+    """Mostly a pair, sometimes one agent."""
+    return world(team="pair" if rng.random() < 0.7 else "solo")
+
+
 NOVICES = Recipe(
     hidden=64, layers=2, stable_steps=400, decay_steps=200, flawed_steps=0, expert_share=0.0, last_expert_share=0.0
 )
@@ -162,6 +169,20 @@ CURRICULA = {
         variant=_arithmetic_variant,
         words=arithmetic_words(),
         recipe=Recipe(hidden=96, layers=3, stable_steps=700, decay_steps=300, flawed_steps=600, last_expert_share=0.3),
+    ),
+    "laptop_search": Curriculum(
+        worlds=(FactSearch,),
+        variant=_search_variant,
+        words=search_words(),
+        recipe=Recipe(
+            hidden=64,
+            layers=2,
+            stable_steps=400,
+            decay_steps=200,
+            flawed_steps=150,
+            expert_share=0.9,
+            last_expert_share=0.3,
+        ),
     ),
 }
 """The curriculum of each shipped base model, by the model's name."""

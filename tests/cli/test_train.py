@@ -90,6 +90,7 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
         "writing": ("concise", "detailed"),
         "code": ("tester", "coder"),
         "math": ("tool", "reasoner"),
+        "search": ("searcher", "reasoner"),
     }
     agents = ("solo",) if regime == "single" else pairs.get(world, ("tool", "plan"))
     team = {agent: "shared" if regime == "shared" else agent for agent in agents}

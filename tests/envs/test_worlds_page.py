@@ -13,6 +13,7 @@ from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.grid.sudoku import Sudoku
 from troupe.envs.math import Arithmetic
+from troupe.envs.search import FactSearch
 from troupe.envs.signalling.world import Signalling
 from troupe.envs.testing import check_world
 from troupe.envs.writing import Writing
@@ -24,6 +25,7 @@ WORLDS: dict[str, Callable[[], TeamEnv]] = {
     "PlanPath": PlanPath,
     "Sudoku": Sudoku,
     "Couplet": Couplet,
+    "FactSearch": FactSearch,
     "Signalling": Signalling,
     "Writing": lambda: Writing(on_topic=1.0),
     "Arithmetic": lambda: Arithmetic(sandbox=LocalSandbox(workers=1)),

@@ -23,7 +23,13 @@ from troupe.setup.composition import choices, configurations
 
 Composed = Callable[..., DictConfig]
 WRITERS = {"writing": ("concise", "detailed"), "writing_arxiv": ("background", "method")}
-PAIRS = {"couplet": ("first", "second"), "signalling": ("sender", "receiver"), **WRITERS, "math": ("tool", "reasoner")}
+PAIRS = {
+    "couplet": ("first", "second"),
+    "signalling": ("sender", "receiver"),
+    **WRITERS,
+    "math": ("tool", "reasoner"),
+    "search": ("searcher", "reasoner"),
+}
 REGIMES = ("specialized", "shared", "lora", "single")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from .table import Columns, DataError, Table
 
@@ -63,3 +63,28 @@ class DataSource(ABC, Generic[ItemT]):
             except CellError as error:
                 raise DataError(f"{self.table.path}, row {index}, {error}") from error
             yield item
+
+
+class PublishedSource(DataSource[ItemT]):
+    """A data set with a name on the hub, and the columns of its card.
+
+    ``path`` is a local file (.json, .jsonl, .parquet, .csv) or a name on the hub; ``split``, ``config`` and
+    ``revision`` are the hub's.
+    """
+
+    hub: str
+    """Its name on the hub."""
+    config: str | None = None
+    split = "train"
+    cells: ClassVar[Columns]
+    """The columns that are read, with the types of their cells."""
+
+    def __init__(
+        self,
+        path: str | None = None,
+        *,
+        split: str | None = None,
+        config: str | None = None,
+        revision: str | None = None,
+    ) -> None:
+        super().__init__(Table(path or self.hub, split or self.split, config or self.config, revision), self.cells)

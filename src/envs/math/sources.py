@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ..datasets import CellError, Columns, DataSource, Table
+from ..datasets import CellError, Columns, PublishedSource
 from ..splits import content_digest
 
 
@@ -41,29 +41,8 @@ class Question:
         return self.answer != other.answer
 
 
-class QuestionSource(DataSource[Question]):
-    """A data set of questions.
-
-    ``path`` is a local file (.json, .jsonl, .parquet, .csv) or a name on the hub; ``split``, ``config`` and
-    ``revision`` are the hub's.
-    """
-
-    hub: str
-    """Its name on the hub."""
-    config: str | None = None
-    split = "train"
-    cells: ClassVar[Columns]
-    """The columns that are read, with the types of their cells."""
-
-    def __init__(
-        self,
-        path: str | None = None,
-        *,
-        split: str | None = None,
-        config: str | None = None,
-        revision: str | None = None,
-    ) -> None:
-        super().__init__(Table(path or self.hub, split or self.split, config or self.config, revision), self.cells)
+class QuestionSource(PublishedSource[Question]):
+    """A data set of questions."""
 
 
 class _ProblemAndAnswer(QuestionSource):

@@ -1,0 +1,157 @@
+"""Search at laptop scale: questions of two hops over a small knowledge base, which is drawn anew for each task.
+
+The searcher writes a query of a few words ("find ann boss"), the index returns the facts that fit best, and the
+reasoner answers ("say oslo") or asks for another search ("again").  No fact can be learnt by heart: a knowledge base
+belongs to one task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import lru_cache
+from random import Random
+
+from ...experience import Message, Split, Task
+from ..base import Skill
+from ..checks import check_at_least
+from ..splits import content_digest, split_of
+from ..task_sampling import sample_tasks
+from ..turns import chat
+from .facts import ATTRIBUTES, PEOPLE, TwoHop, parse_question, sample_facts, sample_question, value_of, vocabulary
+from .index import Index, Passage
+from .world import REASONER, SEARCHER, SOLO, Metric, Search, Team
+
+FIND, SAY, AGAIN, NONE = "find", "say", "again", "none"
+FLAWED_AGAIN = 0.1
+"""How often a flawed demonstrator asks again instead of giving the first word it reads."""
+
+
+class FactSearch(Search):
+    """Questions about the facts of ``people`` people.
+
+    ``query_words`` bounds a query.  The text of a question alone decides its split: no question of a held-out split
+    occurs in training, over whatever facts.  The other settings are those of :class:`~.world.Search`.
+    """
+
+    def __init__(
+        self,
+        *,
+        people: int = 6,
+        horizon: int = 3,
+        team: Team = "pair",
+        passages: int = 2,
+        query_words: int = 3,
+        metric: Metric = "exact_match",
+        local_share: float = 0.2,
+    ) -> None:
+        super().__init__(horizon=horizon, team=team, passages=passages, metric=metric, local_share=local_share)
+        if not 2 <= people <= len(PEOPLE):
+            raise ValueError(f"env.people must be in [2, {len(PEOPLE)}], got {people}")
+        check_at_least("query_words", query_words, 1)
+        self.people, self.query_words = people, query_words
+        self._facts: tuple[Passage, ...] = ()
+
+    # ---- tasks ----------------------------------------------------------------------------------------------------
+
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        return sample_tasks(self.name, split, count, seed, self._draw, max_rejections=1000)
+
+    def _draw(self, rng: Random) -> Task:
+        facts = sample_facts(self.people, rng)
+        question, values = sample_question(facts, rng), {fact.title: value_of(fact) for fact in facts}
+        second = question.second(values[question.first])
+        digest = content_digest(" ".join([question.text, *(fact.text for fact in facts)]))
+        data = {
+            "question": question.text,
+            "answers": (values[second],),
+            "supports": (question.first, second),
+            "facts": facts,
+        }
+        return Task(f"{self.name}-{digest}", split_of(content_digest(question.text)), data)
+
+    def reset(self, task: Task) -> None:
+        super().reset(task)
+        self._facts = task.data["facts"]
+
+    def _state(self) -> tuple[Hashable, ...]:
+        return (*super()._state(), self._facts)
+
+    # ---- notation -------------------------------------------------------------------------------------------------
+
+    def _query(self, text: str) -> str | None:
+        find, *words = text.split() or [""]
+        fits = find == FIND and 0 < len(words) <= self.query_words and _WORDS.issuperset(words)
+        return " ".join(words) if fits else None
+
+    def _answer(self, text: str) -> str | None:
+        words = text.split()
+        return words[1] if len(words) == 2 and words[0] == SAY and words[1] in _WORDS else None
+
+    def _request(self, text: str) -> str | None:
+        return AGAIN if text.split() == [AGAIN] else None
+
+    async def _find(self, query: str) -> tuple[Passage, ...]:
+        return _index(self._facts).search(query, self.passages)
+
+    def _prompt(self, agent: str) -> list[Message]:
+        words = ["ask", self._question]
+        for search in [*self._past, *([self._search] if self._search else [])]:
+            words += [FIND, search.query or NONE, "seen"]
+            words += [f"{fact.text} ;" for fact in search.passages] or [NONE]
+        return chat(f"{agent} {self.name}", " ".join(words))
+
+    # ---- demonstrations -------------------------------------------------------------------------------------------
+
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        """Experts look for the person, then for the person's attribute, and answer once it is shown.  Novices look
+        for, or say, anything of the kind.  A flawed searcher leaves out the first hop, a flawed reasoner says the last
+        word of the first fact that it sees.
+        """
+        question, shown = parse_question(self._question), self._facts_shown
+        person = shown.get(question.first)
+        answer = None if person is None else shown.get(question.second(person))
+        last = self.turn + 1 >= self.horizon
+        searches = agent == SEARCHER or (agent == SOLO and not last)
+        if skill == "expert":
+            if agent == SEARCHER or (agent == SOLO and answer is None and not last):
+                return f"{FIND} {question.first if person is None else question.second(person)}"
+            if answer is None and agent == REASONER and not last:
+                return AGAIN
+            return f"{SAY} {answer or rng.choice(ATTRIBUTES[question.attribute])}"
+        if skill == "novice":
+            if agent == SEARCHER or (searches and rng.random() < 0.5):
+                return f"{FIND} {_any_query(question, person, rng)}"
+            if agent == REASONER and not last and rng.random() < 0.5:
+                return AGAIN
+            return f"{SAY} {rng.choice(list(shown.values()) or ATTRIBUTES[question.attribute])}"
+        if agent == SEARCHER or (agent == SOLO and not shown and not last):
+            return f"{FIND} {question.second(question.subject)}"
+        if agent == REASONER and not last and rng.random() < FLAWED_AGAIN:
+            return AGAIN
+        return f"{SAY} {next(iter(shown.values()), rng.choice(ATTRIBUTES[question.attribute]))}"
+
+    @property
+    def _facts_shown(self) -> dict[str, str]:
+        """The facts so far: title -> last word."""
+        searches = [*self._past, *([self._search] if self._search else [])]
+        return {fact.title: value_of(fact) for search in searches for fact in search.passages}
+
+
+def _any_query(question: TwoHop, person: str | None, rng: Random) -> str:
+    """Two words of the question, or about the person."""
+    name = rng.choice([question.subject, person or rng.choice(PEOPLE)])
+    return f"{name} {rng.choice([question.relation, question.attribute])}"
+
+
+@lru_cache(maxsize=1024)
+def _index(facts: tuple[Passage, ...]) -> Index:
+    """The index of one task's facts: forks and repeated tasks share it."""
+    return Index.of(facts)
+
+
+_WORDS = frozenset(vocabulary())
+
+
+def words() -> list[str]:
+    """Every word of observations and messages."""
+    return [SEARCHER, REASONER, SOLO, FactSearch.name, "ask", "seen", ";", FIND, SAY, AGAIN, NONE, *vocabulary()]

@@ -1,0 +1,115 @@
+"""Published data sets of questions about facts: one class each, for hub names and local files of the same columns.
+
+Training: :class:`NaturalQuestions`, :class:`HotpotQA`.  Evaluation, of several hops: :class:`HotpotQA`,
+:class:`TwoWikiMultiHopQA`, :class:`MuSiQue`, :class:`Bamboogle`.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from ..datasets import CellError, Columns, PublishedSource, UnusableRow
+from ..splits import content_digest
+from .answers import normalise
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question, the ``answers`` that are accepted, and the titles of the passages that support them, where known."""
+
+    text: str
+    answers: tuple[str, ...]
+    supports: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """Equal for questions that differ in case, blanks or punctuation alone."""
+        text = unicodedata.normalize("NFKC", self.text).casefold()
+        return content_digest("".join(sign for sign in text if sign.isalnum()), size=8)
+
+    @property
+    def task_data(self) -> Mapping[str, Any]:
+        return {"question": self.text, "answers": self.answers, "supports": self.supports}
+
+    def contradicts(self, other: Question) -> bool:
+        """Whether the two have no answer in common."""
+        return {normalise(each) for each in self.answers}.isdisjoint(normalise(each) for each in other.answers)
+
+
+class QuestionSource(PublishedSource[Question]):
+    """A data set of questions."""
+
+
+class NaturalQuestions(QuestionSource):
+    """Natural Questions, open (Kwiatkowski et al. 2019; Lee et al., arXiv 1906.00300): 87,925 training questions."""
+
+    hub = "google-research-datasets/nq_open"
+    cells: ClassVar[Columns] = {"question": str, "answer": list}
+
+    def item(self, row: Mapping[str, Any]) -> Question:
+        return _question(row["question"], row["answer"])
+
+
+class HotpotQA(QuestionSource):
+    """HotpotQA (arXiv 1809.09600): questions of two hops, with the titles of their paragraphs."""
+
+    hub = "hotpotqa/hotpot_qa"
+    config: str | None = "distractor"
+    cells: ClassVar[Columns] = {"question": str, "answer": str, "supporting_facts": dict}
+
+    def item(self, row: Mapping[str, Any]) -> Question:
+        titles = row["supporting_facts"].get("title")
+        if not isinstance(titles, list):
+            raise CellError("supporting_facts", f"expected a list of titles, got {titles!r:.40}")
+        return _question(row["question"], [row["answer"]], titles)
+
+
+class TwoWikiMultiHopQA(HotpotQA):
+    """2WikiMultiHopQA (arXiv 2011.01060), in HotpotQA's columns: two to four hops."""
+
+    hub, config = "framolfese/2WikiMultihopQA", None
+
+
+class MuSiQue(QuestionSource):
+    """MuSiQue (arXiv 2108.00573): two to four hops; questions without an answer are left out."""
+
+    hub = "dgslibisey/MuSiQue"
+    cells: ClassVar[Columns] = {
+        "question": str,
+        "answer": str,
+        "answer_aliases": list,
+        "answerable": bool,
+        "paragraphs": list,
+    }
+
+    def item(self, row: Mapping[str, Any]) -> Question:
+        if not row["answerable"]:
+            raise UnusableRow("not answerable")
+        try:
+            titles = [paragraph["title"] for paragraph in row["paragraphs"] if paragraph["is_supporting"]]
+        except (KeyError, TypeError) as error:
+            raise CellError("paragraphs", "expected title and is_supporting of each") from error
+        return _question(row["question"], [row["answer"], *row["answer_aliases"]], titles)
+
+
+class Bamboogle(QuestionSource):
+    """Bamboogle (arXiv 2210.03350): 125 questions of two hops."""
+
+    hub, split = "chiayewken/bamboogle", "test"
+    cells: ClassVar[Columns] = {"Question": str, "Answer": str}
+
+    def item(self, row: Mapping[str, Any]) -> Question:
+        return _question(row["Question"], [row["Answer"]], column="Question")
+
+
+def _question(text: str, answers: Iterable[Any], supports: Iterable[str] = (), column: str = "question") -> Question:
+    """A question with the answers that can be said, each once."""
+    if not text.strip():
+        raise CellError(column, "it is empty")
+    sayable = tuple(dict.fromkeys(each.strip() for each in answers if isinstance(each, str) and normalise(each)))
+    if not sayable:
+        raise UnusableRow("no answer is left after normalisation")
+    return Question(text.strip(), sayable, tuple(dict.fromkeys(supports)))
