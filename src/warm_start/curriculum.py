@@ -177,5 +177,7 @@ async def messages(
         while acting := world.next_agents():
             actions = {agent: world.demonstration(agent, rng, skill=skill(rng)) for agent in acting}
             examples += [(list(world.observe(agent)), text) for agent, text in actions.items()]
+            if world.turn + 1 == world.horizon and acting == world.stages[-1]:
+                break  # nothing is shown after it
             await world.step(actions)
     return examples
