@@ -13,7 +13,10 @@ from pathlib import Path
 from huggingface_hub import try_to_load_from_cache
 
 FOLDER = files("troupe.models") / "shipped"
-SHIPPED = ("laptop", "laptop_couplet", "laptop_signalling", "laptop_writing", "laptop_code", "laptop_math")
+SHIPPED = (
+    *("laptop", "laptop_couplet", "laptop_signalling", "laptop_writing", "laptop_code", "laptop_code_collab"),
+    "laptop_math",
+)
 """The shipped base models: folders of :data:`FOLDER`."""
 CHECKSUMS = "checksums.json"
 """The file of a base model's folder with the sha256 of every other file."""

@@ -11,6 +11,9 @@ from typing import Any
 from ..envs.base import Skill, TeamEnv
 from ..envs.code.micro import MicroCode
 from ..envs.code.micro_programs import vocabulary as code_vocabulary
+from ..envs.code_collab import MicroCollab
+from ..envs.code_collab.micro import MODES
+from ..envs.code_collab.micro import vocabulary as code_collab_vocabulary
 from ..envs.couplet.lines import vocabulary as couplet_vocabulary
 from ..envs.couplet.world import Couplet
 from ..envs.grid.notation import vocabulary as grid_vocabulary
@@ -71,10 +74,18 @@ def _grid_variant(world: Any, rng: Random) -> TeamEnv:
     return world(team="solo")
 
 
+class _SharedSandbox(LocalSandbox):
+    """Several worlds share it: when one closes it, it can be used again."""
+
+    async def close(self) -> None:
+        await super().close()
+        self._closed = False
+
+
 @cache
 def _sandbox() -> LocalSandbox:
     """The sandbox of demonstrators' programs; one per process."""
-    return LocalSandbox(workers=1)
+    return _SharedSandbox(workers=1)
 
 
 @cache
@@ -103,6 +114,17 @@ def _signalling_variant(world: Any, rng: Random) -> TeamEnv:
 def _writing_variant(world: Any, rng: Random) -> TeamEnv:
     """One turn or two, mostly a pair, sometimes one agent."""
     return world(horizon=rng.choice((1, 2)), team="pair" if rng.random() < 0.7 else "solo")
+
+
+def _code_collab_variant(world: Any, rng: Random) -> TeamEnv:
+    """Mostly one turn, sometimes two with feedback of any kind; mostly a pair, sometimes one agent."""
+    return world(
+        _sandbox(),
+        team="pair" if rng.random() < 0.7 else "solo",
+        horizon=rng.choice((1, 1, 1, 2)),
+        feedback=rng.choice(MODES),
+        useful_aux=False,
+    )
 
 
 NOVICES = Recipe(
@@ -137,6 +159,13 @@ CURRICULA = {
         variant=_writing_variant,
         words=small_words(),
         recipe=NOVICES,
+    ),
+    # Each writes functions that are right, if the other does the rest.
+    "laptop_code_collab": Curriculum(
+        worlds=(MicroCollab,),
+        variant=_code_collab_variant,
+        words=code_collab_vocabulary(),
+        recipe=replace(NOVICES, stable_steps=500, decay_steps=250),
     ),
     "laptop_code": Curriculum(
         worlds=(MicroCode,),

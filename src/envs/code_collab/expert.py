@@ -81,7 +81,7 @@ class Expert:
         self._client = None
 
     async def _ask(self, client: AsyncOpenAI, question: str) -> Edits:
-        from openai import OpenAIError
+        from openai import APIStatusError, OpenAIError
 
         edits = None
         try:
@@ -98,7 +98,8 @@ class Expert:
                 if edits is not None:
                     break
         except OpenAIError as error:
-            raise ExpertFailure(f"env.expert at {self.url}: {str(error)[:300]}") from error
+            reason = error.response.text if isinstance(error, APIStatusError) else str(error)
+            raise ExpertFailure(f"env.expert at {self.url}: {type(error).__name__}: {reason[:300]}") from error
         finally:
             del self._pending[question]
         self.unreadable += edits is None

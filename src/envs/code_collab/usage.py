@@ -116,10 +116,7 @@ def holders(main: ast.FunctionDef) -> set[str]:
 
 def is_from_aux(node: ast.AST, names: set[str]) -> bool:
     """Whether an expression has a call of aux, or one of ``names``, in it."""
-    return any(
-        is_call(each) or (isinstance(each, ast.Name) and each.id in names)
-        for each in ast.walk(node)
-    )
+    return any(is_call(each) or (isinstance(each, ast.Name) and each.id in names) for each in ast.walk(node))
 
 
 def _assignments(main: ast.FunctionDef) -> Iterator[tuple[list[ast.expr], ast.expr]]:

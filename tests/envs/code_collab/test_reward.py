@@ -77,9 +77,9 @@ def test_cooperation(use: Usage, statement: float, dataflow: float) -> None:
 
 
 def test_the_most_is_four() -> None:
-    assert Score(structure_points(AUX, MAIN, "total"), 0.5, 1.0, cooperation_points(Usage(called=True), "dataflow")) == (
-        Score(1.0, 0.5, 1.0, 1.5)
-    )
+    assert Score(
+        structure_points(AUX, MAIN, "total"), 0.5, 1.0, cooperation_points(Usage(called=True), "dataflow")
+    ) == (Score(1.0, 0.5, 1.0, 1.5))
     assert Score(1.0, 0.5, 1.0, 1.5).points == POINTS == 4
 
 
@@ -99,7 +99,11 @@ async def test_three_timeouts_end_the_tests(collab: Begin) -> None:
         (AUX, "def total(xs):\n    y = aux(1)\n    return sum(x * x for x in xs)", 0),
         ("def aux(x):\n    return 1", "def total(xs):\n    y = aux(xs)\n    return y * sum(x * x for x in xs)", 0),
         ("def aux(x):\n    return x", "def total(xs):\n    ys = aux(xs)\n    return sum(y * y for y in ys)", 0),
-        ("def aux(x):\n    return x * 0 + 3", "def total(xs):\n    y = aux(3)\n    return sum(x ** (y - 1) for x in xs)", 0),
+        (
+            "def aux(x):\n    return x * 0 + 3",
+            "def total(xs):\n    y = aux(3)\n    return sum(x ** (y - 1) for x in xs)",
+            0,
+        ),
     ],
 )
 async def test_useless_auxiliaries_are_worthless(collab: Begin, aux: str, main: str, useful: float) -> None:
@@ -110,7 +114,9 @@ async def test_useless_auxiliaries_are_worthless(collab: Begin, aux: str, main: 
     assert info["useful_aux"] == pytest.approx(useful)
 
 
-Parts = st.sampled_from(["def aux(x):", "def total(xs):", "    return x", "    aux(1)", "    y = aux(xs)", "return (", '"""', ""])
+Parts = st.sampled_from(
+    ["def aux(x):", "def total(xs):", "    return x", "    aux(1)", "    y = aux(xs)", "return (", '"""', ""]
+)
 
 
 @given(st.lists(Parts, max_size=6).map("\n".join), st.lists(Parts, max_size=6).map("\n".join))

@@ -127,7 +127,9 @@ async def test_feedback(
     assert "def total(xs):\n    " in user(world, "main").split("Your code of the turn before")[1]
 
 
-@pytest.mark.parametrize(("count", "shown"), [(1, "0 of 1"), (2, "1 of 2"), (0, "1 of 4"), (-1, "0 of 1"), (9, "1 of 4")])
+@pytest.mark.parametrize(
+    ("count", "shown"), [(1, "0 of 1"), (2, "1 of 2"), (0, "1 of 4"), (-1, "0 of 1"), (9, "1 of 4")]
+)
 async def test_the_tests_of_the_feedback(collab: Begin, count: int, shown: str) -> None:
     world = collab(horizon=2, feedback="level_passed", feedback_tests=count)
     await world.step(WEAK)
@@ -273,7 +275,9 @@ async def test_problems_of_tables(sandbox: LocalSandbox, tmp_path: Path, kind: s
         (task,) = world.tasks(split, 1, 0)
         world.reset(task)
         problem = task.data["problem"]
-        number = int(problem.statement.split("to x")[0].split()[-1]) if kind == "mbpp" else int(problem.name.split("/")[-1])
+        number = (
+            int(problem.statement.split("to x")[0].split()[-1]) if kind == "mbpp" else int(problem.name.split("/")[-1])
+        )
         assert problem.function in user(world, "main") and len(problem.hidden) == 2
         main = f"def {problem.function}(x):\n    y = aux(x)\n    return y + {number} - 1"
         result = await world.step({"aux": "def aux(x):\n    return x + 1", "main": main})
@@ -304,7 +308,12 @@ def test_mbpp_statements_become_prompts() -> None:
         ("mbpp", {"test_list": ["assert other(1) == 2"]}, UnusableRow, "tests of no function"),
         ("mbpp", {"test_list": ["assert set(add_it(1)) == set([2])"]}, UnusableRow, "no test that is a call"),
         ("mbpp", {"code": "def (x"}, CellError, "code or test_list"),
-        ("coop_human_eval", {"test": "def check(candidate):\n    for x in []:\n        assert candidate(x)"}, UnusableRow, "no test"),
+        (
+            "coop_human_eval",
+            {"test": "def check(candidate):\n    for x in []:\n        assert candidate(x)"},
+            UnusableRow,
+            "no test",
+        ),
         ("coop_human_eval", {"test": "def check(:"}, CellError, "no Python"),
         ("coop_human_eval", {"entry_point": "g"}, CellError, "column prompt: no function g"),
     ],
