@@ -16,6 +16,7 @@ import torch
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.code import MicroCode
+from troupe.envs.code_collab import MicroCollab
 from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
@@ -111,6 +112,20 @@ novices in every role. It writes lines about the article, of any length and form
             "one turn": lambda: Writing(on_topic=1.0),
             "two turns": lambda: Writing(on_topic=1.0, horizon=2),
             "one agent": lambda: Writing(on_topic=1.0, team="solo"),
+        },
+    ),
+    "laptop_code_collab": About(
+        title="The base model of Code collaboration at laptop scale",
+        demonstrations="""demonstrations of
+novices in every role. It writes functions that do a part of the task, and does not know which part the other does.""",
+        phases="""  Train tasks only; one turn or two, a pair or one agent, every kind of feedback.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one (see
+  `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.code_collab.micro`).""",
+        measure="Team success on {tasks} validation tasks (95 % interval):",
+        worlds={
+            "one turn": lambda: MicroCollab(LocalSandbox(workers=1)),
+            "two turns": lambda: MicroCollab(LocalSandbox(workers=1), horizon=2, feedback="level_passed"),
+            "one agent": lambda: MicroCollab(LocalSandbox(workers=1), team="solo"),
         },
     ),
     "laptop_signalling": About(

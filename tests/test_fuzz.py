@@ -20,6 +20,7 @@ CHEAP = (
     "couplet",
     "signalling",
     "writing",
+    "micro collaboration",
     "arithmetic",
     "micro code",
 )

@@ -165,7 +165,7 @@ CURRICULA = {
         worlds=(MicroCollab,),
         variant=_code_collab_variant,
         words=code_collab_vocabulary(),
-        recipe=replace(NOVICES, stable_steps=500, decay_steps=250),
+        recipe=replace(NOVICES, stable_steps=300, decay_steps=200),
     ),
     "laptop_code": Curriculum(
         worlds=(MicroCode,),

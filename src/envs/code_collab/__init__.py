@@ -1,4 +1,4 @@
-"""Code collaboration: one agent writes an auxiliary function, the other the main function, at the same time (MAGRPO)."""
+"""Code collaboration: two agents write an auxiliary and a main function at the same time (MAGRPO)."""
 
 from .expert import Expert
 from .micro import MicroCollab

@@ -31,11 +31,11 @@ class ExpertFailure(WorldFailure):
 class Expert:
     """A model that proposes edits of two functions.
 
-    ``url`` is the server's, up to and without ``/chat/completions``; ``key_env`` names the environment's variable with
-    its key.  The client repeats a request without an answer ``retries`` times; an answer without the two texts is
-    requested again as often, and then counts as no edits.  Equal questions are asked once.  A copy is the object itself.
+    ``url`` is the server's, up to and without ``/chat/completions``; ``key_env`` names the variable of the environment
+    with its key.  The client repeats a request without an answer ``retries`` times; an answer without the two texts is
+    requested again as often, and then counts as no edits.  Equal questions are asked once.  A copy is the object.
 
-    Raises ``ValueError`` for settings that no server has, :class:`...errors.AbsentError` where client or key is missing.
+    Raises ``ValueError`` for settings out of range, :class:`...errors.AbsentError` where client or key is missing.
     """
 
     def __init__(
@@ -133,10 +133,10 @@ class Expert:
 def question(problem: str, program: str) -> str:
     """The question about a program."""
     return (
-        f"Two agents wrote the program below together for this problem:\n\n{problem.strip()}\n\nOne wrote the auxiliary "
-        "function aux, the other the function that the problem asks for, the main function. Propose to each of them "
-        "short edits by which the program would pass the problem's tests; where a function is missing, a minimal "
-        "correct one; where nothing is to be changed, say so. Answer with JSON alone: "
+        f"Two agents wrote the program below together for this problem:\n\n{problem.strip()}\n\nOne wrote the "
+        "auxiliary function aux, the other the function that the problem asks for, the main function. Propose short "
+        "edits to each of them by which the program would pass the problem's tests; where a function is missing, a "
+        "minimal correct one; where nothing is to be changed, say so. Answer with JSON alone: "
         '{"aux": "edits or a new function", "main": "edits or a new function"}\n\n'
         f"The program:\n{program or '(none)'}"
     )

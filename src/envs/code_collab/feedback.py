@@ -22,6 +22,8 @@ from .usage import Usage
 
 Feedback = Literal["plain", "passed", "level_passed", "level_feedback", "expert"]
 
+UNUSED: Final = Usage()
+NO_SCHEME: Final = Schemes()
 _OK: Final = {True: "correct", False: "not correct"}
 
 
@@ -41,8 +43,8 @@ class Report:
     syntax_error: str | None = None
     tests: tuple[str, ...] = ()
     results: tuple[CheckResult, ...] = ()
-    usage: Usage = Usage()
-    schemes: Schemes = Schemes()
+    usage: Usage = UNUSED
+    schemes: Schemes = NO_SCHEME
     useful: float = 0.0
 
     @property

@@ -1,6 +1,6 @@
 """Code collaboration at laptop scale: functions of one variable and three steps, words separated by blanks.
 
-A task names three steps ("plus 3 times 4 minus 2"), and main must compute them.  What aux computes is for the two to
+A task names three steps ("+= 3 *= 4 -= 2"), and main must compute them.  What aux computes is for the two to
 agree on: the first step, the first two, or the last.  Their messages are Python on one line, such as
 
     aux:   def aux ( x ) : x += 3 ; x *= 4 ; return x
@@ -32,7 +32,7 @@ MARK: Final = "|"
 STEPS = 3
 INPUTS: Final = (11, 14, 19, 26, 37)
 """Of the tests: too large for a wrong step to give the right value."""
-OPERATORS: Final = {"plus": "+=", "minus": "-=", "times": "*="}
+OPERATORS: Final = ("+=", "-=", "*=")
 CONSTANTS: Final = tuple(map(str, range(2, 10)))
 MAX_WORDS = 64
 LIMITS = Limits(cpu_s=1.0, idle_s=1.0)
@@ -40,7 +40,7 @@ CACHED_RESULTS = 16_384
 MODES: Final = ("plain", "passed", "level_passed")
 
 Step = tuple[str, str]
-"""An operator's word and a constant."""
+"""An operator and a constant."""
 
 APPLY: Final = f"""
 def apply(texts):
@@ -59,7 +59,7 @@ def values(text):
 """
 """Computes the values of programs, in a process of their own; the expected values are not there."""
 
-_PROGRAM_WORDS: Final = ("def", "aux", "main", "(", ")", "x", ":", "=", ";", "return", *OPERATORS.values(), *CONSTANTS)
+_PROGRAM_WORDS: Final = ("def", "aux", "main", "(", ")", "x", ":", "=", ";", "return", *OPERATORS, *CONSTANTS)
 _LEXICON: Final = frozenset(_PROGRAM_WORDS)
 
 
@@ -165,7 +165,7 @@ class MicroCollab(CollabWorld):
         if skill == "expert":
             choice = 0
         elif skill == "flawed":
-            wrong = [(rng.choice([*OPERATORS]), rng.choice(CONSTANTS)) for _ in range(rng.randint(1, 2))]
+            wrong = [(rng.choice(OPERATORS), rng.choice(CONSTANTS)) for _ in range(rng.randint(1, 2))]
             return _function(agent, wrong)
         else:
             weights = (0.45, 0.25, 0.2, 0.1) if agent == "aux" else (0.35, 0.25, 0.2, 0.1, 0.1)
@@ -185,21 +185,21 @@ class MicroCollab(CollabWorld):
 
 def compute(steps: Sequence[Step], x: int) -> int:
     """The value of the steps on ``x``."""
-    for word, constant in steps:
+    for operator, constant in steps:
         number = int(constant)
-        x = x + number if word == "plus" else x - number if word == "minus" else x * number
+        x = x + number if operator == "+=" else x - number if operator == "-=" else x * number
     return x
 
 
 def vocabulary() -> list[str]:
     """Every word of observations and messages."""
     words = "code_collab solo task mine none malformed passed all some syntax used".split()
-    return [*words, MARK, *OPERATORS, *_PROGRAM_WORDS]
+    return [*words, MARK, *_PROGRAM_WORDS]
 
 
 def _draw(rng: Random) -> Task | None:
     """Its id is a digest of its words; its split is decided by the function that it computes."""
-    steps = tuple((rng.choice([*OPERATORS]), rng.choice(CONSTANTS)) for _ in range(STEPS))
+    steps = tuple((rng.choice(OPERATORS), rng.choice(CONSTANTS)) for _ in range(STEPS))
     tables = [[compute(steps[:count], x) for x in INPUTS] for count in range(STEPS + 1)]
     if any(tables.count(table) > 1 for table in tables):
         return None  # a step undoes others
@@ -215,7 +215,7 @@ def _readable(text: str) -> str:
 
 
 def _function(name: str, before: Sequence[Step], after: Sequence[Step] = (), *, calls: bool = False) -> str:
-    lines = [f"x {OPERATORS[word]} {constant}" for word, constant in before]
+    lines = [f"x {operator} {constant}" for operator, constant in before]
     lines += ["x = aux ( x )"] if calls else []
-    lines += [f"x {OPERATORS[word]} {constant}" for word, constant in after]
+    lines += [f"x {operator} {constant}" for operator, constant in after]
     return f"def {name} ( x ) : {' ; '.join([*lines, 'return x'])}"

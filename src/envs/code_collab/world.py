@@ -1,4 +1,4 @@
-"""Code collaboration (MAGRPO, arXiv 2508.04652): ``aux`` writes an auxiliary function, ``main`` the function of the task.
+"""Code collaboration (MAGRPO, arXiv 2508.04652): ``aux`` writes an auxiliary function, ``main`` that of the task.
 
 Both write at the same time, so that neither sees the other's function before it is written; main may call aux.  The
 reward is joint, see :mod:`.reward`.  From the second turn on, each sees its own function of the turn before, with
@@ -120,7 +120,7 @@ class CollabWorld(TurnTakingWorld):
 
     @abstractmethod
     def _probe(self, program: str) -> Job | None:
-        """The job that calls ``_first_value`` of ``program`` with the arguments of the first test; None: it has none."""
+        """The job that calls ``_first_value`` of ``program`` as the first test calls main; None: it has no test."""
 
     def _parts(self, actions: Mapping[str, str]) -> tuple[str, str]:
         """The texts in which aux and main are."""

@@ -46,11 +46,11 @@ def collab(sandbox: LocalSandbox) -> Callable[..., CodeCollab]:
 
 @pytest.fixture
 def micro(sandbox: LocalSandbox) -> Callable[..., MicroCollab]:
-    """``micro(**settings)``: an episode of "plus 3 times 4 minus 2"."""
+    """``micro(**settings)``: an episode of "+= 3 *= 4 -= 2"."""
 
     def begin(**settings: Any) -> MicroCollab:
         world = MicroCollab(sandbox, **settings)
-        world.reset(Task("by-hand", "test", {"steps": (("plus", "3"), ("times", "4"), ("minus", "2"))}))
+        world.reset(Task("by-hand", "test", {"steps": (("+=", "3"), ("*=", "4"), ("-=", "2"))}))
         return world
 
     return begin

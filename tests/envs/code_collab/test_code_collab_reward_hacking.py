@@ -1,4 +1,4 @@
-"""Reward hacking in Code collaboration: points without cooperation or a right program; docs/worlds/ lists the attempts."""
+"""Reward hacking in Code collaboration: points without cooperation or a right program; docs/worlds/ lists them."""
 
 from collections.abc import Callable
 
@@ -92,7 +92,7 @@ async def test_tests_in_a_message_are_not_run(collab: Begin) -> None:
 
 
 async def test_a_weak_turn_first(collab: Begin) -> None:
-    """With points of each turn, as published, each turn is judged by itself; with the gain, an episode has 4 at most."""
+    """With the gain, an episode has 4 points at most; with points, as published, each turn is judged by itself."""
     world, total = collab(horizon=3, turn_reward="gain"), 0.0
     for main in ("", ALONE, ALONE):
         total += await points(world, AUX, main)

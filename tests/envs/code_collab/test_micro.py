@@ -47,7 +47,7 @@ async def test_points(micro: Begin, aux: str, main: str, points: float) -> None:
 
 async def test_prompts(micro: Begin) -> None:
     world = micro(horizon=3, feedback="level_passed")
-    task = "task plus 3 times 4 minus 2 mine"
+    task = "task += 3 *= 4 -= 2 mine"
     assert [message["content"] for message in world.observe("main")] == ["main code_collab", f"{task} none"]
     await world.step({"aux": FIRST, "main": "? ?"})
     assert world.observe("aux")[-1]["content"] == f"{task} {FIRST} syntax none passed none used none"

@@ -94,7 +94,7 @@ async def test_three_timeouts_end_the_tests(collab: Begin) -> None:
 @pytest.mark.parametrize(
     ("aux", "main", "useful"),
     [
-        # The empty list needs no aux: 3 of 4 fail with nothing or the first argument; with a 1, [3] and [2, 2] of three.
+        # The empty list needs no aux: 3 of 4 fail with nothing or the first argument, and with a 1 two of three.
         (AUX, MAIN, 2 / 3),
         (AUX, "def total(xs):\n    y = aux(1)\n    return sum(x * x for x in xs)", 0),
         ("def aux(x):\n    return 1", "def total(xs):\n    y = aux(xs)\n    return y * sum(x * x for x in xs)", 0),
