@@ -16,6 +16,7 @@ import torch
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.code import MicroCode
+from troupe.envs.code_collab import MicroCollab
 from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
@@ -129,6 +130,20 @@ tool agent, the planner and one agent alone. It has the skill, but mostly does n
         measure="Team success on {tasks} validation puzzles (95 % interval), at most 4 turns:",
         worlds={"a pair": Sudoku, "one agent": lambda: Sudoku(team="solo")},
         tasks=200,  # the split has some 260
+    ),
+    "laptop_code_collab": About(
+        title="The base model of Code collaboration at laptop scale",
+        demonstrations="""demonstrations of
+novices in every role. It writes functions that do a part of the task, and does not know which part the other does.""",
+        phases="""  Train tasks only; one turn or two, a pair or one agent, every kind of feedback.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one (see
+  `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.code_collab.micro`).""",
+        measure="Team success on {tasks} validation tasks (95 % interval):",
+        worlds={
+            "one turn": lambda: MicroCollab(LocalSandbox(workers=1)),
+            "two turns": lambda: MicroCollab(LocalSandbox(workers=1), horizon=2, feedback="level_passed"),
+            "one agent": lambda: MicroCollab(LocalSandbox(workers=1), team="solo"),
+        },
     ),
     "laptop_signalling": About(
         title="The base model of Signalling at laptop scale",

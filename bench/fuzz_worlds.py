@@ -33,6 +33,8 @@ from troupe.envs.code.micro_notation import read_expression
 from troupe.envs.code.micro_notation import read_tests as read_micro_tests
 from troupe.envs.code.problem import Check, Problem
 from troupe.envs.code.running import json_value, same_text, same_value
+from troupe.envs.code_collab import CodeCollab, MicroCollab
+from troupe.envs.code_collab.functions import has_return, read_function
 from troupe.envs.couplet.lines import read_line
 from troupe.envs.couplet.world import Couplet
 from troupe.envs.fences import last_program
@@ -158,6 +160,24 @@ WORLDS: dict[str, World] = {
     "mixed": World(lambda sandbox: Mixed(worlds={"sokoban": Sokoban(), "plan_path": PlanPath()}), 0.1),
     "micro code": World(lambda sandbox: MicroCode(sandbox), 0.2),
     "micro code at once": World(lambda sandbox: MicroCode(sandbox, order="simultaneous"), 0.2),
+    "micro collaboration": World(lambda sandbox: MicroCollab(sandbox), 0.0, team=4.0),
+    "micro collaboration alone": World(
+        lambda sandbox: MicroCollab(sandbox, team="solo", horizon=2, feedback="level_passed"), 0.0, team=4.0
+    ),
+    "collaboration": World(
+        lambda sandbox: CodeCollab(
+            sandbox,
+            None,  # type: ignore[arg-type]
+            cpu_s=0.1,
+            horizon=2,
+            turn_reward="gain",
+            feedback="level_feedback",
+            useful_aux=True,
+        ),
+        0.0,
+        lambda _: [task for task in problem_tasks() if task.data["problem"].function],
+        team=4.0,
+    ),
     "arithmetic": World(lambda sandbox: Arithmetic(sandbox=sandbox), 0.1),
     "arithmetic solo": World(lambda sandbox: Arithmetic(sandbox=sandbox, team="solo", horizon=3), 0.1),
     "plan_path programs": World(
@@ -300,6 +320,7 @@ JUDGES: dict[str, Callable[[str], object]] = {
     "contains": lambda text: contains(text, text[:9]),
     "last_program": last_program,
     "read_program": read_program,
+    "read_function": lambda text: has_return(read_function(text, "aux"), "aux"),
     "read_tests": lambda text: read_tests(text, 2, calls=False),
     "read_tests of calls": lambda text: read_tests(text, 2, calls=True),
     "micro read_tests": lambda text: read_micro_tests(text, 2),

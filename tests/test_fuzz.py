@@ -24,6 +24,7 @@ CHEAP = (
     "search solo",
     "signalling",
     "writing",
+    "micro collaboration",
     "arithmetic",
     "micro code",
 )

@@ -123,7 +123,7 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
     assert config["algorithm"]["credit"].get("std_floor", 1e-6) == 1e-6
     mini_batches = 1 if config["algorithm"]["credit"]["_target_"].endswith("Magrpo") else 2
     assert (config["loop"]["tasks_per_iteration"], config["algorithm"]["update"]["mini_batches"]) == (32, mini_batches)
-    assert config["env"].get("horizon", 4) == (1 if world == "writing" else 4)
+    assert config["env"].get("horizon", 4) == (1 if world in ("writing", "code_collab") else 4)
     assert config["env"].get("local_share") != 0.2
 
 

@@ -16,6 +16,7 @@ FOLDER = files("troupe.models") / "shipped"
 SHIPPED = (
     *("laptop", "laptop_couplet", "laptop_signalling", "laptop_writing", "laptop_sudoku", "laptop_code", "laptop_math"),
     "laptop_search",
+    "laptop_code_collab",
 )
 """The shipped base models: folders of :data:`FOLDER`."""
 CHECKSUMS = "checksums.json"

@@ -11,6 +11,9 @@ from typing import Any
 from ..envs.base import Skill, TeamEnv
 from ..envs.code.micro import MicroCode
 from ..envs.code.micro_programs import vocabulary as code_vocabulary
+from ..envs.code_collab import MicroCollab
+from ..envs.code_collab.micro import MODES
+from ..envs.code_collab.micro import vocabulary as code_collab_vocabulary
 from ..envs.couplet.lines import vocabulary as couplet_vocabulary
 from ..envs.couplet.world import Couplet
 from ..envs.grid.notation import vocabulary as grid_vocabulary
@@ -75,10 +78,18 @@ def _grid_variant(world: Any, rng: Random) -> TeamEnv:
     return world(team="solo")
 
 
+class _SharedSandbox(LocalSandbox):
+    """Several worlds share it: when one closes it, it can be used again."""
+
+    async def close(self) -> None:
+        await super().close()
+        self._closed = False
+
+
 @cache
 def _sandbox() -> LocalSandbox:
     """The sandbox of demonstrators' programs; one per process."""
-    return LocalSandbox(workers=1)
+    return _SharedSandbox(workers=1)
 
 
 @cache
@@ -119,6 +130,17 @@ def _search_variant(world: Any, rng: Random) -> TeamEnv:
     return world(team="pair" if rng.random() < 0.7 else "solo")
 
 
+def _code_collab_variant(world: Any, rng: Random) -> TeamEnv:
+    """Mostly one turn, sometimes two with feedback of any kind; mostly a pair, sometimes one agent."""
+    return world(
+        _sandbox(),
+        team="pair" if rng.random() < 0.7 else "solo",
+        horizon=rng.choice((1, 1, 1, 2)),
+        feedback=rng.choice(MODES),
+        useful_aux=False,
+    )
+
+
 NOVICES = Recipe(
     hidden=64, layers=2, stable_steps=400, decay_steps=200, flawed_steps=0, expert_share=0.0, last_expert_share=0.0
 )
@@ -157,6 +179,13 @@ CURRICULA = {
         variant=_sudoku_variant,
         words=(*sudoku_vocabulary(4), Sudoku.name),
         recipe=Recipe(hidden=96, layers=4, stable_steps=450, decay_steps=220, flawed_steps=100),
+    ),
+    # Each writes functions that are right, if the other does the rest.
+    "laptop_code_collab": Curriculum(
+        worlds=(MicroCollab,),
+        variant=_code_collab_variant,
+        words=code_collab_vocabulary(),
+        recipe=replace(NOVICES, stable_steps=300, decay_steps=200),
     ),
     "laptop_code": Curriculum(
         worlds=(MicroCode,),
@@ -211,5 +240,7 @@ async def messages(
         while acting := world.next_agents():
             actions = {agent: world.demonstration(agent, rng, skill=skill(rng)) for agent in acting}
             examples += [(list(world.observe(agent)), text) for agent, text in actions.items()]
+            if world.turn + 1 == world.horizon and acting == world.stages[-1]:
+                break  # nothing is shown after it
             await world.step(actions)
     return examples

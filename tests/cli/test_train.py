@@ -89,6 +89,7 @@ def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, exper
         "signalling": ("sender", "receiver"),
         "writing": ("concise", "detailed"),
         "code": ("tester", "coder"),
+        "code_collab": ("aux", "main"),
         "math": ("tool", "reasoner"),
         "search": ("searcher", "reasoner"),
     }

@@ -25,9 +25,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 """Settings; a world is tried in the variants whose keys it has."""
 
 
-TEAM = {"code": (-1.0, 1.0), "writing": (0.0, 3.0)}
+TEAM = {"code": (-1.0, 1.0), "writing": (0.0, 3.0), "code_collab": (0.0, 4.0)}
 """Bounds of the team reward, where they are not 0 and 1: a program may pass fewer tests than the one before it, and
-Writing gives points."""
+Writing and Code collaboration give points."""
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

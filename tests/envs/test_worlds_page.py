@@ -8,6 +8,7 @@ from typing import Any
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.code import MicroCode
+from troupe.envs.code_collab import MicroCollab
 from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
@@ -30,6 +31,7 @@ WORLDS: dict[str, Callable[[], TeamEnv]] = {
     "Writing": lambda: Writing(on_topic=1.0),
     "Arithmetic": lambda: Arithmetic(sandbox=LocalSandbox(workers=1)),
     "MicroCode": lambda: MicroCode(LocalSandbox(workers=1)),
+    "MicroCollab": lambda: MicroCollab(LocalSandbox(workers=1)),
 }
 
 

@@ -23,18 +23,22 @@ from troupe.setup.composition import choices, configurations
 
 Composed = Callable[..., DictConfig]
 WRITERS = {"writing": ("concise", "detailed"), "writing_arxiv": ("background", "method")}
+COLLABS = dict.fromkeys(["code_collab", "code_collab_coop", "code_collab_mbpp"], ("aux", "main"))
+CODES = dict.fromkeys(["code", "code_contests", "code_humaneval", "code_live", "code_problems"], ("tester", "coder"))
 PAIRS = {
     "couplet": ("first", "second"),
     "signalling": ("sender", "receiver"),
-    **WRITERS,
     "math": ("tool", "reasoner"),
+    **WRITERS,
+    **COLLABS,
+    **CODES,
     "search": ("searcher", "reasoner"),
 }
 REGIMES = ("specialized", "shared", "lora", "single")
 
 
 def agents_of(world: str) -> tuple[str, ...]:
-    return ("tester", "coder") if world.startswith("code") else PAIRS.get(world, ("tool", "plan"))
+    return PAIRS.get(world, ("tool", "plan"))
 
 
 def test_there_is_one_file_per_regime() -> None:

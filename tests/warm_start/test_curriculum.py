@@ -60,6 +60,21 @@ async def test_code_has_every_role() -> None:
     assert prompts.keys() == {"tester code", "coder code", "solo code"}
 
 
+async def test_code_collaboration_has_every_role_after_a_world_was_closed() -> None:
+    """The command closes the first world before the demonstrations begin."""
+    curriculum, rng = CURRICULA["laptop_code_collab"], Random(1)
+    seen: Counter[str] = Counter()
+    for step in range(10):
+        world = curriculum.world(step, rng)
+        for prompt, text in await messages(world, 6, partial(curriculum.recipe.skill, step), rng):
+            seen[prompt[0]["content"]] += 1
+            seen[prompt[1]["content"].split()[8]] += 1  # after "mine"
+            assert {*prompt[1]["content"].split(), *text.split()} <= {*curriculum.words}
+        await world.close()
+    _sandbox.cache_clear()
+    assert seen.keys() == {"aux code_collab", "main code_collab", "solo code_collab", "none", "def"}
+
+
 class Silent(Couplet):
     """A world without demonstrations."""
 

@@ -48,7 +48,7 @@ class Code(CodeWorld):
             execution, horizon=horizon, order=order, team=team, max_tests=max_tests, local_share=local_share
         )
         self.data = data
-        self.runner = Runner(self.execution, stop_after_timeout)
+        self.runner = Runner(self.execution, 1 if stop_after_timeout else None)
         self._problem = _NOTHING
 
     @cached_property

@@ -54,12 +54,12 @@ class BrokenTestScript(ValueError):
 class Runner:
     """Runs the programs of problems.
 
-    With ``stop_after_timeout`` the tests of a program run one after the other, and those after its first timeout count
-    as failed without a run: a program that never ends costs the time of one test, not of all.
+    With ``max_timeouts`` the tests of a program run one after the other, and those after so many timeouts count as
+    failed without a run: a program that never ends does not cost the time of all tests.
     """
 
-    def __init__(self, execution: Execution, stop_after_timeout: bool = False) -> None:
-        self.execution, self.stop_after_timeout = execution, stop_after_timeout
+    def __init__(self, execution: Execution, max_timeouts: int | None = None) -> None:
+        self.execution, self.max_timeouts = execution, max_timeouts
 
     async def compiles(self, program: str) -> bool:
         """Whether ``program`` is Python."""
@@ -74,15 +74,17 @@ class Runner:
             result = await self.execution.result(_job(problem, program, check.input))
             return result.verdict, guarded(CheckResult(False, False, ""), _judge, problem, result, check)
 
-        if not self.stop_after_timeout:
+        if self.max_timeouts is None:
             return tuple([result for _, result in await asyncio.gather(*map(run_check, suite))])
         results: list[CheckResult] = []
+        timeouts = 0
         for check in suite:
             verdict, result = await run_check(check)
             results.append(result)
-            if verdict is Verdict.TIMEOUT:
+            timeouts += verdict is Verdict.TIMEOUT
+            if timeouts >= self.max_timeouts:
                 break
-        return (*results, *[CheckResult(False, False, "not run, after a timeout")] * (len(suite) - len(results)))
+        return (*results, *[CheckResult(False, False, "not run, after timeouts")] * (len(suite) - len(results)))
 
     async def run_hidden(self, problem: Problem, program: str) -> tuple[CheckResult, ...]:
         """The result of ``program`` on each hidden test; a test script is the last."""
@@ -90,13 +92,13 @@ class Runner:
         return results if problem.script is None else (*results, await self._script(problem, program, problem.script))
 
     async def _results(self, jobs: Sequence[Job]) -> list[Result]:
-        """The results of ``jobs``; with ``stop_after_timeout`` up to the first timeout."""
-        if not self.stop_after_timeout:
+        """The results of ``jobs``; with ``max_timeouts`` up to so many timeouts."""
+        if self.max_timeouts is None:
             return await asyncio.gather(*map(self.execution.result, jobs))
         results: list[Result] = []
         for job in jobs:
             results.append(await self.execution.result(job))
-            if results[-1].verdict is Verdict.TIMEOUT:
+            if sum(result.verdict is Verdict.TIMEOUT for result in results) >= self.max_timeouts:
                 break
         return results
 

@@ -1,8 +1,8 @@
-"""Programming problems of published data sets: APPS, CodeContests, LiveCodeBench, HumanEval.
+"""Programming problems of published data sets: APPS, CodeContests, LiveCodeBench, HumanEval, CoopHumanEval, MBPP.
 
 Each function makes the problem of one row; :data:`SCHEMAS` names them with the columns that they read.  The schemas are
-those of the dataset cards of codeparrot/apps, deepmind/code_contests, livecodebench/code_generation_lite and
-openai/openai_humaneval.
+those of the dataset cards of codeparrot/apps, deepmind/code_contests, livecodebench/code_generation_lite,
+openai/openai_humaneval, OpenMLRL/CoopHumanEval and google-research-datasets/mbpp (sanitized).
 """
 
 from __future__ import annotations
@@ -122,13 +122,42 @@ def live_code_bench(name: str, row: Mapping[str, Any]) -> Problem:
 
 def human_eval(name: str, row: Mapping[str, Any]) -> Problem:
     """HumanEval: assertions become tests; where none can, the whole script is the hidden test."""
+    return _of_assertions(name, row, row["prompt"] + row["canonical_solution"])
+
+
+def coop_human_eval(name: str, row: Mapping[str, Any]) -> Problem:
+    """CoopHumanEval, and MBPP in its columns: HumanEval's without solutions, so that no script can be run."""
+    return _of_assertions(name, row, None)
+
+
+def mbpp(name: str, row: Mapping[str, Any]) -> Problem:
+    """MBPP, sanitised: the statement becomes the docstring of the function that the tests call."""
+    code, tests = row["code"], "\n".join(row["test_list"])
+    try:
+        definitions = {node.name: node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
+        names = [node.id for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Name)]
+    except SyntaxError as error:
+        raise CellError("code or test_list", f"no Python: {error}") from error
+    function = next((name for name in names if name in definitions), None)
+    if function is None:
+        raise UnusableRow("tests of no function of the solution")
+    head = f"def {function}({ast.unparse(definitions[function].args)}):"
+    prompt = f'{head}\n    """{row["prompt"].strip()}\n    """\n'
+    return _of_assertions(name, {"prompt": prompt, "entry_point": function, "test": tests}, code)
+
+
+def _of_assertions(name: str, row: Mapping[str, Any], reference: str | None) -> Problem:
+    """The problem of a prompt that begins a function, and of assertions about it."""
     prompt, function = row["prompt"], row["entry_point"]
     try:
         parsed = parse_assertions(row["test"], {"candidate": function, function: function})
         setup = _code_before(prompt, function)
     except SyntaxError as error:
         raise CellError("test or prompt", f"no Python: {error}") from error
-    if not parsed.suite and evaluating_names(f"{setup}\n{row['test']}"):
+    scripted = not parsed.suite
+    if scripted and (reference is None or "def check(" not in row["test"]):
+        raise UnusableRow("no test that is a call and its value")
+    if scripted and evaluating_names(f"{setup}\n{row['test']}"):
         raise UnusableRow("a test script that may run answers as code")
     return Problem(
         name,
@@ -137,10 +166,10 @@ def human_eval(name: str, row: Mapping[str, Any]) -> Problem:
         function=function,
         setup=setup,
         starter=prompt,
-        script=None if parsed.suite else row["test"],
-        reference=prompt + row["canonical_solution"],
+        script=row["test"] if scripted else None,
+        reference=reference,
         absolute_tolerance=parsed.tolerance or None,
-        unusable_tests=parsed.refused if parsed.suite else 0,
+        unusable_tests=0 if scripted else parsed.refused,
     )
 
 
@@ -173,6 +202,8 @@ SCHEMAS: Final[Mapping[str, Schema]] = {
     "human_eval": Schema(
         {"task_id": str, "prompt": str, "canonical_solution": str, "test": str, "entry_point": str}, human_eval
     ),
+    "coop_human_eval": Schema({"task_id": str, "prompt": str, "test": str, "entry_point": str}, coop_human_eval),
+    "mbpp": Schema({"task_id": (int, str), "prompt": str, "code": str, "test_list": list}, mbpp),
 }
 """By the name that configurations use."""
 

@@ -78,11 +78,14 @@ async def test_a_program_runs_once_a_test(runner: Runner) -> None:
 
 
 async def test_after_a_timeout_tests_count_as_failed_if_asked_for(sandbox: LocalSandbox) -> None:
-    runner = Runner(Execution(sandbox, Limits(cpu_s=0.1)), stop_after_timeout=True)
+    runner = Runner(Execution(sandbox, Limits(cpu_s=0.1)), max_timeouts=1)
     results = await runner.run(DOUBLE, "n = input()\nwhile n != '1': pass\nprint(2)", DOUBLE.hidden)
     assert [result.passed for result in results] == [True, False, False, False]
-    assert [result.output for result in results][2:] == ["not run, after a timeout"] * 2
+    assert [result.output for result in results][2:] == ["not run, after timeouts"] * 2
     assert runner.execution.runs == 2
+    runner.max_timeouts = 2
+    results = await runner.run(DOUBLE, "n = input()\nwhile n != '1': pass\nprint(2)", DOUBLE.hidden)
+    assert [result.output for result in results][3:] == ["not run, after timeouts"]
     assert all(result.passed for result in await runner.run(DOUBLE, "print(int(input()) * 2)", DOUBLE.hidden))
 
 

@@ -1,0 +1,89 @@
+"""Finds the function of an agent in its message.  Nothing here is run.
+
+A message that is Python is read by its syntax tree; of any other text, the lines of the function are cut out, from its
+``def`` to the first line that is indented no deeper.  All else of a message is left out: fences, imports, tests, calls.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+import warnings
+from collections.abc import Iterator
+from typing import Final
+
+AUX: Final = "aux"
+"""The name of the auxiliary function."""
+
+MAX_CHARS: Final = 20_000
+"""Of a message; a longer one has no function."""
+
+
+def parse(source: str) -> ast.Module | str:
+    """The syntax tree of ``source``, or why there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of invalid escapes in strings
+        try:
+            return ast.parse(source)
+        except SyntaxError as error:
+            return f"line {error.lineno}, column {error.offset}: {error.msg}"
+        except (ValueError, RecursionError, MemoryError) as error:  # half characters; deep nesting
+            return f"{type(error).__name__}: it cannot be parsed"
+
+
+def read_function(text: str, name: str) -> str:
+    """The source of the first function ``name`` in a message, without decorators; empty where there is none."""
+    if len(text) > MAX_CHARS:
+        return ""
+    text = text.encode("utf-8", "replace").decode("utf-8")  # half characters can stand in texts, not in files
+    code = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("```"))
+    tree = parse(code)
+    if isinstance(tree, str):
+        return _cut(code, name)
+    node = function_in(tree, name)
+    return (ast.get_source_segment(code, node) or "") if node else ""
+
+
+def function_in(tree: ast.Module, name: str) -> ast.FunctionDef | None:
+    """The first function ``name`` of a module."""
+    return next((node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name), None)
+
+
+def has_return(source: str, name: str) -> bool:
+    """Whether the function returns a value: by its tree, or by the word ``return`` where it is no Python."""
+    tree = parse(source)
+    if isinstance(tree, str):
+        return re.search(r"\breturn\s+\S", source) is not None
+    node = function_in(tree, name)
+    return node is not None and any(isinstance(each, ast.Return) and each.value for each in own_nodes(node))
+
+
+def own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
+    """The nodes of a function's body that belong to no function or class within it."""
+    pending: list[ast.AST] = [*function.body]
+    while pending:
+        node = pending.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
+            pending += ast.iter_child_nodes(node)
+
+
+def parameters(source: str, name: str) -> str:
+    """The parameters of function ``name`` as trusted ``source`` has them; "..." where it is not there."""
+    tree = parse(source)
+    node = None if isinstance(tree, str) else function_in(tree, name)
+    return ast.unparse(node.args) if node else "..."
+
+
+def _cut(code: str, name: str) -> str:
+    lines = code.split("\n")
+    for start, line in enumerate(lines):
+        if re.match(rf"\s*def\s+{re.escape(name)}\s*\(", line):
+            indent, kept = len(line) - len(line.lstrip()), [line]
+            for rest in lines[start + 1 :]:
+                if rest.strip() and len(rest) - len(rest.lstrip()) <= indent:
+                    break
+                kept.append(rest)
+            return textwrap.dedent("\n".join(kept)).strip()
+    return ""

@@ -1,0 +1,153 @@
+"""Code collaboration on published problems: HumanEval, CoopHumanEval, MBPP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Hashable, Sequence
+from functools import cached_property
+from typing import Final, Literal
+
+from ...experience import Message, Split, Task
+from ...sandbox import Call, Job, Limits, Sandbox
+from ..code.problem import Check, CheckResult, Problem
+from ..code.problem_set import ProblemSet
+from ..code.running import Runner
+from ..datasets import DataSplits
+from ..execution import Execution
+from ..turns import chat
+from .expert import Edits, Expert, question
+from .feedback import Feedback, Report, feedback_lines
+from .functions import parameters
+from .reward import UsageRule
+from .world import SOLO, CollabWorld, TurnReward, program_of
+
+MAX_TIMEOUTS: Final = 3
+"""Timeouts of a program after which its other tests are not run, as published."""
+CACHED_RESULTS: Final = 4096
+
+ROLES: Final = {
+    "aux": "You write a helper function for a coding problem. Your partner writes the function that solves it, at the "
+    "same time, and may call yours.",
+    "main": "You solve a coding problem by writing the function that it asks for. Your partner writes a helper "
+    "function aux(...) for it at the same time. You may call it and use its value; do not define it yourself.",
+    SOLO: "You solve a coding problem with two functions: a helper function aux(...), and the function that the "
+    "problem asks for, which calls it and uses its value.",
+}
+
+_RULES: Final = (
+    "Answer with Python code alone: no explanation, no Markdown, no tests, no example, no text before or after it."
+)
+_NOTHING = Problem("nothing", "", (Check("[]", "0"),), function="nothing")
+
+
+class CodeCollab(CollabWorld):
+    """Problems of ``data``, each a function with tests.  ``cpu_s`` is the CPU time of a test.
+
+    ``expert`` is the model of ``feedback=expert``.
+    """
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        data: ProblemSet,
+        *,
+        horizon: int = 1,
+        team: Literal["pair", "solo"] = "pair",
+        turn_reward: TurnReward = "points",
+        usage: UsageRule = "statement",
+        useful_aux: bool = False,
+        feedback: Feedback = "plain",
+        feedback_tests: int = 1,
+        expert: Expert | None = None,
+        cpu_s: float = 10.0,
+    ) -> None:
+        super().__init__(
+            Execution(sandbox, Limits(cpu_s=cpu_s, idle_s=cpu_s), CACHED_RESULTS),
+            horizon=horizon,
+            team=team,
+            turn_reward=turn_reward,
+            usage=usage,
+            useful_aux=useful_aux,
+            feedback=feedback,
+            feedback_tests=feedback_tests,
+        )
+        if (feedback == "expert") != (expert is not None):
+            raise ValueError(
+                "env.feedback=expert asks a model: set env.expert with the url of its server and its name"
+                if expert is None
+                else f"env.expert is for env.feedback=expert, which is {feedback}"
+            )
+        self.data, self.expert = data, expert
+        self.runner = Runner(self.execution, MAX_TIMEOUTS)
+        self._problem = _NOTHING
+
+    # ---- tasks ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def splits(self) -> DataSplits[Problem]:
+        """The problems, read on first use."""
+        return self.data.load(self.name)
+
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        return self.splits.tasks(split, count, seed)
+
+    def reset(self, task: Task) -> None:
+        self._begin()
+        self._problem = task.data["problem"]
+        if not self._problem.function or "." in self._problem.function:
+            raise ValueError(f"env.data: {self._problem.name} asks for no function of its own name")
+
+    @property
+    def entry(self) -> str:  # type: ignore[override]
+        return self._problem.function or ""
+
+    # ---- prompts --------------------------------------------------------------------------------------------------
+
+    def _prompt(self, agent: str) -> list[Message]:
+        stub = f"def {self.entry}({parameters(self._problem.statement + '    pass', self.entry)}):"
+        stubs = [*(["def aux(...):"] if agent != "main" else []), *([stub] if agent != "aux" else [])]
+        form = "\n\n".join(f"{line}\n    # your code\n    return result" for line in stubs)
+        parts = [f"Problem:\n{self._problem.statement.strip()}", f"{_RULES} It has this form:\n\n{form}"]
+        if self._report is not None:
+            parts += self._feedback(agent, self._report)
+        return chat(ROLES[agent], "\n\n".join(parts))
+
+    def _feedback(self, agent: str, report: Report) -> list[str]:
+        source = {"aux": report.aux, "main": report.main}.get(agent, program_of(report.aux, report.main))
+        parts = [f"Your code of the turn before:\n{source or '(none could be read)'}"]
+        lines = feedback_lines(self.feedback, report, (agent != "main", agent != "aux"), self.feedback_tests)
+        parts += ["\n".join(lines)] if lines else []
+        for name, edits in zip(("aux", self.entry), self._edits, strict=True):
+            if edits and (agent == SOLO or (agent == "aux") == (name == "aux")):
+                parts.append(f"An expert's advice on {name}:\n{edits}")
+        return [*parts, "Write it again, better if it can be."]
+
+    async def _propose(self, report: Report) -> Edits:
+        if self.expert is None:
+            return "", ""
+        return await self.expert.edits(question(self._problem.statement, program_of(report.aux, report.main)))
+
+    # ---- programs -------------------------------------------------------------------------------------------------
+
+    async def _run(self, programs: Sequence[str]) -> Sequence[tuple[CheckResult, ...]]:
+        runs = (self.runner.run_hidden(self._problem, f"import math\n{program}") for program in programs)
+        return await asyncio.gather(*runs)
+
+    def _tests(self) -> tuple[str, ...]:
+        calls = [f"{self.entry}({check.input[1:-1]}) is {check.expected}" for check in self._problem.hidden]
+        return (*calls, *(["the test script"] if self._problem.script is not None else []))
+
+    def _probe(self, program: str) -> Job | None:
+        if not self._problem.hidden:
+            return None
+        arguments = json.loads(self._problem.hidden[0].input)
+        return Job(f"{self._problem.setup}\nimport math\n{program}", entry=Call("_first_value", arguments))
+
+    def _problem_key(self) -> Hashable:
+        return self._problem.name
+
+    async def close(self) -> None:
+        await super().close()
+        if self.expert is not None:
+            await self.expert.close()

@@ -1,0 +1,220 @@
+"""Code collaboration (MAGRPO, arXiv 2508.04652): ``aux`` writes an auxiliary function, ``main`` that of the task.
+
+Both write at the same time, so that neither sees the other's function before it is written; main may call aux.  The
+reward is joint, see :mod:`.reward`.  From the second turn on, each sees its own function of the turn before, with
+feedback (:mod:`.feedback`).
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Final, Literal, get_args
+
+from ...sandbox import NO_VALUE, Job, JsonValue
+from ...sandbox.base import Missing
+from ..base import StepResult
+from ..checks import check_choice
+from ..code.problem import CheckResult
+from ..execution import Execution
+from ..judging import guarded
+from ..turns import TurnTakingWorld
+from .feedback import Feedback, Report
+from .functions import AUX, function_in, parse, read_function
+from .reward import POINTS, Score, UsageRule, cooperation_points, structure_points
+from .schemes import schemes
+from .usage import usage
+
+AGENTS: Final = ("aux", "main")
+SOLO: Final = "solo"
+TurnReward = Literal["points", "gain"]
+
+STUBS: Final = (
+    f"def {AUX}(*args, **kwargs):\n    return None",
+    f"def {AUX}(*args, **kwargs):\n    return args[0] if args else None",
+)
+"""Auxiliary functions that are of no use: nothing, and the first argument.  A third returns a constant."""
+
+_CONSTANT: Final = f"""
+def {AUX}(*args, **kwargs):
+    import json
+    return json.loads({{text!r}})
+"""
+
+RECORD: Final = f"""
+def _first_value(*args):
+    values, real = [], {AUX}
+    def recorder(*args, **kwargs):
+        values.append(real(*args, **kwargs))
+        return values[-1]
+    globals()["{AUX}"] = recorder
+    try:
+        {{entry}}(*args)
+    except Exception:
+        pass
+    return values[0] if values else None
+"""
+"""Tells aux's value in its first call by main."""
+
+
+class CollabWorld(TurnTakingWorld):
+    """Turns, judgement and reward; a world adds its problems, its prompts, and how programs are run.
+
+    ``turn_reward``: ``points``, as published, are those of each turn; ``gain`` is how much they exceed the best of the
+    episode before, so that an episode earns 4 at most; it then ends with 4 points.  ``usage``: when the value of a call
+    of aux counts as ignored, see :data:`.reward.UsageRule`.  ``useful_aux`` is not the publication's: the points for
+    cooperation are multiplied by the share of the passed tests that fail with a stub in place of aux, the best of
+    nothing, its first argument, and a constant (the value of its first call).  ``feedback``: what the agents see after
+    a turn; ``feedback_tests``: how many tests it is about, see :mod:`.feedback`.
+
+    An episode is a success if its last program passes every test.  ``team=solo``: one agent writes both functions.
+    """
+
+    name = "code_collab"
+    execution: Execution
+    entry: str
+    """The name of the main function."""
+
+    def __init__(
+        self,
+        execution: Execution,
+        *,
+        horizon: int,
+        team: Literal["pair", "solo"],
+        turn_reward: TurnReward,
+        usage: UsageRule,
+        useful_aux: bool,
+        feedback: Feedback,
+        feedback_tests: int,
+        modes: Sequence[str] = get_args(Feedback),
+    ) -> None:
+        check_choice(self.name, "team", team, ("pair", "solo"))
+        check_choice(self.name, "turn_reward", turn_reward, get_args(TurnReward))
+        check_choice(self.name, "usage", usage, get_args(UsageRule))
+        check_choice(self.name, "feedback", feedback, modes)
+        super().__init__(stages=(AGENTS if team == "pair" else (SOLO,),), horizon=horizon, execution=execution)
+        self.turn_reward, self.usage, self.useful_aux = turn_reward, usage, useful_aux
+        self.feedback, self.feedback_tests = feedback, feedback_tests
+        self._report: Report | None = None
+        self._edits = ("", "")
+
+    def _begin(self) -> None:
+        super()._begin()
+        self._report, self._edits = None, ("", "")
+
+    # ---- for the world to add --------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _problem_key(self) -> Hashable:
+        """Which problem it is."""
+
+    @abstractmethod
+    def _tests(self) -> tuple[str, ...]:
+        """The tests of the problem in words, in the order of their results."""
+
+    @abstractmethod
+    async def _run(self, programs: Sequence[str]) -> Sequence[tuple[CheckResult, ...]]:
+        """The results of each program on every test, at least one."""
+
+    @abstractmethod
+    def _probe(self, program: str) -> Job | None:
+        """The job that calls ``_first_value`` of ``program`` as the first test calls main; None: it has no test."""
+
+    def _parts(self, actions: Mapping[str, str]) -> tuple[str, str]:
+        """The texts in which aux and main are."""
+        return (actions[SOLO], actions[SOLO]) if SOLO in actions else (actions["aux"], actions["main"])
+
+    async def _propose(self, report: Report) -> tuple[str, str]:
+        """The edits of aux and of main that an expert proposes."""
+        return "", ""
+
+    # ---- steps ----------------------------------------------------------------------------------------------------
+
+    async def _act(self, actions: Mapping[str, str]) -> StepResult:
+        texts = self._parts(actions)
+        aux, main = (
+            guarded("", read_function, text, name) for text, name in zip(texts, (AUX, self.entry), strict=True)
+        )
+        report = self._report = await self._judge(aux, main)
+        points = report.score.points
+        complete = points > POINTS - 1e-6
+        self._next_turn(done=complete and self.turn_reward == "gain")
+        self._edits = ("", "") if self._done else await self._propose(report)
+        return StepResult(
+            local=dict.fromkeys(self.agents, 0.0),
+            team=points if self.turn_reward == "points" else self._gain(points),
+            done=self._done,
+            success=self._done and report.passed,
+            info={
+                **asdict(report.score),
+                "points": points,
+                "complete": complete,
+                "all_tests_passed": report.passed,
+                "empty_or_malformed": ((not aux) + (not main)) / 2,
+                "calls_aux": report.usage.called,
+                "wrapper": report.usage.called and report.usage.wrapper,
+                "ignores_aux": report.usage.ignored or report.usage.unread,
+                **({"useful_aux": report.useful} if self.useful_aux else {}),
+                **asdict(report.schemes),
+            },
+        )
+
+    async def _judge(self, aux: str, main: str) -> Report:
+        """The four levels; the first that fails ends the judgement."""
+        report = Report(aux, main, self.entry, Score(guarded(0.0, structure_points, aux, main, self.entry)))
+        if report.score.structure < 0.6:
+            return report
+        tree = parse(program_of(aux, main))
+        if isinstance(tree, str):
+            return replace(report, syntax_error=tree)
+        function = function_in(tree, self.entry)
+        report = replace(report, score=replace(report.score, syntax=0.5), tests=self._tests())
+        if function is not None:
+            report = replace(
+                report,
+                usage=guarded(report.usage, usage, function),
+                schemes=guarded(report.schemes, schemes, function) if aux else report.schemes,
+            )
+        (results,) = await self._run([program_of(aux, main)])
+        share = share_passed(results)
+        report = replace(report, results=results, score=replace(report.score, tests=share))
+        points = cooperation_points(report.usage, self.usage) if share and aux else 0.0
+        if not points:
+            return report
+        useful = await self._usefulness(aux, main, results) if self.useful_aux else 1.0
+        return replace(report, useful=useful, score=replace(report.score, cooperation=points * useful))
+
+    async def _usefulness(self, aux: str, main: str, results: Sequence[CheckResult]) -> float:
+        """The share of the passed tests that fail with a stub in place of aux, with the stub that fails fewest.
+
+        The constant is right in the first test by its definition, which does not count then.
+        """
+        passed = {place for place, result in enumerate(results) if result.passed}
+        stubs = [(stub, passed) for stub in STUBS]
+        value = await self._value_of_first_call(program_of(aux, main))
+        if value is not NO_VALUE and passed - {0}:
+            stubs.append((_CONSTANT.format(text=json.dumps(value)), passed - {0}))
+        with_stubs = await self._run([program_of(stub, main) for stub, _ in stubs])
+        return min(
+            sum(not found[place].passed for place in places) / len(places)
+            for found, (_, places) in zip(with_stubs, stubs, strict=True)
+        )
+
+    async def _value_of_first_call(self, program: str) -> JsonValue | Missing:
+        job = self._probe(program + RECORD.format(entry=self.entry))
+        return NO_VALUE if job is None else (await self.execution.result(job)).value
+
+    def _state(self) -> tuple[Hashable, ...]:
+        return (self._problem_key(), self._report, self._edits)
+
+
+def program_of(aux: str, main: str) -> str:
+    """The program of both functions."""
+    return "\n\n".join(part for part in (aux, main) if part)
+
+
+def share_passed(results: Sequence[CheckResult]) -> float:
+    """The share of the tests that passed."""
+    return sum(result.passed for result in results) / len(results)

@@ -1,0 +1,89 @@
+"""Functions are found in messages of any kind, and nothing else of a message counts."""
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from troupe.envs.code_collab.functions import MAX_CHARS, has_return, parameters, parse, read_function
+
+AUX = "def aux(x):\n    return x + 1"
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        AUX,
+        f"```python\n{AUX}\n```",
+        f"```\n{AUX}\n```\nThat is all.",
+        f"Here is my function.\n\n{AUX}\n\nIt adds one.",
+        f"import os\n{AUX}\nprint(aux(3))",
+        f"@cache\n{AUX}",
+        f"def other(y):\n    return y\n\n{AUX}",
+        f"{AUX}\n\ndef aux(x):\n    return 0",
+        f"    {AUX.replace(chr(10), chr(10) + '    ')}\nbroken(",
+    ],
+)
+def test_the_function_alone_is_read(message: str) -> None:
+    assert read_function(message, "aux") == AUX
+
+
+def test_a_signature_over_several_lines() -> None:
+    source = "def aux(\n    x,\n    y,\n) -> int:\n    return x"
+    assert read_function(f"{source}\n\naux(1, 2)", "aux") == source
+
+
+@pytest.mark.parametrize("message", ["", "aux = 3", "def auxiliary(x): return x", "class A:\n    pass", "def aux"])
+def test_there_may_be_none(message: str) -> None:
+    assert read_function(message, "aux") == ""
+
+
+def test_a_message_that_is_too_long_has_none() -> None:
+    assert read_function(f"{AUX}\n#{'x' * MAX_CHARS}", "aux") == ""
+
+
+def test_a_function_that_is_no_python_is_cut_out() -> None:
+    message = "def total(xs):\n    return sum(xs\n\n    x = 1\nprint(total([1]))"
+    assert read_function(message, "total") == "def total(xs):\n    return sum(xs\n\n    x = 1"
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (AUX, True),
+        ("def aux(x): return x", True),
+        ("def aux(x):\n    if x:\n        return x", True),
+        ("def aux(x):\n    print(x)", False),
+        ("def aux(x):\n    return", False),
+        ('def aux(x):\n    """return x"""', False),
+        ("def aux(x):\n    def inner():\n        return x\n    inner()", False),
+        ("def aux(x):\n    f = lambda: x", False),
+        ("def aux(x):\n    return (x", True),  # no Python: by the word
+        ("def aux(x):\n    print((x", False),
+        ("", False),
+    ],
+)
+def test_a_return_value(source: str, expected: bool) -> None:
+    assert has_return(source, "aux") is expected
+
+
+def test_parameters_of_a_prompt() -> None:
+    assert parameters("def f(xs: list[int], k=3) -> int:\n    pass", "f") == "xs: list[int], k=3"
+    assert parameters("def f(xs):", "f") == parameters("x = 1", "f") == "..."
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["(" * 9000, "-" * 19_000 + "1", "1" + "+1" * 9000, "a" + ".b" * 9000, "a\0b", "'\ud800'", "1" * 9000, "x = '\\d'"],
+)
+def test_parsing_ends_with_a_tree_or_a_reason(source: str) -> None:
+    assert isinstance(parse(source), ast.Module | str)
+    assert read_function(source, "aux") == ""
+
+
+@given(st.text(max_size=200) | st.text(alphabet="defaux(): \n`returnx=1\"'", max_size=200))
+def test_any_text_is_read(text: str) -> None:
+    source = read_function(text, "aux")
+    has_return(source, "aux")
+    source.encode()
