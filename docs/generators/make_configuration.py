@@ -75,7 +75,7 @@ def page() -> str:
         parts.append(f"## {group}\n\n{about}\n")
         for file in files:
             parts += [f"### {group}={file.relative_to(CONFIGS / group).with_suffix('')}\n", _yaml(file)]
-            targets |= set(re.findall(r"_target_: (troupe\.\S+)", file.read_text(encoding="utf-8")))
+            targets |= set(re.findall(r"_target_: (troupe\.[\w.]+\w)", file.read_text(encoding="utf-8")))
     targets |= {f"troupe.setup.regimes.{name}" for name in ("World", "Solo", "Regime")}
     objects = {member for target in targets for member in _family(get_object(target))}
     parts.append("## What the keys mean\n")
