@@ -68,7 +68,7 @@ class Decoder:
     """The rows of one policy that decode together.
 
     ``eos`` are the tokens that end a completion.  With ``adapter``, the policy is that adapter on ``model``.
-    ``forwarded`` counts the tokens that went through the model: ``prompt`` (padding excluded) and ``completion``.
+    ``forwarded`` counts the tokens that the model has read: ``prompt`` (without padding) and ``completion``.
 
     Between two steps, the last token of each row is drawn and not yet read by the model.
     """

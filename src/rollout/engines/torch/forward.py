@@ -143,9 +143,8 @@ class FusedForward:
             if index + 1 < len(self.layers):
                 out = attend(own(q), keys, values, earlier, is_causal=not common).transpose(1, 2).flatten(0, 1)
                 if common:
-                    first_q, first_k, first_v = (part[:common].transpose(0, 1)[None] for part in (q, k, v))
-                    beginning = attend(first_q, first_k, first_v, is_causal=True)
-                    out = torch.cat([beginning[0].transpose(0, 1), out])
+                    q, k, v = (part[:common].transpose(0, 1)[None] for part in (q, k, v))
+                    out = torch.cat([attend(q, k, v, is_causal=True)[0].transpose(0, 1), out])
                 x = layer.finish(x, out)
             else:
                 # Only the last position of each prompt is sampled from.  The last layer needs keys and values of all
