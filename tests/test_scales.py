@@ -161,6 +161,10 @@ def test_a_stray_key_of_a_scale_is_refused(composed: Composed) -> None:
         (["experiment=math_lora", "scale=smollm2", "scale.base=smollm2"], ("144,283,968", "9,768,960", "engine")),
         (["experiment=math_specialized", "scale=smollm2"], ("134,515,008", "smollm2_q4", "at most 96 completions")),
         (["experiment=code_single", "scale=paper_1_7b"], ("1,720,574,976", "at most 512 completions")),
+        (
+            ["experiment=search_shared", "scale=paper_1_7b"],
+            ("1,720,574,976", "env.index=search_index: there is no index"),
+        ),
     ],
 )
 def test_a_dry_run_needs_neither_model_nor_data(
