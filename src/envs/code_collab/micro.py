@@ -157,8 +157,9 @@ class MicroCollab(CollabWorld):
     # ---- demonstrations -------------------------------------------------------------------------------------------
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        """Experts leave the first two steps to aux.  Novices mostly do, too, or share the steps in another way, and
-        each decides alone; main may also do all of them itself, or none.  Flawed ones take any steps.
+        """Experts leave the first two steps to aux.  Novices share the steps in any way, and each decides alone: what
+        aux does most often, the first step, is not what main most often expects, the first two; main may also do all of
+        them itself, or none.  Flawed ones take any steps.
         """
         if agent == SOLO:
             return f" {MARK} ".join(self.demonstration(each, rng, skill=skill) for each in ("aux", "main"))
@@ -168,7 +169,7 @@ class MicroCollab(CollabWorld):
             wrong = [(rng.choice(OPERATORS), rng.choice(CONSTANTS)) for _ in range(rng.randint(1, 2))]
             return _function(agent, wrong)
         else:
-            weights = (0.45, 0.25, 0.2, 0.1) if agent == "aux" else (0.35, 0.25, 0.2, 0.1, 0.1)
+            weights = (0.27, 0.47, 0.16, 0.1) if agent == "aux" else (0.38, 0.32, 0.15, 0.05, 0.1)
             (choice,) = rng.choices(range(len(weights)), weights)
         steps = self._steps
         if agent == "aux":
