@@ -24,7 +24,7 @@ class AlarmSettings:
     grad_norm: float = 1e-6
     entropy_ratio: float = 0.1
     truncated: float = 0.25
-    length_ratio: float = 2.0
+    length_ratio: float = 3.0
     gradient_share: float = 0.7
     influence: float = 0.05
     spread: float = 0.02
