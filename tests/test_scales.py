@@ -135,7 +135,7 @@ def test_what_the_command_line_says_wins(composed: Composed) -> None:
     cfg = composed(
         "experiment=sokoban_lora", "scale=paper_8b", "engine=torch", "loop.tasks_per_iteration=7", "env.tool_view=map"
     )
-    assert "dtype" not in cfg.engine and cfg.loop.tasks_per_iteration == 7
+    assert cfg.engine.dtype is None and cfg.loop.tasks_per_iteration == 7
     assert (cfg.env.tool_view, cfg.env.planner_view, cfg.env.tool_message) == ("map", "full", "program")
     assert composed("engine=vllm").engine.dtype == "float32"  # laptop
     other = composed("experiment=code_shared", "scale=paper_1_7b", "env=code_contests")

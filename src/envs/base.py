@@ -22,6 +22,9 @@ class SandboxFailure(WorldFailure):
 Skill = Literal["expert", "novice", "flawed"]
 """The skill of a demonstrator, from best to worst."""
 
+ScriptedSkill = Literal[Skill, "silent"]
+"""That of a policy that a demonstrator speaks for; ``silent``: empty messages."""
+
 
 @dataclass(frozen=True)
 class StepResult:

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, get_args
 
+from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..rollout.engines.remote.settings import RemoteSettings
-from ..rollout.scripted import ScriptedSkill
 from .episodes import EchoActor, SilentActor
 from .request import Checkpoint, EvalRequest
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import Literal
 
 from torch import Tensor
 
-from ..envs.base import TeamEnv
+from ..envs.base import ScriptedSkill, TeamEnv
 from ..experience import Completion, Request, Task
 from .engines.base import Weightless
 from .playing import noting
 from .policy_client import PolicyClient, Prompt
-
-ScriptedSkill = Literal["expert", "novice", "flawed", "silent"]
-"""That of the world's demonstrator; ``silent``: empty messages."""
 
 
 class NoEngine(Weightless):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
 from ..algorithms.objectives.base import Objective
+from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..models.lora_settings import LoraSettings
@@ -15,7 +16,6 @@ from ..models.schedule import Schedule, count_turns
 from ..models.strategies import StrategySettings
 from ..models.train_config import PolicyTrainConfig
 from ..rollout.engines.remote.settings import RemoteSettings
-from ..rollout.scripted import ScriptedSkill
 from .arguments import check_known
 from .instantiation import call, construct, part, partially
 from .sections import (

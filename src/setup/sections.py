@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from ..diagnostics.settings import DiagnosticsSettings
+from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..faults import FaultSettings
@@ -15,7 +16,6 @@ from ..models.lora_settings import LoraSettings
 from ..models.schedule import Alternation
 from ..models.update_settings import UpdateSettings
 from ..rollout.engines.remote.settings import RemoteSettings
-from ..rollout.scripted import ScriptedSkill
 from ..runs.budget import LoopSettings
 from .arguments import check_finite
 from .instantiation import construct, construct_plainly

@@ -110,7 +110,7 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (
             ["sweep="],
             "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, factorial, grouping, k, lora, "
-            "regime, role_swap, seeds, smollm2, smollm2_controls, views",
+            "regime, role_swap, seeds, signalling, smollm2, smollm2_controls, views",
         ),
     ],
 )

@@ -60,5 +60,5 @@ def test_the_key_names_the_split_that_it_shortens(world: str) -> None:
 
 
 def test_an_unknown_kind() -> None:
-    with pytest.raises(ValueError, match=r"kind=mbpp of x\.jsonl is unknown; known are apps, code_contests"):
-        ProblemSource("mbpp", "x.jsonl")
+    with pytest.raises(ValueError, match=r"kind=mbbp of x\.jsonl is unknown; known are apps, code_contests"):
+        ProblemSource("mbbp", "x.jsonl")
