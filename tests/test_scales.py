@@ -193,11 +193,28 @@ def rows(path: Path, count: int, row: Callable[[int], dict[str, Any]]) -> str:
     return str(path)
 
 
+def human_eval(name: str) -> dict[str, Any]:
+    """A row of HumanEval's columns."""
+    return {
+        "task_id": name,
+        "prompt": f'def twice(n):\n    """Double it. {name}."""\n',
+        "canonical_solution": "    return 2 * n\n",
+        "test": "def check(candidate):\n    assert candidate(1) == 2\n",
+        "entry_point": "twice",
+    }
+
+
 def data_of(world: str, folder: Path) -> list[str]:
     """Overrides that put small files in the data sets' place."""
     if world == "code":
         files = [
             rows(folder / f"{split}.jsonl", 40, lambda n, split=split: APPS | {"question": f"Double it. {split} {n}."})
+            for split in ("train", "test")
+        ]
+        return [f"env.data.train.path={files[0]}", f"env.data.test.path={files[1]}", "env.sandbox.workers=1"]
+    if world == "code_collab":
+        files = [
+            rows(folder / f"{split}.jsonl", 60, lambda n, split=split: human_eval(f"{split} {n}"))
             for split in ("train", "test")
         ]
         return [f"env.data.train.path={files[0]}", f"env.data.test.path={files[1]}", "env.sandbox.workers=1"]

@@ -62,7 +62,9 @@ def untimed(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def rows(path: Path) -> list[dict[str, Any]]:
-    return [untimed(json.loads(line)) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    """The whole lines: a run may be in the middle of one."""
+    lines = (path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    return [untimed(json.loads(line)) for line in lines if line.endswith("\n")]
 
 
 def assert_equal(path: Path, other: Path) -> None:
