@@ -1,0 +1,1 @@
+"""Ray: settings, actors, weights in its object store."""

@@ -1,0 +1,79 @@
+"""What ``execution=ray`` runs, and what it refuses with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..cluster.settings import Execution
+from ..envs.base import TeamEnv
+from ..errors import ConfigError
+from ..rollout.samplers.base import Sampler
+from ..rollout.samplers.spread import SpreadSampler
+from .critics import CriticSpec
+from .engines import engine_name
+from .instantiation import part
+from .policies import PolicySpec
+from .sections import RunConfig
+from .worlds import build_world
+
+
+def check_on_ray(execution: Execution, policies: Mapping[str, PolicySpec], critics: Mapping[str, CriticSpec]) -> None:
+    """Raise :class:`ConfigError`, naming the key, for what has no actor."""
+    if critics:
+        raise ConfigError("execution=ray: a critic learns in the run's process so far; give execution=local")
+    for name, spec in policies.items():
+        if not spec.has_model:
+            continue
+        if (engine := engine_name(spec.engine)) != "TorchEngine":
+            raise ConfigError(
+                f"{spec.engine_key}: {engine} was never run in an actor of Ray, whose processes it would start itself; "
+                "with execution=ray give engine=torch"
+            )
+        if execution.worlds and spec.engine.get("lockstep"):
+            raise ConfigError(
+                f"execution.worlds={execution.worlds}: rounds of lockstep begin when all episodes of one process wait, "
+                "and these are in several; give loop.lockstep=false, or execution.worlds=0"
+            )
+        if spec.place is not None:
+            _check_device(execution, name, spec.place.accelerator)
+
+
+def _check_device(execution: Execution, name: str, accelerator: str) -> None:
+    for kind in ("pool", "engine"):
+        key, gpus = f"execution.resources.{kind}.gpus", getattr(execution.resources, kind).gpus
+        if accelerator in ("cuda", "gpu") and not gpus:
+            raise ConfigError(
+                f"strategy.accelerator={accelerator}: Ray hides GPUs that are not asked for; give {key}=1"
+            )
+        if accelerator == "cpu" and gpus:
+            raise ConfigError(f"{key}={gpus:g}: policy '{name}' has the CPU (strategy.accelerator)")
+
+
+def spread(sampler: Sampler, run: RunConfig) -> SpreadSampler:
+    """``sampler``, whose episodes are played by the actors that ``execution.worlds`` asks for."""
+    return SpreadSampler(sampler, partial(_rollout, run.env, run.algorithm.sampler), run.execution)
+
+
+def _rollout(env: Mapping[str, Any], sampler: Mapping[str, Any]) -> tuple[TeamEnv, Sampler]:
+    """In each of these actors."""
+    made: Sampler = part("algorithm.sampler", sampler, "collect")
+    return build_world("env", env), made
+
+
+def actors(execution: Execution, groups: Sequence[Sequence[PolicySpec]]) -> Iterator[str]:
+    """A line on each placement group of a run whose backbones are ``groups``, and one on all of them."""
+    cpus = gpus = 0.0
+    kinds = execution.resources
+    for specs in groups:
+        names, place = ", ".join(spec.name for spec in specs), specs[0].place
+        parts = [] if place is None else [(f"pool {names}", place.processes or 1, kinds.pool)]
+        for name, count, each in [*parts, (f"engine of {names}", 1, kinds.engine)]:
+            cpus, gpus = cpus + count * each.cpus, gpus + count * each.gpus
+            yield f"actors: {name}, {count} x {each.bundle}"
+    if execution.worlds:
+        each = kinds.worlds
+        cpus, gpus = cpus + execution.worlds * each.cpus, gpus + execution.worlds * each.gpus
+        yield f"actors: worlds, {execution.worlds} x {each.bundle}"
+    yield f"Ray keeps {cpus:g} CPUs and {gpus:g} GPUs for them"

@@ -1,0 +1,173 @@
+"""Runs on the nodes of a Ray cluster in this machine train what one process trains, also where a node is killed.
+
+``make test-ray`` installs Ray and runs this.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from troupe.api.training import train
+from troupe.cluster.actors import ClusterError
+from troupe.cluster.settings import Execution, ResourceMap, Resources
+from troupe.experience import Episode
+from troupe.loop import TrainLoop
+from troupe.models.loading import checkpoint_weights
+from troupe.models.ray_pool import RayPool
+from troupe.runs.run import Run
+from troupe.setup.build import build
+
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
+
+SMALL = (
+    *("experiment=sokoban_specialized", "name=ray", "loop.tasks_per_iteration=3", "loop.eval_every=5", "threads=1"),
+    *("loop.validation_tasks=1", "loop.test_tasks=1", "env.horizon=2", "loop.checkpoint.every=1"),
+    *("strategy.accelerator=cpu", "strategy.precision=64-true"),
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A head without resources, for the run's process."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
+    yield made
+    ray.shutdown()
+    made.shutdown()
+
+
+@pytest.fixture
+def built(composed: Callable[..., Any], cluster: Any) -> Iterator[Callable[..., TrainLoop]]:
+    """``built("key=value", ..., nodes=4)``: a run on the nodes of one CPU each; without nodes, in this process."""
+    added: list[Any] = []
+
+    def make(*overrides: str, nodes: int = 0) -> TrainLoop:
+        added.extend(cluster.add_node(num_cpus=1) for _ in range(nodes))
+        on_ray = ("execution=ray", f"execution.address={cluster.address}") if nodes else ()
+        return build(composed(*SMALL, *on_ray, *overrides))
+
+    yield make
+    for node in [node for node in added if node in cluster.worker_nodes]:
+        cluster.remove_node(node)
+
+
+def node_of(cluster: Any, group: Any) -> Any:
+    """The node on which the first actor of ``group`` is."""
+    from ray.util.placement_group import placement_group_table
+
+    place = placement_group_table(group.group)["bundles_to_node_id"][0]
+    return next(node for node in cluster.worker_nodes if node.node_id == place)
+
+
+def kill_after(loop: TrainLoop, iteration: int, kill: Callable[[], object]) -> None:
+    """Call ``kill`` once, after ``iteration`` iterations, before the checkpoint of the last one."""
+    inner = loop.run_iteration
+
+    async def run_iteration() -> dict[str, Any]:
+        row = await inner()
+        if loop.progress.iteration == iteration:
+            kill()
+        return row
+
+    loop.run_iteration = run_iteration  # type: ignore[method-assign]
+
+
+def difference(one: Path, two: Path) -> float:
+    """The largest of a weight, over both policies."""
+    largest = 0.0
+    for policy in ("tool", "plan"):
+        first, second = (checkpoint_weights(run / "checkpoints" / "last" / policy) for run in (one, two))
+        assert first.keys() == second.keys()
+        largest = max(largest, *(float((first[key] - second[key]).abs().max()) for key in first))
+    return largest
+
+
+Sampled = dict[tuple[str, int], list[tuple[int, ...]]]
+
+
+@pytest.fixture
+def sampled(monkeypatch: pytest.MonkeyPatch) -> Sampled:
+    """By run and iteration, the tokens of all candidates; of an iteration that is played again, those of the last."""
+    inner, tokens = TrainLoop.collect, {}
+
+    async def collect(self: TrainLoop) -> list[Episode]:
+        episodes = await inner(self)
+        spoken = [candidate.completion.token_ids for each in episodes for _, candidate in each.candidates()]
+        tokens[self.directory.path.name, self.progress.iteration] = spoken
+        return episodes
+
+    monkeypatch.setattr(TrainLoop, "collect", collect)
+    return tokens
+
+
+def assert_same(sampled: Sampled, iterations: int) -> None:
+    """Whether the runs ``one`` and ``two`` have sampled the same."""
+    assert len(sampled) == 2 * iterations
+    for iteration in range(iterations):
+        assert len(sampled["one", iteration]) > 20
+        assert sampled["two", iteration] == sampled["one", iteration]
+
+
+def test_a_pools_node_is_killed_and_the_run_ends_as_if_it_were_there(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop], sampled: Sampled
+) -> None:
+    train(built("loop.iterations=3", f"run_dir={tmp_path / 'one'}"))
+    loop = built("loop.iterations=3", f"run_dir={tmp_path / 'two'}", nodes=5)  # two pools, two engines, one to spare
+    pool, engines = loop.team.policies["plan"].pool, list(loop.team.engines.values())
+    assert isinstance(pool, RayPool)
+    groups = [loop.team.policies["tool"].pool.group, pool.group, *(each.actor.group for each in engines)]  # type: ignore[attr-defined]
+    assert len({node_of(cluster, group).node_id for group in groups}) == 4
+    victim = node_of(cluster, pool.group)
+    kill_after(loop, 2, lambda: cluster.remove_node(victim, allow_graceful=False))
+    train(loop)
+    assert loop.progress.iteration == 2 and Run(tmp_path / "two").status == "finished"  # another loop went on
+    assert_same(sampled, 3)
+    assert difference(tmp_path / "one", tmp_path / "two") == 0
+
+
+def test_nodes_of_an_engine_and_of_worlds_are_killed_and_the_iteration_goes_on(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop], sampled: Sampled
+) -> None:
+    free = "loop.lockstep=false", "loop.iterations=3"
+    train(built(*free, f"run_dir={tmp_path / 'one'}"))
+    loop = built(*free, "execution.worlds=2", f"run_dir={tmp_path / 'two'}", nodes=8)
+    engine: Any = loop.team.engines["tool"]
+    worlds: Any = loop.sampler
+    victims = [node_of(cluster, group) for group in (engine.actor.group, worlds.actors[0].group)]
+    kill_after(loop, 1, lambda: [cluster.remove_node(victim, allow_graceful=False) for victim in victims])
+    summary = train(loop)
+    assert engine.actor.restarts == 1 and worlds.actors[0].restarts == 1 and worlds.actors[1].restarts == 0
+    assert summary["faults/engine_restarts"] == 1 and loop.progress.iteration == 3  # the same loop
+    assert_same(sampled, 3)
+    assert difference(tmp_path / "one", tmp_path / "two") < 1e-9
+
+
+def test_two_pools_of_two_processes_train_what_one_process_trains(
+    tmp_path: Path, built: Callable[..., TrainLoop], sampled: Sampled
+) -> None:
+    train(built("loop.iterations=2", f"run_dir={tmp_path / 'one'}"))
+    own = "strategy=fsdp2", "strategy.devices=2", "+policies.tool.strategy=ddp", "strategy.gradient_checkpointing=false"
+    train(built(*own, "loop.iterations=2", f"run_dir={tmp_path / 'two'}", nodes=6))
+    assert len(list((tmp_path / "two" / "checkpoints" / "last" / "plan").glob("training_*"))) == 2
+    assert_same(sampled, 2)
+    assert 0 < difference(tmp_path / "one", tmp_path / "two") < 1e-9  # sums over two processes round otherwise
+
+
+def test_errors_come_back_and_no_room_is_named(cluster: Any) -> None:
+    node = cluster.add_node(num_cpus=1)
+    small = ResourceMap(pool=Resources(0.5))
+    execution = Execution("ray", cluster.address, small, start_s=2)
+    with pytest.raises(ZeroDivisionError):
+        RayPool(["tool"], divide_by_zero, 1, execution)
+    with pytest.raises(ClusterError, match=r"pool tool: no room for 9 x \{'CPU': 0.5\} within execution.start_s=2"):
+        RayPool(["tool"], divide_by_zero, 9, execution)
+    cluster.remove_node(node)
+
+
+def divide_by_zero() -> Any:
+    return torch.ones(1 // 0)
