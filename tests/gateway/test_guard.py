@@ -14,8 +14,7 @@ import pytest
 import uvicorn
 from openai import AsyncOpenAI, AuthenticationError
 
-from troupe.cli.guard import Guard, GuardSettings
-from troupe.rollout.engines.remote.settings import KEY_ENV
+from troupe.gateway.guard import KEY_ENV, Guard, GuardSettings
 
 KEY = "a-key-that-nobody-guesses"
 SETTINGS = GuardSettings(

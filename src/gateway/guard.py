@@ -1,4 +1,4 @@
-"""Who may ask a server of ``troupe serve``, and for how much: ASGI middleware before vLLM's own application.
+"""Who may ask a server of Troupe's, and for how much: ASGI middleware before the gateway, or before vLLM's application.
 
 vLLM's ``--api-key`` guards some paths only, and it accepts any ``Host``.  Every refusal has the shape of OpenAI's
 errors.
@@ -18,8 +18,8 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
-from ..rollout.engines.remote.settings import KEY_ENV
-
+KEY_ENV = "TROUPE_API_KEY"
+"""The environment variable with the key of a server of ``troupe serve`` or ``troupe gateway``."""
 SETTINGS_ENV = "TROUPE_SERVE_GUARD"
 """The environment variable in which a server finds its :class:`GuardSettings`."""
 
@@ -69,15 +69,23 @@ class RefusedError(Exception):
 
     def __init__(self, status: HTTPStatus, message: str, code: str, param: str | None = None, **headers: str) -> None:
         super().__init__(message)
-        self.status, self.headers = status, headers
+        self.status, self.code, self.headers = status, code, headers
         self.body = {"error": {"message": message, "type": _type(status), "param": param, "code": code}}
 
 
 class Guard:
-    """The middleware.  ``settings`` and ``key`` are those of the environment where they are not given, as by vLLM."""
+    """The middleware.  ``settings`` and ``key`` are those of the environment where they are not given, as by vLLM.
+    ``refused`` is called with the scope of each request that is refused here, and the error's code.
+    """
 
-    def __init__(self, app: App, settings: GuardSettings | None = None, key: str | None = None) -> None:
-        self._app = app
+    def __init__(
+        self,
+        app: App,
+        settings: GuardSettings | None = None,
+        key: str | None = None,
+        refused: Callable[[Mapping[str, Any], str], None] = lambda scope, code: None,
+    ) -> None:
+        self._app, self._refused = app, refused
         self._settings = GuardSettings.from_environment() if settings is None else settings
         key = os.environ.get(KEY_ENV) if key is None else key
         self._digest = sha256(key.encode()).digest() if key else None
@@ -97,7 +105,7 @@ class Guard:
                 message = f"{self._under_way} requests are under way; try again"
                 raise RefusedError(HTTPStatus.TOO_MANY_REQUESTS, message, "too_many_requests", **{"retry-after": "1"})
         except RefusedError as error:
-            return await _refuse(scope, error, receive, send)
+            return await self._refuse(scope, error, receive, send)
         self._under_way += 1
         try:
             await self._answer(scope, headers, receive, send)
@@ -113,13 +121,17 @@ class Guard:
             body = await self._body(headers, receive)
             self._check_body(body)
         except RefusedError as error:
-            return await _refuse(scope, error, receive, send)
+            return await self._refuse(scope, error, receive, send)
         pending = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
             return pending.pop() if pending else await receive()
 
         await self._app(scope, replay, send)
+
+    async def _refuse(self, scope: Mapping[str, Any], error: RefusedError, receive: Receive, send: Send) -> None:
+        self._refused(scope, error.code)
+        await refuse(scope, error, receive, send)
 
     def _check_place(self, headers: Mapping[str, list[str]]) -> None:
         hosts = headers.get("host", [])
@@ -223,10 +235,13 @@ def _is_address(host: str) -> bool:
 
 def _type(status: HTTPStatus) -> str:
     """OpenAI's name of the kind of error."""
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return "server_error"
     return "rate_limit_error" if status is HTTPStatus.TOO_MANY_REQUESTS else "invalid_request_error"
 
 
-async def _refuse(scope: Mapping[str, Any], error: RefusedError, receive: Receive, send: Send) -> None:
+async def refuse(scope: Mapping[str, Any], error: RefusedError, receive: Receive, send: Send) -> None:
+    """Answer a request with ``error``, in the form of OpenAI's errors."""
     if scope["type"] == "websocket":
         await receive()
         return await send({"type": "websocket.close", "code": 1008, "reason": str(error)[:100]})

@@ -1,0 +1,206 @@
+"""Serve the agents of a trained team to programs of any framework; every call is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import threading
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, TextIO, get_args
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ..envs.tool_calls import ToolFormat
+from ..envs.workflow.messages import offer, prompt, reply
+from ..errors import AbsentError, ConfigError
+from ..evaluation.assignment import ScriptedPolicy
+from ..evaluation.episodes import PolicyActor
+from ..experience import Completion
+from ..gateway.guard import RefusedError
+from ..gateway.protocol import ChatMessage, ChatReply, ChatRequest
+from ..gateway.server import Server, guarded
+from ..models.base_models import BaseModelError
+from ..rollout.engines.base import EngineError
+from ..rollout.policy_client import PolicyClient, PromptError, PromptTooLongError
+from ..rollout.seeds import derive
+from ..setup.actors import ActorFactory
+from ..setup.command_line import fail
+from ..setup.evaluation import TeamSource, trained_team
+from ..setup.instantiation import call
+from ..setup.preflight import set_threads
+from .serve import CHECKPOINTS, Access
+
+REMEMBERED = 4096
+"""Episodes whose earlier completions are known, at most; of more, those that were asked longest ago are forgotten."""
+CALLS = 256
+"""Earlier completions of an agent in an episode, and messages as they were sent, that are known at most."""
+STRANGERS = ("unknown_host", "unknown_origin", "invalid_api_key", "unknown_path")
+"""Refusals that a caller without the key can have."""
+
+
+@dataclass
+class History:
+    """What was said last in an episode: by agent, its completions, and its messages as they were sent."""
+
+    calls: int = 0
+    completions: dict[str, deque[Completion]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=CALLS)))
+    sent: OrderedDict[ChatMessage, str] = field(default_factory=OrderedDict)
+
+    def add(self, agent: str, completion: Completion, answer: ChatReply) -> None:
+        """``completion`` of ``agent``, which was sent as ``answer``."""
+        self.completions[agent].append(completion)
+        message = ChatMessage("assistant", answer.content, answer.tool_calls)
+        self.sent[message] = completion.text
+        self.sent.move_to_end(message)
+        if len(self.sent) > CALLS:
+            self.sent.popitem(last=False)
+
+
+class TrainedAgents:
+    """Answers calls with the policies of ``clients``, and appends each to ``record``."""
+
+    def __init__(
+        self, clients: Mapping[str, PolicyClient], seed: int, format: ToolFormat | None, record: TextIO | None = None
+    ) -> None:
+        self._clients, self._seed, self._format, self._record = dict(clients), seed, format, record
+        self._histories: OrderedDict[str, History] = OrderedDict()
+        self._number = 0
+        self.strangers: Counter[str] = Counter()
+        """Refused requests that are not recorded, by the code of the error: anybody could fill the file."""
+
+    def agents(self, episode: str | None) -> Sequence[str]:
+        return list(self._clients)
+
+    def refused(self, episode: str | None, code: str) -> None:
+        if code in STRANGERS:
+            self.strangers[code] += 1
+        else:
+            self._write({"episode": episode, "refused": code})
+
+    async def answer(self, episode: str | None, request: ChatRequest) -> ChatReply:
+        if request.tools and self._format is None:
+            message = "tools: the gateway was started without tools=hermes or tools=llama"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, message, "invalid_value", "tools")
+        client, history = self._clients[request.agent], self._history(episode)
+        number, history.calls, said = history.calls, history.calls + 1, history.completions[request.agent]
+        messages = prompt(request.messages, history.sent, self._format)
+        place = f"episode {episode}"
+        try:
+            written = client.chat_prompt(request.agent, place, messages, offer(request, self._format), said)
+        except PromptError as error:
+            code = "context_length_exceeded" if isinstance(error, PromptTooLongError) else "invalid_prompt"
+            raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), code, "messages") from error
+        self._number += 1
+        key = (episode, number) if episode is not None else ("", self._number)
+        seed = derive(self._seed, *key, request.agent)
+        try:
+            (completion,) = await client.generate(written.ids, 1, seed, key)
+        except EngineError as error:
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, str(error), "engine_failed") from error
+        answer, _ = reply(completion.text, request, self._format, number)
+        history.add(request.agent, completion, answer)
+        self._write(
+            {"episode": episode, "call": number, "agent": request.agent, "seed": seed, "messages": messages}
+            | {"prompt_ids": written.ids, "retokenised": written.retokenised, **asdict(completion)}
+        )
+        cut = completion.finish_reason == "length" and not answer.tool_calls
+        reason = "length" if cut else answer.finish_reason
+        return ChatReply(answer.content, answer.tool_calls, reason, len(written.ids), len(completion.token_ids))
+
+    def _history(self, episode: str | None) -> History:
+        """Of a call without an episode, one of its own."""
+        if episode is None:
+            return History()
+        history = self._histories.setdefault(episode, History())
+        self._histories.move_to_end(episode)
+        if len(self._histories) > REMEMBERED:
+            self._histories.popitem(last=False)
+        return history
+
+    def _write(self, line: Mapping[str, Any]) -> None:
+        if self._record is not None:
+            self._record.write(json.dumps(line) + "\n")
+            self._record.flush()
+
+
+def clients_of(team: TeamSource, checkpoint: str, factory: ActorFactory) -> dict[str, PolicyClient]:
+    """By agent, the client of its policy.  Raises :class:`ConfigError`."""
+    if checkpoint not in CHECKPOINTS:
+        raise ConfigError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}, got {checkpoint}")
+    sources = {agent: team.policy("run", agent, checkpoint) for agent in team.config["team"]}  # type: ignore[arg-type]
+    for agent, source in sources.items():
+        if isinstance(source, ScriptedPolicy):
+            raise ConfigError(f"agent '{agent}' has a scripted policy, which speaks only in its own world")
+    factory.prepare(sources.values())
+    actors = {agent: factory.actor(source, "own") for agent, source in sources.items()}
+    return {agent: actor.client for agent, actor in actors.items() if isinstance(actor, PolicyActor)}
+
+
+def gateway(keys: Mapping[str, Any], until: threading.Event) -> None:
+    """Serve until the event is set.  Raises ``ValueError`` (or a subclass) naming the key that is wrong."""
+    if keys["run"] is None:
+        raise ConfigError("run is missing: give run=DIR, a run directory")
+    if type(keys["port"]) is not int or not 0 <= keys["port"] < 1 << 16:
+        raise ConfigError(f"port must be a whole number below 65536, got {keys['port']!r}")
+    if keys["tools"] not in (None, *get_args(ToolFormat)):
+        raise ConfigError(f"tools must be null or one of {', '.join(get_args(ToolFormat))}, got {keys['tools']!r}")
+    if not isinstance(keys["record"], str | None):
+        raise ConfigError(f"record must be null or a file, got {keys['record']!r}")
+    access = Access.read(keys)
+    team = trained_team("run", keys["run"], None)
+    call("threads", set_threads, team.config["threads"] if keys["threads"] is None else keys["threads"])
+    engine = dict(team.config["engine"])
+    factory = ActorFactory(engine | ({"lockstep": False} if "lockstep" in engine else {}))  # nobody waits for others
+    with _opened(keys["record"]) as record:
+        try:
+            agents = TrainedAgents(clients_of(team, keys["checkpoint"], factory), keys["seed"], keys["tools"], record)
+            server = _server(agents, access, keys)
+            try:
+                for agent in agents.agents(None):
+                    print(f"{agent}: {server.url}/episodes/NAME/v1, model {agent}", flush=True)
+                print("with a key" if access.key else "without a key", "as", ", ".join(access.guard.hosts), flush=True)
+                print("Ctrl-C ends it", flush=True)
+                until.wait()
+                for code, count in agents.strangers.items():
+                    print(f"refused and not recorded: {code}, {count} times", flush=True)
+            finally:
+                server.close()
+        finally:
+            asyncio.run(factory.close())
+
+
+def _opened(place: str | None) -> AbstractContextManager[TextIO | None]:
+    try:
+        return nullcontext() if place is None else Path(place).open("a", encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"record={place} cannot be written: {error}") from error
+
+
+def _server(agents: TrainedAgents, access: Access, keys: Mapping[str, Any]) -> Server:
+    try:
+        return Server(guarded(agents, access.guard, access.key), keys["host"], keys["port"])
+    except ImportError as error:
+        raise AbsentError("the gateway needs uvicorn: pip install 'troupe[gateway]'") from error
+    except OSError as error:
+        raise ConfigError(f"port={keys['port']}: nothing can listen there on host={keys['host']}: {error}") from error
+
+
+def run_command(cfg: DictConfig) -> None:
+    """``troupe gateway``, with the configuration that Hydra has composed."""
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    try:
+        gateway(OmegaConf.to_container(cfg, resolve=True), ended)  # type: ignore[arg-type]
+    except (ValueError, BaseModelError, EngineError, OmegaConfBaseException) as error:
+        fail(error)
+    sys.exit(os.EX_OK)

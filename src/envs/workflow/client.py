@@ -1,0 +1,112 @@
+"""What a workflow is given to speak with its agents, and what it returns."""
+
+from __future__ import annotations
+
+import math
+import ssl
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ...errors import AbsentError
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
+
+
+RESERVED = {
+    *("turn", "agent", "saw", "said", "team", "local", "reward", "team_reward", "local_reward"),
+    *("tokens_per_message", "cut_prompts", "retokenised_prompts", "malformed_calls", "refused_requests"),
+    "too_many_calls",
+}
+"""Names that a message has already, in the metrics or in a record: no number of a workflow has them."""
+
+
+def finite(name: str, value: Any) -> float:
+    """``value`` as a number.  Raises ``TypeError`` where it is none, or not finite."""
+    number = math.nan
+    if not isinstance(value, str | bytes):
+        with suppress(TypeError, ValueError, OverflowError):
+            number = float(value)
+    if not math.isfinite(number):
+        raise TypeError(f"{name} must be a finite number, got {value!r}")
+    return number
+
+
+def finite_info(info: Any) -> dict[str, float]:
+    """``info`` as numbers by name.  Raises ``TypeError`` for other values, and for a name of :data:`RESERVED`."""
+    if not isinstance(info, Mapping) or not all(isinstance(name, str) for name in info):
+        raise TypeError(f"info must hold numbers by name, got {info!r}")
+    if taken := RESERVED & info.keys():
+        raise TypeError(f"info: {', '.join(sorted(taken))} is a number of Troupe's; give yours another name")
+    return {name: finite(f"info: {name}", value) for name, value in info.items()}
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run of a workflow ended.
+
+    ``team`` is added to the team reward of the last message; ``success`` None: where ``team`` is at least
+    ``env.success_at``.  ``info`` holds finite numbers for the metrics.
+    """
+
+    team: float
+    success: bool | None = None
+    info: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, value: Any) -> Result:
+        """``value`` as a workflow returns it: a result, or a number.  Raises ``TypeError``."""
+        result = cls(value) if isinstance(value, int | float) else value
+        if not isinstance(result, Result):
+            raise TypeError(f"a workflow returns its reward, a number, or a Result; got {value!r}")
+        return replace(result, team=finite("a workflow's reward", result.team), info=finite_info(result.info))
+
+
+@dataclass(frozen=True)
+class AgentClient:
+    """An agent, as an OpenAI-compatible server offers it.
+
+    ``settings`` are the arguments that most frameworks take: ``ChatOpenAI(**client.settings)``.
+    """
+
+    model: str
+    base_url: str
+    api_key: str = field(repr=False)
+    reward: Callable[..., None] = field(repr=False, compare=False)
+    """``reward(local=0.0, team=0.0, **info)``: of the agent's last message, before the next call of any agent;
+    ``info`` are finite numbers for the metrics.  Raises ``TypeError`` for others, ``RuntimeError`` at another time."""
+    opened: list[AsyncOpenAI] = field(repr=False, compare=False, default_factory=list)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        return {"model": self.model, "base_url": self.base_url, "api_key": self.api_key}
+
+    def openai(self) -> AsyncOpenAI:
+        """OpenAI's own client, closed when the workflow ends.  Raises :class:`AbsentError` without the package."""
+        try:
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+        except ImportError as error:
+            raise AbsentError("the client of agents needs openai: pip install 'troupe[gateway]'") from error
+        # A context of its own would read all certificates anew for each client, 40 ms, and there is no TLS here.
+        # The server is on this machine, where no proxy of the environment leads.
+        http = DefaultAsyncHttpxClient(verify=_context(), trust_env=False)
+        client = AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, http_client=http, timeout=None)
+        self.opened.append(client)
+        return client
+
+    async def close(self) -> None:
+        """Close what :meth:`openai` opened."""
+        for client in self.opened:
+            await client.close()
+
+
+ClientForAgent = Callable[[str], AgentClient]
+"""``client_for_agent(agent)``: of an agent of the team, by its name."""
+
+
+@cache
+def _context() -> ssl.SSLContext:
+    return ssl.create_default_context()

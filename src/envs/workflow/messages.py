@@ -1,0 +1,82 @@
+"""Between OpenAI's messages and the texts that policies read and write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...experience import Message
+from ...gateway.protocol import ChatMessage, ChatReply, ChatRequest, ToolCall
+from ..tool_calls import ARGUMENTS, CLOSE, HERMES, OPEN, Tool, ToolFormat, ToolOffer, calls
+
+
+@dataclass(frozen=True)
+class RequestTool(Tool):
+    """A function of a request, which the workflow itself runs."""
+
+    raw: Mapping[str, Any]
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        return dict(self.raw)
+
+
+def offer(request: ChatRequest, format: ToolFormat | None) -> ToolOffer | None:
+    """The functions of ``request``; None where it has none."""
+    if not request.tools or format is None:
+        return None
+    tools = [RequestTool(each["function"]["name"], "", {}, lambda arguments: "", each) for each in request.tools]
+    return ToolOffer(format, tuple(tools))
+
+
+def reply(text: str, request: ChatRequest, format: ToolFormat | None, number: int) -> tuple[ChatReply, bool]:
+    """The reply with ``text``, message ``number`` of its episode, and whether it calls functions in a malformed way.
+
+    Where the request offers functions, their calls are taken out of the text; a malformed call stays in it.
+    """
+    bodies = calls(format, text) if format is not None and request.tools else None
+    if bodies is None:
+        return ChatReply(text), False
+    read = [_read(body, ARGUMENTS[format], f"call_{number}_{i}") for i, body in enumerate(bodies)]  # type: ignore[index]
+    if not read or not all(read):
+        return ChatReply(text), True
+    content = HERMES.sub("", text).strip() if format == "hermes" else ""
+    return ChatReply(content, tuple(call for call in read if call is not None), "tool_calls"), False
+
+
+def _read(body: str, key: str, id: str) -> ToolCall | None:
+    try:
+        call = json.loads(body)
+    except (ValueError, RecursionError):  # deeply nested brackets
+        return None
+    if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not isinstance(call.get(key), dict):
+        return None
+    if not call["name"].isprintable():  # such as half of a character, which no request may hold
+        return None
+    return ToolCall(id, call["name"], json.dumps(call[key]))
+
+
+def prompt(
+    messages: Sequence[ChatMessage], said: Mapping[ChatMessage, str], format: ToolFormat | None
+) -> list[Message]:
+    """``messages`` for a chat template.  One that was replied earlier, ``said``, has the text that the policy wrote."""
+    texts = ((each.role, said.get(each) if each.tool_calls else None, each) for each in messages)
+    return [{"role": role, "content": _written(each, format) if text is None else text} for role, text, each in texts]
+
+
+def _written(message: ChatMessage, format: ToolFormat | None) -> str:
+    """The text of ``message``, with its calls in the form of ``format``."""
+    texts = [message.content] if message.content else []
+    for call in message.tool_calls:
+        body = json.dumps({"name": call.name, ARGUMENTS[format or "hermes"]: _arguments(call)})
+        texts.append(body if format == "llama" else f"{OPEN}\n{body}\n{CLOSE}")
+    return "\n".join(texts)
+
+
+def _arguments(call: ToolCall) -> Any:
+    try:
+        return json.loads(call.arguments)
+    except (ValueError, RecursionError):  # deeply nested brackets
+        return call.arguments

@@ -1,0 +1,234 @@
+"""OpenAI's chat completions: requests read strictly, replies written whole or as a stream.
+
+A key that would change what a reply is, and that the gateway does not follow, is refused and never ignored; the keys of
+sampling are the policy's own settings, so that what is learnt from is what was sampled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Literal
+
+from .guard import RefusedError
+
+SAMPLING = ("temperature", "top_p", "max_tokens", "max_completion_tokens", "seed")
+"""Keys whose values are the policy's own: they are read and have no effect."""
+WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "prompt_cache_key", "safety_identifier")
+"""Keys that change nothing of a reply."""
+NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "stop": ([], ""),
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "logit_bias": ({},),
+    "frequency_penalty": (0,),
+    "presence_penalty": (0,),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "parallel_tool_calls": (True, False),
+    "tool_choice": ("auto", "none"),
+}
+"""Keys that are understood only with these values, or with null."""
+KNOWN = {"model", "messages", "tools", "stream", "stream_options", *SAMPLING, *WITHOUT_EFFECT, *NEUTRAL}
+ROLES = ("system", "developer", "user", "assistant", "tool")
+
+FinishReason = Literal["stop", "length", "tool_calls"]
+
+
+def invalid(param: str, message: str) -> RefusedError:
+    """The refusal of a request whose key ``param`` is wrong."""
+    return RefusedError(HTTPStatus.BAD_REQUEST, f"{param}: {message}", "invalid_value", param)
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a function in a message; ``arguments`` is JSON."""
+
+    id: str
+    name: str
+    arguments: str
+
+    @property
+    def body(self) -> dict[str, Any]:
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
+
+@dataclass(frozen=True)
+class ChatMessage:
+    """One message of a request; ``tool_calls`` only of the assistant."""
+
+    role: str
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """A call of ``agent``; ``tools`` are JSON schemas in OpenAI's form."""
+
+    agent: str
+    messages: tuple[ChatMessage, ...]
+    tools: tuple[Mapping[str, Any], ...] = ()
+    stream: bool = False
+    usage: bool = True
+    """Whether a stream ends with the numbers of tokens."""
+
+    @property
+    def key(self) -> str:
+        """Equal for two requests to which the same may be answered."""
+        said = [[each.role, each.content, [call.body for call in each.tool_calls]] for each in self.messages]
+        return json.dumps([self.agent, said, list(self.tools)], sort_keys=True)
+
+
+@dataclass(frozen=True)
+class ChatReply:
+    """What an agent answers."""
+
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: FinishReason = "stop"
+    prompt_tokens: int | None = None
+    """None: not known where the reply is made."""
+    completion_tokens: int | None = None
+
+    @property
+    def usage(self) -> dict[str, int] | None:
+        if self.prompt_tokens is None or self.completion_tokens is None:
+            return None
+        total = self.prompt_tokens + self.completion_tokens
+        return {
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+            "total_tokens": total,
+        }
+
+    @property
+    def message(self) -> dict[str, Any]:
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": self.content or None if self.tool_calls else self.content,
+        }
+        return message | ({"tool_calls": [call.body for call in self.tool_calls]} if self.tool_calls else {})
+
+
+def read_request(body: bytes) -> ChatRequest:
+    """The request in ``body``, an object of JSON.  Raises :class:`RefusedError` naming the key that is wrong."""
+    keys = json.loads(body or b"{}")
+    for name, value in keys.items():
+        _check_text(name, value)
+    for name in keys:
+        if name not in KNOWN:
+            raise invalid(name, "the gateway does not follow this key; leave it out")
+    for name, values in NEUTRAL.items():
+        if (value := keys.get(name)) is not None and value not in values:
+            accepted = ", ".join(json.dumps(each) for each in values)
+            raise invalid(name, f"the gateway understands only {accepted} here, got {json.dumps(value)}")
+    agent = keys.get("model")
+    if not isinstance(agent, str):
+        raise invalid("model", "must be the name of an agent")
+    messages, tools = keys.get("messages"), keys.get("tools") or []
+    if not isinstance(messages, list) or not messages:
+        raise invalid("messages", "must be a list of at least one message")
+    if not isinstance(tools, list):
+        raise invalid("tools", "must be a list")
+    offered = [] if keys.get("tool_choice") == "none" else [_tool(i, tool) for i, tool in enumerate(tools)]
+    options = keys.get("stream_options") or {}
+    usage = isinstance(options, dict) and bool(options.get("include_usage"))
+    read = tuple(_message(i, message) for i, message in enumerate(messages))
+    return ChatRequest(agent, read, tuple(offered), bool(keys.get("stream")), usage)
+
+
+def _check_text(name: str, value: Any) -> None:
+    """Raise :class:`RefusedError` where no tokenizer could read the texts of ``value``, or nobody its brackets."""
+    try:
+        json.dumps([name, value], ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        shown = name.encode(errors="backslashreplace").decode()
+        raise invalid(shown, "holds half of a character, a lone surrogate: it is no text of Unicode") from error
+    except RecursionError as error:
+        raise invalid(name, "is nested too deeply") from error
+
+
+def _tool(index: int, tool: Any) -> Mapping[str, Any]:
+    place = f"tools[{index}]"
+    function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
+    if not isinstance(function, dict) or not isinstance(function.get("name"), str):
+        raise invalid(place, 'must be {"type": "function", "function": {"name": ...}}')
+    schema = {"name": function["name"], "description": function.get("description") or ""}
+    parameters = function.get("parameters") or {"type": "object", "properties": {}}
+    if not isinstance(parameters, dict) or not isinstance(schema["description"], str):
+        raise invalid(place, "description must be a text, and parameters a JSON schema")
+    return {"type": "function", "function": schema | {"parameters": parameters}}
+
+
+def _message(index: int, message: Any) -> ChatMessage:
+    place = f"messages[{index}]"
+    if not isinstance(message, dict) or message.get("role") not in ROLES:
+        raise invalid(place, f"must be an object with a role of {', '.join(ROLES)}")
+    role = "system" if message["role"] == "developer" else message["role"]
+    calls = message.get("tool_calls") or []
+    if calls and role != "assistant":
+        raise invalid(f"{place}.tool_calls", "only the assistant calls tools")
+    if not isinstance(calls, list):
+        raise invalid(f"{place}.tool_calls", "must be a list")
+    called = tuple(_call(f"{place}.tool_calls[{i}]", call) for i, call in enumerate(calls))
+    return ChatMessage(role, _text(f"{place}.content", message.get("content"), bool(called)), called)
+
+
+def _text(place: str, content: Any, may_lack: bool) -> str:
+    if content is None and may_lack:
+        return ""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else [None]
+    texts = [part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
+        raise invalid(place, "must be a text, or a list of parts of type text")
+    return "".join(texts)  # type: ignore[arg-type]  # checked
+
+
+def _call(place: str, call: Any) -> ToolCall:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not all(isinstance(function.get(key), str) for key in ("name", "arguments")):
+        raise invalid(place, "must have a function with the texts name and arguments")
+    return ToolCall(str(call.get("id", "")), function["name"], function["arguments"])
+
+
+# ---- replies --------------------------------------------------------------------------------------------------------
+
+
+def completion(reply: ChatReply, request: ChatRequest, id: str, created: int) -> bytes:
+    """The body of a reply that is sent whole."""
+    choice = {"index": 0, "finish_reason": reply.finish_reason, "logprobs": None, "message": reply.message}
+    body = _head("chat.completion", request, id, created) | {"choices": [choice]}
+    return json.dumps(body | ({} if reply.usage is None else {"usage": reply.usage})).encode()
+
+
+def stream(reply: ChatReply, request: ChatRequest, id: str, created: int) -> Iterator[bytes]:
+    """The events of a reply that is streamed: the message, its end, the tokens where they were asked for."""
+    head = _head("chat.completion.chunk", request, id, created)
+    delta = reply.message
+    if reply.tool_calls:
+        delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(delta["tool_calls"])]
+    yield _event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
+    yield _event(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish_reason}]})
+    if request.usage and reply.usage is not None:
+        yield _event(head | {"choices": [], "usage": reply.usage})
+    yield b"data: [DONE]\n\n"
+
+
+def models(names: Sequence[str], created: int) -> bytes:
+    """The list of agents."""
+    each = [{"id": name, "object": "model", "created": created, "owned_by": "troupe"} for name in names]
+    return json.dumps({"object": "list", "data": each}).encode()
+
+
+def _head(kind: str, request: ChatRequest, id: str, created: int) -> dict[str, Any]:
+    return {"id": id, "object": kind, "created": created, "model": request.agent}
+
+
+def _event(body: Mapping[str, Any]) -> bytes:
+    return b"data: " + json.dumps(body).encode() + b"\n\n"

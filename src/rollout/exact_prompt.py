@@ -1,0 +1,87 @@
+"""Prompts that contain earlier completions, token by token as they were sampled.
+
+A chat template writes the earlier messages of an agent into its next prompt as text.  Tokenised again, a text need not
+give the tokens that were sampled: the policy would read, and learn from, a prompt that it never continued.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from transformers import PreTrainedTokenizerBase
+
+from ..experience import Completion, Message
+
+MARK = "\ue000{}\ue001"
+"""Stands for an earlier completion while the template writes the text around it; of Unicode's private use area."""
+
+
+@dataclass(frozen=True)
+class ExactPrompt:
+    """``ids``: None where nothing is to be replaced.  ``missed``: whether an earlier completion is in the prompt in
+    other tokens than were sampled."""
+
+    ids: tuple[int, ...] | None = None
+    missed: bool = False
+
+
+def exact_prompt(
+    tokenizer: PreTrainedTokenizerBase,
+    render: Callable[[Sequence[Message]], str],
+    messages: Sequence[Message],
+    said: Sequence[Completion],
+    safe: Callable[[str], str],
+) -> ExactPrompt:
+    """The prompt of ``messages``, in which the assistant's are those of ``said`` where their texts are equal.
+
+    ``render`` writes the chat template's text, ``safe`` the form in which the template is given a text.  A completion
+    is missed where the message differs from it in blanks, where the messages are in another order, where the template
+    changes it (Qwen3's leaves out earlier thoughts), where its tokens are not those of its text (a special token in it,
+    a stop string after it), and where its tokens between those of the other texts are not the whole text's.
+    """
+    found: dict[int, Completion] = {}
+    rest, others = list(said), []
+    for place, message in enumerate(messages):
+        if message["role"] != "assistant":
+            continue
+        match = next((i for i, each in enumerate(rest) if safe(each.text) == message["content"]), None)
+        if match is None:
+            others.append(message["content"].split())
+            continue
+        found[place] = rest[match]
+        del rest[: match + 1]
+    taken = {id(each) for each in found.values()}
+    missed = any(each.text.split() in others for each in said if id(each) not in taken)
+    if not found:
+        return ExactPrompt(None, missed)
+    marks = {place: MARK.format(place) for place in found}
+    marked = [{**each, "content": marks.get(place, each["content"])} for place, each in enumerate(messages)]
+    template, whole = render(marked), render(messages)
+    ids: list[int] = []
+    written = ""
+    for place, completion in found.items():
+        before, mark, template = template.partition(marks[place])
+        tokens = _plain_tokens(tokenizer, completion)
+        if not mark or tokens is None or not whole.startswith(written + before + messages[place]["content"]):
+            return ExactPrompt(None, True)
+        written += before + messages[place]["content"]
+        ids += [*tokenizer.encode(before, add_special_tokens=False), *tokens]
+    ids += tokenizer.encode(template, add_special_tokens=False)
+    plain = tokenizer.encode(whole, add_special_tokens=False)
+    # SentencePiece writes a blank before each piece, and reads none at the begin of a text.
+    if written + template != whole or tokenizer.decode(ids) != tokenizer.decode(plain):
+        return ExactPrompt(None, True)
+    return ExactPrompt(tuple(ids), missed)
+
+
+def _plain_tokens(tokenizer: PreTrainedTokenizerBase, completion: Completion) -> tuple[int, ...] | None:
+    """The tokens of a completion without its end, which the template writes; None where they are not its text's, or
+    would be read as more than text."""
+    tokens = completion.token_ids
+    special = set(tokenizer.all_special_ids)
+    if completion.finish_reason == "stop" and tokens and tokens[-1] in special:
+        tokens = tokens[:-1]
+    if not tokens or not special.isdisjoint(tokens) or tokenizer.decode(list(tokens)) != completion.text:
+        return None
+    return tokens

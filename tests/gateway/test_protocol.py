@@ -1,0 +1,82 @@
+"""OpenAI's requests, read strictly; replies whole and streamed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from troupe.gateway.guard import RefusedError
+from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest, ToolCall, completion, read_request, stream
+
+USER = {"role": "user", "content": "hello"}
+FUNCTION = {"name": "f", "arguments": "{}"}
+TOOL = {"type": "function", "function": {"name": "f"}}
+
+
+def read(**keys: Any) -> ChatRequest:
+    return read_request(json.dumps({"model": "ann", "messages": [USER]} | keys).encode())
+
+
+def test_a_request() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "type": "function", "function": FUNCTION}]}
+    messages = [
+        {"role": "developer", "content": parts},
+        USER,
+        call,
+        {"role": "tool", "content": "3", "tool_call_id": "1"},
+    ]
+    request = read(messages=messages, tools=[TOOL], temperature=0.3, max_tokens=7, stop=None, n=1, user="me")
+    assert request.messages == (
+        ChatMessage("system", "ab"),
+        ChatMessage("user", "hello"),
+        ChatMessage("assistant", "", (ToolCall("1", "f", "{}"),)),
+        ChatMessage("tool", "3"),
+    )
+    assert [tool["function"]["name"] for tool in request.tools] == ["f"] and not request.stream
+    assert read(tools=[TOOL], tool_choice="none").tools == ()
+    assert read().key == read(temperature=1).key != read(tools=[TOOL]).key
+
+
+@pytest.mark.parametrize(
+    ("keys", "param"),
+    [
+        ({"model": 3}, "model"),
+        ({"messages": []}, "messages"),
+        ({"messages": "hello"}, "messages"),
+        ({"messages": [USER, {"role": "nobody", "content": ""}]}, r"messages[1]"),
+        ({"messages": [{"role": "user", "content": None}]}, r"messages[0].content"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, r"messages[0].content"),
+        ({"messages": [{**USER, "tool_calls": [{"function": FUNCTION}]}]}, r"messages[0].tool_calls"),
+        ({"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]}, r"messages[0].tool_calls[0]"),
+        ({"tools": "f"}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, r"tools[0]"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}]}, r"tools[0]"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"n": 2}, "n"),
+        ({"logprobs": True}, "logprobs"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"guided_json": {}}, "guided_json"),
+        ({"messages": [{"role": "user", "content": "half of \ud83d"}]}, "messages"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "description": "\ud83d"}}]}, "tools"),
+        ({"\ud83d": 1}, "\\ud83d"),
+    ],
+)
+def test_what_the_gateway_does_not_follow_is_refused(keys: dict[str, Any], param: str) -> None:
+    with pytest.raises(RefusedError) as error:
+        read(**keys)
+    assert error.value.body["error"]["param"] == param and error.value.code == "invalid_value"
+
+
+def test_replies() -> None:
+    call = ToolCall("call_0_0", "f", "{}")
+    reply = ChatReply("", (call,), "tool_calls", 3, 4)
+    whole = json.loads(completion(reply, read(tools=[TOOL]), "id", 1))
+    assert whole["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
+    assert whole["choices"][0]["message"] == {"role": "assistant", "content": None, "tool_calls": [call.body]}
+    events = list(stream(reply, read(stream=True, stream_options={"include_usage": True}), "id", 1))
+    assert events[-1] == b"data: [DONE]\n\n"
+    chunks = [json.loads(event.removeprefix(b"data: ")) for event in events[:-1]]
+    assert chunks[0]["choices"][0]["delta"]["tool_calls"] == [{"index": 0, **call.body}]
+    assert chunks[1]["choices"][0]["finish_reason"] == "tool_calls" and chunks[2]["usage"]["total_tokens"] == 7
+    assert "usage" not in json.loads(completion(ChatReply("hi"), read(), "id", 1))

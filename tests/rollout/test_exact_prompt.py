@@ -1,0 +1,118 @@
+"""Earlier completions in later prompts: token by token as sampled, or counted."""
+
+from collections.abc import Sequence
+
+import pytest
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from troupe.experience import Completion, Message
+from troupe.rollout.exact_prompt import ExactPrompt, exact_prompt
+
+from ..chat_templates import QWEN3
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> PreTrainedTokenizerFast:
+    """Qwen3's template, and bytes with one merge: "ab" is one token, or two that were sampled one after the other."""
+    alphabet = {sign: index for index, sign in enumerate([*sorted(pre_tokenizers.ByteLevel.alphabet()), "ab"])}
+    tokenizer = Tokenizer(models.BPE(alphabet, [("a", "b")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        eos_token="<|im_end|>",
+        additional_special_tokens=["<|im_start|>"],
+        chat_template=QWEN3,
+        clean_up_tokenization_spaces=False,
+    )
+    made.add_tokens([AddedToken(f"<{end}think>", special=False, normalized=False) for end in ("", "/")])
+    return made
+
+
+def ids(tokenizer: PreTrainedTokenizerFast, *texts: str) -> tuple[int, ...]:
+    """Each of ``texts`` tokenised by itself."""
+    return tuple(token for text in texts for token in tokenizer.encode(text, add_special_tokens=False))
+
+
+def sampled(tokenizer: PreTrainedTokenizerFast, *pieces: str, end: bool = True) -> Completion:
+    tokens = ids(tokenizer, *pieces, *(["<|im_end|>"] if end else []))
+    text = tokenizer.decode(list(ids(tokenizer, *pieces)), skip_special_tokens=True)
+    return Completion(tokens, (0.0,) * len(tokens), text, "stop" if end else "length", "p", 0)
+
+
+def render(tokenizer: PreTrainedTokenizerFast, messages: Sequence[Message]) -> str:
+    return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False))
+
+
+def exact(tokenizer: PreTrainedTokenizerFast, messages: Sequence[Message], *said: Completion) -> ExactPrompt:
+    return exact_prompt(tokenizer, lambda each: render(tokenizer, each), messages, said, lambda text: text)
+
+
+def chat(*contents: str) -> list[Message]:
+    """The user and the assistant in turn."""
+    return [{"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(contents)]
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_the_tokens_are_those_that_were_sampled(tokenizer: PreTrainedTokenizerFast, end: bool) -> None:
+    first, messages = sampled(tokenizer, "a", "b", "c", end=end), chat("Say.", "abc", "Again.")
+    begin = tokenizer.encode(render(tokenizer, chat("Say.")), add_special_tokens=False)
+    plain = tokenizer.encode(render(tokenizer, messages), add_special_tokens=False)
+    found = exact(tokenizer, messages, first)
+    assert found.ids is not None and not found.missed
+    assert found.ids[: len(begin) + len(first.token_ids)] == (*begin, *first.token_ids)
+    assert tokenizer.decode(list(found.ids)) == tokenizer.decode(plain) and found.ids != tuple(plain)
+    second = sampled(tokenizer, "a", "b")
+    longer = exact(tokenizer, [*messages, *chat("", "ab", "And?")[1:]], first, second)
+    assert longer.ids is not None and not longer.missed
+    assert longer.ids[: len(found.ids) + 3] == (*found.ids, *second.token_ids)
+
+
+def test_equal_texts_are_matched_in_their_order(tokenizer: PreTrainedTokenizerFast) -> None:
+    one, other = sampled(tokenizer, "a", "b"), sampled(tokenizer, "ab")
+    messages = chat("Say.", "ab", "Again.", "ab", "And?")
+    found, turned = exact(tokenizer, messages, one, other).ids, exact(tokenizer, messages, other, one).ids
+    assert found is not None and turned is not None and found != turned and len(found) == len(turned)
+    windowed = exact(tokenizer, chat("Say.", "ab", "And?"), sampled(tokenizer, "no"), one)  # the first is left out
+    assert windowed.ids is not None and not windowed.missed
+
+
+def test_what_cannot_be_matched_is_counted(tokenizer: PreTrainedTokenizerFast) -> None:
+    messages = chat("Say.", "ab", "Again.")
+    assert exact(tokenizer, messages, sampled(tokenizer, " ", "ab")) == ExactPrompt(None, True)  # stripped by somebody
+    assert exact(tokenizer, messages, sampled(tokenizer, "a", "<|im_start|>", "b")) == ExactPrompt(None, True)
+    stopped = Completion(ids(tokenizer, "ab", "c"), (0.0, 0.0), "ab", "stop", "p", 0)  # by a string
+    assert exact(tokenizer, messages, stopped) == ExactPrompt(None, True)
+    thought = "<think>\na\n</think>\n\nb"  # Qwen3's template leaves earlier thoughts out
+    assert exact(tokenizer, chat("Say.", thought, "Again."), sampled(tokenizer, thought)) == ExactPrompt(None, True)
+
+
+def test_messages_in_another_order_are_counted(tokenizer: PreTrainedTokenizerFast) -> None:
+    one, other = sampled(tokenizer, "a", "b"), sampled(tokenizer, "c")
+    assert exact(tokenizer, chat("Say.", "c", "Again.", "ab", "And?"), one, other).missed
+    assert not exact(tokenizer, chat("Say.", "c", "Again.", "no", "And?"), one, other).missed
+
+
+@pytest.mark.parametrize("scheme", ["first", "always"])
+def test_sentencepiece_writes_no_blanks_of_its_own(scheme: str) -> None:
+    """Each text that it encodes alone begins with a blank, which it leaves out where it decodes a text."""
+    signs = {sign: index for index, sign in enumerate(["<unk>", "</s>", *"\u2581\nabqru:"])}
+    made = Tokenizer(models.BPE(signs, [], unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
+    made.decoder = decoders.Metaspace(prepend_scheme=scheme)
+    template = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}a:"
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=made, unk_token="<unk>", eos_token="</s>", chat_template=template
+    )
+    for tokens in (["\u2581", "a", "b"], ["a", "b"]):
+        token_ids = tuple(tokenizer.convert_tokens_to_ids(tokens))
+        assert tokenizer.decode(list(token_ids)) == "ab"
+        said = Completion(token_ids, (0.0,) * len(tokens), "ab", "length", "p", 0)
+        assert exact(tokenizer, chat("q", "ab", "r"), said) == ExactPrompt(None, True)
+
+
+def test_messages_of_others_are_no_completions(tokenizer: PreTrainedTokenizerFast) -> None:
+    said = sampled(tokenizer, "a", "b")
+    assert exact(tokenizer, chat("ab", "an example", "Now."), said) == ExactPrompt(None, False)
+    assert exact(tokenizer, chat("ab"), said) == ExactPrompt(None, False)

@@ -1,0 +1,148 @@
+"""A world that is played natively, and one of Troupe's own that is a program behind the gateway: the same run."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+import torch
+from omegaconf import DictConfig
+
+from troupe.cli import train
+from troupe.envs.base import TeamEnv
+from troupe.envs.history import WithHistory
+from troupe.envs.signalling.world import Signalling
+from troupe.envs.workflow import ClientForAgent, Result, WorkflowWorld
+from troupe.experience import Episode, Task
+from troupe.loop import TrainLoop
+
+SMALL = [
+    "env=signalling",
+    "regime=specialized",
+    "loop.iterations=2",
+    "loop.tasks_per_iteration=3",
+    "loop.validation_tasks=2",
+    "loop.test_tasks=3",
+    "diagnostics=off",
+]
+CHAIN = ["algorithm=mas_grpo", "algorithm.sampler.k=3"]
+TREE = ["algorithm=at_grpo", "algorithm.sampler.k=3", "algorithm.sampler.lookahead=1"]
+
+
+def world(history: bool) -> TeamEnv:
+    return WithHistory(Signalling()) if history else Signalling()
+
+
+def program(history: bool) -> Callable[..., Any]:
+    """Signalling as somebody's own program, which knows OpenAI's client."""
+
+    async def play(task: Task, client_for_agent: ClientForAgent) -> Result:
+        game, success = world(history), False
+        game.reset(task)
+        while acting := game.next_agents():
+            (agent,) = acting
+            client = client_for_agent(agent)
+            reply = await client.openai().chat.completions.create(
+                model=client.model, messages=[dict(message) for message in game.observe(agent)]
+            )
+            step = await game.step({agent: reply.choices[0].message.content or ""})
+            client.reward(local=step.local[agent], team=step.team, **step.info)
+            success = step.success
+        return Result(0.0, success)
+
+    return play
+
+
+def through_the_gateway(*, pure: bool, history: bool) -> WorkflowWorld:
+    agents = ("sender", "receiver")
+    return WorkflowWorld(workflow=program(history), tasks=Signalling().tasks, agents=agents, horizon=2, pure=pure)
+
+
+Played = tuple[list[Episode], dict[str, torch.Tensor], dict[str, Any]]
+Play = Callable[..., Played]
+
+
+@pytest.fixture
+def play(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
+    """The episodes of a run in a world, its weights and its summary."""
+
+    def run(env: TeamEnv, *overrides: str) -> Played:
+        run_dir = tmp_path_factory.mktemp("runs") / "run"
+        loop: TrainLoop = train.build(composed(*SMALL, *overrides, f"run_dir={run_dir}"))
+        loop.world = env
+        episodes: list[Episode] = []
+        collect = loop.sampler.collect
+
+        async def recorded(*arguments: Any) -> list[list[Episode]]:
+            found = await collect(*arguments)
+            episodes.extend(episode for each in found for episode in each)
+            return found
+
+        loop.sampler.collect = recorded
+        summary = train.train(loop)
+        weights = {
+            f"{name}/{key}": value.clone()
+            for name, policy in loop.team.policies.items()
+            for key, value in policy.pool.module.model.state_dict().items()
+        }
+        return episodes, weights, summary
+
+    yield run
+
+
+def described(episodes: Sequence[Episode]) -> list[Any]:
+    """All of the episodes but what only one of two worlds has: the name of a state, and its numbers."""
+    return [
+        (
+            episode.task.task_id,
+            episode.sample,
+            [asdict(edge) for edge in episode.edges],
+            [
+                {key: value for key, value in asdict(node).items() if key not in ("state", "anchor", "candidates")}
+                | {"candidates": [{k: v for k, v in asdict(c).items() if k != "info"} for c in node.candidates]}
+                for node in episode.nodes
+            ],
+            episode.env_steps,
+            episode.auxiliary,
+        )
+        for episode in episodes
+    ]
+
+
+@pytest.mark.parametrize(("algorithm", "history"), [(CHAIN, True), (TREE, False)], ids=["chain-memory", "tree"])
+def test_the_same_run_to_the_bit(play: Play, algorithm: list[str], history: bool) -> None:
+    native, weights, summary = play(world(history), *algorithm)
+    others, learnt, found = play(through_the_gateway(pure=True, history=history), *algorithm)
+    assert len(native) == (18 if algorithm is CHAIN else 6)
+    assert any(len(episode.nodes) == 4 for episode in native)  # both turns
+    assert all(c.completion.token_ids for episode in native for _, c in episode.candidates())
+    assert {c.completion.version for episode in native for _, c in episode.candidates()} == {0, 1}
+    assert described(others) == described(native)
+    assert learnt.keys() == weights.keys()
+    assert all(torch.equal(learnt[key], weights[key]) for key in weights)
+    results = [key for key in summary if key.startswith(("eval", "train/")) and not key.endswith("_s")]
+    assert {key: found[key] for key in results} == {key: summary[key] for key in results}
+
+
+@pytest.mark.slow
+def test_a_program_that_is_not_pure_plays_chains(play: Play) -> None:
+    """Each sample then has a start of its own; with one sample, that of a native world."""
+    one = [
+        "algorithm=mas_grpo",
+        "algorithm.sampler.k=1",
+        "algorithm.credit.baseline=none",
+        "algorithm.credit.normalise=false",
+    ]
+    native, *_ = play(world(False), *one)
+    others, *_ = play(through_the_gateway(pure=False, history=False), *one)
+    assert described(others) == described(native)
+    several, _, _ = play(through_the_gateway(pure=False, history=False), *CHAIN)
+    first = {tuple(episode.nodes[0].candidates[0].completion.token_ids) for episode in several}
+    assert len(several) == 18 and len(first) > 6  # the samples of a task differ
+
+
+def test_a_tree_needs_a_pure_program() -> None:
+    from troupe.rollout.samplers.tree import TreeSampler
+
+    with pytest.raises(ValueError, match=r"^algorithm\.sampler: .* give env\.pure=true"):
+        TreeSampler().check(through_the_gateway(pure=False, history=False))
