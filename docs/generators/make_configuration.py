@@ -25,11 +25,13 @@ GROUPS = {
     "policy": "What a policy is at a scale: base model, optimizer, scheduler, sampling.",
     "engine": "What generates.",
     "strategy": "How each pool runs on its devices.",
+    "execution": "Where pools, engines and worlds are: `docs/scaling.md`.",
     "faults": "What happens where an episode is lost, or a logger: `docs/reliability.md`.",
     "diagnostics": "What is measured beside training, and where an alarm is raised: `docs/diagnostics.md`.",
     "logger": "Where metrics go besides `metrics.jsonl`.",
     "benchmarks": "Published test sets, for the key `benchmark` of `troupe eval`: `docs/evaluation.md`.",
     "sweep": "Named sweeps, `make sweep sweep=NAME`.",
+    "reproduce": "Tables of the papers, `make reproduce table=NAME`: [reproduction](reproduction.md).",
 }
 HEAD = """# Configuration
 
@@ -64,7 +66,7 @@ def page() -> str:
             f"configs/{sorted(unknown)[0]} is a group that docs/generators/make_configuration.py does not describe"
         )
     parts = [HEAD]
-    for name in ("train.yaml", "eval.yaml", "serve.yaml"):
+    for name in ("train.yaml", "eval.yaml", "serve.yaml", "gateway.yaml"):
         if (CONFIGS / name).exists():
             parts += [f"## {name}\n", _yaml(CONFIGS / name)]
     targets: set[str] = set()

@@ -21,7 +21,8 @@ class LocalPolicy:
 
     ``weights`` is a folder or a hub name.  Where they are an adapter, ``base_model`` is the model under it; else that
     is None.  ``policy`` is the name that engines give it, ``configured_as`` its name in its run, ``chat`` the arguments
-    of its chat template.  ``key`` is the evaluation's key that asks for it, for errors.
+    of its chat template, ``engine`` the keys of an engine of its own.  ``key`` is the evaluation's key that asks for
+    it, for errors.
     """
 
     key: str
@@ -31,6 +32,7 @@ class LocalPolicy:
     base_model: str | None = None
     chat: Mapping[str, Any] = field(default_factory=dict)
     configured_as: str = ""
+    engine: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -58,17 +58,42 @@ def world_variants(
 
     Raises :class:`ConfigError` for a key that the world does not have.
     """
-    for key in changes:
-        if key not in world_config or key == "_target_":
-            known = ", ".join(sorted(set(world_config) - {"_target_"}))
-            raise ConfigError(f"world.{key} is an unknown key. Known: {known}")
-    values = [list(value) if isinstance(value, list) else [value] for value in changes.values()]
-    for key, listed in zip(changes, values, strict=True):
+    keys = dict(_keys(changes, world_config))
+    values = [list(value) if isinstance(value, list) else [value] for value in keys.values()]
+    for key, listed in zip(keys, values, strict=True):
         if not listed:
             raise ConfigError(f"world.{key}=[] names no value")
     for combination in product(*values):
-        variant = dict(zip(changes, combination, strict=True))
-        yield [f"{key}={value}" for key, value in variant.items()], {**world_config, **variant}
+        variant = dict(zip(keys, combination, strict=True))
+        yield [f"{key}={value}" for key, value in variant.items()], _changed(world_config, variant)
+
+
+def _keys(changes: Mapping[str, Any], config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted keys of ``changes`` with their values: of a section those within it, unless another class is given."""
+    for key, value in changes.items():
+        path, own = f"{above}{key}", config.get(key)
+        if key not in config or key == "_target_":
+            known = ", ".join(sorted(f"{above}{name}" for name in set(config) - {"_target_"}))
+            raise ConfigError(f"world.{path} is an unknown key. Known: {known}")
+        if not isinstance(value, Mapping) or "_target_" in value:
+            yield path, value
+        elif isinstance(own, Mapping):
+            yield from _keys(value, own, f"{path}.")
+        else:
+            raise ConfigError(f"world.{path} is {own!r} in this world, and has no key {', '.join(map(str, value))}")
+
+
+def _changed(config: Mapping[str, Any], variant: Mapping[str, Any]) -> dict[str, Any]:
+    """``config`` with other values of the dotted keys of ``variant``; it stays as it is itself."""
+    changed = dict(config)
+    for path, value in variant.items():
+        *above, last = path.split(".")
+        section = changed
+        for key in above:
+            section[key] = dict(section[key])
+            section = section[key]
+        section[last] = value
+    return changed
 
 
 def condition_name(labels: Sequence[str], temperature: Temperature) -> str:
@@ -121,10 +146,12 @@ def check_readable(condition: Condition, actors: Mapping[str, Actor]) -> None:
     world = condition.world.fork()
     for task in condition.tasks:
         world.reset(task)
+        if not world.begins_at_reset:  # the prompts are those of a program that does not run yet
+            continue
         for agent in world.next_agents():
             actor = actors[agent]
             if isinstance(actor, PolicyActor):
                 try:
-                    actor.client.encode(agent, task.task_id, world.observe(agent))
+                    actor.client.encode(agent, task.task_id, world.observe(agent), world.tools(agent))
                 except PromptError as error:
                     raise ConfigError(f"world ({condition.name}): {error}") from error

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..envs.base import TeamEnv
+from ..envs.base import StepResult, TeamEnv
 from ..experience import Message, Task
 from ..faults import DEFAULT_FAULTS, Failure, FaultKind, FaultSettings
-from ..rollout.playing import gather, or_failure, prompt_of, step_env
+from ..rollout.playing import drawn, gather, or_failure, prompt_of, start_env, step_env
 from ..rollout.policy_client import PolicyClient
 from ..rollout.seeds import derive
 
@@ -29,6 +29,13 @@ class AgentMessage:
     tokens: int = 0
     prompt_tokens: int = 0
     cut: bool = False
+
+
+Picture = tuple[str, ...] | dict[str, str]
+"""Rows of characters, or of a world that has none what :func:`..rollout.playing.drawn` gives."""
+
+DRAWN = 20
+"""The episodes of an evaluation that have drawings, the first: one can have 64 kB per turn."""
 
 
 class Actor(Protocol):
@@ -96,10 +103,27 @@ class EpisodeResult:
     tokens: int = 0
     prompt_tokens: int = 0
     env_steps: int = 0
-    pictures: list[tuple[str, ...]] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
     world: str = ""
     lost: FaultKind | None = None
     failure: str = ""
+
+    def see(self, world: TeamEnv, drawings: bool) -> None:
+        """Add the picture of ``world`` now, where it has one."""
+        if picture := world.picture() or (drawn(world) if drawings else None):
+            self.pictures.append(picture)
+
+    def take(self, turn: int, saw: Mapping[str, str], messages: Mapping[str, AgentMessage], step: StepResult) -> None:
+        """Add the ``messages`` of one step, each to what its agent ``saw``."""
+        for agent, message in messages.items():
+            self.messages.append(
+                {"turn": turn, "agent": agent, "saw": saw[agent], "said": message.text, "team": step.team}
+                | {"local": step.local[agent], "cut_prompts": message.cut, **step.info}
+            )
+            self.tokens += message.tokens
+            self.prompt_tokens += message.prompt_tokens
+        self.env_steps += 1
+        self.success = step.success
 
 
 async def play(
@@ -108,18 +132,33 @@ async def play(
     actors: Mapping[str, Actor],
     seed: int,
     on_step: Callable[[TeamEnv, EpisodeResult], None] = lambda env, result: None,
+    *,
+    drawings: bool = True,
 ) -> EpisodeResult:
-    """One episode of ``task``.  Agents that act at the same time are asked at the same time.
-
-    ``on_step`` is called at the start and after each step, with the world and the episode so far.
+    """One episode of ``task``.  ``on_step`` is called at the start and after each step, with the world and the episode
+    so far.  Without ``drawings`` a world that only draws itself has no pictures.
     """
-    world = env.fork()
-    world.reset(task)
-    last_texts: dict[str, str] = {}
+    world = await start_env(env, task)
     result = EpisodeResult(task.task_id, False, 0, world=task.world)
-    if picture := world.picture():
-        result.pictures.append(picture)
+    result.see(world, drawings)
     on_step(world, result)
+    return await play_on(world, task, actors, seed, result, {}, on_step, drawings=drawings)
+
+
+async def play_on(
+    world: TeamEnv,
+    task: Task,
+    actors: Mapping[str, Actor],
+    seed: int,
+    result: EpisodeResult,
+    last_texts: dict[str, str],
+    on_step: Callable[[TeamEnv, EpisodeResult], None] = lambda env, result: None,
+    *,
+    drawings: bool = True,
+) -> EpisodeResult:
+    """``world``, an episode of ``task`` with ``result`` so far, played to its end; ``last_texts`` are the last messages
+    of its agents.  Agents that act at the same time are asked at the same time.
+    """
     while agents := world.next_agents():
         turn = world.turn
         calls = (actors[agent].act(world, agent, task, last_texts, seed) for agent in agents)
@@ -128,17 +167,9 @@ async def play(
         observations = {agent: world.observe(agent)[-1]["content"] for agent in agents}
         step = await step_env(world, texts)
         last_texts.update(texts)
-        for agent, message in messages.items():
-            result.messages.append(
-                {"turn": turn, "agent": agent, "saw": observations[agent], "said": message.text, "team": step.team}
-                | {"local": step.local[agent], "cut_prompts": message.cut, **step.info}
-            )
-            result.tokens += message.tokens
-            result.prompt_tokens += message.prompt_tokens
-        result.env_steps += 1
-        result.success = step.success
-        if world.turn > turn and (picture := world.picture()):
-            result.pictures.append(picture)
+        result.take(turn, observations, messages, step)
+        if world.turn > turn:
+            result.see(world, drawings)
         result.turns = world.turn
         on_step(world, result)
     return result
@@ -157,12 +188,12 @@ async def evaluate(
     Raises the exception of a fault that ``faults`` does not drop.  The caller checks how many are lost.
     """
 
-    async def one(task: Task) -> EpisodeResult:
-        result = await or_failure(play(env, task, actors, seed), task)
+    async def one(place: int, task: Task) -> EpisodeResult:
+        result = await or_failure(play(env, task, actors, seed, drawings=place < DRAWN), task)
         if isinstance(result, Failure):
             faults.raise_if_stopping(result)
             result = EpisodeResult(task.task_id, False, 0, world=task.world, lost=result.kind, failure=result.message)
         on_episode(result)
         return result
 
-    return await gather(*(one(task) for task in tasks))
+    return await gather(*(one(place, task) for place, task in enumerate(tasks)))

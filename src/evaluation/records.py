@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -114,6 +115,11 @@ def locate(place: str) -> tuple[EvaluationRecord, str | None]:
     if condition and condition not in evaluation.conditions:
         raise EvaluationError(f"{path} has no condition '{condition}'; it has {', '.join(evaluation.conditions)}")
     return evaluation, condition or None
+
+
+def file_name(condition: str) -> str:
+    """The name of the file with the episodes of ``condition``."""
+    return re.sub(r"[^\w.=-]+", "_", condition)
 
 
 def fingerprint_of(request: Mapping[str, Any]) -> str:

@@ -104,6 +104,11 @@ class Estimate:
         return float(t.sf(distance / self.standard_error, self.seeds - 1))
 
 
+def seeds_estimate(values: Sequence[float]) -> Estimate | None:
+    """The mean of ``values``, one per seed, its standard error over seeds alone; None for fewer than two."""
+    return Estimate(fmean(values), float(sem(values)), len(values)) if len(values) > 1 else None
+
+
 def hierarchical_estimate(
     values: Values, less: Values | None = None, *, crossed: bool = False, resamples: int = 4000, seed: int = 0
 ) -> Estimate | None:

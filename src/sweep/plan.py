@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import yaml
 from hydra import compose
@@ -39,6 +40,16 @@ def plan_sweep(
     return _plan(options, arguments, file, points)
 
 
+def plan_file(
+    options: Options, arguments: Sequence[str], file: SweepFile, configs: dict[str, dict[str, Any]] | None = None
+) -> SweepRecord:
+    """As :func:`plan_sweep`, of a ``file`` that was not tuned and need not be on disk.
+
+    ``configs`` is filled with the resolved configuration of each job, by its training hash.
+    """
+    return _plan(options, arguments, file, {name: {} for name in file.settings}, configs)
+
+
 def plan_tuning(options: Options, arguments: Sequence[str]) -> SweepRecord | None:
     """The runs that tune each setting, one variant per point of the grid, in a folder below the sweep's; None where the
     sweep has no tuning.  Raises :class:`ConfigError` as :func:`plan_sweep`.
@@ -60,7 +71,13 @@ def plan_tuning(options: Options, arguments: Sequence[str]) -> SweepRecord | Non
     return replace(record, folder=record.folder / "tuning", name=f"{record.name}, tuning")
 
 
-def _plan(options: Options, arguments: Sequence[str], file: SweepFile, points: Mapping[str, Overrides]) -> SweepRecord:
+def _plan(
+    options: Options,
+    arguments: Sequence[str],
+    file: SweepFile,
+    points: Mapping[str, Overrides],
+    configs: dict[str, dict[str, Any]] | None = None,
+) -> SweepRecord:
     """``points`` are further overrides by setting; a setting without them has no jobs."""
     common, command_line = parse_overrides(file.overrides, "overrides"), parse_overrides(arguments, "")
     for key in command_line:
@@ -80,7 +97,7 @@ def _plan(options: Options, arguments: Sequence[str], file: SweepFile, points: M
                 continue
             seeds = {"seed": [f"seed={seed}" for seed in file.seeds]}
             words = seeds | common | own | points[setting] | command_line
-            jobs += _jobs(setting, _combinations(words), options.search_path)
+            jobs += _jobs(setting, _combinations(words), options.search_path, configs)
     sweep = Path(options.sweep).stem
     experiments = (common | command_line).get("experiment", [])
     folder = Path(options.runs, "sweeps", sweep, "+".join(text.partition("=")[2] for text in experiments))
@@ -113,7 +130,12 @@ def _combinations(overrides: Overrides) -> list[tuple[str, list[str]]]:
     return combinations
 
 
-def _jobs(setting: str, runs: Sequence[tuple[str, list[str]]], search_path: Sequence[str]) -> list[SweepJob]:
+def _jobs(
+    setting: str,
+    runs: Sequence[tuple[str, list[str]]],
+    search_path: Sequence[str],
+    configs: dict[str, dict[str, Any]] | None,
+) -> list[SweepJob]:
     """The jobs of (variant, overrides) in ``runs``.  Runs that differ in the seed alone are composed once."""
     jobs, composed = [], dict[tuple[str, ...], DictConfig]()
     for variant, overrides in runs:
@@ -122,15 +144,17 @@ def _jobs(setting: str, runs: Sequence[tuple[str, list[str]]], search_path: Sequ
         cfg = composed[key].copy() if key in composed else None
         if cfg is not None:
             cfg.seed = yaml.safe_load(seed.partition("=")[2])
-        job, composed[key] = _job(setting, variant, overrides, search_path, cfg)
+        job, composed[key], config = _job(setting, variant, overrides, search_path, cfg)
         jobs.append(job)
+        if configs is not None:
+            configs[job.training] = config
     return jobs
 
 
 def _job(
     setting: str, variant: str, overrides: list[str], search_path: Sequence[str], cfg: DictConfig | None
-) -> tuple[SweepJob, DictConfig]:
-    """The job and its configuration, which is composed unless ``cfg`` is given."""
+) -> tuple[SweepJob, DictConfig, dict[str, Any]]:
+    """The job and its configuration, which is composed unless ``cfg`` is given, and the same resolved."""
     words = [*search_path, *overrides]
     try:
         if cfg is None:
@@ -146,4 +170,4 @@ def _job(
         raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {one_line(error)}{cause}") from error
     own = tuple(text for text in overrides if not text.startswith("hydra"))
     job = SweepJob(setting, variant, config["seed"], own, training_hash(config), evaluation_keys(config))
-    return job, cfg
+    return job, cfg, config

@@ -68,9 +68,9 @@ class SweepRecord:
         """What the tables are made of."""
         return SweepSummary(self.name, self.question, tuple(self.claims), self.threshold, tuple(self.rows()))
 
-    def best_runs(self) -> list[Run | None]:
-        """For each job the finished run that answers it best."""
-        runs = list(find_runs(self.runs))
+    def best_runs(self, among: Sequence[Run] | None = None) -> list[Run | None]:
+        """For each job the finished run that answers it best, of those below ``runs`` or ``among``."""
+        runs = list(find_runs(self.runs)) if among is None else among
         return [best_match(runs, job.training, job.evaluation) for job in self.jobs]
 
     def missing_evaluations(self, run: Run) -> list[str]:
@@ -99,9 +99,9 @@ class SweepRecord:
         folder.mkdir(parents=True, exist_ok=True)
         return Lock(folder / training, f"training {training}")
 
-    def rows(self) -> list[TableRow]:
-        """One row per job: finished, failed (with the error) or missing."""
-        return [self._row(job, run) for job, run in zip(self.jobs, self.best_runs(), strict=True)]
+    def rows(self, among: Sequence[Run] | None = None) -> list[TableRow]:
+        """One row per job: finished, failed (with the error) or missing; see :meth:`best_runs`."""
+        return [self._row(job, run) for job, run in zip(self.jobs, self.best_runs(among), strict=True)]
 
     def _row(self, job: SweepJob, run: Run | None) -> TableRow:
         missing = self.missing_evaluations(run) if run else []

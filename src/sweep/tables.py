@@ -59,10 +59,20 @@ def number(value: float | None, digits: int = 0) -> str:
     return "" if value is None else f"{value:,.{digits}f}"
 
 
+Cells = tuple[Sequence[str], Sequence[Sequence[str]]]
+"""The heads and the lines of a table."""
+
+
+def without_empty(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> Cells:
+    """Without the columns that are empty throughout."""
+    columns = [index for index in range(len(heads)) if any(line[index] for line in lines)]
+    return [heads[i] for i in columns], [[line[i] for i in columns] for line in lines]
+
+
 def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table, without the columns that are empty throughout."""
-    columns = [index for index in range(len(heads)) if any(line[index] for line in lines)]
-    table = [[heads[i] for i in columns], ["---"] * len(columns), *([line[i] for i in columns] for line in lines)]
+    heads, lines = without_empty(heads, lines)
+    table = [heads, ["---"] * len(heads), *lines]
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in table)
 
 
@@ -80,6 +90,11 @@ def runs_table(rows: Sequence[TableRow]) -> str:
 
 
 def settings_table(rows: Sequence[TableRow]) -> str:
+    """:func:`settings_cells` as Markdown."""
+    return markdown(*settings_cells(rows))
+
+
+def settings_cells(rows: Sequence[TableRow]) -> Cells:
     """One line per setting: means over seeds with their intervals over seeds and tasks."""
     heads = [*GROUP, "seeds", "stale", *METRICS]
     lines = [
@@ -90,7 +105,7 @@ def settings_table(rows: Sequence[TableRow]) -> str:
         + [number(row["wall_s"], 1)]
         for row in rows
     ]
-    return markdown([*heads, "turns", "completions", "tokens", "env steps", "wall s"], lines)
+    return without_empty([*heads, "turns", "completions", "tokens", "env steps", "wall s"], lines)
 
 
 def _of(part: int, whole: int) -> str:
@@ -98,6 +113,11 @@ def _of(part: int, whole: int) -> str:
 
 
 def readings_table(rows: Sequence[TableRow], threshold: float | None) -> str:
+    """:func:`readings_cells` as Markdown."""
+    return markdown(*readings_cells(rows, threshold))
+
+
+def readings_cells(rows: Sequence[TableRow], threshold: float | None) -> Cells:
     """One line per setting: success at common budgets, and the completions to ``threshold``."""
     reaching = "" if threshold is None else f"completions to {threshold:g}"
     heads = [*GROUP, "at equal completions", "at equal tokens", "at equal steps", "area", reaching, "reached by"]
@@ -107,7 +127,7 @@ def readings_table(rows: Sequence[TableRow], threshold: float | None) -> str:
         + [number(row["to_threshold"]), f"{row['reached']} of {row['n']}" if threshold is not None else ""]
         for row in rows
     ]
-    return markdown(heads, lines)
+    return without_empty(heads, lines)
 
 
 def budgets_line(budgets: Mapping[str, Budgets]) -> str:
@@ -120,13 +140,18 @@ def budgets_line(budgets: Mapping[str, Budgets]) -> str:
 
 
 def verdicts_table(rows: Sequence[TableRow]) -> str:
+    """:func:`verdicts_cells` as Markdown."""
+    return markdown(*verdicts_cells(rows))
+
+
+def verdicts_cells(rows: Sequence[TableRow]) -> Cells:
     """One line per claim."""
     lines = [
         [row[key] for key in ("claim", "metric", "variant", "threshold")]
         + [share(row, "difference"), str(row["n"]), _p(row["p_above"]), row["verdict"], row["why"]]
         for row in rows
     ]
-    return markdown(
+    return without_empty(
         ["claim", "success", "variant", "threshold", "difference", "seeds", "p, Holm", "verdict", "why"], lines
     )
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from ..evaluation.statistics import Estimate, holm
+from ..evaluation.statistics import Estimate, holm, seeds_estimate
+from .measures import MEASURES
 from .outcomes import Outcomes, difference_over_seeds
 from .rows import METRICS, READINGS, TableRow
 
@@ -34,8 +35,10 @@ class Claim:
 
     def __post_init__(self) -> None:
         for key, value in (("metric", self.metric), ("over_metric", self.over_metric or self.metric)):
-            if value not in (*METRICS, *READINGS):
-                raise ValueError(f"{key}={value} is unknown. Known: {', '.join((*METRICS, *READINGS))}")
+            if value not in (*METRICS, *READINGS, *MEASURES):
+                raise ValueError(f"{key}={value} is unknown. Known: {', '.join((*METRICS, *READINGS, *MEASURES))}")
+        if len({value in MEASURES for value in (self.metric, self.over_metric or self.metric)}) > 1:
+            raise ValueError(f"metric={self.metric} and over_metric={self.over_metric} are of two kinds")
         if self.low_above is not None and self.low_above > self.at_least:
             raise ValueError(f"low_above={self.low_above:g} must not be above at_least={self.at_least:g}")
         if self._sides[0] == self._sides[1]:
@@ -63,7 +66,9 @@ def claims_of(entries: Iterable[Mapping[str, Any]], settings: Sequence[str]) -> 
         try:
             metrics = entry.get("metric", "after")
             parts = [{**entry, "metric": one} for one in metrics] if isinstance(metrics, list) else [entry]
-            claims += [Claim(**part) for part in parts]
+            claims += (own := [Claim(**part) for part in parts])
+            if name := next((claim.metric for claim in own if claim.metric in MEASURES), ""):
+                raise ValueError(f"metric={name} is one of tables of publications, not of sweeps")
         except (TypeError, ValueError) as error:
             raise ValueError(f"{key}: {error}") from error
         for setting in claims[-1].settings() if claims else ():
@@ -73,7 +78,7 @@ def claims_of(entries: Iterable[Mapping[str, Any]], settings: Sequence[str]) -> 
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ClaimTest:
     """A claim in one variant: the differences of its pairs of runs, and why there is no estimate, if there is none."""
 
     claim: Claim
@@ -109,7 +114,7 @@ def judge(claims: Iterable[Claim], rows: Sequence[TableRow]) -> list[TableRow]:
     return [_verdict(each, (next(adjusted), next(adjusted)) if each.p_values else None) for each in comparisons]
 
 
-def _compare(claim: Claim, variant: str, rows: Sequence[TableRow]) -> Comparison:
+def _compare(claim: Claim, variant: str, rows: Sequence[TableRow]) -> ClaimTest:
     one, other = (_by_seed(rows, variant, setting) for setting in claim.settings())
     metric, over_metric = (side[1] for side in claim._sides)
     pairs = [(one[seed], other[seed]) for seed in one if seed in other]
@@ -122,6 +127,9 @@ def _compare(claim: Claim, variant: str, rows: Sequence[TableRow]) -> Comparison
         why = f"{len(finished)} of {expected} pairs finished"
     elif claim.low_above is None:
         why = ""
+    elif metric in MEASURES:
+        estimate = seeds_estimate(differences)
+        why = "" if estimate else "one seed gives no interval"
     else:
         results: list[tuple[Outcomes | None, Outcomes | None]] = [
             (a["outcomes"].get(metric), b["outcomes"].get(over_metric)) for a, b in finished
@@ -132,10 +140,10 @@ def _compare(claim: Claim, variant: str, rows: Sequence[TableRow]) -> Comparison
         else:
             estimate = difference_over_seeds(known)
             why = "" if estimate else "one seed gives no interval"
-    return Comparison(claim, variant, differences, estimate, why, note)
+    return ClaimTest(claim, variant, differences, estimate, why, note)
 
 
-def _verdict(comparison: Comparison, adjusted: tuple[float, float] | None) -> TableRow:
+def _verdict(comparison: ClaimTest, adjusted: tuple[float, float] | None) -> TableRow:
     claim, differences, estimate = comparison.claim, comparison.differences, comparison.estimate
     result: TableRow = {"claim": claim.claim, "metric": claim.metric, "variant": comparison.variant}
     result |= {"threshold": claim.threshold, "n": len(differences)}
@@ -146,7 +154,7 @@ def _verdict(comparison: Comparison, adjusted: tuple[float, float] | None) -> Ta
     return result | {"why": "; ".join(part for part in (why, comparison.stale) if part)}
 
 
-def _decide(comparison: Comparison, adjusted: tuple[float, float] | None) -> tuple[str, str]:
+def _decide(comparison: ClaimTest, adjusted: tuple[float, float] | None) -> tuple[str, str]:
     """The verdict, and the reason where it is not *met*."""
     claim = comparison.claim
     if comparison.why:

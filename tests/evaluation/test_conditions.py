@@ -31,6 +31,27 @@ def test_worlds_are_every_combination_of_listed_values() -> None:
             list(world_variants(changes, config))
 
 
+def test_a_key_of_a_section_changes_that_key_alone() -> None:
+    sandbox = {"_target_": "box", "workers": 2, "imports": []}
+    config = {"_target_": "x", "size": 6, "sandbox": sandbox, "data": None}
+    (labels, one), (_, other) = world_variants({"sandbox": {"workers": [1, 3]}, "size": 8}, config)
+    assert labels == ["sandbox.workers=1", "size=8"]
+    assert one == {**config, "size": 8, "sandbox": {**sandbox, "workers": 1}}
+    assert other["sandbox"] == {**sandbox, "workers": 3} and config["sandbox"] == sandbox and sandbox["workers"] == 2
+    ((_, whole),) = world_variants({"sandbox": {"_target_": "bag"}}, config)
+    assert whole["sandbox"] == {"_target_": "bag"}
+    for changes, message in (
+        (
+            {"sandbox": {"worker": 1}},
+            r"world\.sandbox\.worker is an unknown key\. Known: sandbox\.imports, sandbox\.wo",
+        ),
+        ({"size": {"x": 1}}, r"world\.size is 6 in this world, and has no key x"),
+        ({"data": {"path": "f"}}, r"world\.data is None in this world, and has no key path"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            list(world_variants(changes, config))
+
+
 def test_names_have_the_world_and_the_sampling() -> None:
     assert condition_name([], "own") == "sampled"
     assert condition_name(["size=8", "horizon=2"], 0) == "size=8,horizon=2,greedy"

@@ -1,6 +1,8 @@
 """Episodes with fixed actors."""
 
+import json
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import pytest
 from transformers import PreTrainedTokenizerFast
@@ -9,6 +11,7 @@ from troupe.envs.base import TeamEnv
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.evaluation.episodes import (
+    DRAWN,
     Actor,
     EchoActor,
     EpisodeResult,
@@ -19,6 +22,7 @@ from troupe.evaluation.episodes import (
     play,
 )
 from troupe.experience import Message, Sampling, Task
+from troupe.reports.explorer import episode_tree
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 
@@ -32,6 +36,27 @@ def actor(script: Script, words: PreTrainedTokenizerFast) -> tuple[PolicyActor, 
 
 def says(text: str, words: PreTrainedTokenizerFast) -> Actor:
     return actor(lambda prompt, row, seed: text, words)[0]
+
+
+class Drawn(Sokoban):
+    """Without rows of characters."""
+
+    def picture(self) -> tuple[str, ...]:
+        return ()
+
+
+async def test_a_world_that_only_draws_itself_has_its_drawings(words: PreTrainedTokenizerFast, board: Task) -> None:
+    actors = {"tool": says(SOLVED, words), "plan": says("R", words)}
+    result = await play(Drawn(), board, actors, seed=0)
+    assert len(result.pictures) == 3
+    first, *_, last = result.pictures
+    assert isinstance(first, dict) and first["svg"].startswith("<svg") and "[" not in first["text"]
+    assert isinstance(last, dict) and last != first
+    (kept,) = episode_tree(json.loads(json.dumps(asdict(result))))["pictures"][:1]  # what a page shows
+    assert kept == first
+    assert (await play(Drawn(), board, actors, 0, drawings=False)).pictures == []
+    many = await evaluate(Drawn(), [board] * (DRAWN + 1), actors, 0)
+    assert [bool(each.pictures) for each in many] == [True] * DRAWN + [False]
 
 
 async def test_an_episode_by_hand(words: PreTrainedTokenizerFast, board: Task) -> None:

@@ -109,8 +109,8 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["sweep=gone.yaml"], "sweep=gone.yaml: there is no such file"),
         (
             ["sweep="],
-            "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, factorial, grouping, k, lora, "
-            "regime, role_swap, seeds, signalling, smollm2, smollm2_controls, views",
+            "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, factorial, grouping, k, learning, "
+            "lora, regime, role_swap, seeds, signalling, smollm2, smollm2_controls, team_size, views",
         ),
     ],
 )

@@ -1,0 +1,190 @@
+"""Reproduce a table of a publication: ``troupe reproduce table=NAME [scale=laptop|smollm2|paper] [key=value ...]``.
+
+Runs what is missing of the table's sweeps, plays its teams, and writes ``runs/reproduce/NAME/SCALE/``: ``table.md``,
+``table.csv``, ``verdicts.csv``, ``plot.svg`` and ``summary.jsonl``, with the paper's figures beside ours.  A run of any
+sweep or training with the same configuration below ``runs`` counts as done; Ctrl-C stops, the same command goes on.
+
+``table=NAME`` (``all``: every one that has the scale; or a yaml's path), ``seeds=3`` (0 to 2) or ``seeds=0,4``,
+``jobs=N`` runs at a time (default: by cores and memory), ``runs=FOLDER``, ``rerun_stale=true``, ``dry_run=true`` (only
+print what is missing, and its cost).  ``scale=paper`` only prints a plan with GPU-hours.  Every other ``key=value`` is
+one of ``troupe train`` and holds for all runs; the page then says so.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TextIO
+
+from hydra.errors import HydraException
+
+from ..errors import ConfigError, visible
+from ..runs.files import RunDirectoryError
+from ..setup.composition import configurations, register
+from ..sweep.reproduction.options import ReproduceOptions
+from .main import loading
+
+if TYPE_CHECKING:
+    from ..evaluation.records import EvaluationRecord
+    from ..sweep.reproduction.plan import PartPlan, TablePlan
+    from ..sweep.reproduction.table import ReproductionTable
+    from ..sweep.rows import SweepJob
+
+
+def run(arguments: Sequence[str]) -> int:
+    """The exit status: 0 where every run of every table is finished, or only a plan was asked for.  Raises
+    ``ValueError`` and ``HydraException`` before a start."""
+    options, words = ReproduceOptions.split(arguments)
+    with loading():
+        options.check(words)
+        from ..sweep.reproduction import plan as _  # noqa: F401  # heavy, as the others, hence after the check
+    if options.scale == "paper":
+        _print_paper(options, words)
+        return 0
+    return 0 if all([_one(options, table, words) for table in options.tables]) else 1
+
+
+def _one(options: ReproduceOptions, table: ReproductionTable, words: Sequence[str]) -> bool:
+    from ..sweep.reproduction.plan import plan_table
+
+    plan = plan_table(options, table, words)
+    if options.dry_run:
+        _print_plan(plan, options)
+        return True
+    return _perform(plan, options)
+
+
+def _print_paper(options: ReproduceOptions, words: Sequence[str]) -> None:
+    """What the papers' scale would take; nothing is trained."""
+    from ..sweep.reproduction.gpu_hours import ASSUMED, FORMULA, gpu_hours, lines_of, run_hours
+    from ..sweep.reproduction.plan import plan_table
+
+    different: dict[str, float] = {}
+    for table in options.tables:
+        plan = plan_table(options, table, words)
+        print(f"{_title(plan)}: a plan, nothing is trained; {len(plan.seeds)} seeds")
+        print("\n".join(lines_of([cost for part in plan.parts for cost in gpu_hours(part)])), flush=True)
+        configs = [pair for part in plan.parts for pair in part.configs.items()]
+        different |= {training: run_hours(config) for training, config in configs}
+    if len(options.tables) > 1:
+        print(
+            f"runs that several tables share counted once: {len(different)}, {sum(different.values()):,.0f} GPU-hours"
+        )
+    print(f"{FORMULA}\n{ASSUMED}", flush=True)
+
+
+def _print_plan(plan: TablePlan, options: ReproduceOptions) -> None:
+    """What is missing, and its cost by earlier runs."""
+    from ..sweep.cost import costs, measured
+    from ..sweep.reproduction.teams import team_cells
+
+    known = measured([part.record for part in plan.parts])
+    hours = []
+    for part in plan.parts:
+        jobs = part.record.jobs_to_run(options.rerun_stale)
+        print(_numbers(plan, part, len(jobs)))
+        print("\n".join(_by_setting(jobs)))
+        hours += [cost.hours for cost in costs(part.record, jobs, known) if cost.runs]
+        if cells := team_cells(part):
+            print(f"  and {cells} evaluations of teams of finished runs")
+    spent = [hour for hour in hours if hour is not None]
+    cost = f"{sum(spent):.1f} CPU-hours" if len(spent) == len(hours) else "not known: no run was measured yet"
+    print(f"cost of the missing runs: {cost}, {options.jobs_of(plan.table)} runs at a time", flush=True)
+
+
+def _by_setting(jobs: Sequence[SweepJob]) -> list[str]:
+    """One line per setting: its overrides and the missing seeds."""
+    seeds: dict[str, list[str]] = {}
+    for job in jobs:  # the seed comes last
+        seeds.setdefault(f"  {job.setting}: {' '.join(job.overrides[:-1])}", []).append(str(job.seed))
+    return [f"{line} seed={','.join(own)}" for line, own in seeds.items()]
+
+
+def _perform(plan: TablePlan, options: ReproduceOptions) -> bool:
+    """Run what is missing, and write the results, also after an interrupt; whether everything is finished."""
+    from ..sweep.reproduction.page import write_results
+    from ..sweep.reproduction.progress import Progress, shown
+    from ..sweep.reproduction.results import TableResults
+    from ..sweep.reproduction.teams import Cell, play_teams
+
+    jobs, cells, failed = options.jobs_of(plan.table), list[Cell](), 0
+    say = partial(_say, sys.stdout)  # a run in this process has the output in its file meanwhile
+    print(f"{_title(plan)}: {jobs} runs at a time", flush=True)
+    try:
+        with shown(Progress(plan, jobs), say):
+            for part in plan.parts:
+                _train(plan, part, options, jobs)
+        for part in plan.parts:
+            with configurations(options.config_dir):
+                cells += play_teams(part, _evaluate, say)
+    finally:  # also after an interrupt
+        register()
+        results = TableResults.of(plan, cells)
+        page = write_results(results, plan.folder)
+        failed = sum(row["status"] != "finished" for row in results.rows)
+        print(
+            f"\n{visible(page)}\n{plan.folder}: table.md, table.csv, verdicts.csv, plot.svg, summary.jsonl", flush=True
+        )
+        for row in (row for row in results.runs if row["status"] == "failed"):
+            print(f"failed: {row['part']}, {row['setting']}, seed {row['seed']}: {visible(row['note'])}", flush=True)
+    return not failed
+
+
+def _train(plan: TablePlan, part: PartPlan, options: ReproduceOptions, jobs: int) -> None:
+    """The missing runs of one part, each with its output in a file."""
+    from ..api.training import train
+    from ..sweep.job import JobRunner
+    from ..sweep.launcher import launcher_of
+
+    record = part.record
+    missing = record.jobs_to_run(options.rerun_stale)
+    if not missing:
+        return
+    record.write()
+    _say(sys.stdout, _numbers(plan, part, len(missing)))
+    runner = JobRunner(record.folder, options.rerun_stale, to_file=True, train=train)
+    many = min(jobs, len(missing)) > 1
+    words = [f"hydra.launcher.n_jobs={jobs}"] if many else []
+    launcher = launcher_of("joblib" if many else "basic", record.folder, runner, words, options.config_dir)
+    launcher.launch([job.overrides for job in missing], initial_job_idx=0)
+    register()
+
+
+def _evaluate(words: Sequence[str]) -> EvaluationRecord:
+    """The evaluation of these keys of ``troupe eval``, played unless it was before."""
+    from hydra import compose
+    from rich.console import Console
+
+    from .eval import run as evaluate
+    from .start import with_open_keys
+
+    return evaluate(compose("eval", overrides=with_open_keys(words)), Console(file=io.StringIO()))
+
+
+def _numbers(plan: TablePlan, part: PartPlan, missing: int) -> str:
+    count = len(part.record.jobs)
+    return f"{plan.table.name}, {part.name}: {count} runs, {count - missing} finished, {missing} to run"
+
+
+def _title(plan: TablePlan) -> str:
+    return f"table {plan.table.name} at scale {plan.scale}"
+
+
+def _say(stream: TextIO, text: str) -> None:
+    print(visible(text), file=stream, flush=True)
+
+
+def main(arguments: Sequence[str]) -> None:
+    """``troupe reproduce table=NAME key=value ...``."""
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return
+    try:
+        status = run(arguments)
+    except KeyboardInterrupt:
+        sys.exit("interrupted; the same command goes on from there")
+    except (ConfigError, RunDirectoryError, HydraException) as error:
+        sys.exit(f"error: {visible(error)}")
+    sys.exit(status)

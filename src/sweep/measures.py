@@ -1,0 +1,66 @@
+"""What tables of publications have beside success: turns, rewards, seconds, and each agent's reward over training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, pstdev
+
+from ..runs.run import Run
+
+MEASURES = {
+    "turns_before": "turns per episode, untrained",
+    "turns_after": "turns per episode, trained",
+    "reward_before": "reward per message, untrained",
+    "reward_after": "reward per message, trained",
+    "role_reward_first": "standardised reward, first fifth of training, of the agent whose reward rises least",
+    "role_reward_last": "standardised reward, last fifth of training, of the same agent",
+    "rollout_s": "seconds of a rollout",
+    "update_s": "seconds of an update",
+    "log_rollout_s": "natural logarithm of the seconds of a rollout",
+    "log_update_s": "natural logarithm of the seconds of an update",
+}
+"""By name, what each is; of one run each, so that a difference is tested over seeds alone."""
+
+Series = dict[str, list[float]]
+"""Of each agent its mean reward per message by iteration."""
+
+
+def measures_of(run: Run) -> tuple[dict[str, float], Series]:
+    """Those of :data:`MEASURES` that ``run`` has, and its rewards over training.
+
+    Reward and turns before and after are of the run's own test; the reward is the mean over agents.  Rewards over
+    training are standardised per run and agent: less their mean over iterations, divided by their standard deviation
+    (0 where it is 0).  Seconds are means over iterations, of the wall.
+    """
+    values: dict[str, float] = {}
+    series = {
+        agent: [float(row[key]) for row in run.rows if key in row]
+        for agent, key in ((agent, f"rollout/{agent}/reward") for agent in run.config["team"])
+    }
+    series = {agent: rewards for agent, rewards in series.items() if rewards}
+    for when, prefix in (("before", "eval_before"), ("after", "eval")):
+        rewards = [run.summary.get(f"{prefix}/{agent}/reward") for agent in run.config["team"]]
+        known = [float(value) for value in rewards if value is not None]
+        values |= {f"reward_{when}": fmean(known)} if known else {}
+        values |= {f"turns_{when}": float(turns)} if (turns := run.summary.get(f"{prefix}/turns")) is not None else {}
+    if ends := [_ends(standardised(rewards)) for rewards in series.values() if len(rewards) > 1]:
+        first, last = min(ends, key=lambda pair: pair[1] - pair[0])
+        values |= {"role_reward_first": first, "role_reward_last": last}
+    for name in ("rollout_s", "update_s"):
+        seconds = [row[f"time/{name}"] for row in run.rows if f"time/{name}" in row]
+        if seconds and (mean := fmean(seconds)) > 0:
+            values |= {name: mean, f"log_{name}": math.log(mean)}
+    return values, series
+
+
+def standardised(values: Sequence[float]) -> list[float]:
+    """Less their mean, divided by their standard deviation; all 0 where that is 0."""
+    mean, deviation = fmean(values), pstdev(values)
+    return [(value - mean) / deviation if deviation else 0.0 for value in values]
+
+
+def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """The means of the first and of the last fifth, of one value at the least."""
+    part = max(1, len(values) // 5)
+    return fmean(values[:part]), fmean(values[-part:])

@@ -1,0 +1,91 @@
+"""A sweep as its page shows it: the runs of each setting, also those that go on, and its tables as cells.
+
+Unlike the sweep's own tables it is made of what is there: a damaged run is named and left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..runs.files import RunDirectoryError
+from ..runs.index import find_runs
+from ..runs.run import Run
+from .readings import with_readings
+from .record import SweepRecord
+from .rows import SweepJob, TableRow, aggregate
+from .tables import TESTED, budgets_line, readings_cells, settings_cells, verdicts_cells
+from .verdicts import judge
+
+
+@dataclass(frozen=True)
+class CellTable:
+    """A table of texts, with a note."""
+
+    title: str
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class SweepOverview:
+    """``settings``: of each setting and variant the folders of its runs, one per seed, finished or not.  ``problems``:
+    sentences about jobs without a finished run, and about runs that cannot be read."""
+
+    name: str
+    question: str
+    settings: dict[str, list[Path]]
+    tables: Sequence[CellTable]
+    problems: Sequence[str]
+
+    @classmethod
+    def of(cls, folder: Path) -> SweepOverview:
+        """Raises :class:`~troupe.runs.files.RunDirectoryError` where ``folder`` holds no sweep."""
+        record = SweepRecord.read(folder)
+        runs, problems = _readable(record.runs)
+        settings: dict[str, list[Path]] = {}
+        rows = record.rows(runs)
+        for job, row in zip(record.jobs, rows, strict=True):
+            begun = [run for run in runs if run.training_hash == job.training]
+            newest = max(begun, key=lambda run: run.path.name).path if begun else None
+            path = newest if row["run"] is None else Path(row["run"])
+            settings.setdefault(f"{job.setting} {job.variant}".strip(), []).extend([path] if path else [])
+            if row["status"] != "finished":
+                problems.append(_sentence(job, row, begun=path is not None))
+        tables = _tables(record, rows)
+        return cls(record.name, record.question, {n: paths for n, paths in settings.items() if paths}, tables, problems)
+
+
+def _readable(root: Path) -> tuple[list[Run], list[str]]:
+    """The runs below ``root`` whose configuration, versions and summary can be read, and sentences about the others."""
+    runs, problems = [], []
+    for run in find_runs(root):
+        try:
+            _ = run.config["loop"], run.summary, run.code, run.of_sweeps
+            runs.append(run)
+        except RunDirectoryError as error:
+            problems.append(f"{error} It is left out.")
+        except KeyError as error:
+            problems.append(f"{run.path}: config.yaml has no {error}. It is left out.")
+    return runs, problems
+
+
+def _sentence(job: SweepJob, row: TableRow, begun: bool) -> str:
+    what = {"failed": "failed", "missing": "is not finished" if begun else "is missing"}[row["status"]]
+    variant = f" {job.variant}" if job.variant else ""
+    note = f": {row['note']}" if row["note"] else ""
+    return f"The run of setting {job.setting}{variant}, seed {job.seed}, {what}{note}."
+
+
+def _tables(record: SweepRecord, rows: Sequence[TableRow]) -> list[CellTable]:
+    rows, budgets = with_readings(rows, record.threshold)
+    settings, verdicts = aggregate(rows), judge(record.claims, rows)
+    tables = [CellTable("Verdicts", *verdicts_cells(verdicts), note=TESTED.replace("`", ""))] if verdicts else []
+    legend = "Success on held-out tasks: the mean over seeds with its 95 % interval over seeds and tasks."
+    tables.append(CellTable("Settings of the sweep", *settings_cells(settings), note=legend))
+    if budgets:
+        cells = readings_cells(settings, record.threshold)
+        tables.append(CellTable("At equal budgets", *cells, note=budgets_line(budgets).replace("`", "")))
+    return tables

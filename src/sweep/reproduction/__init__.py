@@ -1,0 +1,1 @@
+"""Tables of publications: sweeps of several worlds, claims, the published figures beside, one page."""

@@ -1,0 +1,212 @@
+"""A table's results as Markdown and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ...runs.directory import write_atomic
+from ..measures import MEASURES
+from ..tables import markdown
+from .figure import figure_of
+from .results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults, counted
+from .table import ReproductionTable
+from .teams import Cell
+
+READ = """Ours: the mean over seeds with its 95 % interval (success: over seeds and tasks, docs/experiments.md; other
+figures: over seeds). The paper's figures are in {unit}, of other models and tasks than ours, from transcriptions that
+were not compared with the paper itself; they have no seeds and no intervals.
+"""
+WORDS = f"""Verdicts, by thresholds that were fixed in the table's configuration before the runs: *{APPEARS}*: the mean
+difference reaches the threshold, and is surely above its second figure. *{ABSENT}*: the difference is surely too small.
+*{UNDECIDED}*: neither is sure. *{UNTESTED}*: nothing was compared. `p, Holm` belongs to the hypothesis that the
+difference is not above the second figure, corrected for all tests of the table.
+"""
+SEEDS = {"same": "of the same seed", "others": "of each other seed", "all": "of each seed"}
+"""Of a team's partners, in words."""
+
+
+def write_results(results: TableResults, folder: Path) -> str:
+    """Write ``table.md``, ``table.csv``, ``verdicts.csv``, ``cross_play.csv``, ``plot.svg`` and ``summary.jsonl``, each
+    where there is anything for it; returns the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    page = page_of(results, "plot.svg")
+    files = {"table.md": page, "summary.jsonl": results.text(), "table.csv": csv_of(_flat(results.estimates()))}
+    files |= {"verdicts.csv": csv_of(results.verdicts())}
+    files |= {"cross_play.csv": csv_of([_cell(cell) for cell in results.cells])}
+    files |= {"plot.svg": figure_of(results)}
+    for name, text in files.items():
+        if text:
+            write_atomic(folder / name, text)
+    return page
+
+
+def page_of(results: TableResults, figure: str = "", level: int = 1) -> str:
+    """The page; ``figure`` is the path of the plot; ``level`` of its headings."""
+    table, head = results.table, "#" * level
+    estimates, verdicts = results.estimates(), results.verdicts()
+    plot = f"![{table.title}: ours beside the paper's]({figure})\n" if figure and figure_of(results) else ""
+    parts = [
+        f"{head} {table.title}\n",
+        f"{table.question} Publication: {table.publication}. Table `{table.name}`, {_scope(results)}.\n",
+        f"{head}# Results\n",
+        estimates_table(estimates),
+        READ.format(unit="per cent" if table.unit == "%" else table.unit),
+        plot,
+        f"{head}# Claims\n",
+        verdicts_table(verdicts),
+        f"{_sentence(verdicts)}\n\n{WORDS}",
+        *_matrices(results, head),
+        f"{head}# Settings\n",
+        settings_table(table),
+        *(f"{note}\n" for note in table.notes),
+        _cost(results),
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def estimates_table(entries: Sequence[Mapping[str, Any]]) -> str:
+    """One line per row of the table and part."""
+    heads = ["part", "variant", "row", "figure", "ours", "seeds", "the paper's", "section"]
+    lines = [
+        [
+            *(entry[key] for key in ("part", "variant", "row")),
+            *(_metric(entry["metric"]), _ours(entry), _seeds(entry), _published(entry), entry["section"]),
+        ]
+        for entry in entries
+    ]
+    return markdown(heads, lines)
+
+
+def verdicts_table(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    """One line per claim, part and variant."""
+    heads = ["claim", "part", "variant", "the paper's", "threshold", "difference", "seeds", "p, Holm", "verdict", "why"]
+    lines = [
+        [
+            *(row[key] for key in ("claim", "part", "variant", "paper", "threshold")),
+            *(_difference(row), str(row["n"] or ""), "" if row["p_above"] is None else f"{row['p_above']:.3g}"),
+            *(f"**{row['verdict']}**", row["why"]),
+        ]
+        for row in verdicts
+    ]
+    return markdown(heads, lines)
+
+
+def settings_table(table: ReproductionTable) -> str:
+    """One line per setting and team: its overrides, and what the publication has on it."""
+    lines = [[name, _code(overrides), table.sections[name]] for name, overrides in table.settings.items()]
+    for name, team in table.teams.items():
+        partners = [
+            f"its {agent.strip('<>')} agent with the policy of *{setting}* ({SEEDS[team.seeds]})"
+            for agent, setting in team.agents.items()
+        ]
+        words = [f"finished runs of *{team.setting}*", *partners, _code(team.keys)]
+        lines.append([name, "; ".join(word for word in words if word), table.sections[name]])
+    return markdown(["setting", "overrides", "publication"], lines)
+
+
+def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Every column, numbers in full; an unknown value is empty; "" without rows."""
+    if not rows:
+        return ""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]), extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _flat(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    return [{**entry, "paper": _published(entry)} for entry in entries]
+
+
+def _published(entry: Mapping[str, Any]) -> str:
+    return "; ".join(f"{name}: {value}" for name, value in entry["paper"].items())
+
+
+def _cell(cell: Cell) -> dict[str, Any]:
+    own = {key: value for key, value in vars(cell).items() if key != "outcomes"}
+    return own | {"success": None if cell.outcomes is None else cell.outcomes.mean}
+
+
+def _scope(results: TableResults) -> str:
+    words = f", with other overrides than the table's: `{' '.join(results.words)}`" if results.words else ""
+    return f"scale `{results.scale}`, seeds {', '.join(map(str, results.seeds))}{words}"
+
+
+def _metric(name: str) -> str:
+    return MEASURES.get(name) or {"before": "success, untrained", "after": "success, trained"}.get(name, name)
+
+
+def _ours(entry: Mapping[str, Any]) -> str:
+    if entry["mean"] is None:
+        return f"{UNTESTED}: {entry['why']}"
+    stale = f", {entry['stale']} stale" if entry["stale"] else ""
+    if entry["low"] is None:
+        return f"{entry['mean']:.3f}{stale}"
+    return f"{entry['mean']:.3f} ({entry['low']:.3f} to {entry['high']:.3f}){stale}"
+
+
+def _seeds(entry: Mapping[str, Any]) -> str:
+    if not entry["of"]:
+        return ""
+    return str(entry["n"]) if entry["n"] == entry["of"] else f"{entry['n']} of {entry['of']}"
+
+
+def _difference(row: Mapping[str, Any]) -> str:
+    if row["difference"] is None:
+        return ""
+    bounds = (
+        f" ({row['difference_low']:.3f} to {row['difference_high']:.3f})" if row["difference_low"] is not None else ""
+    )
+    return f"{row['difference']:.3f}{bounds}"
+
+
+def _code(words: Sequence[str]) -> str:
+    return f"`{' '.join(words)}`" if words else ""
+
+
+def _sentence(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    counts = counted([dict(row) for row in verdicts])
+    return "; ".join(f"{name}: {count}" for name, count in counts.items()) + "."
+
+
+def _matrices(results: TableResults, head: str) -> list[str]:
+    """The cross-play matrices: one per part, variant and team that is paired with several seeds."""
+    table, pages = results.table, []
+    groups: dict[tuple[str, str, str], list[Cell]] = {}
+    for cell in results.cells:
+        if table.teams[cell.team].seeds != "same" and cell.outcomes is not None:
+            groups.setdefault((cell.part, cell.variant, cell.team), []).append(cell)
+    for (part, variant, team), cells in groups.items():
+        success = {(cell.seed, cell.other_seed): cell.outcomes.mean for cell in cells if cell.outcomes is not None}
+        rows, columns = sorted({own for own, _ in success}), sorted({other for _, other in success})
+        own = {
+            row["seed"]: row["after"] for row in results.runs if _is_of(row, part, variant, table.teams[team].setting)
+        }
+        whole = set(table.teams[team].agents.values()) == {table.teams[team].setting}
+        lines = [
+            [f"seed {seed}"]
+            + [_share(own.get(seed) if whole and seed == other else success.get((seed, other))) for other in columns]
+            for seed in rows
+        ]
+        title = ", ".join(word for word in (part, variant, team) if word)
+        pages.append(f"{title}: success by seed of the team (rows) and of the partner's run (columns).\n")
+        pages.append(markdown(["", *(f"partner {other}" for other in columns)], lines))
+    return [f"{head}# Cross-play\n", *pages] if pages else []
+
+
+def _is_of(row: Mapping[str, Any], part: str, variant: str, setting: str) -> bool:
+    return (row["part"], row["variant"], row["setting"]) == (part, variant, setting)
+
+
+def _share(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _cost(results: TableResults) -> str:
+    seconds = [row["cpu_s"] for row in results.runs if row.get("cpu_s")]
+    return f"CPU time of these runs: {sum(seconds) / 3600:.2f} hours ({len(seconds)} runs).\n" if seconds else ""

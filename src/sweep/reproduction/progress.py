@@ -1,0 +1,95 @@
+"""How far a table is: runs that are done, under way and left, and the time left, as lines that can be piped."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from threading import Event, Thread
+
+from ...runs.files import LOCK, RunDirectoryError
+from ...runs.index import find_runs
+from ...runs.lock import is_held
+from .plan import TablePlan
+
+
+class Progress:
+    """Reads the run directories; nothing else says what is finished, whoever trains.
+
+    ``jobs`` runs are trained at a time.  The remaining time is that of the missing runs at the mean time of the
+    finished ones, of the same part where there are any.
+    """
+
+    def __init__(self, plan: TablePlan, jobs: int) -> None:
+        self._part = {job.training: part.name for part in plan.parts for job in part.record.jobs}
+        self._runs = {part.record.runs for part in plan.parts}
+        self._hashes: dict[Path, str] = {}
+        self._seconds: dict[str, float] = {}
+        self._jobs = jobs
+
+    def line(self) -> str:
+        """``3 of 10 runs done, 2 under way, 5 left, about 12 min``."""
+        under_way = self._read()
+        left = [hash for hash in self._part if hash not in self._seconds]
+        text = f"{len(self._seconds)} of {len(self._part)} runs done, {under_way} under way, {len(left)} left"
+        return f"{text}{f', {self._remaining(left)}' if left else ''}"
+
+    def _read(self) -> int:
+        """The number of runs that are under way."""
+        under_way = 0
+        for folder in self._runs:
+            for run in find_runs(folder):
+                try:
+                    training = self._hashes.get(run.path) or run.training_hash
+                    self._hashes[run.path] = training
+                    if training not in self._part or training in self._seconds:
+                        continue
+                    if run.finished:
+                        self._seconds[training] = float(run.summary.get("time/wall_s", 0.0))
+                    else:
+                        under_way += is_held(run.path / LOCK)
+                except (RunDirectoryError, KeyError):
+                    continue  # a run that is only just being written: the next look reads it
+        return under_way
+
+    def _remaining(self, left: Sequence[str]) -> str:
+        seconds = 0.0
+        for training in left:
+            own = [s for hash, s in self._seconds.items() if self._part[hash] == self._part[training]]
+            if not (known := own or list(self._seconds.values())):
+                return "time left: known once a run has ended"
+            seconds += fmean(known)
+        return f"about {_words(seconds / min(self._jobs, len(left)))} left"
+
+
+@contextmanager
+def shown(progress: Progress, say: Callable[[str], None], every_s: float = 5.0) -> Iterator[None]:
+    """A context in which each change of ``progress`` is a line, with the time since its beginning."""
+    over, started = Event(), time.monotonic()
+
+    def watch() -> None:
+        last = ""
+        while True:
+            ended = over.wait(every_s if last else 0.0)
+            if (line := progress.line()) != last:
+                last = line
+                say(f"[{_words(time.monotonic() - started)}] {line}")
+            if ended:
+                return
+
+    thread = Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _words(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,300 @@
+"""The yaml of a table, ``configs/reproduce/NAME.yaml``, read and checked before anything heavy is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import yaml
+
+from ...errors import ConfigError, nearest
+
+Scale = Literal["laptop", "smollm2", "paper"]
+SCALES: tuple[Scale, ...] = get_args(Scale)
+Pairing = Literal["same", "others", "all"]
+SILENT = "the paper is silent"
+"""What ``sections`` says of a setting that no publication has."""
+
+Section = TypeVar("Section")
+
+
+@dataclass(frozen=True)
+class ScalePlan:
+    """The ``overrides`` of all runs of a table at one scale, budgets among them, and the number of ``seeds``."""
+
+    seeds: int
+    overrides: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.seeds, int) or self.seeds < 1:
+            raise ConfigError(f"seeds must be a whole number of at least 1, got {self.seeds!r}")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One world of a table, at some of its scales.
+
+    ``agents``: the names of the world's first and second agent, which ``<first>`` and ``<second>`` stand for in the
+    overrides of settings.  ``overrides`` are further ones, by scale.  ``without``: by scale, settings that are not run,
+    each with the reason.
+    """
+
+    experiment: str
+    scales: Sequence[Scale]
+    agents: Sequence[str] = ("tool", "plan")
+    overrides: Mapping[Scale, Sequence[str]] = field(default_factory=dict)
+    without: Mapping[Scale, Mapping[str, str]] = field(default_factory=dict)
+
+    def filled(self, text: str) -> str:
+        """``text`` with the names of the agents."""
+        for place, agent in zip(("<first>", "<second>"), self.agents, strict=False):
+            text = text.replace(place, agent)
+        return text
+
+
+@dataclass(frozen=True)
+class Team:
+    """A team that is evaluated, not trained: the last weights of the runs of ``setting``, seed by seed, in which the
+    ``agents`` (``<first>``, ``<second>``) speak with the policies of the same agents in runs of other settings.
+
+    ``seeds``: of these other runs, the one of the same seed, all but that, or all.  ``keys`` are further keys of
+    ``troupe eval``.
+    """
+
+    setting: str
+    agents: Mapping[str, str] = field(default_factory=dict)
+    seeds: Pairing = "same"
+    keys: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.seeds not in get_args(Pairing):
+            raise ConfigError(f"seeds={self.seeds} is unknown{nearest(str(self.seeds), get_args(Pairing))}")
+        if len(set(self.agents.values())) > 1 and self.seeds != "same":
+            raise ConfigError("agents of several settings are paired by seed: seeds=same")
+        if not self.agents and not self.keys:
+            raise ConfigError("a team needs agents or keys: else it is that of its setting")
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the table: the ``metric`` of a setting or team beside published figures, in per cent unless ``unit``
+    says otherwise: by part, under the name of what was measured.
+
+    ``not_tested`` is the reason why there is no setting.
+    """
+
+    setting: str = ""
+    metric: str = "after"
+    paper: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
+    not_tested: str = ""
+    section: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.setting) == bool(self.not_tested):
+            raise ConfigError("a row has a setting, or says why it is not tested")
+
+
+@dataclass(frozen=True)
+class TableClaim:
+    """What a publication claims, as ``claim`` of a sweep (:class:`~troupe.sweep.verdicts.Claim`), with its thresholds.
+
+    ``paper`` is what it reports; ``parts`` are those that the claim is about (all, if none is named).
+    """
+
+    claim: str
+    setting: str = ""
+    at_least: float = 0.0
+    over: str = ""
+    metric: str = "after"
+    over_metric: str = ""
+    low_above: float | None = None
+    paper: str = ""
+    parts: Sequence[str] = ()
+    not_tested: str = ""
+
+    def __post_init__(self) -> None:
+        if bool(self.setting) == bool(self.not_tested):
+            raise ConfigError(f"claim '{self.claim}' has a setting, or says why it is not tested")
+
+    @property
+    def tested(self) -> dict[str, Any]:
+        """The fields of a sweep's claim."""
+        return {
+            key: value
+            for key, value in vars(self).items()
+            if key not in ("paper", "parts", "not_tested") and value != ""
+        }
+
+
+@dataclass(frozen=True)
+class ReproductionTable:
+    """The content of a table's yaml.
+
+    Settings come from the ``sweep`` of that name, with its claims, or from ``settings``, or from both.  ``sections``
+    says of each setting and team what the publication has on it, or :data:`SILENT`.  ``alone``: runs are timed, so that
+    they are never started side by side.  ``figure``: ``rows`` (intervals and published figures) or ``rewards`` (each
+    agent's standardised reward over training).
+    """
+
+    name: str
+    title: str
+    question: str
+    publication: str
+    sections: Mapping[str, str]
+    scales: Mapping[Scale, ScalePlan]
+    parts: Mapping[str, Part]
+    rows: Mapping[str, Row]
+    claims: Sequence[TableClaim] = ()
+    sweep: str = ""
+    settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    teams: Mapping[str, Team] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    alone: bool = False
+    figure: Literal["rows", "rewards"] = "rows"
+    unit: str = "%"
+
+    @classmethod
+    def read(cls, name: str) -> ReproductionTable:
+        """The table ``name``, or the yaml at that path.  Raises :class:`ConfigError` naming the key that is wrong."""
+        if name.endswith((".yaml", ".yml")):
+            if not Path(name).is_file():
+                raise ConfigError(f"table={name}: there is no such file")
+            text = Path(name).read_text(encoding="utf-8")
+        elif name in (known := table_names()):
+            text = (files("troupe.configs") / "reproduce" / f"{name}.yaml").read_text(encoding="utf-8")
+        else:
+            raise ConfigError(f"table={name} is unknown{nearest(name, [*known, 'all'])}")
+        try:
+            return cls.of(Path(name).stem, yaml.safe_load(text))
+        except (ConfigError, TypeError, yaml.YAMLError) as error:
+            raise ConfigError(f"table={name}: {error}") from error
+
+    @classmethod
+    def of(cls, name: str, content: Any) -> ReproductionTable:
+        """Raises :class:`ConfigError`, and ``TypeError`` for a key that is unknown or missing."""
+        if not isinstance(content, Mapping):
+            raise ConfigError("it must hold keys")
+        sweep = _sweep_file(content.get("sweep", ""))
+        claims = [
+            _section(f"claims[{number}]", TableClaim, one) for number, one in enumerate(content.get("claims", []))
+        ]
+        own = [_section("verdicts", TableClaim, one) for one in sweep.get("verdicts", [])]
+        scales = {key: _section(f"scales.{key}", ScalePlan, one) for key, one in content.get("scales", {}).items()}
+        for scale in scales:
+            check_scale(scale)
+        read = {
+            "claims": [*own, *claims],
+            "settings": {**sweep.get("settings", {}), **content.get("settings", {})},
+            "scales": scales,
+            "parts": {key: _section(f"parts.{key}", Part, one) for key, one in content.get("parts", {}).items()},
+            "rows": {key: _section(f"rows.{key}", Row, one) for key, one in content.get("rows", {}).items()},
+            "teams": {key: _section(f"teams.{key}", Team, one) for key, one in content.get("teams", {}).items()},
+        }
+        return cls(**{"name": name, "question": sweep.get("question", ""), **content, **read})
+
+    def __post_init__(self) -> None:
+        named = [*self.settings, *self.teams]
+        if missing := [name for name in named if name not in self.sections]:
+            raise ConfigError(f"sections lacks {', '.join(missing)}: the paper's section, or '{SILENT}'")
+        if unknown := [name for name in self.sections if name not in named]:
+            raise ConfigError(f"sections: setting '{unknown[0]}' is unknown{nearest(unknown[0], named)}")
+        used = [(f"rows.{key}", row.setting) for key, row in self.rows.items()]
+        used += [(f"claim '{one.claim}'", name) for one in self.claims for name in (one.setting, one.over)]
+        for where, name in used:
+            if name and name not in named:
+                raise ConfigError(f"{where}: setting '{name}' is unknown{nearest(name, named)}")
+        for key, team in self.teams.items():
+            for name in (team.setting, *team.agents.values()):
+                if name not in self.settings:
+                    raise ConfigError(f"teams.{key}: setting '{name}' is unknown{nearest(name, list(self.settings))}")
+        for key, part in self.parts.items():
+            for scale in part.scales:
+                if scale not in self.scales:
+                    raise ConfigError(f"parts.{key}: scales has no {scale}")
+            for name in (name for reasons in part.without.values() for name in reasons):
+                if name not in self.settings:
+                    raise ConfigError(f"parts.{key}.without: setting '{name}' is unknown{nearest(name, named)}")
+        if not self.parts or not self.settings:
+            raise ConfigError("settings and parts must name at least one of each")
+
+    def parts_at(self, scale: Scale) -> dict[str, Part]:
+        """The parts that have ``scale``.  Raises :class:`ConfigError` where none has it."""
+        parts = {name: part for name, part in self.parts.items() if scale in part.scales}
+        if not parts:
+            raise ConfigError(f"table={self.name} has no scale={scale}; it has {', '.join(self.scales)}")
+        return parts
+
+    def overrides_at(self, scale: Scale, part: Part) -> list[str]:
+        """Of all runs of ``part`` at ``scale``, without those of settings; later ones replace earlier ones."""
+        return [
+            *_sweep_file(self.sweep).get("overrides", []),
+            f"experiment={part.experiment}",
+            *self.scales[scale].overrides,
+            *part.overrides.get(scale, ()),
+        ]
+
+    def settings_at(self, scale: Scale, part: Part) -> dict[str, list[str]]:
+        """The settings that are run, with their overrides."""
+        without = part.without.get(scale, {})
+        return {
+            name: [part.filled(text) for text in overrides]
+            for name, overrides in self.settings.items()
+            if name not in without
+        }
+
+    def teams_at(self, scale: Scale, part: Part) -> dict[str, Team]:
+        """The teams whose settings are run."""
+        settings = self.settings_at(scale, part)
+        return {
+            name: team
+            for name, team in self.teams.items()
+            if all(setting in settings for setting in (team.setting, *team.agents.values()))
+        }
+
+    def reason_without(self, scale: Scale, part: Part, name: str) -> str:
+        """Why the setting or team ``name`` is not tested in ``part``; "" where it is."""
+        team = self.teams.get(name)
+        settings = (team.setting, *team.agents.values()) if team else (name,)
+        reasons = part.without.get(scale, {})
+        return next((reasons[setting] for setting in settings if setting in reasons), "")
+
+
+def table_names() -> list[str]:
+    """The tables of the package ``troupe.configs``."""
+    folder = files("troupe.configs") / "reproduce"
+    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+
+
+def check_scale(scale: str) -> Scale:
+    """Raises :class:`ConfigError` for one that there is not."""
+    if scale not in SCALES:
+        raise ConfigError(f"scale={scale} is unknown{nearest(scale, SCALES)}")
+    return scale
+
+
+def _sweep_file(name: str) -> dict[str, Any]:
+    """The keys of ``configs/sweep/NAME.yaml``; none without a name.  Raises :class:`ConfigError`."""
+    if not name:
+        return {}
+    file = files("troupe.configs") / "sweep" / f"{name}.yaml"
+    if not file.is_file():
+        raise ConfigError(f"sweep={name}: there is no such sweep")
+    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return content
+
+
+def _section(key: str, kind: type[Section], content: Any) -> Section:
+    """``kind`` of the keys of ``content``.  Raises :class:`ConfigError` naming ``key``."""
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"{key} must hold keys, got {content!r}")
+    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
+    for name in content:
+        if name not in known:
+            raise ConfigError(f"{key}.{name} is unknown{nearest(str(name), known)}")
+    try:
+        return kind(**content)
+    except (ConfigError, TypeError) as error:
+        raise ConfigError(f"{key}: {error}") from error

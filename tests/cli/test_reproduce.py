@@ -1,0 +1,140 @@
+"""A tiny real table: runs, teams of runs, page; what is finished is not run again."""
+
+import csv
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra.core.hydra_config import HydraConfig
+
+from troupe.cli.reproduce import run
+from troupe.errors import ConfigError
+from troupe.runs.index import find_runs
+
+SILENT = "the paper is silent"
+SMALL = "loop.iterations=2 loop.completions=0 loop.tasks_per_iteration=2 loop.eval_every=1 loop.validation_tasks=2"
+TABLE: dict[str, Any] = {
+    "title": "Couplets",
+    "question": "Does it work?",
+    "publication": "none",
+    "settings": {"own": ["regime=specialized"], "shared": ["regime=shared"]},
+    "teams": {
+        "exchanged": {"setting": "own", "keys": ["swap=true"]},
+        "others": {"setting": "own", "agents": {"<first>": "own"}, "seeds": "others"},
+        "mixed": {"setting": "own", "agents": {"<first>": "shared"}},
+    },
+    "sections": dict.fromkeys(("own", "shared", "exchanged", "others", "mixed"), SILENT),
+    "scales": {"laptop": {"seeds": 3, "overrides": [*SMALL.split(), "loop.test_tasks=4", "env.horizon=1"]}},
+    "parts": {"couplet": {"experiment": "couplet_specialized", "scales": ["laptop"], "agents": ["first", "second"]}},
+    "rows": {
+        name: {"setting": name, "paper": {"couplet": {"1.7B": 50}}} for name in ("own", "exchanged", "others", "mixed")
+    },
+    "claims": [{"claim": "exchange hurts", "setting": "own", "over": "exchanged", "at_least": 0.1, "low_above": 0.0}],
+}
+FOLDER = Path("runs/reproduce/mine/laptop")
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """In an empty folder; what Hydra sets for the process is put back."""
+    handlers = logging.root.handlers[:]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(TABLE, sort_keys=False))
+    yield tmp_path
+    HydraConfig.instance().cfg = None
+    logging.root.handlers[:] = handlers
+
+
+def table(name: str) -> list[dict[str, str]]:
+    with (FOLDER / f"{name}.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["table=mine.yaml", "seeds=2", "jobs=1"]
+    assert run([*words, "dry_run=true"]) == 0
+    out = capsys.readouterr().out
+    assert "mine, couplet: 4 runs, 0 finished, 4 to run" in out and "regime=shared seed=0,1" in out
+    assert "and 6 evaluations of teams of finished runs" in out and not Path("runs").exists()
+
+    assert run(words) == 0
+    out = capsys.readouterr().out
+    assert "0 of 4 runs done" in out and "] 4 of 4 runs done, 0 under way, 0 left" in out
+    assert len(list(find_runs(Path("runs")))) == 4
+    assert {path.name for path in FOLDER.iterdir()} == {
+        *("table.md", "table.csv", "verdicts.csv", "cross_play.csv", "plot.svg", "summary.jsonl", "parts")
+    }
+    assert [(row["row"], row["n"], row["paper"]) for row in table("table")] == [
+        (name, "2", "1.7B: 50") for name in TABLE["rows"]
+    ]
+    # Two seeds of four tasks decide nothing, but something was compared.
+    assert [(row["verdict"], row["n"]) for row in table("verdicts")] == [("undecided", "2")]
+    cells = [(row["seed"], row["other_seed"]) for row in table("cross_play") if row["team"] == "others"]
+    assert cells == [("0", "1"), ("1", "0")]
+
+    # A second call runs nothing and plays nothing: it reads what is there.
+    before = {file: file.stat().st_mtime_ns for file in Path("runs").rglob("results.jsonl")}
+    summary = (FOLDER / "summary.jsonl").read_text()
+    assert run(words) == 0
+    assert {file: file.stat().st_mtime_ns for file in Path("runs").rglob("results.jsonl")} == before and before
+    assert (FOLDER / "summary.jsonl").read_text() == summary
+    assert "to run" not in capsys.readouterr().out
+
+
+def test_the_papers_scale_is_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["table=multi_turn_single", "scale=paper", "seeds=1"]) == 0
+    out = capsys.readouterr().out
+    assert "a plan, nothing is trained" in out and "GPU-hours per run = " in out and "Not measured on a GPU" in out
+    assert not Path("runs").exists()
+
+
+def test_a_run_that_fails_is_said_and_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
+    content = TABLE | {"teams": {}, "sections": {"own": SILENT, "shared": SILENT}, "claims": []}
+    content |= {"rows": {"own": {"setting": "own"}, "shared": {"setting": "shared"}}}
+    content["settings"] = {"own": TABLE["settings"]["own"], "shared": ["regime=shared", "policies.shared.base=nowhere"]}
+    Path("mine.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    assert run(["table=mine.yaml", "seeds=1", "jobs=1"]) == 1
+    out = capsys.readouterr().out
+    assert "failed: couplet, shared, seed 0: " in out and "nowhere" in out
+    assert [(row["row"], row["n"]) for row in table("table")] == [("own", "1"), ("shared", "0")]
+
+
+def test_a_mistake_is_an_error_before_anything_starts() -> None:
+    for words, named in {
+        ("table=mine.yaml", "loop.iteration=3"): r"did you mean loop.iterations\?",
+        ("table=mine.yaml", "regime=lora"): "table=mine varies regime",
+        ("table=mine.yaml", "scale=smollm2"): "has no scale=smollm2; it has laptop",
+    }.items():
+        with pytest.raises(ConfigError, match=named):
+            run(list(words))
+    assert not Path("runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_an_interrupted_table_goes_on(jobs: str) -> None:
+    command = [sys.executable, "-m", "troupe", "reproduce", "table=mine.yaml", "seeds=2", f"jobs={jobs}"]
+    command += ["loop.iterations=30", "loop.checkpoint.every=1"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
+    while len(list(Path("runs").glob("*/*/checkpoints/last"))) < int(jobs):  # a run without one begins anew
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+    _, error = process.communicate()
+    assert process.returncode == 1 and "interrupted; the same command goes on from there" in error
+    assert "Traceback" not in error
+    started = {path.name for path in Path("runs").glob("couplet_*/*")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    runs = list(find_runs(Path("runs")))
+    assert len(runs) == 4 and all(one.finished for one in runs) and started <= {one.path.name for one in runs}

@@ -1,0 +1,117 @@
+"""Every table composes and plans at every scale."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra.core.hydra_config import HydraConfig
+
+from troupe.errors import ConfigError
+from troupe.sweep.reproduction.gpu_hours import completions_of, gpu_hours, lines_of, parameters, run_hours
+from troupe.sweep.reproduction.options import ReproduceOptions
+from troupe.sweep.reproduction.plan import plan_table
+from troupe.sweep.reproduction.table import SCALES, ReproductionTable, table_names
+from troupe.sweep.reproduction.teams import team_cells
+
+CASES = [(name, scale) for name in table_names() for scale in SCALES if scale in ReproductionTable.read(name).scales]
+QUICK = [("writing", "laptop"), ("turns", "paper"), ("role_swap", "smollm2")]
+
+
+@pytest.fixture(autouse=True)
+def hydra() -> Iterator[None]:
+    yield
+    HydraConfig.instance().cfg = None
+
+
+def check(name: str, scale: str, runs: Path) -> None:
+    options, words = ReproduceOptions.split([f"table={name}", f"scale={scale}", f"runs={runs}", "seeds=1"])
+    (table,) = options.tables
+    plan = plan_table(options, table, words)
+    assert plan.folder == runs / "reproduce" / name / scale and not plan.folder.exists()
+    for part in plan.parts:
+        settings = {job.setting for job in part.record.jobs}
+        assert settings == table.settings_at(options.scale, part.part).keys()
+        for job in part.record.jobs:
+            # The names that <first> and <second> stand for are agents of every team of two.
+            agents = part.configs[job.training]["team"]
+            assert len(agents) == 1 or "<first>" not in str(table.settings) or {*part.part.agents} == {*agents}
+            assert (scale == "paper") == ("vllm" in part.configs[job.training]["engine"]["_target_"].lower())
+        if scale == "paper":
+            assert all(cost.hours > 0 and cost.completions > 0 for cost in gpu_hours(part))
+
+
+@pytest.mark.parametrize(("name", "scale"), QUICK)
+def test_some_tables_plan(name: str, scale: str, tmp_path: Path) -> None:
+    check(name, scale, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "scale"), CASES)
+def test_every_table_plans_at_every_scale(name: str, scale: str, tmp_path: Path) -> None:
+    check(name, scale, tmp_path)
+
+
+def test_other_figures_have_a_folder_of_their_own(tmp_path: Path) -> None:
+    options, words = ReproduceOptions.split(["table=writing", f"runs={tmp_path}", "loop.iterations=3", "threads=1"])
+    (table,) = options.tables
+    folders = [plan_table(options, table, given).folder.name for given in ([], words, words[::-1], words[:1])]
+    assert folders[0] == "laptop" and folders[1] == folders[2] and len(set(folders)) == 3
+    assert all(name.startswith("laptop-") for name in folders[1:])
+
+
+def test_runs_of_a_table_are_those_of_its_sweep(tmp_path: Path) -> None:
+    from troupe.sweep.options import Options
+    from troupe.sweep.plan import plan_sweep
+
+    options, _ = ReproduceOptions.split(["table=competitors", "seeds=1"])
+    plan = plan_table(options, options.tables[0], [])
+    of_table = {job.setting: job.training for job in plan.parts[-1].record.jobs if plan.parts[-1].name == "sokoban"}
+    of_table |= {job.setting: job.training for job in plan.parts[0].record.jobs if plan.parts[0].name == "sokoban"}
+    sweep = plan_sweep(Options("algorithm"), [])
+    assert of_table == {job.setting: job.training for job in sweep.jobs if job.seed == 0}
+
+
+def test_cells_of_cross_play(tmp_path: Path) -> None:
+    options, _ = ReproduceOptions.split(["table=role_swap", "scale=smollm2", "seeds=3"])
+    (part,) = plan_table(options, options.tables[0], []).parts
+    # Two exchanges of 3 seeds, two with the other 2 seeds of each, three with all 3 of each.
+    assert team_cells(part) == 2 * 3 + 2 * 6 + 3 * 9
+
+
+def test_an_unknown_threshold_is_named_before_a_start(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    text = Path(__file__).parents[3].joinpath("configs/reproduce/writing.yaml").read_text()
+    file.write_text(text.replace("metric: reward_after", "metric: luck"))
+    options, _ = ReproduceOptions.split([f"table={file}", "seeds=1"])
+    with pytest.raises(ConfigError, match=r"table=mine: metric=luck is unknown"):
+        plan_table(options, options.tables[0], [])
+
+
+CONFIG = {
+    "loop": {"iterations": 10, "tasks_per_iteration": 2, "completions": 0, "eval_every": 5}
+    | {"validation_tasks": 0, "test_tasks": 0},
+    "algorithm": {"sampler": {"_target_": "troupe.rollout.samplers.TreeSampler", "k": 4}},
+    "env": {"horizon": 3},
+    "team": {"a": "a", "b": "b"},
+    "policies": {
+        "a": {"base": "Qwen/Qwen3-8B", "tuning": "full", "sampling": {"train": {"max_tokens": 2048}}},
+        "b": {"base": None, "tuning": "scripted"},
+    },
+}
+
+
+def test_gpu_hours_by_hand() -> None:
+    assert completions_of(CONFIG) == 10 * 2 * 4 * 3 * 2
+    assert completions_of(CONFIG | {"loop": CONFIG["loop"] | {"completions": 100}}) == 100
+    joint = {"sampler": {"_target_": "troupe.rollout.samplers.JointSampler", "k": 4}}
+    assert completions_of(CONFIG | {"algorithm": joint}) == 10 * 2 * 4 * (1 + 4 + 16) * 2
+    # Half of the completions are a's: 240, each of 512 tokens after a prompt of 1024 that four candidates share.
+    generating, learning = 2 * 8e9 * (1024 / 4 + 512) * 240, 8 * 8e9 * (1024 + 512) * 240
+    expected = 1.5 * (generating / (989e12 * 0.08) + learning / (989e12 * 0.35)) / 3600
+    assert run_hours(CONFIG) == pytest.approx(expected)
+    frozen = {"policies": CONFIG["policies"] | {"a": CONFIG["policies"]["a"] | {"tuning": "frozen"}}}
+    assert run_hours(CONFIG | frozen) == pytest.approx(1.5 * generating / (989e12 * 0.08) / 3600)
+    assert parameters("Qwen/Qwen2.5-Coder-3B") == 3e9 and parameters("Qwen/Qwen3-1.7B") == 1.7e9
+    with pytest.raises(ConfigError, match="base=mine: its name does not tell its size"):
+        parameters("mine")
+    assert lines_of([]) == ["in all 0 runs, 0.0 GPU-hours"]

@@ -1,0 +1,40 @@
+"""What is done, under way and left, read from run directories."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from troupe.runs.files import LOCK
+from troupe.runs.fingerprint import training_hash
+from troupe.runs.lock import Lock
+from troupe.sweep.reproduction.progress import Progress, shown
+
+
+def plan_of(disk: Any, runs: Path) -> Any:
+    """A plan of one part, of which the progress reads jobs and the folder."""
+    jobs = [SimpleNamespace(training=training_hash(disk.config(seed)), seed=seed) for seed in range(4)]
+    return SimpleNamespace(parts=[SimpleNamespace(name="p", record=SimpleNamespace(jobs=jobs, runs=runs))])
+
+
+def test_lines(disk: Any, tmp_path: Path) -> None:
+    progress = Progress(plan_of(disk, tmp_path), jobs=2)
+    assert progress.line() == "0 of 4 runs done, 0 under way, 4 left, time left: known once a run has ended"
+    disk.run(tmp_path / "one", disk.config(0), disk.scores(1, 2, 3) | {"time/wall_s": 60.0})
+    other = disk.run(tmp_path / "two", disk.config(1), None)
+    disk.run(tmp_path / "of another sweep", disk.config(9), disk.scores(1, 2, 3))
+    # Three runs of a minute, two at a time.
+    with Lock(other / LOCK, "training"):
+        assert progress.line() == "1 of 4 runs done, 1 under way, 3 left, about 2 min left"
+    assert progress.line().startswith("1 of 4 runs done, 0 under way")
+    for seed in (1, 2, 3):
+        disk.run(tmp_path / f"end {seed}", disk.config(seed), disk.scores(1, 2, 3))
+    assert progress.line() == "4 of 4 runs done, 0 under way, 0 left"
+
+
+def test_changes_are_shown_once_and_the_last_always(disk: Any, tmp_path: Path) -> None:
+    lines: list[str] = []
+    with shown(Progress(plan_of(disk, tmp_path), jobs=1), lines.append, every_s=3600.0):
+        while not lines:
+            pass
+        disk.run(tmp_path / "one", disk.config(0), disk.scores(1, 2, 3))
+    assert [line.partition("] ")[2][:19] for line in lines] == ["0 of 4 runs done, 0", "1 of 4 runs done, 0"]

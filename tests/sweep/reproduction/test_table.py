@@ -1,0 +1,114 @@
+"""The yamls of tables: all of them are whole, and a mistake is named."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from troupe.errors import ConfigError
+from troupe.sweep.reproduction.table import SILENT, ReproductionTable, table_names
+from troupe.sweep.verdicts import Claim
+
+TABLES = "main ablation role_swap grouping outcome_only team_size turns multi_turn_single latency competitors magrpo"
+TABLE: dict[str, Any] = {
+    "title": "T",
+    "question": "?",
+    "publication": "none",
+    "settings": {"a": ["regime=shared"], "b": ["policies.<second>.tuning=frozen"]},
+    "teams": {"mixed": {"setting": "a", "agents": {"<first>": "b"}}},
+    "sections": {"a": SILENT, "b": SILENT, "mixed": SILENT},
+    "scales": {"laptop": {"seeds": 2, "overrides": ["loop.completions=10"]}, "paper": {"seeds": 1}},
+    "parts": {
+        "one": {
+            "experiment": "sokoban_shared",
+            "scales": ["laptop", "paper"],
+            "without": {"paper": {"b": "too large"}},
+        },
+        "two": {"experiment": "couplet_shared", "scales": ["laptop"], "agents": ["first", "second"]},
+    },
+    "rows": {"row": {"setting": "a", "paper": {"one": {"1.7B": 96}}}, "none": {"not_tested": "it is not there"}},
+    "claims": [{"claim": "a beats b", "setting": "a", "over": "b", "at_least": 0.1}],
+}
+
+
+def test_there_is_a_table_of_each_question() -> None:
+    assert set(table_names()) == {*TABLES.split(), "feedback", "writing"}
+
+
+@pytest.mark.parametrize("name", table_names())
+def test_a_table_cites_the_paper_for_every_setting_and_has_a_claim_with_thresholds(name: str) -> None:
+    table = ReproductionTable.read(name)
+    assert {*table.settings, *table.teams} == table.sections.keys() and all(table.sections.values())
+    assert {"laptop", "paper"} <= table.scales.keys() and table.claims
+    for claim in table.claims:
+        assert (
+            claim.not_tested or Claim(**claim.tested).low_above is not None
+        )  # every claim is tested, not only compared
+    shown = {row.setting for row in table.rows.values()}
+    teams = {setting for team in table.teams.values() for setting in (team.setting, *team.agents.values())}
+    assert shown | teams >= table.settings.keys()
+    published = {part for row in table.rows.values() for part in row.paper}
+    assert published <= table.parts.keys()
+
+
+def test_a_sweep_gives_settings_question_and_claims() -> None:
+    table = ReproductionTable.read("grouping")
+    sweep = yaml.safe_load(Path(__file__).parents[3].joinpath("configs/sweep/grouping.yaml").read_text())
+    assert table.settings == sweep["settings"] and table.question == sweep["question"]
+    assert [claim.claim for claim in table.claims] == [claim["claim"] for claim in sweep["verdicts"]]
+    part = table.parts["sokoban_hard"]
+    # The part's experiment comes after the sweep's, so that it replaces it; the sweep's budget stays.
+    assert table.overrides_at("laptop", part)[-1] == "experiment=sokoban_hard_specialized"
+    assert "loop.completions=12000" in table.overrides_at("laptop", part)
+
+
+def test_parts_and_their_reasons() -> None:
+    table = ReproductionTable.of("t", TABLE)
+    one, two = table.parts["one"], table.parts["two"]
+    assert table.parts_at("laptop").keys() == {"one", "two"} and table.parts_at("paper").keys() == {"one"}
+    assert table.settings_at("laptop", two)["b"] == ["policies.second.tuning=frozen"]
+    assert table.settings_at("laptop", one)["b"] == ["policies.plan.tuning=frozen"]
+    assert table.settings_at("paper", one).keys() == {"a"} and not table.teams_at("paper", one)
+    assert table.reason_without("paper", one, "mixed") == "too large"
+    assert table.reason_without("laptop", one, "mixed") == ""
+    with pytest.raises(ConfigError, match="table=t has no scale=smollm2; it has laptop, paper"):
+        table.parts_at("smollm2")
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"sections": {"a": SILENT}}, "sections lacks b, mixed: the paper's section, or 'the paper is silent'"),
+        ({"sections": TABLE["sections"] | {"c": SILENT}}, "sections: setting 'c' is unknown"),
+        ({"rows": {"row": {"setting": "c"}}}, "rows.row: setting 'c' is unknown"),
+        ({"rows": {"row": {}}}, "rows.row: a row has a setting, or says why"),
+        ({"claims": [TABLE["claims"][0] | {"over": "c"}]}, "claim 'a beats b': setting 'c' is unknown"),
+        ({"claims": [{"claims": "?"}]}, r"claims\[0\].claims is unknown; did you mean claim\?"),
+        ({"teams": {"mixed": {"setting": "c", "keys": ["swap=true"]}}}, "teams.mixed: setting 'c' is unknown"),
+        ({"teams": {"mixed": {"setting": "a"}}}, "teams.mixed: a team needs agents or keys"),
+        ({"teams": {"mixed": {"setting": "a", "keys": ["x=1"], "seeds": "some"}}}, "seeds=some is unknown"),
+        ({"scales": {"laptp": {"seeds": 1}}}, r"scale=laptp is unknown; did you mean laptop\?"),
+        ({"scales": {"laptop": {"seeds": 0}}}, "scales.laptop: seeds must be a whole number of at least 1"),
+        ({"scales": {"paper": {"seeds": 1}}}, "parts.one: scales has no laptop"),
+        ({"parts": {"one": TABLE["parts"]["one"] | {"without": {"paper": {"c": "?"}}}}}, "setting 'c' is unknown"),
+        ({"sweep": "groupng"}, "sweep=groupng: there is no such sweep"),
+        ({"settngs": {}}, "settngs"),
+        ({"parts": {}}, "settings and parts must name at least one"),
+    ],
+)
+def test_a_mistake_is_named(changes: dict[str, Any], named: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(TABLE | changes))
+    with pytest.raises(ConfigError, match=rf"table={file}: .*{named}"):
+        ReproductionTable.read(str(file))
+
+
+def test_files_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(TABLE))
+    assert ReproductionTable.read(str(tmp_path / "mine.yaml")).name == "mine"
+    with pytest.raises(ConfigError, match=r"table=other.yaml: there is no such file"):
+        ReproductionTable.read("other.yaml")
+    (tmp_path / "list.yaml").write_text("[1]")
+    with pytest.raises(ConfigError, match="it must hold keys"):
+        ReproductionTable.read(str(tmp_path / "list.yaml"))
