@@ -85,6 +85,10 @@ RULES = (
         rare=True,
     ),
     Rule(
+        *("role_dominance", "excess_weight", "diagnostics/AGENT/excess_weight", "above"),
+        "of the weight in its policy's loss is its own, beyond its share of the messages",
+    ),
+    Rule(
         *("lazy_agent", "influence", "diagnostics/AGENT/influence", "below"),
         "of its other messages change the outcome",
         unless_solved=True,
@@ -104,6 +108,10 @@ RULES = (
     Rule(
         *("mismatch", "mismatch_ess_ratio", "mismatch/AGENT/ess_ratio", "below"),
         "is the effective sample size of its importance ratios",
+    ),
+    Rule(
+        *("staleness", "stale_ess_ratio", "train/POLICY/stale_ess_ratio", "below"),
+        "is the effective sample size of the importance ratios of its older versions",
     ),
     Rule("malformed", "malformed", "diagnostics/AGENT/malformed", "above", "of its messages cannot be read"),
 )

@@ -31,7 +31,15 @@ class Diagnostics:
 
     def due(self, iteration: int) -> bool:
         """Whether what is measured every so many iterations is measured after ``iteration`` of them."""
-        return self.settings.enabled and self.settings.every > 0 and iteration % self.settings.every == 0
+        return self._is_due(iteration, self.settings.every)
+
+    def keeps_trees(self, iteration: int) -> bool:
+        """Whether training trees are kept after ``iteration`` of them."""
+        return self._is_due(iteration, self.settings.trees.every)
+
+    def _is_due(self, iteration: int, every: int) -> bool:
+        """Whether what is done ``every`` so many iterations, from the first on, is done after ``iteration``."""
+        return self.settings.enabled and every > 0 and iteration % every == 0
 
     async def probe(
         self,
@@ -44,7 +52,11 @@ class Diagnostics:
     ) -> dict[str, float]:
         """Flat ``diagnostics/...`` metrics of further episodes on the first of ``tasks``, shared among the processes;
         ``seed`` is the iteration's.  Raises the exception of a fault that ``faults`` does not drop.
+
+        None of a world that cannot be forked: the probe tries several messages in one state.
         """
+        if not world.forkable:
+            return {}
 
         def ended(episode: Episode) -> None:
             if episode.failure is not None:

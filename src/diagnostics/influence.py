@@ -34,13 +34,13 @@ def influence(episodes: Sequence[Episode]) -> dict[str, float]:
     return metrics | ({"probe_success": fmean(successes)} if metrics else {})
 
 
-def cost(episodes: Sequence[Episode]) -> dict[str, float]:
-    """What the probe's ``episodes`` cost, which is in no other metric."""
+def cost(episodes: Sequence[Episode], name: str = "probe") -> dict[str, float]:
+    """What ``episodes`` cost that were played beside training, which is in no other metric."""
     completions = [candidate.completion for episode in episodes for _, candidate in episode.candidates()]
     completions += [completion for episode in episodes for _, completion in episode.auxiliary]
     return {
-        "probe_lost_episodes": sum(episode.failure is not None for episode in episodes),
-        "probe_completions": len(completions),
-        "probe_tokens": sum(len(each.token_ids) for each in completions),
-        "probe_env_steps": sum(episode.env_steps for episode in episodes),
+        f"{name}_lost_episodes": sum(episode.failure is not None for episode in episodes),
+        f"{name}_completions": len(completions),
+        f"{name}_tokens": sum(len(each.token_ids) for each in completions),
+        f"{name}_env_steps": sum(episode.env_steps for episode in episodes),
     }

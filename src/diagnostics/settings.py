@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+from ..errors import check_whole
+
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmSettings:
@@ -25,11 +27,13 @@ class AlarmSettings:
     entropy_ratio: float = 0.1
     truncated: float = 0.25
     length_ratio: float = 3.0
-    gradient_share: float = 0.7
+    gradient_share: float = 0.8
+    excess_weight: float = 0.25
     influence: float = 0.05
-    spread: float = 0.02
+    spread: float = 0.005
     mismatch_nats: float = 0.01
     mismatch_ess_ratio: float = 0.8
+    stale_ess_ratio: float = 0.5
     malformed: float = 0.5
 
     def __post_init__(self) -> None:
@@ -39,6 +43,35 @@ class AlarmSettings:
         for each in fields(self):
             if not (value := getattr(self, each.name)) >= 0:
                 raise ValueError(f"diagnostics.alarms.{each.name} must be at least 0, got {value!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeSettings:
+    """Which training trees are kept in ``episodes/train_NNNNN.jsonl``: every ``every`` iterations, from the first on,
+    those of the iteration's first ``tasks``, and those of ``watched`` validation tasks, the same each time, which are
+    played for this alone and never learnt from.
+
+    ``ratios``: with the learner's log-probabilities before and after the update.  ``pictures``: with the world's
+    picture before and after each message, for which the kept trees are played once more.  ``max_mb`` (10^6 bytes)
+    bounds all files of a run: where they exceed it, some between the others are removed, the newest never.
+
+    Raises ``ValueError``, naming the key, for a value out of range.
+    """
+
+    every: int = 5
+    tasks: int = 2
+    watched: int = 1
+    ratios: bool = True
+    pictures: bool = True
+    max_mb: int = 64
+
+    def __post_init__(self) -> None:
+        for name in ("every", "tasks", "watched"):
+            check_whole(f"diagnostics.trees.{name}", getattr(self, name), 0)
+        check_whole("diagnostics.trees.max_mb", self.max_mb, 1)
+        for name in ("ratios", "pictures"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"diagnostics.trees.{name} must be true or false, got {getattr(self, name)!r}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +87,7 @@ class DiagnosticsSettings:
     every: int = 10
     probe_tasks: int = 2
     alarms: AlarmSettings = field(default_factory=AlarmSettings)
+    trees: TreeSettings = field(default_factory=TreeSettings)
 
     def __post_init__(self) -> None:
         if not isinstance(self.enabled, bool):

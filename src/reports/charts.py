@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 BOX = 1000
+FLAT = 1e-3
 Point = tuple[float, float]
 
 
@@ -28,6 +29,8 @@ class Series:
     colour: int = 0
     style: str = "line"
     band: Sequence[tuple[float, float, float]] = ()
+    tag: str = ""
+    """A class of the page's own for the shapes and the legend."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,8 @@ class Chart:
     """Series with their axes.
 
     With ``share`` the values are shares, labelled in per cent; with ``whole`` the y axis goes from 0 to 1.  ``note`` is
-    a sentence below the chart.  The x axis starts at 0 and reaches at least ``x_end``.
+    a sentence below the chart.  The x axis starts at 0 and reaches at least ``x_end``; the y axis holds at least
+    ``y_range``.
     """
 
     title: str
@@ -45,6 +49,7 @@ class Chart:
     whole: bool = False
     x_name: str = "iteration"
     x_end: float = 0
+    y_range: tuple[float, float] = (0, 0)
 
 
 @dataclass
@@ -58,6 +63,7 @@ class Mark:
     dots: str = ""
     band: str = ""
     whiskers: str = ""
+    tag: str = ""
 
 
 @dataclass
@@ -72,7 +78,7 @@ class Hit:
 
 
 @dataclass
-class Drawing:
+class ChartDrawing:
     """A chart's shapes, the labels of its axes as (per cent from the left or from the top, text), and its strips."""
 
     title: str
@@ -82,9 +88,11 @@ class Drawing:
     y_labels: list[tuple[float, str]] = field(default_factory=list)
     hits: list[Hit] = field(default_factory=list)
     description: str = ""
+    flat: bool = False
+    """Whether the several points of every line have one value, to within :data:`FLAT` of it."""
 
 
-def draw(chart: Chart) -> Drawing | None:
+def draw(chart: Chart) -> ChartDrawing | None:
     """None where no series has a finite value."""
     lines = [line for line in map(_finite, chart.series) if line.points]
     if not lines:
@@ -93,24 +101,27 @@ def draw(chart: Chart) -> Drawing | None:
     ys = [y for line in lines for _, y in line.points] + [y for line in lines for _, *b in line.band for y in b]
     x_ticks = [t for t in ticks(0, max([*xs, chart.x_end, 1]), 6) if t == int(t)]
     x_high = max([*xs, chart.x_end, 1])
-    y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.whole else ticks(min([*ys, 0]), max([*ys, 0]), 4)
+    ys += chart.y_range
+    y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.whole else ticks(min(ys), max(ys), 4)
     low, high = y_ticks[0], y_ticks[-1]
 
     def at(x: float, y: float) -> str:
         return f"{x / x_high * BOX:.1f} {(high - min(max(y, low), high)) / (high - low) * BOX:.1f}"
 
-    drawing = Drawing(chart.title, chart.note)
+    drawing = ChartDrawing(chart.title, chart.note)
     drawing.x_labels = [(tick / x_high * 100, number(tick)) for tick in x_ticks if tick <= x_high]
     drawing.y_labels = [((high - t) / (high - low) * 100, _axis(t, chart.share)) for t in y_ticks]
     drawing.marks = [_mark(line, at) for line in lines]
     drawing.hits = _hits(chart, lines, x_high)
+    values = [[y for _, y in line.points] for line in lines]
+    drawing.flat = max(map(len, values)) > 2 and all(max(v) - min(v) <= FLAT * max(map(abs, v)) for v in values)
     drawing.description = "; ".join(_ends(line, chart.share) for line in lines)
     return drawing
 
 
 def _mark(line: Series, at: Callable[[float, float], str]) -> Mark:
     """``at``: from data to "x y" in the box."""
-    mark = Mark(line.name, line.colour, line.style)
+    mark = Mark(line.name, line.colour, line.style, tag=line.tag)
     points = [at(x, y) for x, y in line.points]
     if line.style != "dots":
         mark.line = "M" + " L".join(points)
@@ -127,7 +138,7 @@ def _mark(line: Series, at: Callable[[float, float], str]) -> Mark:
 def _finite(series: Series) -> Series:
     points = [point for point in series.points if all(map(math.isfinite, point))]
     band = [edge for edge in series.band if all(map(math.isfinite, edge))]
-    return Series(series.name, points, series.colour, series.style, band)
+    return replace(series, points=points, band=band)
 
 
 def _hits(chart: Chart, series: Sequence[Series], x_high: float, max_strips: int = 150) -> list[Hit]:

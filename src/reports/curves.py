@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..runs.run import Run
-from .charts import Chart, Drawing, Point, Series, draw
+from .charts import Chart, ChartDrawing, Point, Series, draw
 from .values import interval, numeric
 
 PALETTE = 6  # the page's colours for agents and policies; 0 is for success
@@ -32,6 +32,7 @@ DIAGNOSTICS = {
     "spread": "Pairs of candidates that earned differently",
     "influence": "Messages whose replacement changes the outcome",
     "gradient_share": "Share of the gradient of a shared policy",
+    "excess_weight": "Weight in a shared policy's loss, beyond the share of the messages",
     "truncated": "Messages cut off",
 }
 DIAGNOSTICS_OF_A_TURN = re.compile(r"diagnostics/.+/turn\d+/.+")
@@ -44,11 +45,11 @@ BEST_OF_K = (
 def colours(run: Run, agents: Iterable[str]) -> dict[str, int]:
     """A colour from 1 to ``PALETTE`` for every agent and policy, ``agents`` first; an agent and a policy of the same
     name share one."""
-    names = dict.fromkeys(agents) | dict.fromkeys(_agents(run)) | dict.fromkeys(_policies(run))
+    names = dict.fromkeys(agents) | dict.fromkeys(agents_of(run)) | dict.fromkeys(policies_of(run))
     return {name: 1 + index % PALETTE for index, name in enumerate(names)}
 
 
-def learning_curve(run: Run) -> Drawing | None:
+def learning_curve(run: Run) -> ChartDrawing | None:
     """Success on validation tasks with its interval, on test tasks before and after, and success in training."""
     validation = _points(run, "eval/success")
     bands = [(x, *span) for x, value in run.values("eval/success_ci95") if (span := interval(value))]
@@ -68,9 +69,9 @@ def learning_curve(run: Run) -> Drawing | None:
     )
 
 
-def per_agent_and_policy(run: Run, palette: Mapping[str, int]) -> list[Drawing]:
+def per_agent_and_policy(run: Run, palette: Mapping[str, int]) -> list[ChartDrawing]:
     """Turns, rewards, speed and time, then the update's statistics of every policy."""
-    agents = [name for name in palette if name in _agents(run)]
+    agents = [name for name in palette if name in agents_of(run)]
     series = [Series("training", _points(run, "rollout/turns"), style="faint")]
     series.append(Series("validation", _points(run, "eval/turns")))
     charts = [Chart("Turns per episode", series)]
@@ -78,17 +79,24 @@ def per_agent_and_policy(run: Run, palette: Mapping[str, int]) -> list[Drawing]:
     charts.append(Chart("Reward per message, in training", rewards))
     validation = [Series(a, _points(run, f"eval/{a}/reward"), palette[a]) for a in agents]
     charts.append(Chart("Reward per message, on validation tasks", validation))
+    lengths = [Series(a, _points(run, f"rollout/{a}/tokens_per_message"), palette[a]) for a in agents]
+    charts.append(Chart("Tokens per message, in training", lengths))
+    charts.append(_diagnostic(run, "entropy_nats", agents, palette))
     charts.append(Chart("Generated tokens per second", [Series("rollout", _points(run, "rollout/tokens_per_s"))]))
     times = [Series(name, _points(run, key), time_colour(index)) for index, (key, name) in enumerate(time_keys(run))]
     charts.append(Chart("Seconds per iteration", times))
     for key, title in PER_POLICY.items():
-        lines = [Series(policy, _points(run, f"train/{policy}/{key}"), palette[policy]) for policy in _policies(run)]
+        lines = [Series(policy, _points(run, f"train/{policy}/{key}"), palette[policy]) for policy in policies_of(run)]
         charts.append(Chart(title, lines, share=key in SHARES))
-    for key, title in DIAGNOSTICS.items():
-        lines = [Series(agent, _points(run, f"diagnostics/{agent}/{key}"), palette[agent]) for agent in agents]
-        charts.append(Chart(title, lines, share=key != "entropy_nats"))
+    charts += [_diagnostic(run, key, agents, palette) for key in DIAGNOSTICS if key != "entropy_nats"]
     charts += [chart for agent in agents for chart in _mismatch(run, agent)]
     return [drawing for drawing in map(draw, charts) if drawing]
+
+
+def _diagnostic(run: Run, key: str, agents: Iterable[str], palette: Mapping[str, int]) -> Chart:
+    """One line per agent."""
+    lines = [Series(agent, _points(run, f"diagnostics/{agent}/{key}"), palette[agent]) for agent in agents]
+    return Chart(DIAGNOSTICS[key], lines, share=key != "entropy_nats")
 
 
 def _mismatch(run: Run, agent: str) -> Iterator[Chart]:
@@ -114,7 +122,7 @@ def time_colour(index: int) -> int:
     return PALETTE - index % PALETTE
 
 
-def all_other(run: Run) -> list[Drawing]:
+def all_other(run: Run) -> list[ChartDrawing]:
     """Every metric that no other chart shows, one chart per key; times, mismatch statistics and the diagnostics of
     single turns are left out.
     """
@@ -127,19 +135,20 @@ def all_other(run: Run) -> list[Drawing]:
         "eval/success",
         "eval/turns",
     }
-    charted |= {f"{prefix}/{agent}/reward" for agent in _agents(run) for prefix in ("rollout", "eval")}
-    charted |= {f"train/{policy}/{key}" for policy in _policies(run) for key in PER_POLICY}
-    charted |= {f"diagnostics/{agent}/{key}" for agent in _agents(run) for key in DIAGNOSTICS}
+    charted |= {f"{prefix}/{agent}/reward" for agent in agents_of(run) for prefix in ("rollout", "eval")}
+    charted |= {f"rollout/{agent}/tokens_per_message" for agent in agents_of(run)}
+    charted |= {f"train/{policy}/{key}" for policy in policies_of(run) for key in PER_POLICY}
+    charted |= {f"diagnostics/{agent}/{key}" for agent in agents_of(run) for key in DIAGNOSTICS}
     charted |= set(filter(DIAGNOSTICS_OF_A_TURN.fullmatch, _keys(run)))
     rest = [key for key in sorted(_keys(run)) if key not in charted and not key.startswith(("time/", "mismatch/"))]
     return [drawing for key in rest if (drawing := draw(Chart(key, [Series(key, _points(run, key))])))]
 
 
-def _agents(run: Run) -> list[str]:
+def agents_of(run: Run) -> list[str]:
     return [match[1] for key in _keys(run) if (match := REWARD.fullmatch(key))]
 
 
-def _policies(run: Run) -> list[str]:
+def policies_of(run: Run) -> list[str]:
     names = dict.fromkeys(key.split("/", 1)[1].rpartition("/")[0] for key in _keys(run) if key.startswith("train/"))
     return [name for name in names if name]
 

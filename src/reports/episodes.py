@@ -109,6 +109,9 @@ def _episode_view(episode: Mapping[str, Any]) -> EpisodeView:
 
 
 def _picture(rows: Any) -> list[str]:
+    """Rows of characters; of a drawing those that say the same."""
+    if isinstance(rows, dict) and isinstance(rows.get("text"), str):
+        rows = rows["text"].split("\n")
     return [plain(row) for row in rows] if isinstance(rows, list) and all(isinstance(r, str) for r in rows) else []
 
 

@@ -7,6 +7,7 @@ from textwrap import indent
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from ..errors import visible
@@ -22,8 +23,11 @@ class EpisodePrinter:
         self._console = console
         self._messages, self._turn = 0, -1
 
-    def step(self, result: EpisodeResult, turn: int, horizon: int, done: bool) -> None:
-        """The episode so far, ``turn`` turns of at most ``horizon``; the first call of an episode has no messages."""
+    def step(self, result: EpisodeResult, turn: int, horizon: int, done: bool, drawing: str | None = None) -> None:
+        """The episode so far, ``turn`` turns of at most ``horizon``; the first call of an episode has no messages.
+
+        ``drawing``, the world now in rich's markup, takes the place of its picture where the console shows colours.
+        """
         if not result.messages:
             self._messages, self._turn = 0, -1
             self._print(f"task {result.task_id}", "bold")
@@ -31,11 +35,11 @@ class EpisodePrinter:
             self._message(message)
         self._messages = len(result.messages)
         if done:
-            self._picture(result)
+            self._picture(result, drawing)
             self._print(f"{'solved' if result.success else 'not solved'} after {_turns(turn)}\n", "bold")
         elif turn != self._turn:
             self._print(f"turn {turn + 1} of {horizon}", "bold")
-            self._picture(result)
+            self._picture(result, drawing)
         self._turn = turn
 
     def prompt(self, agent: str, prompt: Sequence[Message]) -> None:
@@ -50,8 +54,12 @@ class EpisodePrinter:
         line = Text.assemble((f"{visible(message['agent'])}: ", "bold cyan"), said, (rewards, "dim"))
         self._console.print(line, soft_wrap=True)
 
-    def _picture(self, result: EpisodeResult) -> None:
-        for row in result.pictures[-1] if result.pictures else ():
+    def _picture(self, result: EpisodeResult, drawing: str | None) -> None:
+        if drawing is not None and self._console.color_system is not None:
+            self._console.print(Padding(Text.from_markup(drawing), (0, 0, 0, 2)), soft_wrap=True)
+            return
+        picture = result.pictures[-1] if result.pictures else ()
+        for row in picture["text"].split("\n") if isinstance(picture, dict) else picture:
             self._print(f"  {plain(row)}")
 
     def _print(self, text: str, style: str = "") -> None:

@@ -7,25 +7,22 @@ missed.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from ..runs.directory import write_atomic
 from ..runs.episodes import EpisodeFile
-from ..runs.files import REPORT
+from ..runs.files import REPORT, SUMMARY, read_object
 from ..runs.run import Run
-from .charts import number, percent
+from .charts import number
 from .curves import all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
 from .episodes import agents, choose, first_and_last
+from .explorer import explorer
+from .page import RUN_PAGE, render_page
 from .values import duration, interval, numeric
 
-TEMPLATES = Path(__file__).parent / "templates"
 STATES = {
     "finished": "The run ended by itself.",
     "interrupted": "The run was interrupted; this page shows how far it came.",
@@ -43,7 +40,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Score:
+class TestSuccess:
     """Success of one evaluation on the test tasks, a share in [0, 1], with its 95 % interval ``low`` to ``high``."""
 
     name: str
@@ -65,26 +62,28 @@ def write_report(path: Path) -> Path:
 
 def render(run: Run) -> str:
     """The page; ``run`` is tolerant, so that what is damaged is named there."""
-    environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"number": number, "percent": percent, "duration": duration}
-    environment.trim_blocks = environment.lstrip_blocks = True
-    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+    explored = explorer(run)
     first, last = first_and_last(run.episode_files.values())
     tasks = choose(first, last)
-    palette = colours(run, agents(tasks))
-    page = environment.get_template("report.html.jinja").render(
+    palette = colours(run, [*agents(tasks), *explored.agents])
+    charts = per_agent_and_policy(run, palette)
+    return render_page(
+        RUN_PAGE,
         title=str(run.config.get("name", run.path.name)),
         facts=_facts(run),
         status=run.status if run.status in STATES else "unknown",
         states=STATES,
         error=str(run.summary.get("error", "")),
         alarms=_alarms(run),
-        problems=[*run.problems, *(problem for file in (first, last) if file for problem in file.problems)],
+        problems=[*run.problems, *explored.problems],
         scores=[score for score in map(lambda key: _score(run.summary, key), SCORES) if score],
         tiles=_tiles(run),
         times=_times(run),
         learning=learning_curve(run),
-        charts=per_agent_and_policy(run, palette),
+        explored=explored if explored.count else None,
+        evaluations=[_evaluation(folder) for folder in run.evaluations],
+        charts=[chart for chart in charts if not chart.flat],
+        flat=[chart for chart in charts if chart.flat],
         more=all_other(run),
         palette=palette,
         tasks=tasks,
@@ -93,11 +92,26 @@ def render(run: Run) -> str:
         last=_moment(last),
         config_text=run.config_text,
         versions=run.versions,
-        style=(TEMPLATES / "report.css").read_text(encoding="utf-8"),
-        script=script,
-        script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     )
-    return page.encode("utf-8", "backslashreplace").decode()  # half characters can stand in JSON, not in a file
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A later evaluation; ``rows`` are (condition, success, low, high, turns), turns None where they are not known."""
+
+    name: str
+    rows: list[tuple[str, float, float, float, float | None]]
+
+
+def _evaluation(folder: Path) -> Evaluation:
+    conditions = read_object(folder / SUMMARY)[0].get("conditions")
+    rows = []
+    for name, metrics in conditions.items() if isinstance(conditions, dict) else ():
+        metrics = metrics if isinstance(metrics, dict) else {}
+        success, span = metrics.get("success"), interval(metrics.get("success_ci95"))
+        if numeric(success) and span:
+            rows.append((str(name), success, *span, turns if numeric(turns := metrics.get("turns")) else None))
+    return Evaluation(folder.name, rows)
 
 
 def _alarms(run: Run) -> list[str]:
@@ -109,12 +123,12 @@ def _alarms(run: Run) -> list[str]:
 SCORES = {"eval_before": "before training", "eval": "after training", "eval_best": "best on validation"}
 
 
-def _score(summary: Mapping[str, Any], key: str) -> Score | None:
+def _score(summary: Mapping[str, Any], key: str) -> TestSuccess | None:
     success, span = summary.get(f"{key}/success"), interval(summary.get(f"{key}/success_ci95"))
     if not numeric(success) or span is None:
         return None
     count = summary.get(f"{key}/episodes")
-    return Score(SCORES[key], success, *span, count if isinstance(count, int) else None)
+    return TestSuccess(SCORES[key], success, *span, count if isinstance(count, int) else None)
 
 
 def _facts(run: Run) -> list[str]:

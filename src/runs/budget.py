@@ -39,6 +39,18 @@ class Budget:
         """How many tasks the next iteration plays: at least one."""
         return max(1, min(self.tasks_per_iteration, self.tasks_within_budget(progress)))
 
+    def tasks_ahead(self, progress: Progress, batch: int, begun: int, staleness: int) -> int:
+        """How many tasks of ``batch`` are begun now, where ``begun`` others are not learnt from yet, and the tasks of
+        the present iteration and of ``staleness`` further ones may be under way; 0: none.
+        """
+        if begun and (batch > progress.iteration + staleness or batch >= self.iterations):
+            return 0
+        if not begun:
+            return self.next_tasks(progress)
+        if self.completions and not progress.task_cost:  # what a task costs is not known yet
+            return 0
+        return max(0, min(self.tasks_per_iteration, self.tasks_within_budget(progress) - begun))
+
     def expected_iterations(self, progress: Progress) -> int:
         """How many iterations the run will have."""
         left = math.ceil(max(0, self.tasks_within_budget(progress)) / self.tasks_per_iteration)
@@ -54,6 +66,9 @@ class LoopSettings:
     allows.  Every ``eval_every`` iterations ``validation_tasks`` are played, with ``validate_first`` also before the
     first; before and after training ``test_tasks``.  ``task_seed`` draws both from their splits.
     ``lockstep`` is for the engines: they decode in common rounds, so that a seed fixes the run.
+
+    With ``staleness`` n > 0 the tasks of the next n iterations are played while policies learn, and no message is
+    learnt from more than n updates of its policy after the one that sampled it; 0: exactly on-policy.
     """
 
     iterations: int
@@ -65,12 +80,13 @@ class LoopSettings:
     lockstep: bool = True
     task_seed: int = 0
     validate_first: bool = False
+    staleness: int = 0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             if name in ("lockstep", "validate_first"):
                 continue
-            least = 0 if name in ("iterations", "completions", "task_seed") else 1
+            least = 0 if name in ("iterations", "completions", "task_seed", "staleness") else 1
             if not isinstance(value, int) or value < least:
                 raise ValueError(f"loop.{name} must be a whole number of at least {least}, got {value!r}")
 

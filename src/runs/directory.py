@@ -30,6 +30,7 @@ from .files import (
 from .fingerprint import code_hash
 from .lock import Lock
 from .own_code import commits
+from .trees import thin
 
 log = logging.getLogger(__name__)
 
@@ -111,6 +112,15 @@ class RunDirectory:
         """Write sample episodes under ``episodes/NAME.jsonl``."""
         write_atomic(self.path / EPISODES / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
+    def trees(self, iteration: int, rows: Sequence[Mapping[str, Any]], most_bytes: int) -> int:
+        """Write the training trees of an iteration, and remove files of others where all exceed ``most_bytes``; returns
+        the bytes written.
+        """
+        name = f"train_{iteration:05d}"
+        self.episodes(name, rows)
+        thin(self.path, most_bytes)
+        return (self.path / EPISODES / f"{name}.jsonl").stat().st_size
+
 
 class ReadOnlyRunDirectory(RunDirectory):
     """The run directory in processes other than the first: nothing is written."""
@@ -126,6 +136,9 @@ class ReadOnlyRunDirectory(RunDirectory):
 
     def episodes(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         pass
+
+    def trees(self, iteration: int, rows: Sequence[Mapping[str, Any]], most_bytes: int) -> int:
+        return 0
 
 
 def check_free(path: Path) -> None:

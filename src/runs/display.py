@@ -136,7 +136,9 @@ class Display:
         self._phase = Phase(name, episodes, detail, now)
 
     def rollout_episode(self, episode: Episode) -> None:
-        """An episode of the rollout has ended."""
+        """An episode of the rollout has ended; it may be played during another phase, which does not count it."""
+        if self._phase is not None and self._phase.name == "evaluation":
+            return
         completions = sum(len(node.candidates) for node in episode.nodes) + len(episode.auxiliary)
         self._count_episode(completions, lambda: sampled_messages(episode))
 

@@ -50,20 +50,23 @@ class EpisodeFile:
         return self._content[1]
 
 
-def episode_files(run: Path) -> dict[str, EpisodeFile]:
-    """By name, in the order in which they were played; the best checkpoint's comes last."""
+def episode_files(run: Path, names: str = r"(test|validation)_(\d+|best)") -> dict[str, EpisodeFile]:
+    """By name, in the order in which they were played; the best checkpoint's comes last.  ``names`` is a regular
+    expression: a later evaluation has one file per condition.
+    """
     files = [EpisodeFile(path) for path in (run / EPISODES).glob("*.jsonl")]
-    files = [file for file in files if re.fullmatch(r"(test|validation)_(\d+|best)", file.name)]
+    files = [file for file in files if re.fullmatch(names, file.name)]
     files.sort(key=lambda file: (file.iteration is None, file.iteration or 0, file.split))
     return {file.name: file for file in files}
 
 
 def is_episode(value: Mapping[str, Any]) -> bool:
     """Whether ``value`` has the keys that an episode must have, with the right types."""
-    return _has(value, EPISODE_KEYS) and all(
-        isinstance(message, dict) and _has(message, MESSAGE_KEYS) for message in value["messages"]
+    return has_types(value, EPISODE_KEYS) and all(
+        isinstance(message, dict) and has_types(message, MESSAGE_KEYS) for message in value["messages"]
     )
 
 
-def _has(value: Mapping[str, Any], types: Mapping[str, type]) -> bool:
+def has_types(value: Mapping[str, Any], types: Mapping[str, Any]) -> bool:
+    """Whether ``value`` has these keys, each with a value of its type."""
     return all(isinstance(value.get(key), kind) for key, kind in types.items())

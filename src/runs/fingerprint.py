@@ -29,10 +29,10 @@ FETCHING = tuple(
 
 EXCLUDED = (
     *(*EVALUATION, *FETCHING, "loop.checkpoint", "run_dir", "resume", "dry_run", "trust", "name", "logger"),
-    *("verbose", "detect_anomaly", "faults", "diagnostics"),
+    *("verbose", "detect_anomaly", "faults", "diagnostics", "execution"),
 )
-"""Every key that the training hash leaves out: evaluation, fetching, checkpoints, paths, loggers, faults, diagnostics
-and the display."""
+"""Every key that the training hash leaves out: evaluation, fetching, checkpoints, paths, loggers, faults, diagnostics,
+where the parts of a run are, and the display."""
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,12 +6,13 @@ import importlib
 import json
 import logging
 import os
+import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 from lightning.fabric.loggers.csv_logs import CSVLogger as FabricCsvLogger
 from lightning.fabric.loggers.tensorboard import TensorBoardLogger as FabricTensorBoardLogger
@@ -21,6 +22,7 @@ from ..errors import AbsentError
 from ..faults import FaultPolicy
 from .directory import write_atomic
 from .files import METRICS
+from .tables import LogTable, agent_of, markdown
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,14 @@ class Logger(Protocol):
 
     def close(self) -> None:
         """Write the rest and close."""
+
+
+@runtime_checkable
+class TableLogger(Protocol):
+    """A back end that takes tables, too."""
+
+    def table(self, table: LogTable, step: int) -> None:
+        """Record the ``table`` of what was played after ``step`` iterations."""
 
 
 class Loggers:
@@ -76,6 +86,14 @@ class Loggers:
         numbers = scalars(row)
         for name, logger in self.loggers.items():
             self._guarded(name, logger.metrics, numbers, step)
+
+    @rank_zero_only
+    def table(self, make: Callable[[], LogTable], step: int) -> None:
+        """Record the table that ``make`` makes, where a logger takes tables: episodes, training trees."""
+        takers = {name: logger for name, logger in self.loggers.items() if isinstance(logger, TableLogger)}
+        table = make() if takers else None
+        for name, logger in takers.items():
+            self._guarded(name, logger.table, table, step)
 
     @rank_zero_only
     def close(self) -> None:
@@ -132,13 +150,19 @@ class CsvLogger:
 class TensorBoardLogger:
     """Event files in ``tensorboard/`` by Lightning's TensorBoard logger; the configuration is a text there.
 
+    Tables are texts, too: of each the first ``episodes`` episodes (0: none).  The page "custom scalars" has a category
+    per agent, and in it a chart per metric, with training and evaluation in one.
+
     A continued run writes on there, and TensorBoard drops what an earlier session logged after the checkpoint.
 
     Raises :class:`LoggerError` where the extra ``[tensorboard]`` is not installed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, episodes: int = 4) -> None:
         _imported("tensorboard")
+        self.episodes = _count("tensorboard", episodes)
+        self._team: Mapping[str, str] = {}
+        self._panels: dict[str, dict[str, list[str]]] = {}
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
         next_step = _iterations(folder) + 1
@@ -146,16 +170,39 @@ class TensorBoardLogger:
         self._logger = FabricTensorBoardLogger(folder, name="tensorboard", version="", purge_step=purge_step)
         lines = json.dumps(config, indent=2).splitlines()
         self._logger.experiment.add_text("config", "\n".join(f"    {line}" for line in lines))  # Markdown's code block
+        self._team = config.get("team") or {}
 
     def metrics(self, row: Mapping[str, float], step: int) -> None:
         self._logger.log_metrics(row, step)
+        self._lay_out(row)
+
+    def table(self, table: LogTable, step: int) -> None:
+        if self.episodes:
+            self._logger.experiment.add_text(table.name, markdown(table.head(self.episodes)), step)
 
     def close(self) -> None:
         self._logger.finalize("")
 
+    def _lay_out(self, row: Mapping[str, float]) -> None:
+        """Write the layout anew where ``row`` has metrics of agents that it lacks; TensorBoard reads the last one."""
+        known = sum(len(keys) for charts in self._panels.values() for keys in charts.values())
+        for key in row:
+            for agent, name in agent_of(key, self._team):
+                keys = self._panels.setdefault(agent, {}).setdefault(name.rpartition("/")[2], [])
+                keys += [] if key in keys else [key]
+        if sum(len(keys) for charts in self._panels.values() for keys in charts.values()) > known:
+            layout = {
+                agent: {chart: ["Multiline", [f"^{re.escape(key)}$" for key in keys]] for chart, keys in charts.items()}
+                for agent, charts in self._panels.items()
+            }
+            self._logger.experiment.add_custom_scalars(layout)
+
 
 class WandbLogger:
     """A run of Weights & Biases, its files in ``wandb/``.
+
+    Tables are W&B's tables: of each the first ``episodes`` episodes (0: none).  Metrics of an agent, and of its policy,
+    are logged once more as ``agent_NAME/...``, which W&B shows as a section per agent.
 
     ``group`` and ``tags`` are those of the run there.  Its id is in ``wandb/run_id``, so that a continued run is the
     same run of W&B.  Charts are over ``iteration``: W&B's own steps cannot go back to a checkpoint.
@@ -166,12 +213,20 @@ class WandbLogger:
     """
 
     def __init__(
-        self, project: str, name: str, mode: WandbMode = "auto", group: str | None = None, tags: Sequence[str] = ()
+        self,
+        project: str,
+        name: str,
+        mode: WandbMode = "auto",
+        group: str | None = None,
+        tags: Sequence[str] = (),
+        episodes: int = 20,
     ) -> None:
         if mode not in get_args(WandbMode):
             raise LoggerError(f"logger.wandb.mode={mode} is unknown. Known: {', '.join(get_args(WandbMode))}")
         self._wandb = _imported("wandb")
         self.project, self.name, self.mode, self.group, self.tags = project, name, mode, group, tuple(tags)
+        self.episodes = _count("wandb", episodes)
+        self._team: Mapping[str, str] = {}
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
         quiet = self._wandb.Settings(silent=True, console="off")  # it would write into the live panel
@@ -198,12 +253,26 @@ class WandbLogger:
         except self._wandb.errors.Error as error:
             raise LoggerError(f"logger.wandb cannot be opened: {error}") from error
         self._run.define_metric("*", step_metric="iteration")
+        self._team = config.get("team") or {}
 
     def metrics(self, row: Mapping[str, float], step: int) -> None:
-        self._run.log({"iteration": step, **row})
+        panels = {f"agent_{a}/{name}": row[key] for key in row for a, name in agent_of(key, self._team)}
+        self._run.log({"iteration": step, **row, **panels})
+
+    def table(self, table: LogTable, step: int) -> None:
+        if self.episodes:
+            shown = table.head(self.episodes)
+            content = self._wandb.Table(columns=list(shown.columns), data=list(map(list, shown.rows)))
+            self._run.log({"iteration": step, table.name: content})
 
     def close(self) -> None:
         self._run.finish()
+
+
+def _count(name: str, episodes: int) -> int:
+    if not isinstance(episodes, int) or episodes < 0:
+        raise LoggerError(f"logger.{name}.episodes must be a whole number of at least 0, got {episodes!r}")
+    return episodes
 
 
 def _run_id(file: Path) -> str:

@@ -17,8 +17,8 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     ``success`` is that of sampled episodes (independent episodes, full joint trees).  Trees in which the best of K
     candidates is continued have ``best_of_k_success`` instead: it is far above the policies' own success, and never to
     be reported as such.  Completions and tokens count everything that was generated; the other averages are over
-    candidates, but ``cut_prompts``, a share of the prompts.  No other metric counts the ``lost_episodes``.  The tokens
-    of remote policies are unknown here, and are in no sum: their engines count them.
+    candidates, but ``cut_prompts`` and ``retokenised_prompts``, shares of the prompts.  No other metric counts the
+    ``lost_episodes``.  The tokens of remote policies are unknown here, and are in no sum: their engines count them.
     """
     lost = sum(episode.failure is not None for episode in episodes)
     episodes = [episode for episode in episodes if episode.failure is None]
@@ -55,6 +55,7 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         row[f"rollout/{agent}/team_reward"] = fmean(candidate.team for candidate in own)
         row[f"rollout/{agent}/local_reward"] = fmean(candidate.local for candidate in own)
         row[f"rollout/{agent}/cut_prompts"] = fmean(node.cut for node in nodes if node.agent == agent)
+        row[f"rollout/{agent}/retokenised_prompts"] = fmean(node.retokenised for node in nodes if node.agent == agent)
         if not own[0].completion.text_only:
             row[f"rollout/{agent}/tokens_per_message"] = fmean(len(candidate.completion.token_ids) for candidate in own)
         for name in dict.fromkeys(name for candidate in own for name in candidate.info):  # worlds may differ in them

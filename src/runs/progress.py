@@ -37,7 +37,11 @@ class Progress:
 
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Self:
-        """From a checkpoint's state; those of older versions count no losses and no CPU time, and know no alarms."""
+        """From a checkpoint's state, which has no counters at the run's start; those of older versions count no losses
+        and no CPU time, and know no alarms.
+        """
+        if "iteration" not in state:
+            return cls()
         state = {"losses": [], "cpu_s": 0.0, "alarms": {}, **state}
         return cls(**{each.name: state[each.name] for each in fields(cls)})
 

@@ -29,6 +29,7 @@ from .files import (
 )
 from .fingerprint import code_hash, evaluation_keys, training_hash
 from .older import with_current_keys
+from .trees import TreeFile, read_trees, tree_files
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -47,6 +48,7 @@ class Run:
         run.rows[-1]["rollout/turns"]                      # a row of metrics.jsonl
         run.values("eval/success")                         # [(10, 0.41), (20, 0.63), ...]
         run.episodes("test", 0)[0]["messages"]             # of the evaluation before training
+        run.trees(0)[0]["nodes"]                           # of a training tree
         run.checkpoint("best") / "tool"                    # a folder for from_pretrained
 
     A file that is not there is empty, a line that is cut off is left out, and ``problems`` names both.  A damaged
@@ -199,6 +201,19 @@ class Run:
             known = ", ".join(self.episode_files) or "none"
             raise RunDirectoryError(f"{self.path / EPISODES} has no episodes '{name}'. Known: {known}")
         return self.episode_files[name].episodes
+
+    def trees(self, iteration: int | None = None) -> list[dict[str, Any]]:
+        """The training trees that were kept after so many iterations, or all: plain data, see docs/reports.md.
+
+        Raises :class:`~troupe.runs.files.RunDirectoryError` where there are none of that iteration, naming those that
+        there are; and where a line is cut or damaged, unless the run is ``tolerant``.
+        """
+        return read_trees(self.path, iteration, tolerant=self.tolerant)
+
+    @cached_property
+    def tree_files(self) -> dict[int, TreeFile]:
+        """The files of the training trees, by the number of iterations before them."""
+        return tree_files(self.path)
 
     # ---- weights and later evaluations ------------------------------------------------------------------------------
 

@@ -17,9 +17,11 @@ SAMPLES = {
     "truncated": (0.0, 0.9, {"diagnostics/plan/truncated"}),
     "length_ratio": (10.0, 90.0, {"rollout/plan/tokens_per_message"}),
     "gradient_share": (0.5, 0.99, {"diagnostics/plan/gradient_share"}),
+    "excess_weight": (0.0, 0.5, {"diagnostics/plan/excess_weight"}),
     "spread": (0.4, 0.0, {"diagnostics/plan/spread"}),
     "mismatch_nats": (1e-6, 0.5, {"mismatch/plan/k3_nats"}),
     "mismatch_ess_ratio": (1.0, 0.1, {"mismatch/plan/ess_ratio"}),
+    "stale_ess_ratio": (0.95, 0.1, {"train/plan/stale_ess_ratio"}),
     "malformed": (0.01, 0.9, {"diagnostics/plan/malformed"}),
 }
 """By threshold: a healthy value and one that is not, and the metric."""

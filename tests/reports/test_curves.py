@@ -44,8 +44,9 @@ def test_diagnostics_have_one_line_per_agent(
     metrics = {f"diagnostics/{place}/entropy_nats": 0.5 for place in ("tool", "plan", "tool/turn0")}
     lines(run_dir / "metrics.jsonl", [row | metrics for row in rows])
     run = Run(run_dir)
-    *_, drawing = per_agent_and_policy(run, colours(run, []))
-    assert drawing.title == "Entropy per sampled token, nats"
+    charts = {drawing.title: drawing for drawing in per_agent_and_policy(run, colours(run, []))}
+    drawing = charts["Entropy per sampled token, nats"]
+    assert drawing.flat
     assert [mark.name for mark in drawing.marks] == ["tool", "plan"]
     assert [drawing.title for drawing in all_other(run)] == ["train/both/special"]
 

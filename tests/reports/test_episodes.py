@@ -91,3 +91,10 @@ def test_control_characters_are_seen_and_length_is_bounded() -> None:
     assert plain("a\x9b2J") == "a\ufffd2J"
     assert plain("x" * LONGEST) == "x" * LONGEST
     assert plain("x" * (LONGEST + 1200)) == "x" * LONGEST + "\n… 1,200 more characters are in the file"
+
+
+def test_of_a_drawing_its_characters_are_shown(run_dir: Path, episode: Build, lines: Build) -> None:
+    drawing = {"svg": "<svg/>", "text": "█●\n○█"}
+    lines(run_dir / "episodes" / "test_00000.jsonl", [episode("a", True, pictures=[drawing, drawing])])
+    (task,) = choose(episode_files(run_dir)["test_00000"], None)
+    assert task.first is not None and task.first.turns[0].picture == task.first.end == ["█●", "○█"]

@@ -58,3 +58,18 @@ def test_settings_out_of_range_are_named(name: str, below: float) -> None:
     LoopSettings(**GOOD)
     with pytest.raises(ValueError, match=rf"loop\.{name} must be a whole number of at least {GOOD[name]}"):
         LoopSettings(**GOOD | {name: GOOD[name] - below})
+
+
+def test_tasks_ahead_are_those_of_so_many_iterations_and_of_the_budget() -> None:
+    def begun(budget: Budget, progress: Progress, batch: int, before: int) -> int:
+        return budget.tasks_ahead(progress, batch, before, staleness=2)
+
+    free, progress = Budget(5, 8, 0), Progress(iteration=1)
+    assert [begun(free, progress, batch, 8) for batch in (2, 3, 4)] == [8, 8, 0]  # iterations 1, 2 and 3
+    assert begun(free, Progress(iteration=3), 5, 16) == 0  # the run has five
+    bounded = Budget(50, 8, 1000)
+    assert [begun(bounded, Progress(), 0, 0), begun(bounded, Progress(), 1, 8)] == [8, 0]  # a task's cost is not known
+    # 20 tasks are left, 16 of them begun; at the end an iteration has one at least.
+    late = Progress(iteration=10, completions=800, task_cost=10.0)
+    assert [begun(bounded, late, 12, 16), begun(bounded, late, 12, 20)] == [4, 0]
+    assert begun(bounded, Progress(iteration=12, completions=996, task_cost=10.0), 13, 0) == 1

@@ -11,6 +11,9 @@ import pytest
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from troupe.runs.loggers import CsvLogger, Logger, LoggerError, Loggers, TensorBoardLogger, WandbLogger, scalars
+from troupe.runs.tables import LogTable, episode_table, tree_table
+
+from ..run_fixtures import make_episode, make_tree
 
 ROWS = [{"iteration": 1, "train/p/loss": -0.5}, {"iteration": 2, "eval/success": 0.25, "eval/success_ci95": [0.1, 0.4]}]
 CONFIG = {"seed": 3, "loop": {"iterations": 2}}
@@ -139,6 +142,96 @@ def test_a_continued_run_is_one_run_of_wandb_with_the_names_of_the_metrics(tmp_p
         ]
         own = [{key: value for key, value in row.items() if not key.startswith("_")} for row in rows]
         assert own == [scalars(row) for row in ROWS]
+
+
+TABLES = {
+    3: tree_table([make_tree("t|1", 3, said="<b>_R_")]),
+    4: episode_table("test", [make_episode("a", True)] * 30),
+}
+TEAM_ROW = {"iteration": 1, "rollout/tool/reward": 0.5, "eval/tool/reward": 0.25, "train/both/loss": 2.0, "x": 1.0}
+
+
+def write_tables(folder: Path, **loggers: Logger) -> None:
+    together = Loggers(loggers)
+    together.config(folder, CONFIG | {"team": {"tool": "both", "plan": "both"}})
+    together.metrics(TEAM_ROW, 1)
+    for step, table in TABLES.items():
+        together.table(lambda table=table: table, step)
+    together.close()
+    assert together.drain() == 0
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of tensorboard's own imports
+def test_tensorboard_reads_tables_and_the_layout_of_agents_back(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from tensorboard.plugins.custom_scalar import layout_pb2
+
+    write_tables(tmp_path, tensorboard=TensorBoardLogger(episodes=2))
+    read = EventAccumulator(str(tmp_path / "tensorboard"))
+    read.Reload()
+    (trees,) = read.Tensors("trees/text_summary")
+    lines = trees.tensor_proto.string_val[0].decode().splitlines()
+    assert trees.step == 3 and len(lines) == 2 + 4
+    assert {line.count("|") for line in lines} == {len(TABLES[3].columns) + 1}  # those of texts are escaped
+    assert "&#60;b&#62;&#95;R&#95;" in lines[2] and "t&#124;1" in lines[2]
+    (episodes,) = read.Tensors("episodes/test/text_summary")
+    assert episodes.step == 4 and len(episodes.tensor_proto.string_val[0].decode().splitlines()) == 2 + 2 * 2
+    (event,) = read.Tensors("custom_scalars__config__")
+    layout = layout_pb2.Layout.FromString(event.tensor_proto.string_val[0])
+    panels = {
+        category.title: {chart.title: list(chart.multiline.tag) for chart in category.chart}
+        for category in layout.category
+    }
+    loss = {"loss": ["^train/both/loss$"]}
+    assert panels == {"tool": {"reward": ["^rollout/tool/reward$", "^eval/tool/reward$"], **loss}, "plan": loss}
+
+
+@pytest.mark.usefixtures("offline")
+def test_wandb_has_tables_and_a_section_per_agent(tmp_path: Path) -> None:
+    wandb = pytest.importorskip("wandb", reason="needs the extra [wandb]")
+    write_tables(tmp_path, wandb=WandbLogger("troupe", "n"))
+    wandb.teardown()
+    (session,) = (tmp_path / "wandb").glob("offline-run-*")
+    rows = [
+        {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in record.history.item}
+        for record in wandb_records(session)
+        if record.HasField("history")
+    ]
+    own = [{key: value for key, value in row.items() if not key.startswith("_")} for row in rows]
+    reward = {"agent_tool/rollout/reward": 0.5, "agent_tool/eval/reward": 0.25}
+    assert own[0] == TEAM_ROW | reward | {"agent_tool/train/loss": 2.0, "agent_plan/train/loss": 2.0}
+    for row, (step, table) in zip(own[1:], TABLES.items(), strict=True):
+        assert row["iteration"] == step
+        shown = table.head(20)
+        place = json.loads((session / "files" / row[f"{table.name}/path"]).read_text())
+        assert place["columns"] == list(table.columns)
+        assert place["data"] == [list(cells) for cells in shown.rows]
+    assert len(TABLES[4].rows) == 60 and len(TABLES[4].head(20).rows) == 40
+
+
+def test_no_tables_where_none_are_asked_for(tmp_path: Path) -> None:
+    write_tables(tmp_path, csv=CsvLogger())  # takes none
+
+    def make() -> LogTable:
+        raise AssertionError("made for nobody")
+
+    together = Loggers({"csv": CsvLogger()})
+    together.config(tmp_path, CONFIG)
+    together.table(make, 1)
+    together.close()
+    logger = TensorBoardLogger(episodes=0)
+    write_tables(tmp_path, tensorboard=logger)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    read = EventAccumulator(str(tmp_path / "tensorboard"))
+    read.Reload()
+    assert "trees/text_summary" not in read.Tags()["tensors"]
+
+
+@pytest.mark.parametrize("logger", [TensorBoardLogger, lambda **keys: WandbLogger("p", "n", **keys)])
+def test_a_wrong_number_of_episodes_is_named(logger: Any) -> None:
+    with pytest.raises(LoggerError, match=r"logger\.\w+\.episodes must be a whole number of at least 0, got -1"):
+        logger(episodes=-1)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,3 @@
-"use strict";
 // The page can be read without this script: then all episodes stand below each other.
 const root = document.documentElement;
 const theme = document.getElementById("theme");

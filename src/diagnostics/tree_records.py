@@ -1,0 +1,188 @@
+"""A training tree as a line of ``episodes/train_NNNNN.jsonl``; docs/reports.md has the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from ..algorithms.credit.base import CreditRule
+from ..experience import Candidate, Episode, JointAction, Node
+from ..rollout.chat_codec import ChatCodec
+from ..runs.trees import TREE_FORMAT
+from .pictures import Pictures
+
+Scores = dict[int, tuple[float, ...]]
+"""By ``id`` of a candidate, a log-probability for each of its tokens, nats."""
+
+
+@dataclass
+class TrainingTree:
+    """An episode that is kept.  ``watched``: it was played for this alone.
+
+    ``before`` and ``after``: log-probabilities under the learner at the update's start and after it; none of a policy
+    that does not learn.  ``baselines``: by ``id`` of a candidate.
+    """
+
+    episode: Episode
+    watched: bool = False
+    pictures: Pictures = field(default_factory=Pictures)
+    before: Scores = field(default_factory=dict)
+    after: Scores = field(default_factory=dict)
+    baselines: Mapping[int, float] = field(default_factory=dict)
+
+
+def tree_record(
+    tree: TrainingTree,
+    iteration: int,
+    policies: Mapping[str, str],
+    tokenizers: Mapping[str, PreTrainedTokenizerBase | ChatCodec],
+) -> dict[str, Any]:
+    """``tree``, played after ``iteration`` iterations, as plain data; ``policies`` maps agent to policy, and
+    ``tokenizers`` are by policy.
+    """
+    episode = tree.episode
+    reach, images = episode.reach, _Images()
+    depths: list[int] = []
+    nodes = []
+    for index, node in enumerate(episode.nodes):
+        depths.append(0 if node.parent is None else depths[node.parent] + 1)
+        place = {"id": index, "parent": node.parent, "agent": node.agent, "turn": node.turn, "depth": depths[-1]}
+        tokenizer = tokenizers.get(policies[node.agent])
+        nodes.append(
+            place
+            | {"reach": reach[index], "prompt": prompt_text(tokenizer, node), "prompt_tokens": len(node.prompt_ids)}
+            | ({"cut": True} if node.cut else {})
+            | ({"value": node.value} if node.value is not None else {})
+            | images.key("picture", tree.pictures.before.get(index))
+            | {"candidates": [_candidate(tree, index, c, tokenizer, images) for c in range(len(node.candidates))]}
+        )
+    return {
+        "tree_format": TREE_FORMAT,
+        "iteration": iteration,
+        "watched": tree.watched,
+        "task_id": episode.task.task_id,
+        "world": episode.task.world,
+        "split": episode.task.split,
+        "sample": episode.sample,
+        "best_of_k": episode.best_of_k,
+        "env_steps": episode.env_steps,
+        "policies": {agent: policies[agent] for agent in dict.fromkeys(node.agent for node in episode.nodes)},
+        "nodes": nodes,
+        "edges": [_edge(edge) for edge in episode.edges],
+        "pictures": images.pictures,
+    } | ({"problem": tree.pictures.problem} if tree.pictures.problem else {})
+
+
+def _candidate(
+    tree: TrainingTree, index: int, c: int, tokenizer: PreTrainedTokenizerBase | ChatCodec | None, images: _Images
+) -> dict[str, Any]:
+    candidate = tree.episode.nodes[index].candidates[c]
+    completion, followed = candidate.completion, tree.pictures.after.get((index, c))
+    record: dict[str, Any] = {
+        "text": completion.text,
+        "finish_reason": completion.finish_reason,
+        "version": completion.version,
+        "token_ids": list(completion.token_ids),
+        "tokens": token_texts(tokenizer, completion.token_ids),
+        "logprobs": _rounded(completion.logprobs),
+        "local": candidate.local,
+        "team": candidate.team,
+        "reward": candidate.reward,
+        "overlong": candidate.overlong,
+        "baseline": tree.baselines.get(id(candidate)),
+        "advantage": candidate.advantage,
+        "continued": candidate.continued,
+        "info": dict(candidate.info),
+    }
+    for name, scores in (("learner_logprobs", tree.before), ("updated_logprobs", tree.after)):
+        record |= {name: _rounded(scores[id(candidate)])} if id(candidate) in scores else {}
+    record |= {"penalties": _rounded(candidate.penalties)} if candidate.penalties else {}
+    if followed is not None:
+        next_picture = images.key("picture", followed["picture"])
+        record["next"] = {"success": followed["success"], "done": followed["done"], **next_picture}
+    return record
+
+
+def _edge(edge: JointAction) -> dict[str, Any]:
+    outcome = edge.outcome and {key: value for key, value in vars(edge.outcome).items() if value is not None}
+    record = {"child": edge.child, "outcome": outcome, "reward": edge.reward, "team": edge.team}
+    members = {agent: list(place) for agent, place in edge.members.items()}
+    return {"members": members, **{key: value for key, value in record.items() if value is not None}}
+
+
+class _Images:
+    """The pictures of a tree, each once."""
+
+    def __init__(self) -> None:
+        self.pictures: list[dict[str, str]] = []
+        self._index: dict[str, int] = {}
+
+    def key(self, name: str, picture: Mapping[str, str] | None) -> dict[str, int]:
+        """``{name: index}`` of ``picture``; nothing where there is none."""
+        if picture is None:
+            return {}
+        text = picture.get("svg", "") + picture["text"]
+        if text not in self._index:
+            self._index[text] = len(self.pictures)
+            self.pictures.append(dict(picture))
+        return {name: self._index[text]}
+
+
+def baselines(credit: CreditRule, episodes: Sequence[Episode]) -> dict[int, float]:
+    """By ``id`` of a candidate, what its value was compared with: the critic's value of its node, or the mean over its
+    group.  None of a candidate that has several values, or that a rule judges by another measure.
+    """
+    groups: dict[Hashable, list[float]] = {}
+    own: dict[int, list[Hashable]] = {}
+    for episode in episodes:
+        for key, share in credit.shares(episode):
+            groups.setdefault(key, []).append(share.value)
+            for candidate in share.candidates:
+                own.setdefault(id(candidate), []).append(key)
+    means = {identity: fmean(groups[keys[0]]) for identity, keys in own.items() if len(keys) == 1}
+    return means | {id(candidate): value for candidate, value in _values(episodes)}
+
+
+def _values(episodes: Sequence[Episode]) -> Iterator[tuple[Candidate, float]]:
+    for episode in episodes:
+        for node, candidate in episode.candidates():
+            if node.value is not None:
+                yield candidate, node.value
+
+
+def prompt_text(tokenizer: PreTrainedTokenizerBase | ChatCodec | None, node: Node) -> str:
+    """The prompt as the policy read it, special tokens included; of a server's policy, its messages."""
+    if isinstance(tokenizer, ChatCodec):
+        messages = tokenizer.messages(node.prompt_ids)
+        return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
+    if tokenizer is None or not node.prompt_ids:
+        return ""
+    return str(tokenizer.decode(list(node.prompt_ids), skip_special_tokens=False))
+
+
+def token_texts(tokenizer: PreTrainedTokenizerBase | ChatCodec | None, ids: Sequence[int]) -> list[str]:
+    """What each token adds to the text, special tokens included; "" for the first tokens of a character that several
+    make up, which the last of them has.
+    """
+    if tokenizer is None or isinstance(tokenizer, ChatCodec):
+        return []
+    texts: list[str] = []
+    start, end = 0, 0  # the tokens that are decoded again for the next one's context, see PreTrainedTokenizer.decode
+    for count in range(1, len(ids) + 1):
+        before = str(tokenizer.decode(list(ids[start:end]), skip_special_tokens=False))
+        now = str(tokenizer.decode(list(ids[start:count]), skip_special_tokens=False))
+        if now.endswith("\ufffd") and count < len(ids):
+            texts.append("")
+            continue
+        texts.append(now[len(before) :])
+        start, end = end, count
+    return texts
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    """Six decimals: of 1e-6 nats nobody can see anything, and a line is a third as long."""
+    return [round(value, 6) for value in values]

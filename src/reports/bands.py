@@ -1,0 +1,111 @@
+"""The curves of settings: the mean over seeds, with its interval as a band."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+from statistics import fmean
+
+from ..evaluation.statistics import t_interval
+from ..runs.run import Run
+from .charts import Chart, ChartDrawing, Series, draw
+from .curves import DIAGNOSTICS, PER_POLICY, SHARES, agents_of, policies_of
+from .settings import Setting
+from .values import numeric
+
+COLOURS = 7
+"""The page's colours; beyond them settings are dashed."""
+
+Axis = Callable[[Run], dict[int, float]]
+"""Of a run: x by iteration."""
+
+
+def tag(place: int) -> str:
+    """The class of what belongs to the setting ``place``."""
+    return f"s{place}" if place < COLOURS else f"s{place} dashed"
+
+
+def iterations(run: Run) -> dict[int, float]:
+    return {0: 0.0} | {row["iteration"]: float(row["iteration"]) for row in run.rows}
+
+
+def completions(run: Run) -> dict[int, float]:
+    """The completions that training had cost by the end of each iteration; nothing where a row does not say."""
+    counts = [row.get("rollout/completions") for row in run.rows]
+    if not all(map(numeric, counts)):
+        return {}
+    totals = accumulate(float(count) for count in counts if numeric(count))
+    return {0: 0.0} | {row["iteration"]: total for row, total in zip(run.rows, totals, strict=True)}
+
+
+def learning_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:
+    """Success on validation tasks by iteration and by completions."""
+    note = "Mean over the seeds that have the point; the band is its 95 % interval over seeds (Student's t)."
+    axes = (
+        ("Success on validation tasks, by iteration", "iteration", iterations, note),
+        ("Success on validation tasks, by completions of training", "completions", completions, ""),
+    )
+    charts = [
+        Chart(title, _lines(settings, "eval/success", axis, True), text, share=True, whole=True, x_name=name)
+        for title, name, axis, text in axes
+    ]
+    return [drawing for drawing in map(draw, charts) if drawing]
+
+
+def metric_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:
+    """Turns, and what a run's own report shows of each agent and of each policy, by iteration."""
+    runs = [run for setting in settings for run in setting.runs]
+    agents, policies = (_union(names(run) for run in runs) for names in (agents_of, policies_of))
+    charts: list[tuple[str, str, bool]] = [
+        ("rollout/best_of_k_success", "Best of K, in training", True),
+        ("rollout/success", "Success in training", True),
+        ("rollout/turns", "Turns per episode, in training", False),
+        ("eval/turns", "Turns per episode, on validation tasks", False),
+        *((f"rollout/{agent}/reward", f"{agent}: reward per message, in training", False) for agent in agents),
+        *((f"rollout/{agent}/tokens_per_message", f"{agent}: tokens per message", False) for agent in agents),
+        *(
+            (f"diagnostics/{agent}/{key}", f"{agent}: {title[0].lower()}{title[1:]}", key != "entropy_nats")
+            for key, title in DIAGNOSTICS.items()
+            for agent in agents
+        ),
+        *(
+            (f"train/{policy}/{key}", f"{policy}: {title}", key in SHARES)
+            for key, title in PER_POLICY.items()
+            for policy in policies
+        ),
+        ("rollout/tokens_per_s", "Generated tokens per second", False),
+    ]
+    drawings = (
+        draw(Chart(title, _lines(settings, key, iterations, share), share=share)) for key, title, share in charts
+    )
+    return [drawing for drawing in drawings if drawing]
+
+
+def _lines(settings: Sequence[Setting], key: str, axis: Axis, share: bool) -> list[Series]:
+    return [_line(setting, place, key, axis, share) for place, setting in enumerate(settings)]
+
+
+def _line(setting: Setting, place: int, key: str, axis: Axis, share: bool) -> Series:
+    """One point per iteration: the means of x and of the metric ``key`` over the runs that have both; the band of a
+    share is cut to [0, 1]."""
+    by_iteration: dict[int, list[tuple[float, float]]] = {}
+    for run in setting.runs:
+        xs = axis(run)
+        values = [(i, value) for i, value in run.values(key) if numeric(value)]
+        if key == "eval/success" and numeric(before := run.summary.get("validation_before/success")):
+            values.insert(0, (0, before))
+        for i, value in values:
+            if i in xs:
+                by_iteration.setdefault(i, []).append((xs[i], value))
+    points, band = [], []
+    for i in sorted(by_iteration):
+        x, mean = (fmean(column) for column in zip(*by_iteration[i], strict=True))
+        points.append((x, mean))
+        if span := t_interval([value for _, value in by_iteration[i]]):
+            low, high = (min(1.0, max(0.0, end)) if share else end for end in span)
+            band.append((x, low, high))
+    return Series(setting.name, points, place % COLOURS, band=band, tag=tag(place))
+
+
+def _union(names: Iterable[Iterable[str]]) -> list[str]:
+    return list(dict.fromkeys(name for each in names for name in each))

@@ -1,0 +1,174 @@
+"""Several runs as one page without other files: settings with their seeds, what differs in their configurations, their
+curves, and the differences of their results, task by task.
+
+As ``report.html`` it is made from the run directories' files alone, and loads nothing.  What is missing is named on the
+page, and the rest is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..runs.directory import write_atomic
+from ..runs.files import FORMAT, FORMAT_KEY
+from ..runs.run import Run
+from .bands import COLOURS, learning_curves, metric_curves, tag
+from .differences import differences, signed, success_of
+from .page import SETTINGS_PAGE, render_page
+from .settings import Setting, config_differences
+from .values import duration, numeric
+
+MOST_TASKS = 12
+"""Tasks in the table of a pair: those with the largest differences."""
+
+
+@dataclass(frozen=True)
+class PlainTable:
+    """A table of texts with a note below it."""
+
+    title: str
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class RunsPage:
+    """What is shown: ``settings`` of tolerant runs, in their order; ``tables``, those of a sweep; ``problems``,
+    sentences about what is missing beside what the runs say themselves.
+    """
+
+    title: str
+    settings: Sequence[Setting]
+    question: str = ""
+    tables: Sequence[PlainTable] = ()
+    problems: Sequence[str] = field(default_factory=list)
+
+
+def write_comparison(content: RunsPage, file: Path) -> Path:
+    """Write the page to ``file``; its folder is made.  Returns ``file``."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(file, render(content))
+    return file
+
+
+def render(content: RunsPage) -> str:
+    settings = content.settings
+    charts = metric_curves(settings)
+    colours = [place % COLOURS for place in range(len(settings))]
+    return render_page(
+        SETTINGS_PAGE,
+        title=content.title,
+        question=content.question,
+        settings=[
+            {"name": setting.name, "runs": setting.runs, "colour": colour, "tag": tag(place)}
+            for place, (setting, colour) in enumerate(zip(settings, colours, strict=True))
+        ],
+        facts=_facts(settings),
+        versions=_versions(settings),
+        problems=[*content.problems, *_problems(settings)],
+        successes=[
+            [each for each in (success_of(s, "eval_before", "before"), success_of(s, "eval", "after")) if each]
+            for s in settings
+        ],
+        learning=learning_curves(settings),
+        differences=differences(settings, colours),
+        most_tasks=MOST_TASKS,
+        config=config_differences(settings),
+        charts=[chart for chart in charts if not chart.flat],
+        flat=[chart for chart in charts if chart.flat],
+        tables=content.tables,
+        runs=_runs_table(settings),
+        alarms=_alarms(settings),
+        signed=signed,
+        hidden="\n".join(f".hide-{place} .s{place} {{ display: none; }}" for place in range(len(settings))),
+    )
+
+
+def _facts(settings: Sequence[Setting]) -> list[str]:
+    runs = [run for setting in settings for run in setting.runs]
+    finished = sum(run.status == "finished" for run in runs)
+    counts = [_count(len(settings), "setting"), _count(len(runs), "run")]
+    return [*counts, "all finished" if finished == len(runs) else f"{finished} finished"]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
+def _versions(settings: Sequence[Setting]) -> list[str]:
+    """Sentences where the runs are not of one version."""
+    runs = [run for setting in settings for run in setting.runs]
+    by_code: dict[str, list[str]] = {}
+    for run in runs:
+        by_code.setdefault(run.code, []).append(run.path.name)
+    sentences = []
+    if len(by_code) > 1:
+        parts = [f"{code[:8] or 'unknown'} ({_named(names)})" for code, names in by_code.items()]
+        sentences.append(
+            f"The runs were trained by {len(by_code)} versions of the code, to which differences may be due: "
+            f"{'; '.join(parts)}."
+        )
+    for run in runs:
+        layout = run.versions.get(FORMAT_KEY, 1)
+        if run.versions and layout != FORMAT:
+            names = "its metrics are shown under today's names"
+            sentences.append(f"{run.path} has layout {layout}, not {FORMAT}: {names}.")
+    return sentences
+
+
+def _named(names: Sequence[str], most: int = 3) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _problems(settings: Sequence[Setting]) -> list[str]:
+    """What the runs say is missing, each with the run."""
+    problems = []
+    for run in (run for setting in settings for run in setting.runs):
+        own = list(run.problems)
+        own += [problem for file in run.episode_files.values() if file.split == "test" for problem in file.problems]
+        if run.status in ("interrupted", "failed"):
+            error = f": {run.summary['error']}" if run.summary.get("error") else ""
+            own.append(f"the run {'was interrupted' if run.status == 'interrupted' else 'failed'}{error}.")
+        elif run.status is None and run.summary:
+            own.append("it has not ended yet, or was killed.")
+        problems += [f"{run.path}: {problem}" for problem in own]
+    return problems
+
+
+def _runs_table(settings: Sequence[Setting]) -> PlainTable:
+    heads = ("setting", "seed", "status", "before", "after", "best", "iterations", "wall time", "code", "folder")
+    lines = []
+    for setting in settings:
+        for run in setting.runs:
+            wall = run.summary.get("time/wall_s")
+            success = [_percent(run.summary.get(f"{key}/success")) for key in ("eval_before", "eval", "eval_best")]
+            status = run.status or "unknown"
+            more = (str(run.summary.get("iterations", len(run.rows))), duration(wall) if numeric(wall) else "")
+            seed = str(run.config.get("seed", "?"))
+            lines.append((setting.name, seed, status, *success, *more, run.code[:8], str(run.path)))
+    return PlainTable("Runs", heads, lines)
+
+
+def _percent(value: Any) -> str:
+    return f"{value:.1%}" if numeric(value) else ""
+
+
+def _alarms(settings: Sequence[Setting]) -> list[tuple[str, str]]:
+    """(Run, text) of every alarm."""
+    alarms = []
+    for setting in settings:
+        for run in setting.runs:
+            records = run.summary.get("alarms")
+            for each in records if isinstance(records, list) else ():
+                if isinstance(each, dict):
+                    alarms.append((f"{setting.name}, seed {run.config.get('seed', '?')}", str(each.get("text"))))
+    return alarms
+
+
+def read_run(path: Path) -> Run:
+    """The tolerant run in ``path``, see :class:`~troupe.runs.run.Run`."""
+    return Run(path, tolerant=True)

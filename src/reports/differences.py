@@ -1,0 +1,225 @@
+"""Settings compared pair by pair on the same test tasks: seed by seed, task by task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from statistics import fmean
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..evaluation.comparison import compare
+from ..evaluation.statistics import hierarchical_estimate, holm, t_interval
+from ..runs.run import Run
+from .charts import Chart, ChartDrawing, Series, draw, percent
+from .settings import Setting
+from .values import interval, numeric
+
+MOST_SETTINGS = 5
+"""Up to so many each is compared with each, beyond that with the first alone."""
+NEUTRAL = 7
+"""The number of the page's colour for what is neither side's."""
+
+Results = Mapping[str, bool | None]
+"""The success of each task; None where its episode was lost."""
+
+
+@dataclass(frozen=True)
+class Success:
+    """Success of a setting on the test tasks: of each of its ``seeds``, ``mean``, and its 95 % ``interval``, cut to
+    [0, 1]: over seeds and tasks, of one seed Wilson's; None where it is not known.  ``name``: before or after training.
+    """
+
+    name: str
+    seeds: tuple[float, ...]
+    mean: float
+    interval: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class TaskDifference:
+    """Mean success on a task over ``seeds``, in both settings; ``interval``: of the difference, over seeds."""
+
+    task_id: str
+    first: float
+    second: float
+    seeds: int
+    interval: tuple[float, float] | None
+
+    @property
+    def difference(self) -> float:
+        return self.second - self.first
+
+    @property
+    def magnitude(self) -> float:
+        return abs(self.difference)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Success of ``second`` less that of ``first`` on ``tasks`` test tasks in common, over ``seeds`` pairs of runs,
+    with its 95 % interval: over seeds and tasks, of one seed over tasks.  ``p`` is two-sided, corrected by Holm for all
+    differences of the page.
+
+    Where nothing can be compared, ``problem`` says why, and there are no figures.  ``note``: what was left out.
+    """
+
+    first: str
+    second: str
+    problem: str = ""
+    note: str = ""
+    seeds: int = 0
+    tasks: int = 0
+    means: tuple[float, float] = (0.0, 0.0)
+    mean: float = 0.0
+    interval: tuple[float, float] = (0.0, 0.0)
+    p: float | None = None
+    by_task: Sequence[TaskDifference] = ()
+    chart: ChartDrawing | None = None
+    colours: tuple[int, int] = (0, 0)
+    counts: dict[str, int] = field(default_factory=dict)
+    """Tasks on which the first is better, neither, and the second."""
+
+
+def success_of(setting: Setting, prefix: str, name: str) -> Success | None:
+    """``prefix`` is ``eval_before`` or ``eval``; None where no run has it."""
+    key = f"{prefix}/success"
+    runs = [run for run in setting.runs if numeric(run.summary.get(key))]
+    values = tuple(float(run.summary[key]) for run in runs)
+    if not values:
+        return None
+    if len(values) == 1:
+        span = interval(runs[0].summary.get(f"{key}_ci95"))
+    else:
+        results = [_results(run, before=prefix == "eval_before") for run in runs]
+        crossed = len({tuple(each) for each in results}) == 1
+        arrays = [_array(each.values()) for each in results]
+        whole = all(each.size and not np.isnan(each).all() for each in arrays)
+        estimate = hierarchical_estimate(arrays, crossed=crossed) if whole else None
+        span = estimate.interval if estimate else t_interval(values)
+    return Success(name, values, fmean(values), (max(0.0, span[0]), min(1.0, span[1])) if span else None)
+
+
+def differences(settings: Sequence[Setting], colours: Sequence[int]) -> list[Difference]:
+    """Of each pair of ``settings``, or of the first with each other, where they are many."""
+    places = range(len(settings))
+    pairs = list(combinations(places, 2)) if len(settings) <= MOST_SETTINGS else [(0, i) for i in places[1:]]
+    rows = [_difference(settings[i], settings[j], (colours[i], colours[j])) for i, j in pairs]
+    tested = [row.p for row in rows if row.p is not None]
+    adjusted = iter(holm(tested))
+    return [row if row.p is None else replace(row, p=next(adjusted)) for row in rows]
+
+
+def _difference(first: Setting, second: Setting, colours: tuple[int, int]) -> Difference:
+    names = (first.name, second.name)
+    pairs = _pairs(first, second)
+    if not pairs:
+        return Difference(*names, problem="no seed in common", colours=colours)
+    common, notes = [], []
+    for seed, one, other in pairs:
+        a, b = _results(one), _results(other)
+        tasks = [task for task in a if task in b]
+        missing = next((run for run, results in ((one, a), (other, b)) if not results), None)
+        if missing is not None:
+            notes.append(f"seed {seed} is left out: {missing.path.name} has no test episodes after training")
+        elif not tasks:
+            notes.append(f"seed {seed} is left out: the test tasks are others")
+        else:
+            if len(tasks) < max(len(a), len(b)):
+                notes.append(f"seed {seed}: {len(tasks)} of {max(len(a), len(b))} tasks in common")
+            common.append({task: (a[task], b[task]) for task in tasks})
+    both = [{task: pair for task, pair in each.items() if None not in pair} for each in common]
+    both = [each for each in both if each]
+    if not both:
+        return Difference(*names, problem="; ".join(notes) or "all episodes are lost", colours=colours)
+    by_task = _by_task(both)
+    counts = {
+        "first": sum(task.difference < 0 for task in by_task),
+        "neither": sum(task.difference == 0 for task in by_task),
+        "second": sum(task.difference > 0 for task in by_task),
+    }
+    chart, note = _chart(names, by_task, colours), "; ".join(notes)
+    estimated = _estimated(names, both)
+    return replace(estimated, note=note, by_task=by_task, colours=colours, counts=counts, chart=chart)
+
+
+def _estimated(names: tuple[str, str], pairs: Sequence[Mapping[str, tuple[bool | None, bool | None]]]) -> Difference:
+    """The mean difference; ``pairs`` has for each seed the results of each task in both settings."""
+    tasks = len({task for pair in pairs for task in pair})
+    one, other = (fmean(fmean(bool(each[side]) for each in pair.values()) for pair in pairs) for side in (0, 1))
+    if len(pairs) == 1:
+        sides = ({task: [bool(each[side])] for task, each in pairs[0].items()} for side in (0, 1))
+        single = compare(next(sides), next(sides), names)
+        mean, span, p = single.difference, single.interval, single.p
+        return Difference(*names, seeds=1, tasks=tasks, means=(one, other), mean=mean, interval=span, p=p)
+    arrays = [np.array([float(bool(b)) - float(bool(a)) for a, b in pair.values()]) for pair in pairs]
+    estimate = hierarchical_estimate(arrays, crossed=len({tuple(pair) for pair in pairs}) == 1)
+    assert estimate is not None  # of two seeds or more
+    p = min(1.0, 2 * min(estimate.p_at_most(0.0), estimate.p_at_least(0.0)))
+    means, span = (one, other), estimate.interval
+    return Difference(*names, seeds=len(pairs), tasks=tasks, means=means, mean=estimate.mean, interval=span, p=p)
+
+
+def _pairs(first: Setting, second: Setting) -> list[tuple[object, Run, Run]]:
+    """(Seed, run, run) of the seeds that both have; two single runs are a pair whatever their seeds."""
+    if len(first.runs) == len(second.runs) == 1:
+        a, b = first.runs[0], second.runs[0]
+        seeds = dict.fromkeys(str(run.config.get("seed", "?")) for run in (a, b))
+        return [(" and ".join(seeds), a, b)]
+    others = second.by_seed
+    return [(seed, run, others[seed]) for seed, run in first.by_seed.items() if seed in others]
+
+
+def _results(run: Run, *, before: bool = False) -> Results:
+    """Of the test after training, or before it; none where the run has no such episodes."""
+    files = [file for file in run.episode_files.values() if file.split == "test" and file.iteration is not None]
+    chosen = [file for file in files if (file.iteration == 0) == before]
+    if not chosen:
+        return {}
+    return {str(e["task_id"]): None if e.get("lost") else bool(e["success"]) for e in chosen[-1].episodes}
+
+
+def _array(results: Iterable[bool | None]) -> NDArray[np.float64]:
+    return np.array([np.nan if value is None else float(value) for value in results])
+
+
+def _by_task(pairs: Sequence[Mapping[str, tuple[bool | None, bool | None]]]) -> list[TaskDifference]:
+    """From the task on which the first is most ahead to the one on which the second is."""
+    rows = []
+    for task in dict.fromkeys(task for pair in pairs for task in pair):
+        known = [(float(bool(a)), float(bool(b))) for pair in pairs if task in pair for a, b in [pair[task]]]
+        first, second = (fmean(each[side] for each in known) for side in (0, 1))
+        span = t_interval([b - a for a, b in known])
+        rows.append(TaskDifference(task, first, second, len(known), span))
+    return sorted(rows, key=lambda row: row.difference)
+
+
+def _chart(names: tuple[str, str], by_task: Sequence[TaskDifference], colours: tuple[int, int]) -> ChartDrawing | None:
+    """One dot per task, in the order of their differences, with its interval."""
+    one, other = (f"{name} is better" for name in names)
+    signs = {-1: (one, colours[0]), 0: ("neither", NEUTRAL), 1: (other, colours[1])}
+    series = []
+    for sign, (name, colour) in signs.items():
+        places = [(x, task) for x, task in enumerate(by_task, 1) if np.sign(task.difference) == sign]
+        spans = [(x, max(-1.0, t.interval[0]), min(1.0, t.interval[1])) for x, t in places if t.interval]
+        points = [(float(x), task.difference) for x, task in places]
+        series.append(Series(name, points, colour, "dots", spans if len(by_task) <= 60 else []))
+    drawing = draw(Chart("", series, share=True, x_name="task", y_range=(-1.0, 1.0)))
+    if drawing is None:
+        return None
+    step = max(1, -(-len(by_task) // 150))
+    for hit, task in zip(drawing.hits, by_task[::step], strict=False):
+        hit.tip = (
+            f"{task.task_id}\n{names[0]}: {percent(task.first)}\n{names[1]}: {percent(task.second)}\n"
+            f"difference {signed(task.difference)} points{f', {task.seeds} seeds' if task.seeds > 1 else ''}"
+        )
+    lowest, highest = signed(by_task[0].difference), signed(by_task[-1].difference)
+    drawing.description = f"{len(by_task)} tasks, from {lowest} to {highest} points"
+    return drawing
+
+
+def signed(share: float) -> str:
+    """0.117 -> ``+11.7``, percentage points."""
+    return f"{share * 100:+.1f}".replace("-", "−")

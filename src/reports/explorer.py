@@ -1,0 +1,251 @@
+"""The data of the report's explorer: every episode that a run keeps, in compressed chunks that the page opens one by
+one.
+
+An evaluated episode takes the form of a tree whose nodes have one candidate, so that the page draws one kind of thing.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from ..errors import CONTROLS
+from ..runs.episodes import EpisodeFile, episode_files
+from ..runs.run import Run
+from .episodes import BASICS, LONGEST, plain
+from .values import numeric
+
+CHUNK = 200_000
+"""Characters of JSON after which a chunk ends: a page opens one in a few milliseconds."""
+MOST = 96_000_000
+"""Compressed characters on the page at most; later episodes are left out, and the page says so."""
+
+
+@dataclass
+class Source:
+    """Episodes of one kind: the training trees, the evaluations on a split, or a condition of a later evaluation."""
+
+    title: str
+    records: Iterable[tuple[int | None, Mapping[str, Any]]]
+    """(Iterations before it, tree)."""
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """``index``: a compressed JSON object of what the list needs; ``chunks``: compressed lists of trees.
+
+    ``count`` episodes are there, ``left_out`` are not; ``problems`` are sentences about lines that cannot be shown.
+    """
+
+    index: str
+    chunks: Sequence[str]
+    agents: Sequence[str]
+    count: int
+    left_out: int
+    problems: Sequence[str]
+
+
+def explorer(run: Run, most: int = MOST) -> Explorer:
+    """Of the files of ``run``; at most ``most`` compressed characters."""
+    problems: list[str] = []
+    builder = _Builder(most)
+    for source in _sources(run, problems):
+        builder.add(source)
+    return builder.done(problems)
+
+
+# ---- where episodes come from ---------------------------------------------------------------------------------------
+
+
+def _sources(run: Run, problems: list[str]) -> Iterator[Source]:
+    trees = [(file.iteration, tree) for file in run.tree_files.values() for tree in file.trees]
+    problems += [problem for file in run.tree_files.values() for problem in file.problems]
+    yield Source("training trees", [(iteration, _shown(tree)) for iteration, tree in trees])
+    for split in ("validation", "test"):
+        files = [file for file in run.episode_files.values() if file.split == split]
+        yield Source(f"{split} episodes", _evaluated(files))
+        problems += [problem for file in files for problem in file.problems]
+    for folder in run.evaluations:
+        files = list(episode_files(folder, r".+").values())
+        for file in files:
+            yield Source(f"{folder.name}: {file.name}", _evaluated([file]))
+        problems += [f"{folder.name}: {problem}" for file in files for problem in file.problems]
+
+
+def _evaluated(files: Iterable[EpisodeFile]) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
+    for file in files:
+        for episode in file.episodes:
+            yield file.iteration, episode_tree(episode)
+
+
+def episode_tree(episode: Mapping[str, Any]) -> dict[str, Any]:
+    """An evaluated episode in the form of a tree."""
+    drawn = [picture for picture in map(_picture, episode.get("pictures") or []) if picture]
+    nodes: list[dict[str, Any]] = []
+    edges: list[dict[str, Any]] = []
+    for index, message in enumerate(episode["messages"]):
+        turn = message["turn"]
+        node = {
+            **{"id": index, "parent": index - 1 if index else None, "agent": plain(message["agent"]), "turn": turn},
+            **{"depth": index, "prompt": plain(message["saw"]), "candidates": [_said(message)]},
+        }
+        nodes.append(node | ({"picture": turn} if 0 <= turn < len(drawn) else {}))
+        edges.append({"members": {message["agent"]: [index, 0]}, "child": index + 1})
+    if edges:
+        team = sum(_last_of_turns(episode["messages"]).values())
+        end = {"success": episode["success"], "turns": episode["turns"], "team_return": team}
+        edges[-1] = {"members": edges[-1]["members"], "outcome": end}
+        last = nodes[-1]["candidates"][0]
+        last["next"] = {"done": True, "success": episode["success"]}
+        last["next"] |= {"picture": len(drawn) - 1} if drawn else {}
+    record = {"task_id": plain(episode["task_id"]), "nodes": nodes, "edges": edges, "pictures": drawn}
+    tokens = episode.get("tokens")
+    lost = {"problem": plain(str(episode.get("failure") or "the episode was lost"))} if episode.get("lost") else {}
+    return record | ({"tokens": tokens} if numeric(tokens) else {}) | lost
+
+
+def _said(message: Mapping[str, Any]) -> dict[str, Any]:
+    rewards = {name: message[name] for name in ("team", "local") if numeric(message.get(name))}
+    info = {str(key): value for key, value in message.items() if key not in BASICS and _is_number(value)}
+    return {"text": plain(message["said"]), "continued": True, "info": info, **rewards}
+
+
+def _last_of_turns(messages: Sequence[Mapping[str, Any]]) -> dict[int, float]:
+    """The team's reward of the message that ended each turn."""
+    return {message["turn"]: message["team"] for message in messages if numeric(message.get("team"))}
+
+
+def _picture(rows: Any) -> dict[str, str] | None:
+    if isinstance(rows, list) and rows and all(isinstance(row, str) for row in rows):
+        return {"text": plain("\n".join(rows))}
+    if isinstance(rows, dict) and isinstance(rows.get("text"), str):
+        return {key: rows[key] for key in ("svg", "text") if isinstance(rows.get(key), str)}
+    return None
+
+
+def _shown(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """``tree`` with control characters made visible, and texts of a bounded length."""
+    nodes = []
+    for node in tree["nodes"]:
+        candidates = []
+        for candidate in node["candidates"]:
+            tokens = candidate.get("tokens")
+            short = len(candidate["text"]) <= LONGEST and isinstance(tokens, list)
+            shown = [str(token).translate(CONTROLS) for token in tokens] if short else []
+            candidates.append({**candidate, "text": plain(candidate["text"]), "tokens": shown})
+        nodes.append({**node, "agent": plain(node["agent"]), "prompt": plain(node["prompt"]), "candidates": candidates})
+    pictures = [_picture(each) or {"text": ""} for each in tree["pictures"]]
+    return {**tree, "task_id": plain(tree["task_id"]), "nodes": nodes, "pictures": pictures}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, bool) or numeric(value)
+
+
+# ---- how they are packed --------------------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Collects trees into chunks, and what the list shows of each into columns."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.left_out, self.size = most, 0, 0
+        self.sources: list[str] = []
+        self.names: dict[str, dict[str, int]] = {"tasks": {}, "agents": {}}
+        self.rows: list[list[Any]] = []
+        self.chunks: list[str] = []
+        self._open: list[str] = []
+
+    def add(self, source: Source) -> None:
+        number = len(self.sources)
+        self.sources.append(source.title)
+        for iteration, tree in source.records:
+            if self.size > self.most:
+                self.left_out += 1
+                continue
+            text = _json(tree)
+            place = [len(self.chunks), len(self._open)]
+            self.rows.append([number, iteration, *self._row(tree), *place])
+            self._open.append(text)
+            if sum(map(len, self._open)) > CHUNK:
+                self._close()
+
+    def _row(self, tree: Mapping[str, Any]) -> list[Any]:
+        """Task, sample, success, return, turns, tokens, largest advantage, watched, and by agent (mean reward, length);
+        the page's index.js names them."""
+        nodes = tree["nodes"]
+        outcomes = [edge["outcome"] for edge in tree["edges"] if isinstance(edge.get("outcome"), dict)]
+        said = [(node["agent"], c) for node in nodes for c in node["candidates"] if c["continued"]]
+        every = [c for node in nodes for c in node["candidates"]]
+        agents: dict[int, list[float]] = {}
+        for agent in dict.fromkeys(agent for agent, _ in said):
+            own = [c for name, c in said if name == agent]
+            rewards = [value for c in own if numeric(value := c.get("reward", c.get("local")))]
+            mean = round(fmean(rewards), 4) if rewards else 0.0
+            agents[self._number("agents", agent)] = [mean, sum(map(_length, own))]
+        advantages = [abs(c["advantage"]) for c in every if numeric(c.get("advantage"))]
+        return [
+            self._number("tasks", tree["task_id"]),
+            tree.get("sample", 0),
+            _mean([float(bool(each.get("success"))) for each in outcomes]),
+            _mean([each["team_return"] for each in outcomes if numeric(each.get("team_return"))]),
+            max((node["turn"] for node in nodes), default=-1) + 1,
+            tree.get("tokens", sum(_length(c) for _, c in said)),
+            round(max(advantages, default=0.0), 3),
+            int(tree.get("watched") is True),
+            agents,
+        ]
+
+    def _number(self, kind: str, name: str) -> int:
+        return self.names[kind].setdefault(name, len(self.names[kind]))
+
+    def _close(self) -> None:
+        if self._open:
+            self.chunks.append(packed(f"[{','.join(self._open)}]"))
+            self.size += len(self.chunks[-1])
+            self._open = []
+
+    def done(self, problems: Sequence[str]) -> Explorer:
+        self._close()
+        names = {kind: list(numbers) for kind, numbers in self.names.items()}
+        index = packed(_json({"sources": self.sources, "rows": self.rows, **names}))
+        return Explorer(index, self.chunks, names["agents"], len(self.rows), self.left_out, problems)
+
+
+def _json(value: Any) -> str:
+    """As browsers read it: without numbers that are not finite, which Python writes and reads."""
+    form: dict[str, Any] = {"separators": (",", ":"), "ensure_ascii": False, "allow_nan": False}
+    try:
+        return json.dumps(value, **form)
+    except ValueError:
+        return json.dumps(_finite(value), **form)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(fmean(values), 4) if values else None
+
+
+def _length(candidate: Mapping[str, Any]) -> int:
+    """Tokens, or characters where they are not known."""
+    return len(candidate.get("token_ids") or candidate["text"])
+
+
+def packed(text: str) -> str:
+    """``text`` as base64 of raw deflate, which the page reads with a DecompressionStream."""
+    compressor = zlib.compressobj(6, zlib.DEFLATED, -15)
+    data = compressor.compress(text.encode("utf-8", "backslashreplace")) + compressor.flush()
+    return base64.b64encode(data).decode()

@@ -1,0 +1,119 @@
+// The list of episodes: filters, search, order, and a window of rows, so that ten thousand are as fast as ten.
+const ROW_HEIGHT = 52;
+const ORDERS = {
+  newest: { title: "latest first", key: (row) => -(row.iteration ?? 1e9) },
+  oldest: { title: "earliest first", key: (row) => row.iteration ?? 1e9 },
+  best: { title: "highest return", key: (row, of) => -reward(row, of) },
+  worst: { title: "lowest return", key: (row, of) => reward(row, of) },
+  longest: { title: "longest", key: (row, of) => -size(row, of) },
+  shortest: { title: "shortest", key: (row, of) => size(row, of) },
+  spread: { title: "largest advantage", key: (row) => -row.advantage },
+  task: { title: "task", key: null },
+};
+const reward = (row, of) => (of === "" ? row.reward : row.own[of]?.[0]) ?? -1e9;
+const size = (row, of) => (of === "" ? row.length : row.own[of]?.[1]) ?? 0;
+const OUTCOMES = { "": "any outcome", solved: "solved", failed: "not solved", mixed: "both, by branch", none: "no outcome" };
+const outcome = (row) => row.success === null ? "none" : row.success === 1 ? "solved" : row.success === 0 ? "failed" : "mixed";
+
+const pip = (row) => el("i", { class: `pip ${{ solved: "won", mixed: "mixed", none: "none" }[outcome(row)] ?? "lost"}`, role: "img", "aria-label": OUTCOMES[outcome(row)] });
+
+class EpisodeList {
+  constructor({ sources, rows, agents }, choose) {
+    Object.assign(this, { sources, rows, agents, choose, shown: rows, found: null, chosen: -1, search: 0 });
+    this.box = document.getElementById("episode-list");
+    this.status = document.getElementById("episode-count");
+    this.controls = Object.fromEntries(["source", "iteration", "agent", "outcome", "order", "words"].map((name) => [name, document.getElementById(`by-${name}`)]));
+    this.spacer = el("div", { role: "presentation" });
+    this.box.append(this.spacer);
+    this.fillControls();
+    this.box.addEventListener("scroll", () => this.draw());
+    this.box.addEventListener("keydown", (event) => this.onKey(event));
+    new ResizeObserver(() => this.draw()).observe(this.box);
+    this.apply();
+  }
+
+  fillControls() {
+    const { source, iteration, agent, outcome: by, order, words } = this.controls;
+    const option = (value, text) => el("option", { value }, text);
+    const used = this.sources.map((title, i) => [i, title]).filter(([i]) => this.rows.some((row) => row.source === i));
+    source.append(option("", "all episodes"), ...used.map(([i, title]) => option(i, title)));
+    const iterations = [...new Set(this.rows.map((row) => row.iteration))].filter((at) => at !== null).sort((a, b) => a - b);
+    iteration.append(option("", "any iteration"), ...iterations.map((at) => option(at, moment(at))));
+    agent.append(option("", "the team"), ...this.agents.map((name, i) => option(i, name)));
+    by.append(...Object.entries(OUTCOMES).map(([value, text]) => option(value, text)));
+    order.append(...Object.entries(ORDERS).map(([value, { title }]) => option(value, title)));
+    for (const control of [source, iteration, agent, by, order]) control.addEventListener("change", () => this.apply());
+    words.addEventListener("input", () => this.onSearch());
+  }
+
+  apply() {
+    const { source, iteration, agent, outcome: by, order } = this.controls;
+    const is = (control, value) => control.value === "" || control.value === String(value);
+    this.shown = this.rows.filter((row) => is(source, row.source) && is(iteration, row.iteration) && is(by, outcome(row)) &&
+      (agent.value === "" || row.own[agent.value]) && (this.found === null || this.found.has(row.id)));
+    const { key } = ORDERS[order.value];
+    const keys = key && new Map(this.shown.map((row) => [row.id, key(row, agent.value)]));
+    this.shown.sort(keys ? (a, b) => keys.get(a.id) - keys.get(b.id) || a.id - b.id : (a, b) => a.task.localeCompare(b.task) || a.id - b.id);
+    this.status.textContent = this.shown.length === this.rows.length ? count(this.rows.length, "episode") : `${this.shown.length.toLocaleString("en")} of ${count(this.rows.length, "episode")}`;
+    this.spacer.style.height = `${this.shown.length * ROW_HEIGHT}px`;
+    this.reveal();
+  }
+
+  /** Task names at once, messages a moment later: each chunk is opened once. */
+  async onSearch() {
+    const words = this.controls.words.value.trim().toLowerCase(), search = ++this.search;
+    if (!words) { this.found = null; this.apply(); return; }
+    this.found = new Set(this.rows.filter((row) => row.task.toLowerCase().includes(words)).map((row) => row.id));
+    this.apply();
+    this.status.textContent += ", searching messages …";
+    await new Promise((resolve) => setTimeout(resolve, 150));
+    const inMessages = search === this.search && await searchMessages(this.rows, words, () => search === this.search);
+    if (!inMessages || search !== this.search) return;
+    inMessages.forEach((id) => this.found.add(id));
+    this.apply();
+  }
+
+  draw() {
+    const top = Math.max(0, Math.floor(this.box.scrollTop / ROW_HEIGHT) - 4);
+    const rows = this.shown.slice(top, top + Math.ceil(this.box.clientHeight / ROW_HEIGHT) + 8);
+    this.spacer.replaceChildren(...rows.map((row, i) => this.option(row, top + i)));
+    const active = document.getElementById(`episode-${this.chosen}`);
+    active ? this.box.setAttribute("aria-activedescendant", active.id) : this.box.removeAttribute("aria-activedescendant");
+  }
+
+  option(row, at) {
+    const facts = [this.sources[row.source].replace(" episodes", ""), moment(row.iteration).replace(/ iterations?$/, ""), `return ${digits(row.reward)}`, count(row.turns, "turn")];
+    return el("div", { class: "option", role: "option", id: `episode-${row.id}`, "aria-selected": String(row.id === this.chosen), "aria-setsize": this.shown.length, "aria-posinset": at + 1,
+      style: `top:${at * ROW_HEIGHT}px`, onclick: () => this.choose(row) },
+      pip(row),
+      el("span", { class: "option-text" }, el("bdi", { class: "task" }, row.task + (row.sample ? ` · sample ${row.sample + 1}` : "")), el("small", {}, facts.join(" · "))));
+  }
+
+  mark(row) {
+    this.chosen = row.id;
+    this.reveal();
+  }
+
+  /** Scroll, where necessary, so that the chosen row is seen. */
+  reveal() {
+    const at = this.shown.findIndex((row) => row.id === this.chosen);
+    const top = at * ROW_HEIGHT, { scrollTop, clientHeight } = this.box;
+    if (at >= 0 && (top < scrollTop || top + ROW_HEIGHT > scrollTop + clientHeight)) this.box.scrollTop = top - clientHeight / 3;
+    this.draw();
+  }
+
+  /** The episode `by` rows further down the list. */
+  move(by) {
+    const at = this.shown.findIndex((row) => row.id === this.chosen);
+    const next = this.shown[at < 0 ? 0 : Math.min(this.shown.length - 1, Math.max(0, at + by))];
+    if (next && next.id !== this.chosen) this.choose(next);
+  }
+
+  onKey(event) {
+    const by = { ArrowDown: 1, ArrowUp: -1, PageDown: 8, PageUp: -8, Home: -1e9, End: 1e9 }[event.key];
+    if (!by) return;
+    event.preventDefault();
+    event.stopPropagation();
+    this.move(by);
+  }
+}

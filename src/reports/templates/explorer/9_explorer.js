@@ -1,0 +1,78 @@
+// The explorer as a whole: what is chosen, the address of it, and the keys.
+let list, stage;
+
+function address(row, { node, candidate }) {
+  const parts = [list.sources[row.source], row.iteration ?? "best", row.task, row.sample, node, candidate];
+  return `#/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
+}
+
+function writeHash(row, state) {
+  try {
+    history.replaceState(null, "", address(row, state));
+  } catch {  // a page inside a sandboxed frame has no address of its own
+  }
+}
+
+/** The row, node and candidate that the address names; the row is undefined where it names none. */
+function readHash(rows) {
+  if (!location.hash.startsWith("#/")) return {};
+  const [source, iteration, task, sample, node, candidate] = location.hash.slice(2).split("/").map(decoded);
+  const row = rows.find((each) => each.task === task && String(each.sample) === sample && list.sources[each.source] === source && String(each.iteration ?? "best") === iteration);
+  return { row, node: Number(node ?? 0), candidate: candidate === undefined ? undefined : Number(candidate) };
+}
+
+function decoded(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+async function openEpisode(row, { node, candidate, focus = false } = {}) {
+  list.mark(row);
+  await stage.open(row, node, candidate);
+  writeHash(row, stage.state);
+  if (focus) stage.box.focus({ preventScroll: true });
+}
+
+/** What a page opens with: the longest of the training trees that teach something, the latest of these. */
+function mostTelling(rows) {
+  const value = (row) => (row.source === 0 ? 1e7 : 0) + (row.advantage > 0 ? 1e6 : 0) + row.turns * 1e3 + (row.iteration ?? 0) / 1e3;
+  return rows.reduce((best, row) => value(row) > value(best) ? row : best, rows[0]);
+}
+
+function onPageKey(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea")) return;
+  const by = { j: 1, k: -1 }[event.key];
+  if (by) list.move(by);
+  else if (event.key === "/") { event.preventDefault(); list.controls.words.focus(); }
+  else if (stage.box.contains(event.target)) stage.onKey(event);
+}
+
+async function startExplorer() {
+  const section = document.getElementById("explorer");
+  if (!section) return;
+  section.hidden = false;
+  if (!("DecompressionStream" in window)) {
+    section.querySelector(".explorer").replaceChildren(el("p", { class: "empty" }, "This browser cannot open compressed data: a version from 2023 or later can."));
+    return;
+  }
+  const index = await readIndex();
+  list = new EpisodeList(index, (row, options) => openEpisode(row, options));
+  stage = new Stage(index, (row, options) => openEpisode(row, options));
+  document.addEventListener("keydown", onPageKey);
+  const follow = async () => {
+    const { row, node, candidate } = readHash(index.rows);
+    if (row) await openEpisode(row, { node, candidate });
+    return Boolean(row);
+  };
+  window.addEventListener("hashchange", follow);
+  const linked = await follow();
+  if (linked) section.scrollIntoView();
+  else await openEpisode(mostTelling(list.shown));
+  section.dataset.ready = "true";
+  performance.mark("explorer-ready");
+}
+
+startExplorer();

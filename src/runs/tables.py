@@ -1,0 +1,110 @@
+"""Episodes and training trees as tables for loggers: one row per message, one per candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+Cell = str | int | float | bool | None
+LONGEST = 4000
+"""Characters of a cell at most."""
+
+
+@dataclass(frozen=True)
+class LogTable:
+    """``columns`` and ``rows`` of one length; the first column counts episodes from 0."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: Sequence[tuple[Cell, ...]]
+
+    def head(self, episodes: int) -> LogTable:
+        """The rows of the first ``episodes`` episodes."""
+        return replace(self, rows=[row for row in self.rows if isinstance(row[0], int) and row[0] < episodes])
+
+
+MESSAGE = ("episode", "task", "success", "turn", "agent", "saw", "said", "team", "local", "picture")
+CANDIDATE = (
+    *("episode", "task", "sample", "watched", "node", "parent", "turn", "agent", "candidate", "prompt", "text"),
+    *("reward", "team", "local", "baseline", "advantage", "continued", "tokens", "mean_logprob_nats", "finish_reason"),
+)
+
+
+def episode_table(split: str, episodes: Iterable[Mapping[str, Any]]) -> LogTable:
+    """One row per message of evaluated episodes, as ``episodes/SPLIT_ITERATION.jsonl`` has them; turns count from 0,
+    ``picture`` is the world's before the turn."""
+    rows: list[tuple[Cell, ...]] = []
+    for number, episode in enumerate(episodes):
+        pictures = [_rows(picture) for picture in episode.get("pictures") or ()]
+        for message in episode["messages"]:
+            turn = message["turn"]
+            said = (_cut(message["saw"]), _cut(message["said"]), message.get("team"), message.get("local"))
+            picture = pictures[turn] if turn < len(pictures) else ""
+            rows.append((number, episode["task_id"], episode["success"], turn, message["agent"], *said, picture))
+    return LogTable(f"episodes/{split}", MESSAGE, rows)
+
+
+def tree_table(trees: Iterable[Mapping[str, Any]]) -> LogTable:
+    """One row per candidate of training trees, as ``episodes/train_ITERATION.jsonl`` has them."""
+    rows: list[tuple[Cell, ...]] = []
+    for number, tree in enumerate(trees):
+        for node in tree["nodes"]:
+            place = (number, tree["task_id"], tree["sample"], tree["watched"], node["id"], node["parent"])
+            for c, candidate in enumerate(node["candidates"]):
+                logprobs = candidate["logprobs"]
+                rows.append(
+                    (
+                        *(*place, node["turn"], node["agent"], c, _cut(node["prompt"]), _cut(candidate["text"])),
+                        *(candidate[key] for key in ("reward", "team", "local", "baseline", "advantage", "continued")),
+                        *(len(candidate["token_ids"]), fmean(logprobs) if logprobs else None),
+                        candidate["finish_reason"],
+                    )
+                )
+    return LogTable("trees", CANDIDATE, rows)
+
+
+def _rows(picture: Any) -> str:
+    return str(picture.get("text", "")) if isinstance(picture, Mapping) else "\n".join(picture)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … {len(text) - LONGEST:,} more characters"
+
+
+def markdown(table: LogTable, longest: int = 300) -> str:
+    """``table`` as Markdown, each cell on one line and of at most ``longest`` characters."""
+    lines = [_line(table.columns, longest), "|".join(["", *["---"] * len(table.columns), ""])]
+    return "\n".join([*lines, *(_line(row, longest) for row in table.rows)])
+
+
+def _line(cells: Iterable[Cell], longest: int) -> str:
+    return f"| {' | '.join(_cell(cell, longest) for cell in cells)} |"
+
+
+def _cell(value: Cell, longest: int) -> str:
+    """Of a text all that Markdown or HTML would read as a sign of its own is escaped."""
+    if value is None or isinstance(value, bool | int):
+        return "" if value is None else str(value)
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = f"{value[:longest]}…" if len(value) > longest else value
+    text = " ⏎ ".join(text.splitlines())
+    return "".join(f"&#{ord(sign)};" if sign in "\\`*_[]<>|~&" else sign for sign in text)
+
+
+# ---- panels of agents -----------------------------------------------------------------------------------------------
+
+
+def agent_of(key: str, team: Mapping[str, str]) -> list[tuple[str, str]]:
+    """(Agent, name) of a metric ``key`` of one agent (``rollout/tool/reward`` is ``rollout/reward`` of ``tool``), or of
+    the policy of several (``train/POLICY/loss``); none of others, and of those of single turns.  ``team`` maps agents
+    to policies.
+    """
+    parts = key.split("/")
+    if len(parts) != 3:
+        return []
+    room, owner, name = parts
+    agents = [agent for agent, policy in team.items() if policy == owner] if room == "train" else [owner]
+    return [(agent, f"{room}/{name}") for agent in agents if agent in team]

@@ -1,0 +1,143 @@
+"""The training trees that a run keeps, ``episodes/train_NNNNN.jsonl``: read back, and bounded in size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..experience import LARGEST_VOCABULARY
+from .episodes import has_types
+from .files import EPISODES, RunDirectoryError, read_lines
+
+TREE_FORMAT = 1
+"""The version of a line's schema that this code writes, its key ``tree_format``."""
+
+TREE_KEYS = {"iteration": int, "task_id": str, "nodes": list, "edges": list, "pictures": list}
+NODE_KEYS = {"id": int, "agent": str, "turn": int, "depth": int, "prompt": str, "candidates": list}
+CANDIDATE_KEYS = {"text": str, "reward": int | float, "continued": bool, "token_ids": list, "logprobs": list}
+PER_TOKEN = {"tokens": (str,)} | dict.fromkeys(
+    ("logprobs", "learner_logprobs", "updated_logprobs", "penalties"), (int, float)
+)
+"""Lists with a value for each token, or none, and the types of the values."""
+
+
+class TreeFile:
+    """The trees of one iteration, read when they are first asked for.  ``iteration`` counts the iterations before it.
+
+    A line that is cut, is no tree, or has another version's schema is left out, and ``problems`` names it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, path.stem
+        self.iteration = int(path.stem.partition("_")[2])
+
+    @cached_property
+    def _content(self) -> tuple[list[dict[str, Any]], list[str]]:
+        name = f"{EPISODES}/{self.path.name}"
+        lines, problems = read_lines(self.path, name)
+        trees = []
+        for number, tree in lines:
+            if (version := tree.get("tree_format")) != TREE_FORMAT:
+                problems.append(f"{name}, line {number}, has tree_format {version!r}, not {TREE_FORMAT}; left out.")
+            elif problem := tree_problem(tree):
+                problems.append(f"{name}, line {number}, is not a tree ({problem}) and is left out.")
+            else:
+                trees.append(tree)
+        return trees, problems
+
+    @property
+    def trees(self) -> list[dict[str, Any]]:
+        """One dictionary per episode; docs/reports.md has the keys."""
+        return self._content[0]
+
+    @property
+    def problems(self) -> list[str]:
+        """A sentence about each line that is left out."""
+        return self._content[1]
+
+
+def tree_files(run: Path) -> dict[int, TreeFile]:
+    """By the number of iterations before it."""
+    files = [TreeFile(path) for path in sorted((run / EPISODES).glob("train_*.jsonl")) if _is_tree_file(path)]
+    return {file.iteration: file for file in files}
+
+
+def read_trees(run: Path, iteration: int | None, *, tolerant: bool) -> list[dict[str, Any]]:
+    """The trees of one iteration, or of all in their order.
+
+    Raises :class:`RunDirectoryError` where there is no such file, naming those that there are; and, unless
+    ``tolerant``, where a line is cut or no tree.
+    """
+    files = tree_files(run)
+    if iteration is not None and iteration not in files:
+        known = ", ".join(map(str, files)) or "none"
+        raise RunDirectoryError(f"{run / EPISODES} has no trees of iteration {iteration}. Known: {known}")
+    chosen = list(files.values()) if iteration is None else [files[iteration]]
+    problems = [problem for file in chosen for problem in file.problems]
+    if problems and not tolerant:
+        raise RunDirectoryError(f"{run}: {problems[0]}")
+    return [tree for file in chosen for tree in file.trees]
+
+
+def thin(run: Path, most_bytes: int) -> None:
+    """Remove files until all together have at most ``most_bytes``: each time the one whose neighbours are nearest to
+    each other, so that those that stay are spread over the run.  The newest stays, whatever its size.
+    """
+    files = sorted(tree_files(run).values(), key=lambda file: file.iteration)
+    while len(files) > 1 and sum(file.path.stat().st_size for file in files) > most_bytes:
+        gaps = [after.iteration - before.iteration for before, after in zip(files, files[2:], strict=False)]
+        files.pop(1 + gaps.index(min(gaps)) if gaps else 0).path.unlink()
+
+
+def tree_problem(tree: Mapping[str, Any]) -> str:
+    """Why ``tree`` cannot be shown, "" where it can."""
+    if not has_types(tree, TREE_KEYS):
+        return f"it needs {', '.join(TREE_KEYS)}"
+    for index, node in enumerate(tree["nodes"]):
+        if not isinstance(node, dict) or not has_types(node, NODE_KEYS) or node["id"] != index:
+            return f"node {index} needs {', '.join(NODE_KEYS)}"
+        for candidate in node["candidates"]:
+            if not isinstance(candidate, dict) or not has_types(candidate, CANDIDATE_KEYS):
+                return f"a candidate of node {index} needs {', '.join(CANDIDATE_KEYS)}"
+            if problem := _token_problem(candidate):
+                return f"a candidate of node {index} {problem}"
+    return _edge_problem(tree)
+
+
+def _token_problem(candidate: Mapping[str, Any]) -> str:
+    """A reader may look ids up in a table of the vocabulary, and each token's values by its place."""
+    ids = candidate["token_ids"]
+    if not all(type(token) is int and 0 <= token < LARGEST_VOCABULARY for token in ids):
+        return f"has a token id that is no whole number below {LARGEST_VOCABULARY}"
+    for name, kinds in PER_TOKEN.items():
+        values = candidate.get(name)
+        if values and not (isinstance(values, list) and all(type(value) in kinds for value in values)):
+            return f"has {name} of another type"
+        if values and len(values) != len(ids):
+            return f"has {len(values)} {name} of {len(ids)} tokens"
+    return ""
+
+
+def _edge_problem(tree: Mapping[str, Any]) -> str:
+    nodes = tree["nodes"]
+    for number, edge in enumerate(tree["edges"]):
+        members = edge.get("members") if isinstance(edge, dict) else None
+        if not isinstance(members, dict) or not all(map(_is_place, members.values())):
+            return f"edge {number} needs members, each a node and a candidate"
+        if not all(node < len(nodes) and c < len(nodes[node]["candidates"]) for node, c in members.values()):
+            return f"edge {number} names a candidate that is not there"
+        child = edge.get("child")
+        if child is not None and not (isinstance(child, int) and 0 <= child < len(nodes)):
+            return f"edge {number} leads to node {child!r}, which is not there"
+    return ""
+
+
+def _is_place(place: object) -> bool:
+    return isinstance(place, list) and len(place) == 2 and all(isinstance(n, int) and n >= 0 for n in place)
+
+
+def _is_tree_file(path: Path) -> bool:
+    return re.fullmatch(r"train_\d+", path.stem) is not None

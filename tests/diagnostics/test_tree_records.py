@@ -1,0 +1,71 @@
+"""A tree as a line: whole, readable, and what its tokens and baselines are."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from troupe.algorithms.credit.at_grpo import AtGrpo
+from troupe.diagnostics.pictures import pictures
+from troupe.diagnostics.tree_records import TrainingTree, baselines, prompt_text, token_texts, tree_record
+from troupe.enumeration.game import Game
+from troupe.experience import Node
+from troupe.models.base_models import base_path
+from troupe.rollout.chat_codec import ChatCodec
+from troupe.rollout.samplers.tree import TreeSampler
+from troupe.runs.trees import TREE_FORMAT, tree_problem
+
+
+class Plain(Game):
+    """The game, with a prompt that the base model's words can write."""
+
+    def observe(self, agent: str) -> list[dict[str, str]]:
+        return [{"role": "user", "content": agent}]
+
+
+Play = Callable[..., Any]
+
+
+async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> None:
+    (episode,) = await play(lambda prompt, row, seed: ("no", "yes please")[row % 2], Plain(), TreeSampler(k=2), 1)
+    AtGrpo()([episode])
+    scores = {id(c): tuple(v - 0.5 for v in c.completion.logprobs) for _, c in episode.candidates()}
+    tree = TrainingTree(
+        episode, True, await pictures(Game(), episode.task, episode), scores, scores, baselines(AtGrpo(), [episode])
+    )
+    record = tree_record(tree, 5, {"tool": "p", "plan": "p"}, {"p": words})
+    assert tree_problem(record) == ""
+    assert (record["tree_format"], record["iteration"], record["watched"]) == (TREE_FORMAT, 5, True)
+    assert [node["depth"] for node in record["nodes"]] == list(range(len(episode.nodes)))
+    for node, kept in zip(episode.nodes, record["nodes"], strict=True):
+        assert kept["prompt"] == words.decode(node.prompt_ids)
+        for candidate, line in zip(node.candidates, kept["candidates"], strict=True):
+            assert line["token_ids"] == list(candidate.completion.token_ids)
+            assert line["logprobs"] == pytest.approx(candidate.completion.logprobs, abs=1e-6)
+            assert line["learner_logprobs"] == pytest.approx([v - 0.5 for v in line["logprobs"]], abs=2e-6)
+            mean = sum(each.reward for each in node.candidates) / 2
+            assert line["baseline"] == pytest.approx(mean)
+            assert line["advantage"] == candidate.advantage and line["continued"] == candidate.continued
+            assert line["next"]["done"] in (True, False)
+    assert record["edges"][0] == {"members": {"tool": [0, record["edges"][0]["members"]["tool"][1]]}, "child": 1}
+    assert record["edges"][-1]["outcome"]["team_return"] == episode.outcomes[-1].team_return
+
+
+@pytest.mark.parametrize("base", ["laptop", "laptop_math", "laptop_writing"])
+@pytest.mark.parametrize("text", ["box 3,1 U 2,1", "  two  blanks\n", "naïve 日本語 🙂🙂 end"])
+def test_the_texts_of_tokens_are_the_text(base: str, text: str) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(base_path(base))
+    ids = tokenizer.encode(text, add_special_tokens=False)
+    assert "".join(token_texts(tokenizer, ids)) == tokenizer.decode(ids)
+    assert len(token_texts(tokenizer, ids)) == len(ids)
+
+
+def test_a_servers_prompt_is_its_messages() -> None:
+    codec = ChatCodec()
+    ids = tuple(
+        codec.apply_chat_template([{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}])
+    )
+    assert prompt_text(codec, Node("t", "a", 0, ids, [])) == "[system]\nbe brief\n\n[user]\nhi"
+    assert token_texts(codec, (1, 2)) == []
+    assert prompt_text(None, Node("t", "a", 0, (), [])) == ""

@@ -1,0 +1,298 @@
+"""The report of a real run, opened, searched, stepped through by keyboard, and checked for accessibility."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from troupe.cli import train
+from troupe.reports.report import write_report
+from troupe.runs.run import Run
+
+pytestmark = pytest.mark.browser
+Open = Callable[..., Any]
+TINY = (
+    "experiment=sokoban_specialized loop.iterations=3 loop.tasks_per_iteration=3 loop.eval_every=1 "
+    "loop.validation_tasks=4 loop.test_tasks=4 env.horizon=2 algorithm.sampler.k=4 diagnostics.trees.every=1"
+).split()
+COUNT = "document.getElementById('episode-count').textContent"
+SEARCHED = f"!{COUNT}.includes('searching')"
+OPEN_SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 9"'
+ACTIVE_SVG = f'{OPEN_SVG} onload="document.title=1"><script>document.title=1</script><circle r="3" onclick="1"/></svg>'
+LINKED_SVG = f'{OPEN_SVG}><image href="https://x/y.png"/><circle r="3" fill="url(https://x)" style="fill:red"/></svg>'
+HOSTILE = '</script><img src=x onerror="document.title=1"><b>bold</b> \u202e {{ 7 }} \x00'
+
+
+@pytest.fixture(scope="module")
+def run(composed: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run's directory, with its report."""
+    path = tmp_path_factory.mktemp("runs") / "run"
+    train.train(train.build(composed(*TINY, f"run_dir={path}")))
+    return write_report(path).parent
+
+
+def wait_for(page: Any, expression: str) -> None:
+    """Until ``expression`` is true.  Playwright's own function evaluates strings, which the page forbids."""
+    for _ in range(500):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError(f"never true: {expression}")
+
+
+def test_every_episode_is_listed_and_the_first_tree_is_drawn(run: Path, open_page: Open) -> None:
+    page = open_page(run / "report.html")
+    trees = Run(run).trees()
+    episodes = len(trees) + sum(len(file.episodes) for file in Run(run).episode_files.values())
+    assert page.locator("#episode-count").inner_text() == f"{episodes} episodes"
+    assert page.locator(".map .dot").count() >= 8
+    assert page.locator(".candidate").count() == 4
+    assert page.locator(".candidate.chosen").count() == 1
+    assert page.locator("svg.picture").first.is_visible()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_filters_search_and_order(run: Path, open_page: Open) -> None:
+    page = open_page(run / "report.html")
+    trees = Run(run).trees()
+    page.select_option("#by-source", label="training trees")
+    assert page.locator("#episode-count").inner_text().startswith(f"{len(trees)} of")
+    page.select_option("#by-iteration", label="after 1 iteration")
+    assert page.locator("#episode-count").inner_text().startswith("3 of")
+    page.fill("#by-words", trees[0]["task_id"])
+    wait_for(page, SEARCHED)
+    page.select_option("#by-iteration", value="")
+    shown = page.locator(".option .task").all_inner_texts()
+    assert shown and set(shown) == {trees[0]["task_id"]}
+    page.fill("#by-words", "no such words anywhere")
+    wait_for(page, f"{COUNT}.startsWith('0 of') && {SEARCHED}")
+    page.fill("#by-words", "")
+    page.select_option("#by-source", value="")
+    page.select_option("#by-order", value="worst")
+    returns = [
+        float(text.replace("−", "-"))
+        for text in re.findall(r"return (\S+)", " ".join(page.locator(".option small").all_inner_texts()))
+    ]
+    assert returns == sorted(returns)
+
+
+def test_what_is_said_is_found(run: Path, open_page: Open) -> None:
+    page = open_page(run / "report.html")
+    said = next(
+        c["text"]
+        for tree in Run(run).trees()
+        for node in tree["nodes"]
+        for c in node["candidates"]
+        if len(c["text"]) > 8
+    )
+    page.fill("#by-words", said)
+    wait_for(
+        page,
+        f"document.querySelectorAll('.option').length > 0 && {SEARCHED}",
+    )
+
+
+def test_the_keyboard_alone(run: Path, open_page: Open) -> None:
+    page = open_page(run / "report.html")
+    address = page.evaluate("location.hash")
+    page.keyboard.press("j")
+    wait_for(page, f"location.hash !== {json.dumps(address)}")
+    page.keyboard.press("k")
+    wait_for(page, f"location.hash.startsWith({json.dumps(address.rsplit('/', 2)[0])})")
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "by-words"
+    page.focus(".map-box")
+    page.keyboard.press("ArrowDown")
+    wait_for(page, "document.querySelector('.place h4 b').textContent === 'plan'")
+    page.keyboard.press("Home")
+    chosen = "[...document.querySelectorAll('.candidate')].findIndex((card) => card.classList.contains('chosen'))"
+    before = page.evaluate(chosen)
+    page.keyboard.press("ArrowLeft" if before else "ArrowRight")
+    assert page.evaluate(chosen) == (before - 1 if before else before + 1)
+    assert page.evaluate("document.activeElement.className") == "map-box"
+    page.keyboard.press("ArrowUp")
+    wait_for(page, "document.querySelector('.place h4 b').textContent === 'tool'")
+    assert "tool, candidate" in page.locator("#stage-voice").inner_text()
+    page.keyboard.press("Enter")
+    wait_for(page, "document.querySelector('.place h4 b').textContent === 'plan'")
+    page.focus("#episode-list")
+    page.keyboard.press("End")
+    last = page.get_attribute(".option", "aria-setsize")
+    page.wait_for_selector(f".option[aria-selected=true][aria-posinset='{last}']")
+    chosen_id = page.get_attribute(".option[aria-selected=true]", "id")
+    assert page.get_attribute("#episode-list", "aria-activedescendant") == chosen_id
+
+
+def test_the_samples_of_a_task(
+    run_dir: Path, tree: Callable[..., Any], lines: Callable[..., None], open_page: Open
+) -> None:
+    """Of a chain sampler: K episodes of each task."""
+    lines(run_dir / "episodes" / "train_00000.jsonl", [tree("a", 0, said=f"said {k}", sample=k) for k in range(3)])
+    page = open_page(write_report(run_dir))
+    assert page.locator(".samples button").count() == 3
+    page.click(".samples button >> nth=2")
+    wait_for(page, "document.querySelector('.samples button[aria-pressed=true]').textContent === '3'")
+    assert page.locator(".candidate .spoken").first.inner_text() == "said 2"
+
+
+def test_a_link_leads_to_its_node(run: Path, open_page: Open) -> None:
+    tree = next(each for each in Run(run).trees(2) if len(each["nodes"]) > 1)
+    address = f"#/{'training%20trees'}/2/{tree['task_id']}/0/1/2"
+    page = open_page(run / "report.html", address)
+    assert page.locator(".episode-head h3").inner_text() == tree["task_id"]
+    assert page.locator(".place h4").inner_text() == f"Turn 1 · {tree['nodes'][1]['agent']}"
+    assert page.locator(".candidate.chosen .number").inner_text() == "3"
+    assert page.locator(".candidate.chosen .spoken").inner_text().strip() == (
+        tree["nodes"][1]["candidates"][2]["text"].strip() or "(nothing)"
+    )
+
+
+def test_one_task_is_watched_over_training(run: Path, open_page: Open) -> None:
+    page = open_page(run / "report.html", f"#/training%20trees/0/{Run(run).trees(0)[-1]['task_id']}/0/0/0")
+    slider = page.locator(".slider input")
+    assert int(slider.get_attribute("max")) >= 5  # three trees, and as many validations
+    slider.focus()
+    for _ in range(2):
+        before = page.locator(".moments output").inner_text()
+        page.keyboard.press("ArrowRight")
+        wait_for(page, f"document.querySelector('.moments output').textContent !== {json.dumps(before)}")
+        assert page.evaluate("document.activeElement.type") == "range"  # it keeps the focus for the next step
+
+
+def test_tokens_have_colours_on_demand(run: Path, open_page: Open) -> None:
+    page = open_page(run / "report.html")
+    assert page.locator(".token").count() == 0
+    plain = page.locator(".spoken").all_inner_texts()
+    for mode in ("advantage", "surprise", "mismatch", "change"):
+        page.select_option(".mode", value=mode)
+        assert page.locator(".token").count() >= 4
+    words = [" ".join(text.replace("<eos>", "").split()) for text in page.locator(".spoken").all_inner_texts()]
+    assert words == [" ".join(text.split()) for text in plain]
+    assert "sampled with p" in page.locator(".token").first.get_attribute("title")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_serious_finding_of_axe(run: Path, open_page: Open, width: int, scheme: str) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = open_page(run / "report.html", width=width, scheme=scheme)
+    page.select_option(".mode", value="change")
+    page.evaluate("document.querySelectorAll('.folds > details').forEach((fold) => { fold.open = true; })")
+    results = Axe().run(page).response
+    serious = [
+        (each["id"], node["target"], node.get("failureSummary"))
+        for each in results["violations"]
+        if each["impact"] in ("serious", "critical")
+        for node in each["nodes"][:3]
+    ]
+    assert serious == []
+    assert len(results["passes"]) > 20  # it did look
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_hostile_text_stays_text(
+    run_dir: Path, tree: Callable[..., Any], episode: Callable[..., Any], lines: Callable[..., None], open_page: Open
+) -> None:
+    hostile = tree(
+        HOSTILE,
+        0,
+        said=HOSTILE,
+        pictures=[{"svg": ACTIVE_SVG, "text": HOSTILE}, {"svg": LINKED_SVG, "text": "linked"}],
+    )
+    for node in hostile["nodes"]:
+        node["candidates"][0]["next"] = {"done": False, "success": False, "picture": 1}
+        node |= {"prompt": HOSTILE, "agent": "tool" if node["id"] else HOSTILE}
+    hostile["edges"][0]["members"] = {HOSTILE: [0, 1]}
+    lines(run_dir / "episodes" / "train_00000.jsonl", [hostile])
+    lines(run_dir / "episodes" / "test_00003.jsonl", [episode(HOSTILE, True, said=HOSTILE)])
+    page = open_page(write_report(run_dir))
+    title = page.title()
+    page.select_option("#by-source", label="training trees")
+    page.click(".option")
+    shown = HOSTILE.replace("\x00", "␀")
+    wait_for(page, f"document.querySelector('.prompt pre').textContent === {json.dumps(shown)}")
+    assert page.locator(".candidate .spoken").first.evaluate("(pre) => pre.textContent") == shown
+    assert (
+        page.locator(
+            "#stage img, #stage script, #stage b b, #stage a, #stage [onload], #stage [onclick], #stage [fill^=url]"
+        ).count()
+        == 0
+    )
+    assert page.locator(".seen svg.drawing").count() == 0 and page.locator(".seen .drawn").count() == 1
+    drawn = page.locator(".followed svg.drawing").first
+    assert drawn.evaluate("(svg) => [...svg.children].map((child) => child.outerHTML)") == ['<circle r="3"></circle>']
+    page.fill("#by-words", "onerror=")
+    wait_for(page, SEARCHED)
+    assert page.locator(".option").count() == 1
+    assert page.title() == title
+
+
+def test_a_file_cut_in_the_middle(run_dir: Path, tree: Callable[..., Any], open_page: Open) -> None:
+    line = json.dumps(tree("whole", 0))
+    (run_dir / "episodes" / "train_00000.jsonl").write_text(f"{line}\n{line[:400]}")
+    page = open_page(write_report(run_dir))
+    assert "train_00000.jsonl, line 2, is not a whole JSON object" in page.locator("aside").inner_text()
+    assert page.locator(".candidate").count() == 2
+
+
+def test_a_run_without_episodes(run_dir: Path, open_page: Open) -> None:
+    for file in (run_dir / "episodes").iterdir():
+        file.unlink()
+    page = open_page(write_report(run_dir), ready=False)
+    assert "episodes/ holds no episodes" in page.locator("aside").inner_text()
+    assert page.locator("#explorer").count() == 0
+
+
+CLICK = """async (place) => {
+    const option = document.querySelector(`.option[aria-posinset='${place}']`);
+    const start = performance.now(), before = location.hash;
+    option.click();
+    while (location.hash === before) await new Promise((done) => setTimeout(done));
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    return performance.now() - start;
+}"""
+"""Milliseconds from a click until the episode is painted."""
+
+
+def test_ten_thousand_episodes(
+    run_dir: Path, tree: Callable[..., Any], episode: Callable[..., Any], lines: Callable[..., None], open_page: Open
+) -> None:
+    """It opens in less than 2 s, and shows any episode in less than 0.2 s."""
+    words, random = "walls 1,3 1,4 3,2 4,4 box 3,1 goal 1,1 last start ", Random(0)
+    messages = episode("t", True)["messages"]
+    for iteration in range(20):
+        rows = [
+            {"task_id": f"task-{n}", "success": n % 3 > 0, "turns": 6, "tokens": 90, "pictures": [["@ .", "###"]] * 7}
+            | {
+                "messages": [
+                    m | {"turn": t, "saw": f"{words}{n * t}", "said": f"{random.getrandbits(200):x}"}
+                    for t in range(6)
+                    for m in messages
+                ]
+            }
+            for n in range(500)
+        ]
+        lines(run_dir / "episodes" / f"validation_{iteration:05d}.jsonl", rows)
+    lines(run_dir / "episodes" / "train_00000.jsonl", [tree(f"tree-{n}", 0) for n in range(10)])
+    file = write_report(run_dir)
+    page = open_page(file)
+    timing = page.evaluate("performance.getEntriesByName('explorer-ready')[0].startTime")
+    times = []
+    for n in (0, 4999, 10_009, 7000, 2500):
+        page.evaluate("(n) => { const box = document.getElementById('episode-list'); box.scrollTop = n * 52; }", n)
+        page.wait_for_selector(f".option[aria-posinset='{n + 1}']")
+        times.append(
+            page.evaluate(
+                CLICK,
+                n + 1,
+            )
+        )
+    figures = f"open in {timing / 1e3:.2f} s, an episode in {max(times) / 1e3:.3f} s at most"
+    print(f"\n10,010 episodes, {file.stat().st_size / 1e6:.1f} MB: {figures}")
+    assert timing < 2000
+    assert max(times) < 200

@@ -1,0 +1,115 @@
+"""Differences of settings on the same tasks, with values computed by hand."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from troupe.evaluation.statistics import bootstrap_interval, holm, mcnemar, t_interval, wilson
+from troupe.reports.differences import differences, signed, success_of
+from troupe.reports.settings import Setting
+from troupe.runs.run import Run
+
+Make = Callable[..., Setting]
+
+
+@pytest.fixture
+def setting(tmp_path: Path, disk: Any, lines: Callable[..., None], episode: Callable[..., Any]) -> Make:
+    """``setting(name, {seed: successes of the tasks a, b, ...})``; None: the episode is lost."""
+
+    def make(name: str, by_seed: dict[int, Sequence[bool | None]], tasks: str = "abcdefghij") -> Setting:
+        runs = []
+        for seed, wins in by_seed.items():
+            path = disk.run(tmp_path / f"{name}-{seed}", disk.config(seed), disk.scores(0, 0, 0))
+            rows = [
+                episode(task, bool(win)) | ({"lost": "world"} if win is None else {})
+                for task, win in zip(tasks, wins, strict=False)
+            ]
+            lines(path / "episodes" / "test_00004.jsonl", rows)
+            runs.append(Run(path, tolerant=True))
+        return Setting(name, tuple(runs))
+
+    return make
+
+
+def test_one_seed(setting: Make) -> None:
+    one, other = setting("one", {0: [1, 1, 0, 0]}), setting("other", {5: [1, 0, 1, 1]})
+    (row,) = differences([one, other], [0, 1])
+    assert (row.seeds, row.tasks, row.means, row.mean) == (1, 4, (0.5, 0.75), 0.25)
+    assert row.interval == bootstrap_interval([0, -1, 1, 1]) and row.p == mcnemar(1, 2)
+    assert [(task.task_id, task.difference, task.interval) for task in row.by_task] == [
+        ("b", -1, None),
+        ("a", 0, None),
+        ("c", 1, None),
+        ("d", 1, None),
+    ]
+    assert row.counts == {"first": 1, "neither": 1, "second": 2}
+    assert row.chart is not None and [hit.tip.split("\n")[0] for hit in row.chart.hits] == ["b", "a", "c", "d"]
+
+
+def test_seeds_are_paired_and_tasks_have_an_interval_over_seeds(setting: Make) -> None:
+    one = setting("one", {0: [0, 0, 1], 1: [0, 1, 1], 2: [1, 1, 1]})
+    other = setting("other", {2: [1, 0, 0], 1: [1, 1, 1], 0: [1, 0, 1]})
+    (row,) = differences([one, other], [0, 1])
+    assert (row.seeds, row.tasks, row.note) == (3, 3, "")
+    assert row.mean == pytest.approx(((1 + 0 + 0) / 3 + (1 + 0 + 0) / 3 + (0 - 1 - 1) / 3) / 3)
+    assert row.interval[0] < row.mean < row.interval[1] and 0 < row.p <= 1
+    a = next(task for task in row.by_task if task.task_id == "a")
+    assert (a.first, a.second, a.seeds) == (pytest.approx(1 / 3), 1.0, 3)
+    assert a.interval == t_interval([1, 1, 0])
+
+
+def test_a_file_cut_in_the_middle_leaves_the_tasks_in_common(setting: Make) -> None:
+    one, other = setting("one", {0: [1, 1, 0, 0]}), setting("other", {0: [1, 0, 1]})
+    (row,) = differences([one, other], [0, 1])
+    assert (row.tasks, row.note, row.mean) == (3, "seed 0: 3 of 4 tasks in common", 0.0)
+
+
+def test_lost_episodes_do_not_count(setting: Make) -> None:
+    (row,) = differences([setting("one", {0: [1, None, 0]}), setting("other", {0: [1, 1, 1]})], [0, 1])
+    assert (row.tasks, row.mean) == (2, 0.5)
+    (row,) = differences([setting("all", {0: [None]}), setting("more", {0: [1]})], [0, 1])
+    assert row.problem == "all episodes are lost"
+
+
+def test_what_cannot_be_compared_says_why(setting: Make) -> None:
+    one = setting("one", {0: [1, 1], 1: [1, 1]})
+    (row,) = differences([one, setting("other", {7: [1, 1], 8: [1, 1]})], [0, 1])
+    assert row.problem == "no seed in common" and row.chart is None
+    (row,) = differences([one, setting("tasks", {0: [1, 1], 1: [1, 0]}, tasks="xy")], [0, 1])
+    assert row.problem == "seed 0 is left out: the test tasks are others; seed 1 is left out: the test tasks are others"
+    empty = setting("empty", {0: [1, 1], 1: [1, 0]})
+    (empty.runs[0].path / "episodes" / "test_00004.jsonl").unlink()
+    (row,) = differences([one, empty], [0, 1])
+    assert (row.seeds, row.mean) == (1, -0.5)
+    assert row.note == "seed 0 is left out: empty-0 has no test episodes after training"
+
+
+def test_all_tests_of_a_page_are_corrected_together(setting: Make) -> None:
+    settings = [setting(name, {0: wins}) for name, wins in (("a", [1] * 8), ("b", [0] * 8), ("c", [1] * 4 + [0] * 4))]
+    rows = differences(settings, [0, 1, 2])
+    assert [(row.first, row.second) for row in rows] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [row.p for row in rows] == holm([mcnemar(8, 0), mcnemar(4, 0), mcnemar(0, 4)])
+
+
+def test_of_many_settings_each_is_compared_with_the_first(setting: Make) -> None:
+    rows = differences([setting(str(n), {0: [1, 0]}) for n in range(6)], list(range(6)))
+    assert [(row.first, row.second) for row in rows] == [("0", str(n)) for n in range(1, 6)]
+
+
+def test_success_of_a_setting(tmp_path: Path, disk: Any) -> None:
+    runs = [
+        Run(disk.run(tmp_path / str(seed), disk.config(seed), disk.scores(1, wins, wins)), tolerant=True)
+        for seed, wins in ((0, 2), (1, 10))
+    ]
+    both = success_of(Setting("s", tuple(runs)), "eval", "after")
+    assert both is not None and (both.seeds, both.mean) == ((0.2, 1.0), 0.6)
+    assert both.interval is not None and both.interval[0] == 0.0 and both.interval[1] == 1.0
+    single = success_of(Setting("s", (runs[0],)), "eval", "after")
+    assert single is not None and single.interval == wilson(2, 10)
+    assert success_of(Setting("s", ()), "eval", "after") is None
+
+
+def test_signed() -> None:
+    assert [signed(value) for value in (0.117, -0.5, 0)] == ["+11.7", "−50.0", "+0.0"]

@@ -1,0 +1,127 @@
+"""The explorer's data: whole, bounded, and what is left out of it."""
+
+import base64
+import json
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from troupe.reports.explorer import Explorer, episode_tree, explorer
+from troupe.reports.report import write_report
+from troupe.runs.run import Run
+from troupe.runs.trees import tree_problem
+
+Build = Callable[..., Any]
+
+
+def unpack(text: str) -> Any:
+    return json.loads(zlib.decompress(base64.b64decode(text), -15), parse_constant=pytest.fail)  # as a browser does
+
+
+def trees_of(data: Explorer) -> list[dict[str, Any]]:
+    return [tree for chunk in data.chunks for tree in unpack(chunk)]
+
+
+def explored(run_dir: Path, **settings: Any) -> Explorer:
+    return explorer(Run(run_dir, tolerant=True), **settings)
+
+
+def test_all_episodes_of_a_run(run_dir: Path, tree: Build, lines: Build) -> None:
+    lines(run_dir / "episodes" / "train_00002.jsonl", [tree("t", 2)])
+    data = explored(run_dir)
+    index = unpack(data.index)
+    assert index["sources"] == ["training trees", "validation episodes", "test episodes"]
+    assert (data.count, data.left_out, data.problems, data.agents) == (13, 0, [], ["tool", "plan"])
+    assert len(index["rows"]) == len(trees_of(data)) == 13
+    # source, iteration, task, sample, success, return, turns, tokens, advantage, watched, by agent, chunk, place
+    assert index["rows"][0] == [0, 2, 0, 0, 1.0, 1.0, 1, 2, 0.5, 0, {"0": [1.0, 1], "1": [1.0, 1]}, 0, 0]
+    assert index["tasks"] == ["t", *"abcd"]
+    for row in index["rows"]:
+        assert unpack(data.chunks[row[-2]])[row[-1]]["task_id"] == index["tasks"][row[2]]
+
+
+def test_an_evaluated_episode_is_a_chain(episode: Build) -> None:
+    played = episode("a", False, pictures=[["@."], [".@"]], tokens=7)
+    played["messages"].append(played["messages"][0] | {"turn": 1, "team": 0.5})
+    tree = episode_tree(played)
+    assert [(node["agent"], node["turn"], node["picture"]) for node in tree["nodes"]] == [
+        ("tool", 0, 0),
+        ("plan", 0, 0),
+        ("tool", 1, 1),
+    ]
+    assert [edge.get("child") for edge in tree["edges"]] == [1, 2, None]
+    assert tree["edges"][-1]["outcome"] == {"success": False, "turns": 1, "team_return": 1.5}
+    assert tree["nodes"][-1]["candidates"][0]["next"] == {"done": True, "success": False, "picture": 1}
+    assert tree["tokens"] == 7
+    whole = [node | {"candidates": []} for node in tree["nodes"]]
+    assert "edge 0" in tree_problem(tree | {"iteration": 0, "nodes": whole})
+
+
+def test_a_lost_episode_says_so(episode: Build) -> None:
+    lost = episode("a", False, lost="world", failure="no answer") | {"messages": [], "turns": 0}
+    assert episode_tree(lost)["problem"] == "no answer"
+
+
+def test_control_characters_are_seen(run_dir: Path, tree: Build, lines: Build) -> None:
+    lines(run_dir / "episodes" / "train_00000.jsonl", [tree("a\x00", 0, said="\x1b[2J\ud800")])
+    (kept, *_) = trees_of(explored(run_dir))
+    candidate = kept["nodes"][0]["candidates"][0]
+    assert (kept["task_id"], candidate["text"], candidate["tokens"]) == ("a␀", "␛[2J\ud800", ["␛[2J\ud800"])
+
+
+def test_what_cannot_be_shown_is_named(run_dir: Path, tree: Build, lines: Build) -> None:
+    """A cut line, another version, an evaluation whose summary is damaged: the rest is shown."""
+    file = run_dir / "episodes" / "train_00000.jsonl"
+    file.write_text(json.dumps(tree("a", 0)) + "\n" + json.dumps(tree("b", 0) | {"tree_format": 2}) + "\n" + "{")
+    (run_dir / "episodes" / "test_00003.jsonl").write_text("{}\n")
+    (run_dir / "evaluations" / "later").mkdir(parents=True)
+    (run_dir / "evaluations" / "later" / "summary.json").write_text("{")
+    data = explored(run_dir)
+    assert [problem.split(",")[0] for problem in data.problems] == [
+        "episodes/train_00000.jsonl",
+        "episodes/train_00000.jsonl",
+        "episodes/test_00003.jsonl",
+    ]
+    assert data.count == 9
+    page = write_report(run_dir).read_text()
+    assert "has tree_format 2, not 1" in page and "It has no condition with a success." in page
+
+
+def test_a_page_is_bounded(run_dir: Path, tree: Build, lines: Build) -> None:
+    many = [tree(f"t{n}", 0, said="long " * 300) for n in range(200)]
+    lines(run_dir / "episodes" / "train_00000.jsonl", many)
+    data = explored(run_dir, most=100)
+    assert data.count + data.left_out == 212 and 0 < data.left_out < 212
+    assert len(data.chunks) <= 2
+
+
+def test_later_evaluations_have_a_section(run_dir: Path, episode: Build, lines: Build) -> None:
+    folder = run_dir / "evaluations" / "swapped"
+    (folder / "episodes").mkdir(parents=True)
+    summary = {"conditions": {"swap": {"success": 0.25, "success_ci95": [0.1, 0.5], "turns": 3.5}, "bad": {}}}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    lines(folder / "episodes" / "swap.jsonl", [episode("a", True)])
+    assert unpack(explored(run_dir).index)["sources"][-1] == "swapped: swap"
+    page = write_report(run_dir).read_text()
+    assert "Evaluation swapped" in page and "10.0 % to 50.0 %" in page
+
+
+def test_nothing_is_explored_where_there_is_nothing(run_dir: Path) -> None:
+    for file in (run_dir / "episodes").iterdir():
+        file.unlink()
+    assert explored(run_dir).count == 0
+    assert 'id="explorer"' not in write_report(run_dir).read_text()
+
+
+@pytest.mark.parametrize("value", [None, float("nan"), "x", []])
+def test_rewards_that_are_no_numbers(run_dir: Path, tree: Build, lines: Build, value: Any) -> None:
+    strange = tree("a", 0)
+    strange["nodes"][0]["candidates"][1] |= {"advantage": value, "local": value, "team": value}
+    strange["edges"][1]["outcome"] = {"success": value, "turns": value, "team_return": value}
+    lines(run_dir / "episodes" / "train_00000.jsonl", [strange])
+    data = explored(run_dir)
+    assert unpack(data.index)["rows"][0][5] is None
+    assert trees_of(data)[0]["task_id"] == "a"

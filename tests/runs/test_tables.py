@@ -1,0 +1,64 @@
+"""Episodes and trees as tables, and whose metric a key is."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from troupe.runs.tables import LONGEST, LogTable, agent_of, episode_table, markdown, tree_table
+
+
+def test_one_row_per_message(episode: Callable[..., Any]) -> None:
+    played = episode("a", True, pictures=[["@.", "##"], [".@", "##"]])
+    drawn = episode("b", False, pictures=[{"svg": "<svg/>", "text": "drawn"}])
+    table = episode_table("test", [played, drawn])
+    assert table.name == "episodes/test"
+    tool, plan, other = (dict(zip(table.columns, row, strict=True)) for row in table.rows[:3])
+    assert tool == {
+        **{"episode": 0, "task": "a", "success": True, "turn": 0, "agent": "tool", "saw": "walls", "said": "R"},
+        **{"team": 1.0, "local": 0.1, "picture": "@.\n##"},
+    }
+    assert plan["agent"] == "plan" and (other["episode"], other["picture"]) == (1, "drawn")
+    assert [row[0] for row in table.head(1).rows] == [0, 0]
+
+
+def test_one_row_per_candidate(tree: Callable[..., Any]) -> None:
+    table = tree_table([tree("t", 2, said="L" * (LONGEST + 5)), tree("u", 2)])
+    assert len(table.rows) == 8
+    first = dict(zip(table.columns, table.rows[0], strict=True))
+    assert first.pop("text") == "L" * LONGEST + " … 5 more characters"
+    assert first == {
+        **{"episode": 0, "task": "t", "sample": 0, "watched": False, "node": 0, "parent": None, "turn": 0},
+        **{"agent": "tool", "candidate": 0, "prompt": "walls", "reward": 0.0, "team": 0.0, "local": 0.0},
+        **{"baseline": 0.5, "advantage": -0.5, "continued": False, "tokens": 1, "mean_logprob_nats": -0.5},
+        "finish_reason": "stop",
+    }
+
+
+def test_markdown_has_one_line_per_row() -> None:
+    table = LogTable("t", ("a", "b"), [(1, "x|y\nz"), (True, None), (0.123456, "é" * 9)])
+    assert markdown(table, longest=8).splitlines() == [
+        "| a | b |",
+        "|---|---|",
+        "| 1 | x&#124;y ⏎ z |",
+        "| True |  |",
+        "| 0.1235 | éééééééé… |",
+    ]
+
+
+TEAM = {"tool": "both", "plan": "both"}
+
+
+@pytest.mark.parametrize(
+    ("key", "owners"),
+    [
+        ("rollout/tool/reward", [("tool", "rollout/reward")]),
+        ("train/both/loss", [("tool", "train/loss"), ("plan", "train/loss")]),
+        ("rollout/both/reward", []),
+        ("rollout/turns", []),
+        ("diagnostics/tool/turn0/spread", []),
+        ("eval_before/plan/reward", [("plan", "eval_before/reward")]),
+    ],
+)
+def test_whose_metric_it_is(key: str, owners: list[tuple[str, str]]) -> None:
+    assert agent_of(key, TEAM) == owners

@@ -1,0 +1,85 @@
+"""Training trees of a run directory: read, refused where they are cut, and bounded."""
+
+import json
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from troupe.runs.files import RunDirectoryError
+from troupe.runs.run import Run
+from troupe.runs.trees import thin, tree_files, tree_problem
+
+Lines = Callable[..., None]
+
+
+def test_trees_are_read_by_iteration(run_dir: Path, tree: Callable[..., dict[str, Any]], lines: Lines) -> None:
+    for iteration in (5, 0):
+        lines(run_dir / "episodes" / f"train_{iteration:05d}.jsonl", [tree(f"t{iteration}", iteration)])
+    run = Run(run_dir)
+    assert [each["task_id"] for each in run.trees()] == ["t0", "t5"]
+    assert [each["task_id"] for each in run.trees(5)] == ["t5"]
+    assert list(run.tree_files) == [0, 5]
+    assert "train_00000" not in run.episode_files
+    with pytest.raises(RunDirectoryError, match=r"no trees of iteration 3\. Known: 0, 5"):
+        run.trees(3)
+
+
+def test_a_line_that_is_cut_is_refused_or_named(run_dir: Path, tree: Callable[..., dict[str, Any]]) -> None:
+    line = json.dumps(tree("a", 0))
+    (run_dir / "episodes" / "train_00000.jsonl").write_text(f"{line}\n{line[: len(line) // 2]}")
+    with pytest.raises(RunDirectoryError, match=r"train_00000\.jsonl, line 2, is not a whole JSON object"):
+        Run(run_dir).trees()
+    tolerant = Run(run_dir, tolerant=True)
+    assert [each["task_id"] for each in tolerant.trees(0)] == ["a"]
+    assert len(tolerant.tree_files[0].problems) == 1
+
+
+def test_another_versions_line_is_named(run_dir: Path, tree: Callable[..., dict[str, Any]], lines: Lines) -> None:
+    lines(run_dir / "episodes" / "train_00000.jsonl", [tree("a", 0) | {"tree_format": 9}, tree("b", 0)])
+    run = Run(run_dir, tolerant=True)
+    assert [each["task_id"] for each in run.trees()] == ["b"]
+    assert run.tree_files[0].problems == ["episodes/train_00000.jsonl, line 1, has tree_format 9, not 1; left out."]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda t: t.pop("pictures"), "it needs"),
+        (lambda t: t["nodes"][1].update(id=7), "node 1 needs"),
+        (lambda t: t["nodes"][0]["candidates"][0].pop("text"), "a candidate of node 0 needs"),
+        (lambda t: t["nodes"][0]["candidates"].append(3), "a candidate of node 0 needs"),
+        *(
+            (lambda t, wrong=wrong: t["nodes"][1]["candidates"][1].update(token_ids=[wrong]), "node 1 has a token id")
+            for wrong in (-1, 1 << 24, 10**30, True, 2.0, "7")
+        ),
+        (lambda t: t["nodes"][0]["candidates"][0].update(logprobs=[-0.5] * 2), "node 0 has 2 logprobs of 1 tokens"),
+        (lambda t: t["nodes"][0]["candidates"][0].update(learner_logprobs=["a"]), "learner_logprobs of another type"),
+        (lambda t: t["nodes"][0]["candidates"][0].update(tokens=[3]), "has tokens of another type"),
+        (lambda t: t["edges"].append({"members": {"a": [0]}}), "needs members"),
+        (lambda t: t["edges"].append({"members": {"a": [0, 9]}}), "a candidate that is not there"),
+        (lambda t: t["edges"][0].update(child=4), "leads to node 4"),
+    ],
+)
+def test_what_is_no_tree(
+    tree: Callable[..., dict[str, Any]], change: Callable[[dict[str, Any]], object], problem: str
+) -> None:
+    broken = tree("a", 0)
+    assert tree_problem(broken) == ""
+    change(broken)
+    assert problem in tree_problem(broken)
+
+
+def test_files_are_thinned_evenly_and_the_newest_stays(tmp_path: Path) -> None:
+    (tmp_path / "episodes").mkdir()
+    for iteration in range(0, 200, 5):
+        (tmp_path / "episodes" / f"train_{iteration:05d}.jsonl").write_text("x" * 100)
+        thin(tmp_path, 1000)
+        kept = list(tree_files(tmp_path))
+        assert len(kept) <= 10 and kept[-1] == iteration and kept[0] == 0
+    gaps = [after - before for before, after in pairwise(kept)]
+    assert max(gaps) <= 4 * min(gaps[:-1])
+    thin(tmp_path, 10)
+    assert list(tree_files(tmp_path)) == [195]
