@@ -9,6 +9,8 @@ from random import Random
 from typing import Literal, Self
 
 from ..experience import Message, Split, Task
+from .drawing import Drawing
+from .tool_calls import ToolOffer
 
 
 class WorldFailure(RuntimeError):
@@ -51,6 +53,10 @@ class TeamEnv(ABC):
     agents: tuple[str, ...]
     horizon: int
     turn: int
+    forkable: bool = True
+    """Whether a fork can go another way than its original; where not, one of the two can be stepped."""
+    begins_at_reset: bool = True
+    """Whether the agents that act first, and their prompts, are known without :meth:`begin`."""
 
     @abstractmethod
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
@@ -66,6 +72,9 @@ class TeamEnv(ABC):
     @abstractmethod
     def reset(self, task: Task) -> None:
         """Start an episode of ``task``."""
+
+    async def begin(self) -> None:  # noqa: B027 (most worlds know)
+        """Wait until the agents that act first are known; after :meth:`reset`, by whoever plays."""
 
     @abstractmethod
     def next_agents(self) -> tuple[str, ...]:
@@ -124,6 +133,28 @@ class TeamEnv(ABC):
         ``#`` wall, ``@`` worker or walker, ``$`` box, ``.`` goal, ``*`` box on a goal, ``+`` worker on a goal.
         """
         return ()
+
+    def draw(self) -> Drawing | None:
+        """The world now, drawn for people, see :class:`.drawing.Drawing`; None where there is nothing to draw.
+
+        Drawing changes nothing.
+        """
+        return None
+
+    def tools(self, agent: str) -> ToolOffer | None:
+        """The functions that ``agent`` may call in its message, see :mod:`.tool_calls`; None: it is asked for plain
+        text.
+        """
+        return None
+
+    def tool_result(self, agent: str) -> str | None:
+        """What the call in the message of ``agent`` gave, directly after its step; None where it called nothing."""
+        return None
+
+    @property
+    def has_demonstrations(self) -> bool:
+        """Whether :meth:`demonstration` gives messages."""
+        return type(self).demonstration is not TeamEnv.demonstration
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
         """A message of a demonstrator of this skill in ``agent``'s place, from what ``agent`` sees."""

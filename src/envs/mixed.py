@@ -13,6 +13,8 @@ from typing import Self
 
 from ..experience import Message, Split, Task
 from .base import Skill, StepResult, TeamEnv
+from .drawing import Drawing
+from .tool_calls import ToolOffer
 
 
 class Mixed(TeamEnv):
@@ -42,6 +44,7 @@ class Mixed(TeamEnv):
         self.agents = tuple(dict.fromkeys(agent for world in worlds.values() for agent in world.agents))
         self.horizon = max(world.horizon for world in worlds.values())
         self._name, self._world = next(iter(worlds.items()))
+        self._drawn = False
 
     @property
     def turn(self) -> int:  # type: ignore[override]  # the world's that is played
@@ -76,6 +79,26 @@ class Mixed(TeamEnv):
             raise ValueError(f"task {task.task_id} is of none of the worlds {', '.join(self.worlds)}")
         self._name, self._world = task.world, self.worlds[task.world].fork()
         self._world.reset(task.data["task"])
+        self._drawn = True
+
+    @property
+    def forkable(self) -> bool:  # type: ignore[override]
+        return all(world.forkable for world in self.worlds.values())
+
+    @property
+    def begins_at_reset(self) -> bool:  # type: ignore[override]
+        """Of the task's world; of all of them before :meth:`reset`."""
+        worlds = [self._world] if self._drawn else self.worlds.values()
+        return all(world.begins_at_reset for world in worlds)
+
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        if all(world.begins_at_reset for world in self.worlds.values()):
+            return super().stages
+        return tuple((each,) for each in self.agents)
+
+    async def begin(self) -> None:
+        await self._world.begin()
 
     def next_agents(self) -> tuple[str, ...]:
         return self._world.next_agents()
@@ -108,6 +131,19 @@ class Mixed(TeamEnv):
 
     def picture(self) -> tuple[str, ...]:
         return self._world.picture()
+
+    def draw(self) -> Drawing | None:
+        return self._world.draw()
+
+    def tools(self, agent: str) -> ToolOffer | None:
+        return self._world.tools(agent)
+
+    def tool_result(self, agent: str) -> str | None:
+        return self._world.tool_result(agent)
+
+    @property
+    def has_demonstrations(self) -> bool:
+        return all(world.has_demonstrations for world in self.worlds.values())
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
         return self._world.demonstration(agent, rng, skill=skill)

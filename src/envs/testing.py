@@ -13,8 +13,12 @@ from math import isfinite
 from random import Random
 from typing import Any, get_args
 
+from rich.errors import MarkupError
+from rich.text import Text
+
 from ..experience import Split, Task
 from .base import StepResult, TeamEnv
+from .drawing import Drawing, check_svg
 
 Oracle = Callable[[TeamEnv, str, Random], str]
 """(World, agent, random numbers) -> a correct message in the agent's place now."""
@@ -83,7 +87,7 @@ async def check_world(
     team reward than silence: pass another list where one of :data:`GARBAGE` has a meaning.  Costs about
     ``splits * tasks * horizon * agents * (len(garbage) + horizon)`` steps.
     """
-    if oracle is None and type(world).demonstration is not TeamEnv.demonstration:
+    if oracle is None and world.has_demonstrations:
         oracle = _demonstrator
     name = type(world).__name__
     _expect(world.horizon >= 1, name, f"horizon is {world.horizon}")
@@ -198,6 +202,7 @@ class _Trial:
         while acting := env.next_agents():
             self.expect(len(script) < env.horizon * len(env.agents), f"the episode goes on after {len(script)} steps")
             self.check_state(env)
+            self.check_drawing(env)
             await self.check_wrong_agents(env)
             before = _snapshot(env)
             silent = await self.checked_step(env.fork(), dict.fromkeys(acting, ""))
@@ -212,6 +217,7 @@ class _Trial:
             script.append(actions)
             rewards.append(_rewards(result))
         await self.check_wrong_agents(env)
+        self.check_drawing(env)
         return script, rewards
 
     def speak(self, env: TeamEnv, agent: str) -> str:
@@ -241,6 +247,22 @@ class _Trial:
         except TypeError as error:
             self.expect(False, f"state_key or anchor_key is not hashable: {error}")
         self.expect(_snapshot(env) == before, "observing changes the state or the prompts")
+
+    def check_drawing(self, env: TeamEnv) -> None:
+        """Drawing gives a fit SVG and markup, the same each time, and changes nothing."""
+        before, drawing = _snapshot(env), env.draw()
+        if drawing is not None:
+            self.expect(isinstance(drawing, Drawing), f"draw gives a {type(drawing).__name__}, not a Drawing")
+            try:
+                check_svg(drawing.svg)
+            except ValueError as error:
+                self.expect(False, f"the SVG of its drawing: {error}")
+            try:
+                Text.from_markup(drawing.text)
+            except MarkupError as error:
+                self.expect(False, f"the text of its drawing is no markup of rich: {error}")
+            self.expect(env.draw() == drawing, "two drawings of one state differ")
+        self.expect(_snapshot(env) == before, "drawing changes the state or the prompts")
 
     async def check_wrong_agents(self, env: TeamEnv) -> None:
         """Texts of any but the acting agents are refused, and change nothing."""

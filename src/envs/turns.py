@@ -5,13 +5,15 @@ from __future__ import annotations
 import copy
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Self
+from dataclasses import replace
+from typing import Self, get_args
 
 from ..experience import Message
 from .base import StepResult, TeamEnv
-from .checks import check_actions, check_agent, check_at_least
+from .checks import check_actions, check_agent, check_at_least, check_choice
 from .execution import Execution
-from .judging import judging
+from .judging import guarded, judging
+from .tool_calls import UNREADABLE, Tool, ToolFormat, ToolOffer
 
 MAX_HORIZON = 100_000
 """Turns; a run's budget lists the steps of an episode."""
@@ -21,7 +23,8 @@ class TurnTakingWorld(TeamEnv):
     """Counts turns and schedules agents; a world adds its tasks, its prompts, and the effects of messages.
 
     ``stages`` are the groups of agents that act within a turn, in their order; the agents of one group act at the same
-    time.  ``execution`` runs the agents' programs, where they write some.  A step counts the readers and judges that
+    time.  ``execution`` runs the agents' programs, where they write some.  ``tools``: the form in which agents call the
+    functions of :meth:`_tools`, None: in none, see :mod:`.tool_calls`.  A step counts the readers and judges that
     raised on its texts, see :func:`.judging.guarded`.
 
     No field may be changed in place, and the world draws no noise: a fork is a shallow copy.
@@ -29,7 +32,14 @@ class TurnTakingWorld(TeamEnv):
 
     name: str
 
-    def __init__(self, *, stages: Sequence[tuple[str, ...]], horizon: int, execution: Execution | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        stages: Sequence[tuple[str, ...]],
+        horizon: int,
+        execution: Execution | None = None,
+        tools: ToolFormat | None = None,
+    ) -> None:
         check_at_least("horizon", horizon, 1)
         if horizon > MAX_HORIZON:
             raise ValueError(f"env.horizon must be at most {MAX_HORIZON:,}, got {horizon}")
@@ -37,6 +47,10 @@ class TurnTakingWorld(TeamEnv):
         self.agents = tuple(agent for stage in self._stages for agent in stage)
         self.horizon = horizon
         self.execution = execution
+        if tools is not None:
+            check_choice(self.name, "tools", tools, get_args(ToolFormat))
+        self.tool_format = tools
+        self._calls: Mapping[str, bool] = {}
         self.turn, self._stage, self._done = 0, 0, True  # until there is a task
         self._best = 0.0
 
@@ -54,11 +68,19 @@ class TurnTakingWorld(TeamEnv):
     def _state(self) -> tuple[Hashable, ...]:
         """The state apart from whose turn it is."""
 
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        """The functions that ``agent`` may call where ``env.tools`` names a form; a call is the text that it writes."""
+        return ()
+
+    def _tool_report(self, agent: str) -> str:
+        """What the call of ``agent``, whose step was the last one, gave."""
+        raise NotImplementedError(f"{type(self).__name__} has tools, but no _tool_report")
+
     # ---- turns ----------------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         """Begin an episode."""
-        self.turn, self._stage, self._done, self._best = 0, 0, False, 0.0
+        self.turn, self._stage, self._done, self._best, self._calls = 0, 0, False, 0.0, {}
 
     def _next_stage(self) -> None:
         """The next agents of this turn act."""
@@ -91,13 +113,38 @@ class TurnTakingWorld(TeamEnv):
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         check_actions(self.name, self.next_agents(), actions)
         with judging() as errors:
-            return errors.added_to(await self._act(actions))
+            texts, info = self._read_calls(actions)
+            result = await self._act(texts)
+            return errors.added_to(replace(result, info={**result.info, **info}) if info else result)
+
+    def _read_calls(self, actions: Mapping[str, str]) -> tuple[Mapping[str, str], Mapping[str, float]]:
+        """The texts that the world reads, and the share of calls, and of malformed ones, among the messages of agents
+        with tools.  A malformed call is silence."""
+        offers = {agent: offer for agent in actions if (offer := self.tools(agent)) is not None}
+        texts = {agent: guarded(None, offer.read, actions[agent]) for agent, offer in offers.items()}
+        self._calls = {
+            agent: texts[agent] is not None for agent, offer in offers.items() if offer.calls(actions[agent])
+        }
+        if not offers:
+            return actions, {}
+        malformed = sum(not whole for whole in self._calls.values())
+        info = {"tool_calls": len(self._calls) / len(offers), "malformed_calls": malformed / len(offers)}
+        return {**actions, **{agent: text or "" for agent, text in texts.items()}}, info
+
+    def tools(self, agent: str) -> ToolOffer | None:
+        tools = tuple(self._tools(agent))
+        return ToolOffer(self.tool_format, tools) if tools and self.tool_format else None
+
+    def tool_result(self, agent: str) -> str | None:
+        if agent not in self._calls:
+            return None
+        return self._tool_report(agent) if self._calls[agent] else UNREADABLE
 
     def fork(self) -> Self:
         return copy.copy(self)
 
     def state_key(self) -> Hashable:
-        return (self.turn, self._stage, self._done, self._best, *self._state())
+        return (self.turn, self._stage, self._done, self._best, tuple(self._calls.items()), *self._state())
 
     async def open(self) -> Mapping[str, bool | int | str]:
         return {} if self.execution is None else await self.execution.open()

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
-from hydra.utils import instantiate
+from omegaconf import OmegaConf
 
 from troupe.envs.testing import check_world
+from troupe.setup.worlds import build_world
 
 FILES = resources.files("troupe.configs").joinpath("env").iterdir()
 WORLDS = sorted(file.name.removesuffix(".yaml") for file in FILES if file.name.endswith(".yaml"))
@@ -35,13 +36,13 @@ Writing and Code collaboration give points."""
 async def test_the_world_keeps_the_contract(name: str, variant: str) -> None:
     settings = VARIANTS[variant]
     with initialize_config_module("troupe.configs", version_base="1.3"):
-        config = compose("train", overrides=[f"env={name}"]).env
+        config: Any = OmegaConf.to_container(compose("train", overrides=[f"env={name}"]).env, resolve=True)
     if not settings.keys() <= config.keys():
         pytest.skip(f"{name} has no {', '.join(settings.keys() - config.keys())}")
     if "data" in config or config.get("train"):
         pytest.skip(f"{name} needs data; its world keeps the contract in tests of its own")
     most = settings.get("local_share", config.get("local_share", 1.0))
-    world = instantiate(config, **settings)
+    world = build_world("env", config | settings)
     try:
         await world.open()
         await check_world(world, team=TEAM.get(name, (0.0, 1.0)), local=(0.0, most))

@@ -11,6 +11,7 @@ from troupe.envs.couplet.world import Couplet
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.mixed import Mixed
+from troupe.envs.workflow import WorkflowWorld
 from troupe.experience import Split, Task
 
 
@@ -98,6 +99,25 @@ async def test_an_episode_is_played_in_one_world() -> None:
     world.reset(tasks["boxes"])
     assert world.observe("tool")[0]["content"] == "tool sokoban"
     assert fork.observe("tool")[0]["content"] == "tool plan_path"
+
+
+async def test_a_workflow_beside_another_world() -> None:
+    """Its first agent is known once its program runs; the other world's at once."""
+
+    def tasks(split: Split, count: int, seed: int) -> list[Task]:
+        return [Task(f"{split}-{seed}-{i}", split, {}) for i in range(count)]
+
+    workflow = WorkflowWorld(workflow=lambda task, client_for_agent: 0.0, tasks=tasks, agents=["ann", "plan"])
+    for worlds in ({"program": workflow, "path": PlanPath()}, {"path": PlanPath(), "program": workflow}):
+        world = Mixed(worlds=worlds)
+        assert not world.begins_at_reset and set(world.stages) == {("ann",), ("plan",), ("tool",)}
+        drawn = {task.world: task for task in world.tasks("train", 4, 0)}
+        world.reset(drawn["program"])
+        assert not world.begins_at_reset
+        world.reset(drawn["path"])
+        assert world.begins_at_reset and world.fork().begins_at_reset and world.next_agents() == ("tool",)
+        assert len(world.stages) == 3
+        await world.close()
 
 
 def test_agents_of_different_worlds_are_all_there() -> None:

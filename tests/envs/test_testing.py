@@ -9,6 +9,7 @@ from typing import Any, Self
 import pytest
 
 from troupe.envs.base import Skill, StepResult, TeamEnv
+from troupe.envs.drawing import SVG, Drawing
 from troupe.envs.testing import check_world
 from troupe.experience import Message, Split, Task
 
@@ -28,9 +29,9 @@ class Duet(TeamEnv):
 
     def reset(self, task: Task) -> None:
         self.turn, self.right, self.over, self.rng = 0, 0, False, Random(task.data["number"])
-        self.draw()
+        self.roll()
 
-    def draw(self) -> None:
+    def roll(self) -> None:
         self.numbers = {agent: self.rng.randrange(100, 1000) for agent in self.agents}
 
     def next_agents(self) -> tuple[str, ...]:
@@ -48,7 +49,7 @@ class Duet(TeamEnv):
         self.turn += 1
         self.right += all(fits.values())
         self.over = self.right == 2 or self.turn >= self.horizon
-        self.draw()
+        self.roll()
         return StepResult(dict(fits), float(all(fits.values())), self.over, self.right == 2)
 
     def fork(self) -> Self:
@@ -90,7 +91,7 @@ class TellsNoContent(Duet):
 
 class ObservingDraws(Duet):
     def observe(self, agent: str) -> list[Message]:
-        self.draw()
+        self.roll()
         return super().observe(agent)
 
 
@@ -106,6 +107,27 @@ class ObservingCounts(Duet):
         return replace(result, team=result.team / (1 + (self.looks == 0)))
 
 
+class DrawingRolls(Duet):
+    def draw(self) -> Drawing | None:
+        self.roll()
+        return None
+
+
+class DrawsRows(Duet):
+    def draw(self) -> Any:
+        return ("#.#",)
+
+
+class DrawsScripts(Duet):
+    def draw(self) -> Drawing:
+        return Drawing(f'<svg xmlns="{SVG}" viewBox="0 0 1 1"><script>1</script></svg>', "")
+
+
+class DrawsNoMarkup(Duet):
+    def draw(self) -> Drawing:
+        return Drawing(f'<svg xmlns="{SVG}" viewBox="0 0 1 1"/>', "[/red]")
+
+
 class AnybodyMaySpeak(Duet):
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         return await super().step({agent: actions.get(agent, "") for agent in self.agents})
@@ -113,7 +135,7 @@ class AnybodyMaySpeak(Duet):
 
 class RefusesTooLate(Duet):
     async def step(self, actions: Mapping[str, str]) -> StepResult:
-        self.draw()
+        self.roll()
         return await super().step(actions)
 
 
@@ -184,7 +206,7 @@ NOISE = Random(0)
 
 
 class OutsideNoise(Duet):
-    def draw(self) -> None:
+    def roll(self) -> None:
         self.numbers = {agent: NOISE.randrange(100, 1000) for agent in self.agents}
 
 
@@ -206,7 +228,7 @@ class FreshNoise(Duet):
 
 
 class SharedState(Duet):
-    def draw(self) -> None:
+    def roll(self) -> None:
         self.numbers.update({agent: self.rng.randrange(100, 1000) for agent in self.agents})
 
     def fork(self) -> Self:
@@ -293,6 +315,10 @@ class HandsOutOthers(Duet):
         (TellsNoContent, "is no message with role and content"),
         (ObservingDraws, "observing changes"),
         (ObservingCounts, "not observed"),
+        (DrawingRolls, "drawing changes the state"),
+        (DrawsRows, "draw gives a tuple"),
+        (DrawsScripts, "element script is not allowed"),
+        (DrawsNoMarkup, "no markup of rich"),
         (AnybodyMaySpeak, "should act"),
         (RefusesTooLate, "a refused step"),
         (RewardsNobody, "local rewards of"),

@@ -10,6 +10,7 @@ from troupe.envs.base import TeamEnv
 from troupe.envs.code import MicroCode
 from troupe.envs.code_collab import MicroCollab
 from troupe.envs.couplet.world import Couplet
+from troupe.envs.delegation import Delegation
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.grid.sudoku import Sudoku
@@ -26,6 +27,7 @@ WORLDS: dict[str, Callable[[], TeamEnv]] = {
     "PlanPath": PlanPath,
     "Sudoku": Sudoku,
     "Couplet": Couplet,
+    "Delegation": lambda: Delegation(order="sequential"),
     "FactSearch": FactSearch,
     "Signalling": Signalling,
     "Writing": lambda: Writing(on_topic=1.0),

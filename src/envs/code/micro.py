@@ -12,20 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from random import Random
-from typing import Literal
+from typing import Literal, get_args
 
 from ...experience import Message, Split, Task
 from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_values
 from ..base import Skill
+from ..checks import check_choice
 from ..execution import Execution
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
 from ..turns import chat
 from .micro_demonstrations import demonstrate_program, demonstrate_tests, passes
 from .micro_notation import format_row, format_tests, parse_row, read_expression, read_tests
-from .micro_programs import HIDDEN, INPUTS, LARGEST_OUTPUT, NAMES, OPERATORS, SMALLEST_OUTPUT, Program, Row
+from .micro_programs import HELD_OUT, HIDDEN, INPUTS, LARGEST_OUTPUT, NAMES, OPERATORS, SMALLEST_OUTPUT, Program, Row
 from .problem import Check, CheckResult, Suite
 from .world import CODER, SOLO, TESTER, CodeWorld, Order
+
+SplitBy = Literal["function", "structure"]
 
 LIMITS = Limits(cpu_s=1.0, idle_s=1.0)
 CACHED_RESULTS = 16_384
@@ -48,7 +51,11 @@ def apply(text, names):
 
 
 class MicroCode(CodeWorld):
-    """Programs of three variables and two operators; ``max_tests`` bounds the tests of one message."""
+    """Programs of three variables and two operators; ``max_tests`` bounds the tests of one message.
+
+    ``split``: the split of a program is decided by the ``function`` that it computes, or by its ``structure`` (see
+    :data:`~.micro_programs.HELD_OUT`), so that no structure of a held-out program occurs in training.
+    """
 
     def __init__(
         self,
@@ -59,11 +66,14 @@ class MicroCode(CodeWorld):
         team: Literal["pair", "solo"] = "pair",
         max_tests: int = 2,
         local_share: float = 0.2,
+        split: SplitBy = "function",
     ) -> None:
+        check_choice(self.name, "split", split, get_args(SplitBy))
         execution = Execution(sandbox, LIMITS, CACHED_RESULTS)
         super().__init__(
             execution, horizon=horizon, order=order, team=team, max_tests=max_tests, local_share=local_share
         )
+        self.split_by = split
         self._goal = Program(("a", "b", "c"), ("+", "+"), True)
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
@@ -72,12 +82,14 @@ class MicroCode(CodeWorld):
         return sample_tasks(self.name, split, count, seed, self._draw, max_rejections=2000)
 
     def _draw(self, rng: Random) -> Task:
-        """Its id is a digest of its text; its split is decided by the function that it computes."""
+        """Its id is a digest of its text."""
         first, second, third = rng.sample(NAMES, 3)
         program = Program(
             (first, second, third), (rng.choice([*OPERATORS]), rng.choice([*OPERATORS])), rng.random() < 0.5
         )
-        return Task(f"{self.name}-{content_digest(program.text)}", split_of(program.digest), {"program": program})
+        by_structure = HELD_OUT.get(program.structure, "train")
+        split = split_of(program.digest) if self.split_by == "function" else by_structure
+        return Task(f"{self.name}-{content_digest(program.text)}", split, {"program": program})
 
     def reset(self, task: Task) -> None:
         self._goal = task.data["program"]

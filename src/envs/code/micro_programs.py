@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
+from ...experience import Split
 from ..splits import content_digest
 
 Row = tuple[int, int, int]
@@ -28,6 +29,20 @@ HIDDEN: tuple[Row, ...] = ((3, 8, 6), (7, 9, 4), (7, 9, 6), (7, 8, 6), (6, 3, 7)
 None is an input of a test, each distinguishes all programs of a shape, and no constant is right on two of them."""
 
 SMALLEST_OUTPUT, LARGEST_OUTPUT = 1 - LARGEST**2, LARGEST**3
+
+Structure = tuple[tuple[str, str], bool]
+"""A program without its names: the two operators, and whether the first one is applied first."""
+
+HELD_OUT: dict[Structure, Split] = {
+    (("+", "*"), True): "test",  # ( x + y ) * z
+    (("*", "+"), False): "test",  # x * ( y + z ), the same function with other names
+    (("*", "-"), True): "test",  # ( x * y ) - z
+    (("-", "-"), True): "validation",  # ( x - y ) - z
+    (("-", "+"), False): "validation",  # x - ( y + z ), the same function
+    (("-", "*"), False): "validation",  # x - ( y * z )
+}
+"""The structures that do not occur in training under ``split=structure``; the other 12 do, and have each operator in
+each place of both shapes: a held-out structure is a new combination."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,10 @@ class Program:
     def rivals(self) -> list[Program]:
         """All programs of this shape, itself among them."""
         return [Program(self.names, (first, second), self.left) for first, second in product(OPERATORS, repeat=2)]
+
+    @property
+    def structure(self) -> Structure:
+        return self.operators, self.left
 
     @property
     def digest(self) -> str:

@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from ..code.problem import CheckResult
 from .functions import AUX, has_return
-from .reward import Score
+from .reward import CodeScore
 from .schemes import Schemes
 from .usage import Usage
 
@@ -39,7 +39,7 @@ class Report:
     aux: str
     main: str
     entry: str
-    score: Score
+    score: CodeScore
     syntax_error: str | None = None
     tests: tuple[str, ...] = ()
     results: tuple[CheckResult, ...] = ()

@@ -26,7 +26,7 @@ UsageRule = Literal["statement", "dataflow"]
 
 
 @dataclass(frozen=True)
-class Score:
+class CodeScore:
     """The points of a program by level."""
 
     structure: float = 0.0

@@ -23,7 +23,7 @@ from ..judging import guarded
 from ..turns import TurnTakingWorld
 from .feedback import Feedback, Report
 from .functions import AUX, function_in, parse, read_function
-from .reward import POINTS, Score, UsageRule, cooperation_points, structure_points
+from .reward import POINTS, CodeScore, UsageRule, cooperation_points, structure_points
 from .schemes import schemes
 from .usage import usage
 
@@ -163,7 +163,7 @@ class CollabWorld(TurnTakingWorld):
 
     async def _judge(self, aux: str, main: str) -> Report:
         """The four levels; the first that fails ends the judgement."""
-        report = Report(aux, main, self.entry, Score(guarded(0.0, structure_points, aux, main, self.entry)))
+        report = Report(aux, main, self.entry, CodeScore(guarded(0.0, structure_points, aux, main, self.entry)))
         if report.score.structure < 0.6:
             return report
         tree = parse(program_of(aux, main))

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import AbsentError
+from .bounds import check_bounds
+from .fetching import check_data_files, fetched
 
 Columns = Mapping[str, type | tuple[type, ...]]
 """Column -> the Python types that its cells may have."""
@@ -70,7 +72,8 @@ class Table:
     def load(self) -> Any:
         """The table as a ``datasets.Dataset``.
 
-        Raises :class:`DataError` for a file that is not there or cannot be read, and where ``datasets`` is missing.
+        Raises :class:`DataError` for a file that is not there, cannot be read, is too large to be fetched
+        (:mod:`.fetching`) or unfolds too far (:mod:`.bounds`), and where ``datasets`` is missing.
         """
         if not _DOWNLOADS.get() and (self._format is None or "://" in self.path):
             raise AbsentDataError(f"{self.path} would be fetched, and was not checked")
@@ -80,12 +83,14 @@ class Table:
             raise AbsentDataError(f"{self.path}: reading it needs `datasets`: pip install 'troupe[data]'") from error
         if self._format is None:
             return self._from_hub(datasets)
-        file = self.path if "://" in self.path else str(Path(self.path).expanduser())
-        if "://" not in file and not Path(file).is_file():
+        file = self._fetched(datasets) if "://" in self.path else Path(self.path).expanduser()
+        if not file.is_file():
             raise DataError(f"{self.path}: no such file")
         try:
-            return datasets.load_dataset(self._format, data_files=file, split="train")
-        except datasets.exceptions.DatasetGenerationError as error:
+            check_bounds(file)
+            return datasets.load_dataset(self._format, data_files=str(file), split="train")
+        # pyarrow's errors are ValueErrors; of a file of null characters `datasets` raises StopIteration.
+        except (datasets.exceptions.DatasetGenerationError, ValueError, StopIteration) as error:
             raise DataError(f"{self.path} cannot be read as {self._format}: {error.__cause__ or error}") from error
 
     @property
@@ -93,8 +98,17 @@ class Table:
         suffixes = [suffix for suffix in Path(self.path).suffixes if suffix != ".gz"]
         return _FORMATS.get(suffixes[-1]) if suffixes else None
 
+    def _fetched(self, datasets: Any) -> Path:
+        suffix = "".join(part for part in Path(self.path).suffixes if part in (*_FORMATS, ".gz"))
+        try:
+            return fetched(self.path, suffix, Path(datasets.config.HF_DATASETS_CACHE) / "troupe")
+        except (OSError, ValueError) as error:
+            raise DataError(f"{self.path} cannot be fetched: {error}") from error
+
     def _from_hub(self, datasets: Any) -> Any:
         try:
+            builder = datasets.load_dataset_builder(self.path, self.config, revision=self.revision)
+            check_data_files(url for urls in (builder.config.data_files or {}).values() for url in urls)
             return datasets.load_dataset(self.path, self.config, split=self.split, revision=self.revision)
         except (OSError, ValueError) as error:  # not reached, not there, or no such configuration or split
             raise DataError(

@@ -15,8 +15,11 @@ from typing import Literal
 from ...experience import Task
 from ...sandbox import Sandbox
 from ..checks import check_fraction
+from ..drawing import Drawing
 from ..splits import split_of
 from .board import canonical_form, distances, draw_board, form_digest, neighbours, shortest_path, window
+from .dense import PLAN_PATH, LocalReward
+from .drawing import draw_room
 from .notation import MovePlan, annotate_moves, cell_words
 from .prompts import View
 from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, ToolMessage, Wording, make_task
@@ -31,6 +34,7 @@ class PlanPath(WalkingWorld):
     """
 
     name = "plan_path"
+    dense = PLAN_PATH
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class PlanPath(WalkingWorld):
         wording: Wording = "compact",
         sandbox: Sandbox | None = None,
         program_seconds: float = 2.0,
+        local_reward: LocalReward = "progress",
         local_share: float = 0.1,
     ) -> None:
         super().__init__(
@@ -64,6 +69,7 @@ class PlanPath(WalkingWorld):
             wording=wording,
             sandbox=sandbox,
             program_seconds=program_seconds,
+            local_reward=local_reward,
             local_share=local_share,
         )
         if size < 2:
@@ -138,6 +144,10 @@ class PlanPath(WalkingWorld):
     def _distance(self) -> int | None:
         return self._to_goal.get(self.at)
 
+    def _potential(self) -> int:
+        (row, column), (goal_row, goal_column) = divmod(self.at, self.size), divmod(self.goal, self.size)
+        return abs(row - goal_row) + abs(column - goal_column)
+
     def _solved(self) -> bool:
         return self.at == self.goal
 
@@ -174,6 +184,9 @@ class PlanPath(WalkingWorld):
 
     def picture(self) -> tuple[str, ...]:
         return draw_board(self.size, self.walls, self.at, (), (self.goal,))
+
+    def draw(self) -> Drawing:
+        return draw_room("Plan-Path", self.size, self.walls, self.at, (), (self.goal,))
 
     # ---- demonstrators --------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from typing import Literal
 
 from ...experience import Task
 from ...sandbox import Sandbox
+from ..drawing import Drawing
 from ..splits import split_of
 from .board import (
     MOVES,
@@ -33,6 +34,8 @@ from .board import (
     shortest_path,
     window,
 )
+from .dense import SOKOBAN, LocalReward
+from .drawing import draw_room
 from .notation import MovePlan, annotate_moves, cell_words
 from .prompts import View
 from .sokoban_solver import Position, SearchLimitError, Solver, move_worker
@@ -52,6 +55,7 @@ class Sokoban(WalkingWorld):
     """
 
     name = "sokoban"
+    dense = SOKOBAN
     boxes_have_names = True
 
     def __init__(
@@ -72,6 +76,7 @@ class Sokoban(WalkingWorld):
         wording: Wording = "compact",
         sandbox: Sandbox | None = None,
         program_seconds: float = 2.0,
+        local_reward: LocalReward = "progress",
         local_share: float = 0.1,
     ) -> None:
         super().__init__(
@@ -86,6 +91,7 @@ class Sokoban(WalkingWorld):
             wording=wording,
             sandbox=sandbox,
             program_seconds=program_seconds,
+            local_reward=local_reward,
             local_share=local_share,
         )
         if size < 4:
@@ -188,6 +194,15 @@ class Sokoban(WalkingWorld):
         except SearchLimitError:
             return None  # a position too large to judge earns no progress
 
+    def _potential(self) -> int:
+        """Over the boxes, the moves to the nearest goal without walls, added up."""
+        goals = [divmod(goal, self.size) for goal in self.goals]
+        boxes = [divmod(box, self.size) for box in self.boxes]
+        return sum(min(abs(r - to_r) + abs(c - to_c) for to_r, to_c in goals) for r, c in boxes)
+
+    def _homes(self) -> int:
+        return len(self.boxes & self.goals)
+
     def _solved(self) -> bool:
         return self.boxes == self.goals
 
@@ -200,31 +215,39 @@ class Sokoban(WalkingWorld):
 
     def _check_proposal(self, plan: MovePlan) -> ProposalCheck:
         copy = self.fork()
-        blocked = copy._push(plan)
+        blocked, _ = copy._push(plan)
         before, after = self._distance(), copy._distance()
         progress = max(0.0, (before - after) / before) if before and after is not None else 0.0
         word = "goal" if copy._solved() else "hit" if blocked else "ok"
         return ProposalCheck(copy._solved(), blocked, progress, (word,))
 
-    def _push(self, plan: MovePlan) -> bool:
-        """Carry out a proposal, walking the worker to the pushing side each time; True where a push is blocked.
+    def _dense(self, plan: MovePlan, agent: str) -> float:
+        if agent != TOOL:
+            return super()._dense(plan, agent)
+        blocked, made = self.fork()._push(plan)
+        return self._dense_walk(self.fork(), made) + blocked * self.dense.blocked
+
+    def _push(self, plan: MovePlan) -> tuple[bool, list[str]]:
+        """Carry out a proposal, walking the worker to the pushing side each time: whether a push is blocked, and the
+        moves that are made.
 
         Walks and pushes together are at most ``max_moves``, as a planner's message is: a push beyond is not made.
         """
-        box, left = self._box_of(plan), self.max_moves
+        box, made = self._box_of(plan), list[str]()
         for direction in plan.moves:
             walk = None if box is None else self._walk(self.walls | self.boxes, self.worker, box, direction)
             if box is None or walk is None:
-                return True
-            left -= len(walk) + 1
-            if left < 0:
+                return True, made
+            if len(made) + len(walk) + 1 > self.max_moves:
                 break
-            if not all(self._move(move) for move in [*walk, direction]):
-                return True
+            for move in [*walk, direction]:
+                if not self._move(move):
+                    return True, made
+                made.append(move)
             box = neighbours(self.size)[box][direction]
             if self._solved():
                 break
-        return False
+        return False, made
 
     def _box_of(self, plan: MovePlan) -> int | None:
         if plan.box is not None:
@@ -243,6 +266,9 @@ class Sokoban(WalkingWorld):
 
     def picture(self) -> tuple[str, ...]:
         return draw_board(self.size, self.walls, self.worker, self.boxes, self.goals)
+
+    def draw(self) -> Drawing:
+        return draw_room("Sokoban", self.size, self.walls, self.worker, self.boxes, self.goals)
 
     # ---- demonstrators --------------------------------------------------------------------------------------------
 

@@ -20,7 +20,10 @@ from typing import ClassVar, Literal
 from ...experience import Task
 from ...sandbox import Sandbox
 from ..base import Skill
+from ..drawing import Drawing
 from ..splits import split_of
+from .dense import LocalReward, fill_reward
+from .drawing import draw_sudoku
 from .notation import MALFORMED, MovePlan
 from .sudoku_board import BOXES, Grid, candidates, only_solution, peers, puzzle_digest, sample_puzzle
 from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, ToolMessage, TwoRoleWorld, Wording, make_task
@@ -75,6 +78,7 @@ class Sudoku(TwoRoleWorld):
         wording: Wording = "compact",
         sandbox: Sandbox | None = None,
         program_seconds: float = 2.0,
+        local_reward: LocalReward = "progress",
         local_share: float = 0.1,
     ) -> None:
         if size not in BOXES:
@@ -93,6 +97,7 @@ class Sudoku(TwoRoleWorld):
             wording=wording,
             sandbox=sandbox,
             program_seconds=program_seconds,
+            local_reward=local_reward,
             local_share=local_share,
         )
         self.min_blanks, self.max_blanks = min_blanks, max_blanks
@@ -207,11 +212,17 @@ class Sudoku(TwoRoleWorld):
         word = "goal" if copy._solved() else "hit" if blocked else "ok"
         return ProposalCheck(copy._solved(), blocked, progress, (word,))
 
+    def _dense(self, plan: MovePlan, agent: str) -> float:
+        return fill_reward(self.size, self.grid, [self._entries[move] for move in plan.moves], self.solution)
+
     def _pieces(self) -> Hashable:
         return (self.clues, self.grid)
 
     def picture(self) -> tuple[str, ...]:
         return tuple("".join(str(digit or " ") for digit in row) for row in _rows(self.size, self.grid))
+
+    def draw(self) -> Drawing:
+        return draw_sudoku(self.size, self.clues, self.grid)
 
     # ---- demonstrators --------------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ team reward of a tool agent's message is 1 if the goal is reached when its propo
 world.  The local reward is a small share of the progress towards the goal in solver distance: of the planner, beyond
 the best distance of the episode so far (going back and forth earns nothing); of the tool agent, that its proposal
 would make on the map that it sees.  No reward is negative, so that trying never costs more than silence.
+``local_reward=dense`` has PettingLLMs' instead (:mod:`.dense`).
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ..judging import guarded
 from ..task_sampling import sample_tasks
 from ..turns import TurnTakingWorld, chat
 from . import prompts
+from .dense import UNREADABLE, LocalReward
 from .notation import MALFORMED, MovePlan
 
 TOOL, PLAN, SOLO = "tool", "plan", "solo"
@@ -55,7 +57,8 @@ class TwoRoleWorld(TurnTakingWorld):
 
     ``team``: ``pair`` (agents ``tool`` and ``plan``) or ``solo``.  ``tool_message``: ``plan``, or ``program`` (Python
     that prints one, run in ``sandbox`` with ``program_seconds`` of CPU time).  ``wording``: ``compact`` (the notation)
-    or ``full`` (rules, drawn boards).  ``local_share``: the weight of progress, 0 for outcome-only rewards.
+    or ``full`` (rules, drawn boards).  ``local_reward``: ``progress`` or ``dense``; ``local_share``: its weight, 0 for
+    outcome-only rewards.
     """
 
     answer_label = "moves"
@@ -74,12 +77,14 @@ class TwoRoleWorld(TurnTakingWorld):
         wording: Wording,
         sandbox: Sandbox | None,
         program_seconds: float,
+        local_reward: LocalReward,
         local_share: float,
     ) -> None:
         choices: dict[str, tuple[str, tuple[str, ...]]] = {
             "team": (team, ("pair", "solo")),
             "tool_message": (tool_message, get_args(ToolMessage)),
             "wording": (wording, get_args(Wording)),
+            "local_reward": (local_reward, get_args(LocalReward)),
         }
         for key, (value, values) in choices.items():
             check_choice(self.name, key, value, values)
@@ -97,7 +102,7 @@ class TwoRoleWorld(TurnTakingWorld):
             execution=Execution(sandbox, Limits(cpu_s=program_seconds)) if programs and sandbox else None,
         )
         check_fraction("local_share", local_share)
-        self.size, self.wording, self.local_share = size, wording, local_share
+        self.size, self.wording, self.local_reward, self.local_share = size, wording, local_reward, local_share
         self._success, self._last = False, "start"
         self._clear_proposal()
         self._first_distance = self._best_distance = 1
@@ -159,6 +164,10 @@ class TwoRoleWorld(TurnTakingWorld):
     @abstractmethod
     def _check_proposal(self, plan: MovePlan) -> ProposalCheck:
         """Carry out a proposal on a copy."""
+
+    @abstractmethod
+    def _dense(self, plan: MovePlan, agent: str) -> float:
+        """The dense reward of carrying ``plan`` of ``agent`` out, on a copy."""
 
     @abstractmethod
     def _pieces(self) -> Hashable:
@@ -234,19 +243,27 @@ class TwoRoleWorld(TurnTakingWorld):
     def _propose(self, plan: MovePlan, fault: str) -> StepResult:
         check = self._check_proposal(plan)
         # Of a malformed proposal, whose words could be anything, nothing is passed on.
+        dense = self._dense_reward(TOOL, plan)
         self._proposal = " ".join(plan.words)
         self._plan, self._fault = plan, fault
         self._check = ("malformed",) if plan.malformed else check.words
         self._next_stage()
         return StepResult(
-            local={TOOL: self.local_share * check.progress},
+            local={TOOL: self.local_share * (check.progress if dense is None else dense)},
             team=float(check.success),
             done=False,
             success=False,
             info={"malformed": plan.malformed, "blocked": check.blocked, "moves": len(plan.moves)},
         )
 
+    def _dense_reward(self, agent: str, plan: MovePlan) -> float | None:
+        """The dense reward of a message whose moves are not made yet; None under ``local_reward=progress``."""
+        if self.local_reward == "progress":
+            return None
+        return self._dense(plan, agent) if plan.moves else UNREADABLE
+
     def _execute(self, agent: str, plan: MovePlan) -> StepResult:
+        dense = self._dense_reward(agent, plan)
         blocked = self._make_moves(plan.moves)
         distance = self._distance()
         progress = 0.0
@@ -258,7 +275,7 @@ class TwoRoleWorld(TurnTakingWorld):
         self._clear_proposal()
         self._next_turn(done=self._success)
         return StepResult(
-            local={agent: self.local_share * progress},
+            local={agent: self.local_share * (progress if dense is None else dense)},
             team=float(self._success),
             done=self._done,
             success=self._success,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from random import Random
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
+from ...experience import Task
 from ..base import Skill
 from ..checks import check_at_least, check_choice
 from . import prompts
 from .board import OPPOSITE
+from .dense import WalkReward
 from .notation import MovePlan, parse_plan
 from .prompts import View
 from .two_roles import TOOL, TwoRoleWorld
@@ -27,6 +29,8 @@ class WalkingWorld(TwoRoleWorld):
 
     boxes_have_names = False
     """Whether a proposal may begin with ``box CELL``."""
+    dense: ClassVar[WalkReward]
+    """Under ``local_reward=dense``."""
 
     def __init__(
         self, *, max_moves: int, tool_view: ToolView, planner_view: PlannerView, view_radius: int, **common: Any
@@ -38,6 +42,7 @@ class WalkingWorld(TwoRoleWorld):
         check_at_least("view_radius", view_radius, 0)
         self.max_moves = max_moves
         self.tool_view, self.planner_view, self.view_radius = tool_view, planner_view, view_radius
+        self._move_count = 0
 
     # ---- for the world to add --------------------------------------------------------------------------------------
 
@@ -48,6 +53,10 @@ class WalkingWorld(TwoRoleWorld):
     @abstractmethod
     def _move(self, move: str) -> bool:
         """Make one move; False, and no change, where it is blocked."""
+
+    @abstractmethod
+    def _potential(self) -> int:
+        """The distance whose negative is the potential of dense rewards."""
 
     @abstractmethod
     def _expert(self, agent: str, rng: Random) -> tuple[list[str], list[str]]:
@@ -82,13 +91,47 @@ class WalkingWorld(TwoRoleWorld):
     def _parse(self, text: str, agent: str) -> MovePlan:
         return parse_plan(text, self.size, self.max_moves, may_name_box=agent == TOOL and self.boxes_have_names)
 
+    def reset(self, task: Task) -> None:
+        self._move_count = 0
+        super().reset(task)
+
+    def _state(self) -> tuple[Hashable, ...]:
+        # The number of moves so far decides about the dense reward of the shortest way, and about nothing else.
+        return (*super()._state(), self._move_count) if self.local_reward == "dense" else super()._state()
+
     def _make_moves(self, moves: Sequence[str]) -> bool:
         for move in moves:
+            self._move_count += 1
             if not self._move(move):
                 return True
             if self._solved():
                 break
         return False
+
+    def _dense(self, plan: MovePlan, agent: str) -> float:
+        return self._dense_walk(self.fork(), plan.moves)
+
+    def _dense_walk(self, copy: Self, moves: Sequence[str]) -> float:
+        """The dense reward of ``moves`` on ``copy``, which they change."""
+        total, homes = 0.0, copy._homes()
+        for move in moves:
+            before, blocked = copy._potential(), copy._make_moves([move])
+            solved, homes_before, homes = copy._solved(), homes, copy._homes()
+            total += self.dense.of(
+                blocked=blocked,
+                before=before,
+                after=copy._potential(),
+                homes=homes - homes_before,
+                solved=solved,
+                shortest=copy._move_count == self._first_distance,
+            )
+            if blocked or solved:
+                break
+        return total
+
+    def _homes(self) -> int:
+        """Boxes on goals."""
+        return 0
 
     # ---- demonstrations -------------------------------------------------------------------------------------------
 

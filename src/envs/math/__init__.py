@@ -1,8 +1,9 @@
 """Mathematics: a tool agent computes, a reasoner answers."""
 
 from .arithmetic import Arithmetic
+from .ensemble import Ensemble
 from .questions import MathQuestions
-from .sources import Aime24, Aime25, Dapo, DeepScaleR, Gsm8k, OlympiadBench, Polaris
+from .sources import Aime24, Aime25, Dapo, DeepScaleR, Gsm8k, Math, Math500, OlympiadBench, Polaris
 from .word_problems import WordProblems
 
 __all__ = [
@@ -11,7 +12,10 @@ __all__ = [
     "Arithmetic",
     "Dapo",
     "DeepScaleR",
+    "Ensemble",
     "Gsm8k",
+    "Math",
+    "Math500",
     "MathQuestions",
     "OlympiadBench",
     "Polaris",

@@ -7,6 +7,7 @@ the sandbox.  The reasoner sees the result, digit by digit, and answers ("say 5 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Literal
 
@@ -58,8 +59,17 @@ class Arithmetic(Mathematics):
         team: Literal["pair", "solo"] = "pair",
         stop: Literal["answer", "consensus"] = "answer",
         local_share: float = 0.1,
+        order: Literal["sequential", "simultaneous"] = "sequential",
     ) -> None:
-        super().__init__(sandbox=sandbox, limits=LIMITS, horizon=horizon, team=team, stop=stop, local_share=local_share)
+        super().__init__(
+            sandbox=sandbox,
+            limits=LIMITS,
+            horizon=horizon,
+            team=team,
+            stop=stop,
+            local_share=local_share,
+            order=order,
+        )
         if not (links >= 1 and spare >= 0 and links + 1 + spare <= 8):
             raise ValueError(f"env.links={links} and env.spare={spare}: at least 1 and 0, together at most 7")
         check_at_least("max_words", max_words, 1)
@@ -101,8 +111,16 @@ class Arithmetic(Mathematics):
 
     def _prompt(self, agent: str) -> list[Message]:
         reports = [turn.run.report if turn.run else NONE for turn in self._past]
-        if agent == REASONER:
-            reports.append(self._run.report if self._run else NONE)
+        if agent == REASONER and (self.order == "sequential" or not reports):
+            reports.append(self.run.report if self.run else NONE)
+        return self._chat(agent, reports)
+
+    def judge_prompt(self, proposals: Mapping[str, str | None]) -> list[Message]:
+        """A judge is a reasoner who sees several results; the notation has no word for it."""
+        reports = [NONE if each is None else " ".join(digits(int(each))) for each in proposals.values()]
+        return self._chat(REASONER, reports)
+
+    def _chat(self, agent: str, reports: Sequence[str]) -> list[Message]:
         words = [self._question, *(word for report in reports for word in ("result", report))]
         return chat(f"{agent} {self.name}", " ".join(words))
 
@@ -118,7 +136,7 @@ class Arithmetic(Mathematics):
         story = parse_story(self._question)
         if agent == TOOL:
             return self._demonstrate_program(story, rng, skill)
-        run = self._run if agent == REASONER else (self._past[-1].run if self._past else None)
+        run = self._visible_run(agent)
         if agent == SOLO and (run is None or (run.output is None and self.turn + 1 < self.horizon)):
             return self._demonstrate_program(story, rng, skill)
         return self._demonstrate_answer(story, run, rng, skill)

@@ -12,11 +12,12 @@ from ..checks import check_at_least
 from ..datasets import DataSplits
 from ..execution import Execution
 from ..fences import last_program
+from ..tool_calls import Tool, ToolFormat
 from ..turns import chat
 from .answers import Answers
 from .sources import Question, QuestionSource
 from .splits import load_questions
-from .world import REASONER, SOLO, TOOL, Mathematics, PastTurn, ProgramRun
+from .world import JUDGE, REASONER, SOLO, TOOL, Mathematics, PastTurn, ProgramRun
 
 AGAIN = "[again]"
 READING = Limits(cpu_s=5.0, idle_s=5.0, memory_mib=1024, value_bytes=1 << 16)
@@ -29,10 +30,32 @@ SYSTEM = {
     REASONER: "You are the reasoner of a team that solves a mathematical problem. A tool agent wrote a program; you "
     "see what it printed, which may be wrong. Reason step by step, then give the final answer, worked out, in "
     "\\boxed{...}, once.",
+    JUDGE: "You are the judge of a team that solves a mathematical problem. Tool agents wrote programs, and reasoners "
+    "answered; you see what each proposes, and any of it may be wrong. Reason step by step, then give the final "
+    "answer, worked out, in \\boxed{...}, once.",
     SOLO: "You solve a mathematical problem. In each message, either write one Python program, in a block that begins "
     "with ```python and ends with ```, which is run and whose output you are then shown, or give the final answer, "
     "worked out, in \\boxed{...}, once.",
 }
+CALL = {
+    TOOL: "You are the tool agent of a team that solves a mathematical problem. Call the function python once, with a "
+    "program that computes the answer and prints it, and nothing else, on the last line.",
+    SOLO: "You solve a mathematical problem. In each message, either call the function python once, whose output you "
+    "are then shown, or give the final answer, worked out, in \\boxed{...}, once.",
+}
+"""In place of :data:`SYSTEM`, where agents call tools."""
+PYTHON = Tool(
+    "python",
+    "Run a Python program and return what it printed. It may use the standard library and sympy, and reads no input.",
+    {"code": {"type": "string", "description": "the whole program"}},
+    lambda arguments: f"```python\n{arguments['code']}\n```",
+)
+AT_ONCE = (
+    "You are the reasoner of a team that solves a mathematical problem. A tool agent writes a program at the same "
+    "time; in the next turn you see what it printed, which may be wrong. Reason step by step, then give the final "
+    "answer, worked out, in \\boxed{...}, once."
+)
+"""The reasoner's instruction where both act at the same time."""
 RETRY = f" If you need another program, end with {AGAIN} instead."
 
 
@@ -43,8 +66,9 @@ class MathQuestions(Mathematics):
     ``validation_share`` of the training questions, decided by their content, is held out for it.
 
     ``limits`` hold for the tool agent's programs.  ``shown_chars`` of a program's output, and of every earlier message,
-    are shown; a prompt that exceeds a policy's context is cut further.  ``sandbox`` must have :data:`.answers.IMPORTS`
-    among its imports, to read answers with.
+    are shown; a prompt that exceeds a policy's context is cut further.  ``tools``: programs are arguments of the
+    function :data:`PYTHON`, called in this form (:mod:`..tool_calls`), or written in fenced blocks (None).
+    ``sandbox`` must have :data:`.answers.IMPORTS` among its imports, to read answers with.
     """
 
     def __init__(
@@ -61,6 +85,8 @@ class MathQuestions(Mathematics):
         stop: Literal["answer", "consensus"] = "answer",
         local_share: float = 1.0,
         shown_chars: int = 2000,
+        tools: ToolFormat | None = None,
+        order: Literal["sequential", "simultaneous"] = "sequential",
     ) -> None:
         super().__init__(
             sandbox=sandbox,
@@ -69,6 +95,8 @@ class MathQuestions(Mathematics):
             team=team,
             stop=stop,
             local_share=local_share,
+            tools=tools,
+            order=order,
         )
         check_at_least("shown_chars", shown_chars, 1)
         self.shown_chars = shown_chars
@@ -123,18 +151,35 @@ class MathQuestions(Mathematics):
     async def _equal(self, answer: str, expected: str) -> bool:
         return await self.answers.equal(answer, expected, several=self._several)
 
+    # ---- tools ----------------------------------------------------------------------------------------------------
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        return () if agent == REASONER else (PYTHON,)
+
+    def _tool_report(self, agent: str) -> str:
+        run = self.run if agent == TOOL else self._past[-1].run
+        return run.report if run is not None else "There is no program."
+
     # ---- prompts --------------------------------------------------------------------------------------------------
 
     def _prompt(self, agent: str) -> list[Message]:
         last = self.turn + 1 >= self.horizon
-        system = SYSTEM[agent] + (RETRY if agent == REASONER and self.stop == "answer" and not last else "")
+        at_once = agent == REASONER and self.order == "simultaneous"
+        instructions = SYSTEM if self.tool_format is None else SYSTEM | CALL
+        system = (AT_ONCE if at_once else instructions[agent]) + (
+            RETRY if agent == REASONER and self.stop == "answer" and not last else ""
+        )
         parts = [f"Problem:\n{self._question}"]
         parts += [self._history(number, turn) for number, turn in enumerate(self._past, 1)]
-        if agent == REASONER:
-            parts.append(f"The program's output:\n{self._run.report if self._run else 'There is no program.'}")
+        if agent == REASONER and not at_once:
+            parts.append(f"The program's output:\n{self.run.report if self.run else 'There is no program.'}")
         if agent == SOLO and last:
             parts.append("This is the last message: give the final answer.")
         return chat(system, "\n\n".join(parts))
+
+    def judge_prompt(self, proposals: Mapping[str, str | None]) -> list[Message]:
+        lines = [f"{agent}: {'none' if each is None else self._short(each)}" for agent, each in proposals.items()]
+        return chat(SYSTEM[JUDGE], "\n\n".join([f"Problem:\n{self._question}", "Proposals:\n" + "\n".join(lines)]))
 
     def _history(self, number: int, turn: PastTurn) -> str:
         parts = [f"Turn {number}, program:\n{self._short(turn.run.program) if turn.run else 'none'}"]

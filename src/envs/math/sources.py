@@ -1,18 +1,19 @@
 """Published data sets of questions: one class each, for hub names and local files alike.
 
-Training: :class:`Polaris`, :class:`Dapo`, :class:`DeepScaleR`.  Evaluation: :class:`Aime24`, :class:`Aime25`,
-:class:`OlympiadBench`, :class:`Gsm8k`.  The columns are those of the dataset cards on the hub.
+Training: :class:`Polaris`, :class:`Dapo`, :class:`DeepScaleR`, :class:`Math`.  Evaluation: :class:`Math500`,
+:class:`Aime24`, :class:`Aime25`, :class:`OlympiadBench`, :class:`Gsm8k`.  The columns are those of the dataset cards on
+the hub.
 """
 
 from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from ..datasets import CellError, Columns, PublishedSource
+from ..datasets import CellError, Columns, PublishedSource, UnusableRow
 from ..splits import content_digest
 
 
@@ -98,6 +99,52 @@ class Dapo(QuestionSource):
         return _question(text, answer, "prompt", "reward_model.ground_truth")
 
 
+class Math(QuestionSource):
+    r"""MATH (Hendrycks et al., arXiv 2103.03874): competition problems, 7,500 to train and 5,000 to test, in a
+    configuration for each of seven subjects.  The answer is the last box of the solution.
+
+    ``levels`` and ``types`` choose problems by difficulty ("Level 1" to "Level 5") and subject; None: all.  The test
+    split has the 500 problems of :class:`Math500`.
+    """
+
+    hub, config = "EleutherAI/hendrycks_math", "algebra"
+    cells: ClassVar[Columns] = {"problem": str, "level": str, "type": str, "solution": str}
+
+    def __init__(
+        self,
+        path: str | None = None,
+        *,
+        levels: Sequence[int] | None = None,
+        types: Sequence[str] | None = None,
+        split: str | None = None,
+        config: str | None = None,
+        revision: str | None = None,
+    ) -> None:
+        super().__init__(path, split=split, config=config, revision=revision)
+        self._levels = None if levels is None else {f"Level {level}" for level in levels}
+        self._types = None if types is None else set(types)
+
+    def item(self, row: Mapping[str, Any]) -> Question:
+        if self._levels is not None and row["level"] not in self._levels:
+            raise UnusableRow("another level")
+        if self._types is not None and row["type"] not in self._types:
+            raise UnusableRow("another type")
+        answer = last_box(row["solution"])
+        if answer is None:
+            raise CellError("solution", "it has no \\boxed answer")
+        return _competition(row["problem"], answer, "solution")
+
+
+class Math500(QuestionSource):
+    """MATH-500: the problems of MATH's test split that PRM800K leaves for evaluation (arXiv 2305.20050)."""
+
+    hub, split = "HuggingFaceH4/MATH-500", "test"
+    cells: ClassVar[Columns] = {"problem": str, "answer": str}
+
+    def item(self, row: Mapping[str, Any]) -> Question:
+        return _competition(row["problem"], row["answer"], "answer")
+
+
 class OlympiadBench(QuestionSource):
     """OlympiadBench's open-ended mathematics in English: 674 competition problems."""
 
@@ -124,6 +171,33 @@ class Gsm8k(QuestionSource):
         if not mark:
             raise CellError("answer", "it has no ####")
         return _question(row["question"], answer, "question", "answer")
+
+
+def last_box(text: str) -> str | None:
+    r"""The content of the last ``\boxed{...}``, ``\fbox{...}`` or ``\boxed 7`` of a solution; None without one."""
+    closing: dict[int, int] = {}  # of each opening bracket, in one pass: many may never be closed
+    open_places: list[int] = []
+    for bracket in re.finditer(r"(?<!\\)[{}]", text):
+        if bracket[0] == "{":
+            open_places.append(bracket.start())
+        elif open_places:
+            closing[open_places.pop()] = bracket.start()
+    found = None
+    for match in re.finditer(r"\\(?:boxed|fbox)\s*(?=\{)|\\boxed\s+([^\s$\\{}]+)", text):
+        if match[1] is not None:
+            found = match[1]
+        elif match.end() in closing:
+            found = text[match.end() + 1 : closing[match.end()]]
+    return found
+
+
+def _competition(problem: str, answer: str, column: str) -> Question:
+    """A question of MATH; several answers are separated by commas outside of brackets that separate no thousands."""
+    bare = answer
+    while (inner := re.sub(r"[(\[{][^()\[\]{}]*[)\]}]", "", bare)) != bare:
+        bare = inner
+    several = re.search(r",(?!\\?!?\s*\d{3}(?!\d))", bare) is not None
+    return replace(_question(problem, answer, "problem", column), several=several)
 
 
 def _question(text: str, answer: str, *columns: str) -> Question:

@@ -8,6 +8,7 @@ million parameters writes no calculation at all.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from random import Random
 from typing import Literal
 
@@ -59,8 +60,17 @@ class WordProblems(Mathematics):
         team: Literal["pair", "solo"] = "pair",
         stop: Literal["answer", "consensus"] = "answer",
         local_share: float = 0.1,
+        order: Literal["sequential", "simultaneous"] = "sequential",
     ) -> None:
-        super().__init__(sandbox=sandbox, limits=LIMITS, horizon=horizon, team=team, stop=stop, local_share=local_share)
+        super().__init__(
+            sandbox=sandbox,
+            limits=LIMITS,
+            horizon=horizon,
+            team=team,
+            stop=stop,
+            local_share=local_share,
+            order=order,
+        )
         check_at_least("steps", steps, 1)
         check_at_least("largest", largest, 9)
         if not 0 <= examples <= len(EXAMPLES):
@@ -110,6 +120,19 @@ class WordProblems(Mathematics):
         return int(answer) == int(expected)
 
     def _prompt(self, agent: str) -> list[Message]:
+        shown = agent == REASONER or self._past
+        run = self._visible_run(agent)
+        report = run.report if run is not None else NO_RESULT
+        content = _shown(self._question, report) if shown else self._question
+        return [*self._examples(agent), {"role": "user", "content": content}]
+
+    def judge_prompt(self, proposals: Mapping[str, str | None]) -> list[Message]:
+        """A judge is a reasoner who sees several results."""
+        report = ", ".join(NO_RESULT if each is None else each for each in proposals.values())
+        return [*self._examples(REASONER), {"role": "user", "content": _shown(self._question, report)}]
+
+    def _examples(self, agent: str) -> list[Message]:
+        """The instruction, and the worked examples."""
         messages: list[Message] = [{"role": "system", "content": SYSTEM[agent]}]
         for story, calculation, answer in EXAMPLES[: self.examples]:
             if agent != REASONER:
@@ -119,11 +142,7 @@ class WordProblems(Mathematics):
                     {"role": "user", "content": _shown(story, answer)},
                     {"role": "assistant", "content": answer},
                 ]
-        run = self._run if agent == REASONER else self._past[-1].run if self._past else None
-        shown = agent == REASONER or self._past
-        report = run.report if run is not None else NO_RESULT
-        content = _shown(self._question, report) if shown else self._question
-        return [*messages, {"role": "user", "content": content}]
+        return messages
 
 
 def _shown(story: str, report: str) -> str:

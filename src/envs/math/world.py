@@ -2,13 +2,15 @@
 answers.
 
 A turn is: ``tool`` sees the question and writes a program, which runs in the sandbox; ``reasoner`` sees the question
-and the program's output, and answers or asks for another turn.  A team of one (``team=solo``) writes a program or an
-answer each turn.  Expected answers never enter a process that runs a program: outputs are compared here.
+and the program's output, and answers or asks for another turn.  With ``order=simultaneous`` both write at the same
+time, and see no more than the turns before.  A team of one (``team=solo``) writes a program or an answer each turn.
+Expected answers never enter a process that runs a program: outputs are compared here.
 
 Rewards.  The team reward of an answer is 1 if it is right, else 0.  The team reward of a tool agent's program is 1 if
 its output is right.  The local rewards are the paper's, weighted by ``local_share``: of the tool agent 0.1 for a
 program, 0.1 for one that ran and printed something, 0.8 for the right output; of the reasoner 0.2 for a message that
-can be read and 0.8 for the right answer.  No reward is negative.  The team rewards of an episode's answers sum to at
+can be read and 0.8 for the right answer.  Where both act at the same time, the team reward is the answer's.  No reward
+is negative.  The team rewards of an episode's answers sum to at
 most 1.
 """
 
@@ -16,18 +18,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from ...experience import Task
+from ...experience import Message, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
 from ..base import StepResult
 from ..checks import check_choice, check_fraction
 from ..execution import Execution
 from ..judging import guarded
+from ..tool_calls import ToolFormat
 from ..turns import TurnTakingWorld
 
-TOOL, REASONER, SOLO = "tool", "reasoner", "solo"
+TOOL, REASONER, SOLO, JUDGE = "tool", "reasoner", "solo", "judge"
 BUILD, RUN, FORMAT = 0.1, 0.1, 0.2
 """The paper's weights of a program, of one that ran, and of a message that can be read; the rest of 1 is for being
 right."""
@@ -54,7 +57,8 @@ class PastTurn:
 class Mathematics(TurnTakingWorld):
     """Rewards of programs and answers; a world adds its questions, its notation and how answers are compared.
 
-    ``team``: ``pair`` (agents ``tool`` and ``reasoner``) or ``solo``.  ``stop``: an episode ends with the first
+    ``team``: ``pair`` (agents ``tool`` and ``reasoner``) or ``solo``.  ``order``: of a pair, ``sequential`` or
+    ``simultaneous``.  ``stop``: an episode ends with the first
     ``answer``, or, as in the paper, with ``consensus``: an answer that is the program's output.  ``local_share``: the
     weight of the local rewards, 0 for outcome-only ones.
 
@@ -73,16 +77,20 @@ class Mathematics(TurnTakingWorld):
         team: Literal["pair", "solo"],
         stop: Literal["answer", "consensus"],
         local_share: float,
+        tools: ToolFormat | None = None,
+        order: Literal["sequential", "simultaneous"] = "sequential",
     ) -> None:
         check_choice(self.name, "team", team, ("pair", "solo"))
         check_choice(self.name, "stop", stop, ("answer", "consensus"))
-        stages = ((TOOL,), (REASONER,)) if team == "pair" else ((SOLO,),)
-        super().__init__(stages=stages, horizon=horizon, execution=Execution(sandbox, limits))
+        check_choice(self.name, "order", order, ("sequential", "simultaneous"))
+        pair = ((TOOL,), (REASONER,)) if order == "sequential" else ((TOOL, REASONER),)
+        stages = pair if team == "pair" else ((SOLO,),)
+        super().__init__(stages=stages, horizon=horizon, execution=Execution(sandbox, limits), tools=tools)
         check_fraction("local_share", local_share)
-        self.stop, self.local_share = stop, local_share
+        self.stop, self.local_share, self.order = stop, local_share, order
         self._question, self._gold = "", ""
         self._past: tuple[PastTurn, ...] = ()
-        self._run: ProgramRun | None = None
+        self.run: ProgramRun | None = None
         self._earned = 0.0
 
     # ---- for the world to add --------------------------------------------------------------------------------------
@@ -107,21 +115,58 @@ class Mathematics(TurnTakingWorld):
     async def _equal(self, answer: str, expected: str) -> bool:
         """Whether an answer is the expected one: the task's, or a program's output."""
 
+    @abstractmethod
+    def judge_prompt(self, proposals: Mapping[str, str | None]) -> list[Message]:
+        """What the judge of an :class:`~.ensemble.Ensemble` sees: the question, and what each agent proposes."""
+
+    # ---- for an ensemble of pairs ---------------------------------------------------------------------------------
+
+    async def act(self, agent: str, text: str) -> StepResult:
+        """The message of ``agent`` alone, whoever else acts; within a step of the ensemble, which counts errors."""
+        return await (self._compute(agent, text) if agent == TOOL else self._conclude(agent, text))
+
+    def read_answer(self, text: str) -> str | None:
+        """The answer of a message; None where it has none, or several."""
+        return self._answer(text)
+
+    async def equal(self, answer: str, other: str) -> bool:
+        """Whether two agents' answers are the same."""
+        return await self._equal(answer, other)
+
+    async def is_right(self, answer: str) -> bool:
+        """Whether an answer is the task's."""
+        return await self._equal(answer, self._gold)
+
     # ---- steps ----------------------------------------------------------------------------------------------------
 
     def reset(self, task: Task) -> None:
         self._begin()
         self._question, self._gold = task.data["question"], task.data["answer"]
-        self._past, self._run, self._earned = (), None, 0.0
+        self._past, self.run, self._earned = (), None, 0.0
 
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
+        if len(actions) > 1:
+            return await self._act_at_once(actions)
         ((agent, text),) = actions.items()
         if agent == TOOL or (agent == SOLO and guarded(None, self._answer, text) is None):
             return await self._compute(agent, text)
         return await self._conclude(agent, text)
 
+    async def _act_at_once(self, actions: Mapping[str, str]) -> StepResult:
+        program = await self.act(TOOL, actions[TOOL])
+        answer = await self.act(REASONER, actions[REASONER])
+        malformed = (program.info["malformed"] + answer.info["malformed"]) / 2
+        info = {**program.info, **answer.info, "malformed": malformed}
+        return replace(answer, local={**program.local, **answer.local}, info=info)
+
+    def _visible_run(self, agent: str) -> ProgramRun | None:
+        """The last run that ``agent`` sees: of this turn, or of the one before."""
+        if agent == REASONER and self.order == "sequential":
+            return self.run
+        return self._past[-1].run if self._past else None
+
     def _state(self) -> tuple[Hashable, ...]:
-        return (self._question, self._gold, self._past, self._run, self._earned)
+        return (self._question, self._gold, self._past, self.run, self._earned)
 
     async def _compute(self, agent: str, text: str) -> StepResult:
         """Run a program, if there is one."""
@@ -133,7 +178,7 @@ class Mathematics(TurnTakingWorld):
         right = output is not None and await self._equal(output, self._gold)
         team = float(right)
         if agent == TOOL:
-            self._run = run
+            self.run = run
             self._next_stage()
         else:
             team = self._pay(0.5 * right, 0.5)  # half of the aim, once: the other half is to answer
@@ -146,14 +191,14 @@ class Mathematics(TurnTakingWorld):
         """Judge an answer, or go on to the next turn."""
         answer = guarded(None, self._answer, text)
         right = answer is not None and await self._equal(answer, self._gold)
-        output = None if self._run is None else self._run.output
+        output = None if self.run is None else self.run.output
         settled = answer is not None and (
             agent == SOLO or self.stop == "answer" or (output is not None and await self._equal(answer, output))
         )
         over = settled or self.turn + 1 >= self.horizon
         team = self._pay(float(right) if over else right / self.horizon)
         readable = answer is not None or guarded(False, self._asks_again, text)
-        self._end_turn(PastTurn(self._run, text), done=over)
+        self._end_turn(PastTurn(self.run, text), done=over)
         local = FORMAT * readable + (1 - FORMAT) * right
         info = {"malformed": float(not readable), "right": float(right)}
         return StepResult({agent: self.local_share * local}, team, over, over and right, info)
@@ -165,5 +210,5 @@ class Mathematics(TurnTakingWorld):
         return payment
 
     def _end_turn(self, turn: PastTurn, *, done: bool = False) -> None:
-        self._past, self._run = (*self._past, turn), None
+        self._past, self.run = (*self._past, turn), None
         self._next_turn(done=done)

@@ -13,7 +13,7 @@ from ..datasets import DataSplits, load_splits
 from ..splits import split_of
 from ..turns import chat
 from .index import Index, Passage
-from .sources import Question, QuestionSource
+from .sources import SearchQuestion, SearchSource
 from .world import REASONER, SEARCHER, SOLO, Metric, PastSearch, Search, Team
 
 SYSTEM = {
@@ -45,9 +45,9 @@ class QuestionSearch(Search):
         self,
         *,
         index: str,
-        train: Sequence[QuestionSource],
-        validation: Sequence[QuestionSource] = (),
-        test: Sequence[QuestionSource] = (),
+        train: Sequence[SearchSource],
+        validation: Sequence[SearchSource] = (),
+        test: Sequence[SearchSource] = (),
         horizon: int = 4,
         team: Team = "pair",
         passages: int = 3,
@@ -63,7 +63,7 @@ class QuestionSearch(Search):
         check_at_least("shown_chars", shown_chars, 1)
         self.folder, self.shown_chars = Path(index).expanduser(), shown_chars
         self.query_words, self.answer_words = query_words, answer_words
-        self._sources: dict[Split, Sequence[QuestionSource]] = {"train": train, "validation": validation, "test": test}
+        self._sources: dict[Split, Sequence[SearchSource]] = {"train": train, "validation": validation, "test": test}
 
     @cached_property
     def index(self) -> Index:
@@ -71,7 +71,7 @@ class QuestionSearch(Search):
         return Index.load(self.folder, "env.index")
 
     @cached_property
-    def splits(self) -> DataSplits[Question]:
+    def splits(self) -> DataSplits[SearchQuestion]:
         """The questions, read on first use."""
         return load_splits(self.name, self._sources, split_of)
 

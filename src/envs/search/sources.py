@@ -17,7 +17,7 @@ from .answers import normalise
 
 
 @dataclass(frozen=True)
-class Question:
+class SearchQuestion:
     """A question, the ``answers`` that are accepted, and the titles of the passages that support them, where known."""
 
     text: str
@@ -34,33 +34,33 @@ class Question:
     def task_data(self) -> Mapping[str, Any]:
         return {"question": self.text, "answers": self.answers, "supports": self.supports}
 
-    def contradicts(self, other: Question) -> bool:
+    def contradicts(self, other: SearchQuestion) -> bool:
         """Whether the two have no answer in common."""
         return {normalise(each) for each in self.answers}.isdisjoint(normalise(each) for each in other.answers)
 
 
-class QuestionSource(PublishedSource[Question]):
+class SearchSource(PublishedSource[SearchQuestion]):
     """A data set of questions."""
 
 
-class NaturalQuestions(QuestionSource):
+class NaturalQuestions(SearchSource):
     """Natural Questions, open (Kwiatkowski et al. 2019; Lee et al., arXiv 1906.00300): 87,925 training questions."""
 
     hub = "google-research-datasets/nq_open"
     cells: ClassVar[Columns] = {"question": str, "answer": list}
 
-    def item(self, row: Mapping[str, Any]) -> Question:
+    def item(self, row: Mapping[str, Any]) -> SearchQuestion:
         return _question(row["question"], row["answer"])
 
 
-class HotpotQA(QuestionSource):
+class HotpotQA(SearchSource):
     """HotpotQA (arXiv 1809.09600): questions of two hops, with the titles of their paragraphs."""
 
     hub = "hotpotqa/hotpot_qa"
     config: str | None = "distractor"
     cells: ClassVar[Columns] = {"question": str, "answer": str, "supporting_facts": dict}
 
-    def item(self, row: Mapping[str, Any]) -> Question:
+    def item(self, row: Mapping[str, Any]) -> SearchQuestion:
         titles = row["supporting_facts"].get("title")
         if not isinstance(titles, list):
             raise CellError("supporting_facts", f"expected a list of titles, got {titles!r:.40}")
@@ -73,7 +73,7 @@ class TwoWikiMultiHopQA(HotpotQA):
     hub, config = "framolfese/2WikiMultihopQA", None
 
 
-class MuSiQue(QuestionSource):
+class MuSiQue(SearchSource):
     """MuSiQue (arXiv 2108.00573): two to four hops; questions without an answer are left out."""
 
     hub = "dgslibisey/MuSiQue"
@@ -85,7 +85,7 @@ class MuSiQue(QuestionSource):
         "paragraphs": list,
     }
 
-    def item(self, row: Mapping[str, Any]) -> Question:
+    def item(self, row: Mapping[str, Any]) -> SearchQuestion:
         if not row["answerable"]:
             raise UnusableRow("not answerable")
         try:
@@ -95,21 +95,23 @@ class MuSiQue(QuestionSource):
         return _question(row["question"], [row["answer"], *row["answer_aliases"]], titles)
 
 
-class Bamboogle(QuestionSource):
+class Bamboogle(SearchSource):
     """Bamboogle (arXiv 2210.03350): 125 questions of two hops."""
 
     hub, split = "chiayewken/bamboogle", "test"
     cells: ClassVar[Columns] = {"Question": str, "Answer": str}
 
-    def item(self, row: Mapping[str, Any]) -> Question:
+    def item(self, row: Mapping[str, Any]) -> SearchQuestion:
         return _question(row["Question"], [row["Answer"]], column="Question")
 
 
-def _question(text: str, answers: Iterable[Any], supports: Iterable[str] = (), column: str = "question") -> Question:
+def _question(
+    text: str, answers: Iterable[Any], supports: Iterable[str] = (), column: str = "question"
+) -> SearchQuestion:
     """A question with the answers that can be said, each once."""
     if not text.strip():
         raise CellError(column, "it is empty")
     sayable = tuple(dict.fromkeys(each.strip() for each in answers if isinstance(each, str) and normalise(each)))
     if not sayable:
         raise UnusableRow("no answer is left after normalisation")
-    return Question(text.strip(), sayable, tuple(dict.fromkeys(supports)))
+    return SearchQuestion(text.strip(), sayable, tuple(dict.fromkeys(supports)))

@@ -72,7 +72,7 @@ STYLES: Mapping[str, Style] = {
 
 
 @dataclass(frozen=True)
-class Score:
+class TextScore:
     """The points of two texts by level."""
 
     structure: float = 0.0
@@ -86,20 +86,20 @@ class Score:
         return self.structure + self.length + self.words + self.style
 
 
-def score(first: str, second: str, style: Style) -> Score:
+def score(first: str, second: str, style: Style) -> TextScore:
     """The points of two texts."""
     low, high = style.words
     if not all(low <= len(text.split()) <= high for text in (first, second)):
-        return Score()
+        return TextScore()
     length = style.length(len(second.strip()) / len(first.strip()))
     if not length:
-        return Score(0.5)
+        return TextScore(0.5)
     ours, theirs = vocabulary(first), vocabulary(second)
     words = 0.5 * style.vocabulary(len(theirs) / len(ours)) if ours else 0.0
     if not words:
-        return Score(0.5, length)
+        return TextScore(0.5, length)
     transition = transition_share(f"{first}\n{second}" if style.transitions_in_both else second)
-    return Score(0.5, length, words, 0.4 * transition + 0.6 * min(1.0, jaccard(ours, theirs) / style.common))
+    return TextScore(0.5, length, words, 0.4 * transition + 0.6 * min(1.0, jaccard(ours, theirs) / style.common))
 
 
 def vocabulary(text: str) -> frozenset[str]:

@@ -25,7 +25,7 @@ from ..splits import split_of
 from ..task_sampling import sample_tasks
 from ..turns import TurnTakingWorld, chat
 from .articles import LINKS, SPLIT, Article, ArticleSource, small_article, small_words
-from .reward import POINTS, STYLES, Score, score, vocabulary
+from .reward import POINTS, STYLES, TextScore, score, vocabulary
 from .transitions import STOP_WORDS
 
 Kind = Literal["tldr", "arxiv", "lines"]
@@ -157,7 +157,7 @@ class Writing(TurnTakingWorld):
             texts = parts if len(parts) == 2 else ["", ""]
         first, second = (guarded("", self._read, text) for text in texts)
         self._texts = (first, second)
-        result = guarded(Score(), score, first, second, self.style)
+        result = guarded(TextScore(), score, first, second, self.style)
         topic = topic_share(first + "\n" + second, self._article)
         points = result.points * (1 - self.on_topic + self.on_topic * topic)
         complete = points > POINTS - 0.4 * 0.6 - 1e-6  # of the transition words, those of one purpose

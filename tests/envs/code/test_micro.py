@@ -1,12 +1,12 @@
 """Code at laptop scale: tasks, prompts, and rewards by hand."""
 
-from itertools import permutations
+from itertools import combinations, permutations, product
 from typing import Any, get_args
 
 import pytest
 
 from troupe.envs.code import MicroCode
-from troupe.envs.code.micro_programs import Program
+from troupe.envs.code.micro_programs import HELD_OUT, OPERATORS, Program, Structure
 from troupe.envs.code.world import CODER, SOLO, TESTER
 from troupe.envs.splits import split_of
 from troupe.experience import Split, Task
@@ -39,6 +39,32 @@ def test_splits_are_disjoint_in_what_programs_compute(sandbox: LocalSandbox) -> 
     for one, other in permutations(digests.values(), 2):
         assert not one & other
     assert all(split_of(digest) == split for split, members in digests.items() for digest in members)
+
+
+def test_split_by_structure(sandbox: LocalSandbox) -> None:
+    """The splits of the 18 structures are disjoint, and so are the functions, under any names of the variables."""
+    world = MicroCode(sandbox, split="structure")
+    structures: dict[Split, set[Structure]] = {}
+    functions: dict[Split, set[str]] = {}
+    for split in get_args(Split):
+        programs = [task.data["program"] for task in world.tasks(split, 300, 0)]
+        structures[split] = {program.structure for program in programs}
+        functions[split] = {
+            Program(names, program.operators, program.left).digest
+            for program in programs
+            for names in permutations(("a", "b", "c"))
+        }
+    assert {split: len(members) for split, members in structures.items()} == {"train": 12, "validation": 3, "test": 3}
+    for one, other in combinations(structures, 2):
+        assert not structures[one] & structures[other]
+        assert not functions[one] & functions[other]
+
+
+def test_held_out_structures_are_new_combinations_of_known_parts() -> None:
+    """Each operator is in training in each place of both shapes."""
+    train = {(pair, left) for pair in product(OPERATORS, repeat=2) for left in (True, False)} - HELD_OUT.keys()
+    places = {(pair[place], place, left) for pair, left in train for place in (0, 1)}
+    assert places == set(product(OPERATORS, (0, 1), (True, False)))
 
 
 # ---- prompts ---------------------------------------------------------------------------------------------------------
@@ -137,6 +163,7 @@ async def test_a_program_runs_once(sandbox: LocalSandbox) -> None:
         ({"order": "random"}, "env.order=random is unknown"),
         ({"team": "trio"}, "env.team=trio is unknown"),
         ({"max_tests": 0}, "env.max_tests must be at least 1, got 0"),
+        ({"split": "random"}, "env.split=random is unknown"),
         ({"local_share": 2}, r"env.local_share must be in \[0, 1\], got 2"),
     ],
 )

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.envs.code_collab import CodeCollab
-from troupe.envs.code_collab.reward import POINTS, Score, UsageRule, cooperation_points, structure_points
+from troupe.envs.code_collab.reward import POINTS, CodeScore, UsageRule, cooperation_points, structure_points
 from troupe.envs.code_collab.usage import Usage
 
 Begin = Callable[..., CodeCollab]
@@ -77,10 +77,10 @@ def test_cooperation(use: Usage, statement: float, dataflow: float) -> None:
 
 
 def test_the_most_is_four() -> None:
-    assert Score(
+    assert CodeScore(
         structure_points(AUX, MAIN, "total"), 0.5, 1.0, cooperation_points(Usage(called=True), "dataflow")
-    ) == (Score(1.0, 0.5, 1.0, 1.5))
-    assert Score(1.0, 0.5, 1.0, 1.5).points == POINTS == 4
+    ) == (CodeScore(1.0, 0.5, 1.0, 1.5))
+    assert CodeScore(1.0, 0.5, 1.0, 1.5).points == POINTS == 4
 
 
 async def test_three_timeouts_end_the_tests(collab: Begin) -> None:

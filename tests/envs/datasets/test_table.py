@@ -1,12 +1,20 @@
 """Tables: files of every format and names on the hub, their columns checked."""
 
+import bz2
+import gzip
+import io
+import lzma
+import os
+import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from troupe.envs.datasets import DataError, Table
+from troupe.envs.datasets import DataError, Table, bounds
 
 Write = Callable[..., str]
 ROW = {"name": "a", "tests": {"input": ["1"], "output": ["2"]}, "level": 3}
@@ -46,6 +54,8 @@ def test_a_path_without_a_suffix_is_a_name_on_the_hub(monkeypatch: pytest.Monkey
     import datasets
 
     calls: list[Any] = []
+    without_files = SimpleNamespace(config=SimpleNamespace(data_files=None))
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: without_files)
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: calls.append((args, kwargs)))
     Table("codeparrot/apps", split="test", config="all", revision="abc").load()
     assert calls == [(("codeparrot/apps", "all"), {"split": "test", "revision": "abc"})]
@@ -60,3 +70,60 @@ def test_a_name_that_the_hub_does_not_have(monkeypatch: pytest.MonkeyPatch) -> N
     message = r"^nobody/nothing cannot be loaded from the hub: .* Give a local file of the same columns"
     with pytest.raises(DataError, match=message):
         Table("nobody/nothing").load()
+
+
+# ---- files that are made to harm ------------------------------------------------------------------------------------
+
+LINE = b'{"name": "a"}\n'
+
+
+def archive(kind: str) -> bytes:
+    opened = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(opened, "w") as packed:
+            packed.writestr("../../evil.jsonl", LINE)
+    else:
+        with tarfile.open(fileobj=opened, mode="w") as tar:
+            tar.addfile(tarfile.TarInfo("../../evil.jsonl"))
+    return opened.getvalue()
+
+
+HARMFUL = {
+    "a.jsonl": (archive("zip"), "it is a zip archive; unpack it first"),
+    "b.jsonl": (archive("tar"), "it is a tar archive"),
+    "c.jsonl": (lzma.compress(LINE), "it is compressed with xz"),
+    "d.csv": (bz2.compress(LINE), "it is compressed with bzip2"),
+    "e.json": (b"(\xb5/\xfd" + LINE, "it is compressed with zstd"),
+    "f.jsonl": (gzip.compress(LINE), r"compressed with gzip, without \.gz in its name"),
+    "g.jsonl.gz": (gzip.compress(gzip.compress(LINE)), "cannot be read as json"),
+    "h.jsonl.gz": (gzip.compress(LINE * 1000)[:-9], "cannot be read as json"),
+    "i.jsonl.gz": (LINE, "cannot be read as json"),
+    "j.jsonl": (b'{"a":' * 100_000, "cannot be read as json"),
+    "k.jsonl": (bytes(1000), "cannot be read as json"),
+    "l.parquet": (b"PAR1" + b"\xff" * 100 + b"PAR1", "cannot be read as parquet"),
+}
+
+
+@pytest.mark.parametrize("name", HARMFUL)
+def test_files_that_are_something_else(tmp_path: Path, name: str) -> None:
+    content, message = HARMFUL[name]
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        Table(str(tmp_path / name)).load()
+    assert os.listdir(tmp_path) == [name]
+
+
+def test_a_file_that_unfolds_too_far_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "ALWAYS", 1 << 20)
+    (tmp_path / "fair.jsonl.gz").write_bytes(gzip.compress(LINE * 50_000))  # below what may always be
+    assert len(Table(str(tmp_path / "fair.jsonl.gz")).load()) == 50_000
+    (tmp_path / "bomb.jsonl.gz").write_bytes(gzip.compress(LINE * 200_000))
+    with pytest.raises(DataError, match=r"bomb\.jsonl\.gz cannot be read as json: it unfolds to more than 1 MiB"):
+        Table(str(tmp_path / "bomb.jsonl.gz")).load()
+
+
+def test_a_table_of_too_many_rows_is_not_read(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    Table(write([ROW, ROW, ROW])).load().to_parquet(tmp_path / "rows.parquet")
+    monkeypatch.setattr(bounds, "MOST_ROWS", 2)
+    with pytest.raises(DataError, match=r"rows\.parquet .*: it unfolds to 0 MiB and 3 rows, of at most 1024 MiB and 2"):
+        Table(str(tmp_path / "rows.parquet")).load()

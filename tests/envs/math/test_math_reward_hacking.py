@@ -141,7 +141,7 @@ print(len(texts) > 10000, sum(word in text for word in wanted for text in texts)
 """
     world = question_world(reading)
     await world.step({"tool": program(source)})
-    run = world._run
+    run = world.run
     assert run is not None and run.output == "True 0", run
 
 

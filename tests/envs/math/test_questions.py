@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from omegaconf import OmegaConf
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.math.questions import AGAIN, MathQuestions, boxed_answers
@@ -14,6 +15,7 @@ from troupe.envs.math.sources import Aime24, Polaris
 from troupe.envs.testing import check_world
 from troupe.experience import Task
 from troupe.sandbox import Limits, LocalSandbox
+from troupe.setup.worlds import build_world
 
 QUESTION = "What is $\\frac{1}{3} + \\frac{1}{6}$?"
 TASK = Task("by-hand", "test", {"question": QUESTION, "answer": "\\frac{1}{2}", "several": False})
@@ -176,13 +178,12 @@ def test_settings_are_checked(begin: Callable[..., MathQuestions], key: str) -> 
 
 def test_the_papers_scale_composes(composed: Callable[..., Any], files: dict[str, str], tmp_path: Path) -> None:
     """The yaml of the papers' scale makes this world; here with small files in the sets' place."""
-    from hydra.utils import instantiate
-
     sets = {"train": ("Polaris", "train"), "test": ("Aime24", "test")}
     words = [
         f"env.{split}=[{{_target_: troupe.envs.math.{name}, path: {files[file]}}}]"
         for split, (name, file) in sets.items()
     ]
-    world = instantiate(composed("env=math", "env/parts/math@env=paper", *words).env)
+    config = composed("env=math", "env/parts/math@env=paper", *words)
+    world = build_world("env", OmegaConf.to_container(config.env, resolve=True))
     assert isinstance(world, MathQuestions) and world.horizon == 4 and world.local_share == 1.0
     assert world.splits.counts["test"] == 6

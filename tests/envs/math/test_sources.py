@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,10 +17,13 @@ from troupe.envs.math.sources import (
     Dapo,
     DeepScaleR,
     Gsm8k,
+    Math,
+    Math500,
     OlympiadBench,
     Polaris,
     Question,
     QuestionSource,
+    last_box,
 )
 
 HEAD = (
@@ -47,6 +51,26 @@ ROWS: dict[type[QuestionSource], tuple[dict[str, Any], Question]] = {
     DeepScaleR: (
         {"problem": "Half of 3?", "answer": "\\frac{3}{2}", "solution": "Divide."},
         Question("Half of 3?", "\\frac{3}{2}"),
+    ),
+    Math: (
+        {
+            "problem": "What is $\\frac12+1$?",
+            "level": "Level 1",
+            "type": "Prealgebra",
+            "solution": "Not \\boxed{1}, but $\\boxed{\\frac{3}{2}}$.",
+        },
+        Question("What is $\\frac12+1$?", "\\frac{3}{2}"),
+    ),
+    Math500: (
+        {
+            "problem": "Find all $x$ with $x^2=4$.",
+            "solution": "$\\boxed{2,-2}$",
+            "answer": "2,-2",
+            "subject": "Algebra",
+            "level": 2,
+            "unique_id": "test/algebra/1.json",
+        },
+        Question("Find all $x$ with $x^2=4$.", "2,-2", several=True),
     ),
     Dapo: (dapo("Find $m+n$.\n\nWith care.", "34"), Question("Find $m+n$.\n\nWith care.", "34")),
     Aime24: (
@@ -114,7 +138,7 @@ def test_every_set_is_read_by_its_schema(source: type[QuestionSource], write: Ca
 
 
 @pytest.mark.parametrize("suffix", [".json", ".parquet"])
-@pytest.mark.parametrize("source", [Dapo, OlympiadBench], ids=lambda source: source.__name__)
+@pytest.mark.parametrize("source", [Dapo, Math, OlympiadBench], ids=lambda source: source.__name__)
 def test_files_of_other_kinds(source: type[QuestionSource], suffix: str, write: Callable[..., str]) -> None:
     row, question = ROWS[source]
     assert load(source(write([row], suffix))) == [question]
@@ -135,6 +159,8 @@ def test_hub_names_go_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
         return datasets.Dataset.from_list([ROWS[Gsm8k][0]])
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    without_files = SimpleNamespace(config=SimpleNamespace(data_files=None))
+    monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: without_files)
     assert load(Gsm8k(revision="abc")) == [ROWS[Gsm8k][1]]
     assert calls == [("openai/gsm8k", "main", "test", "abc")]
 
@@ -184,3 +210,70 @@ def test_the_key_ignores_case_blanks_punctuation_and_markup() -> None:
     assert (
         len({Question(text, "1").key for text in (same[0], "Find $\\frac{a}{b}$ if a=3.", "Find a-b", "Find a+b")}) == 4
     )
+
+
+# ---- MATH -----------------------------------------------------------------------------------------------------------
+
+
+def math_row(level: object, kind: str, solution: str = "\\boxed{1}") -> dict[str, Any]:
+    return {"problem": f"{kind} {level}?", "level": level, "type": kind, "solution": solution}
+
+
+def test_math_by_level_and_subject(write: Callable[..., str]) -> None:
+    rows = [math_row(f"Level {level}", kind) for level in (1, 5) for kind in ("Algebra", "Geometry")]
+    path, counts = write([*rows, math_row("Level ?", "Geometry")]), Counter[str]()
+    texts = [question.text for question in Math(path, levels=[5], types=["Geometry"]).items(counts)]
+    assert texts == ["Geometry Level 5?"]
+    assert counts == {"rows left out: another level": 3, "rows left out: another type": 1}
+    assert len(load(Math(path))) == 5
+
+
+def test_a_solution_without_a_box_is_an_error(write: Callable[..., str]) -> None:
+    path = write([math_row("Level 1", "Algebra", "So it is 7.")])
+    with pytest.raises(DataError, match=r"row 0, column solution: it has no \\boxed answer"):
+        load(Math(path))
+
+
+@pytest.mark.parametrize("row", [{"level": 1}, {"solution": None}, {"type": 3}])
+def test_math_with_cells_of_another_kind_is_an_error(row: dict[str, Any], write: Callable[..., str]) -> None:
+    with pytest.raises(DataError, match=next(iter(row))):
+        load(Math(write([{**math_row("Level 1", "Algebra"), **row}])))
+
+
+BOXES = [
+    ("so \\boxed{\\frac{1}{2}}.", "\\frac{1}{2}"),
+    ("$\\boxed 7$", "7"),
+    ("\\fbox{3}", "3"),
+    ("\\boxed{1} and \\boxed{\\{1,2\\}}", "\\{1,2\\}"),
+    ("\\boxed{2", None),
+    ("no box", None),
+]
+
+
+@pytest.mark.parametrize(("solution", "answer"), BOXES)
+def test_the_last_box(solution: str, answer: str | None) -> None:
+    assert last_box(solution) == answer
+
+
+SEVERAL = [
+    ("1,-2", True),
+    ("\\frac{1}{2}, 3", True),
+    ("(1,2)", False),
+    ("[0,\\infty)", False),
+    ("\\{1,2\\}", False),
+    ("1,000", False),
+    ("10{,}000", False),
+    ("12,\\!345", False),
+    ("(1,2), (3,4)", True),
+]
+
+
+@pytest.mark.parametrize(("answer", "several"), SEVERAL)
+def test_commas_in_answers_of_math(answer: str, several: bool, write: Callable[..., str]) -> None:
+    (question,) = load(Math(write([math_row("Level 1", "Algebra", f"\\boxed{{{answer}}}")])))
+    assert (question.answer, question.several) == (answer, several)
+
+
+def test_the_last_box_is_read_in_one_pass() -> None:
+    """A million characters of boxes that nobody closes: a scan from each would take hours."""
+    assert last_box(r"} \boxed{a{b}\}c} and \boxed{x" + r"\boxed{" * 150_000) == r"a{b}\}c"

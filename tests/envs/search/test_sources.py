@@ -15,8 +15,8 @@ from troupe.envs.search.sources import (
     HotpotQA,
     MuSiQue,
     NaturalQuestions,
-    Question,
-    QuestionSource,
+    SearchQuestion,
+    SearchSource,
     TwoWikiMultiHopQA,
 )
 from troupe.experience import Split
@@ -49,18 +49,18 @@ MUSIQUE = {
     "answer_aliases": ["A. Lee", "Ann Lee"],
     "answerable": True,
 }
-ROWS: dict[type[QuestionSource], tuple[dict[str, Any], Question]] = {
+ROWS: dict[type[SearchSource], tuple[dict[str, Any], SearchQuestion]] = {
     NaturalQuestions: (
         {"question": "who sings it", "answer": ["Ann", "Ann Lee", "The."]},
-        Question("who sings it", ("Ann", "Ann Lee")),
+        SearchQuestion("who sings it", ("Ann", "Ann Lee")),
     ),
-    HotpotQA: (hops(), Question("Who directed the film number 0?", ("Director 0",), ("A", "B"))),
+    HotpotQA: (hops(), SearchQuestion("Who directed the film number 0?", ("Director 0",), ("A", "B"))),
     TwoWikiMultiHopQA: (
         hops(type="compositional", evidences=[["A", "director", "B"]]),
-        Question("Who directed the film number 0?", ("Director 0",), ("A", "B")),
+        SearchQuestion("Who directed the film number 0?", ("Director 0",), ("A", "B")),
     ),
-    MuSiQue: (MUSIQUE, Question("Who?", ("Ann Lee", "A. Lee"), ("A", "C"))),
-    Bamboogle: ({"Question": "When?", "Answer": "1984"}, Question("When?", ("1984",))),
+    MuSiQue: (MUSIQUE, SearchQuestion("Who?", ("Ann Lee", "A. Lee"), ("A", "C"))),
+    Bamboogle: ({"Question": "When?", "Answer": "1984"}, SearchQuestion("When?", ("1984",))),
 }
 
 
@@ -77,7 +77,7 @@ def write(tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize("source", ROWS, ids=lambda source: source.__name__)
-def test_every_set_is_read_by_its_schema(source: type[QuestionSource], write: Callable[..., str]) -> None:
+def test_every_set_is_read_by_its_schema(source: type[SearchSource], write: Callable[..., str]) -> None:
     row, question = ROWS[source]
     assert list(source(write(row, row)).items(Counter())) == [question, question]
 
@@ -104,7 +104,7 @@ def test_what_cannot_be_answered_is_left_out_and_counted(write: Callable[..., st
     ],
 )
 def test_a_bad_row_is_named(
-    source: type[QuestionSource], row: dict[str, Any], message: str, write: Callable[..., str]
+    source: type[SearchSource], row: dict[str, Any], message: str, write: Callable[..., str]
 ) -> None:
     with pytest.raises(DataError, match=message):
         list(source(write(row)).items(Counter()))

@@ -12,7 +12,7 @@ from troupe.envs.search import FactSearch, QuestionSearch
 from troupe.envs.search.fact_search import words
 from troupe.envs.search.facts import parse_question, value_of
 from troupe.envs.search.index import AbsentIndexError
-from troupe.envs.search.sources import Question
+from troupe.envs.search.sources import SearchQuestion
 from troupe.envs.testing import check_world
 
 from .conftest import HOPS, PLAIN, Fixed
@@ -93,7 +93,7 @@ async def test_long_passages_are_cut(questions: Questions) -> None:
 
 @pytest.mark.parametrize("team", ["pair", "solo"])
 async def test_the_contract_over_an_index(team: Any, index_folder: str) -> None:
-    asked = [Question(f"{PLAIN.text} {n}", PLAIN.answers) for n in range(60)]
+    asked = [SearchQuestion(f"{PLAIN.text} {n}", PLAIN.answers) for n in range(60)]
     world = QuestionSearch(index=index_folder, train=[Fixed(*asked)], team=team, horizon=2, passages=1)
 
     def oracle(env: Any, agent: str, rng: Random) -> str:

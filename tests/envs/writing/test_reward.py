@@ -10,7 +10,7 @@ from troupe.envs.writing.reward import (
     POINTS,
     STYLES,
     Band,
-    Score,
+    TextScore,
     jaccard,
     score,
     transition_share,
@@ -52,16 +52,16 @@ def test_structure_gates_all_else() -> None:
     """7 words or 257: nothing."""
     long = "however " + "many different words are here " * 2
     for short in ("a b c d e f g", "w " * 257, ""):
-        assert score(short, long, TLDR) == score(long, short, TLDR) == Score()
+        assert score(short, long, TLDR) == score(long, short, TLDR) == TextScore()
 
 
 def test_length_gates_words_and_style() -> None:
-    assert score(EIGHT, EIGHT, TLDR) == Score(0.5)  # ratio 1
-    assert score(EIGHT, EIGHT + " x" * 100, TLDR) == Score(0.5)  # 230 / 30 > 5
+    assert score(EIGHT, EIGHT, TLDR) == TextScore(0.5)  # ratio 1
+    assert score(EIGHT, EIGHT + " x" * 100, TLDR) == TextScore(0.5)  # 230 / 30 > 5
 
 
 def test_words_gate_style() -> None:
-    assert score(EIGHT, f"{EIGHT} {EIGHT}", TLDR) == Score(0.5, 1.0)  # twice as long, no new word
+    assert score(EIGHT, f"{EIGHT} {EIGHT}", TLDR) == TextScore(0.5, 1.0)  # twice as long, no new word
 
 
 def test_all_levels_by_hand() -> None:

@@ -1,0 +1,199 @@
+"""Delegation: an orchestrator calls as many workers as it needs, and answers from their replies.
+
+Each name has a number, which one worker alone sees.  The orchestrator sees the names that it is asked for, and writes
+calls ("call bob blue ann red"); exactly the workers that it called act then, each on the names that it was called for,
+and it sees their replies.  It calls again, or answers ("say bob 7 ann 4").  Episodes have no fixed shape: what the
+orchestrator writes decides who acts, and for how long.
+
+A turn is: the workers that were called in the turn before, if any, and then the orchestrator.
+
+Rewards.  Let d = 1 - ``call_cost`` * (useless calls so far), at least 0.  A call is useless where the worker has no
+number of that name, the name is not asked for, or the same call was made before.  A message of calls earns half of the
+share of the asked names that it is the first to call the right worker for, times d; a right answer earns d less the
+reward for calls.  An answer is right where all numbers are, and each was called for: a guess is no answer.  A worker's
+reply earns 1 if it is right, the mean where several act at the same time.  No reward is negative, and those of the
+orchestrator sum to at most 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from random import Random
+from typing import Literal
+
+from ...experience import Message, Split, Task
+from ..base import Skill, StepResult
+from ..checks import check_choice, check_fraction
+from ..judging import guarded
+from ..task_sampling import sample_tasks
+from ..turns import TurnTakingWorld, chat
+from . import demonstrators
+from .directory import (
+    ASK,
+    DIGITS,
+    HOLDERS,
+    NAMES,
+    NONE,
+    ORCHESTRATOR,
+    REPLY,
+    WORKERS,
+    Directory,
+    read_calls,
+    read_numbers,
+    sample_task,
+    vocabulary,
+)
+
+Call = tuple[str, str]
+"""A name and the worker that is called for its number."""
+FORMAT = 0.2
+"""The share of a worker's local reward for a reply that can be read; the rest is for being right."""
+
+
+class Delegation(TurnTakingWorld):
+    """1 to ``asked`` names are asked for, of eight; ``horizon`` messages of the orchestrator.
+
+    ``order``: the workers of a message act at the same time (``simultaneous``) or one after the other, in the order of
+    the calls (``sequential``).  ``call_cost``: what a useless call takes off the reward, as a share.
+    """
+
+    name = "delegation"
+
+    def __init__(
+        self,
+        *,
+        asked: int = 3,
+        horizon: int = 3,
+        order: Literal["simultaneous", "sequential"] = "simultaneous",
+        call_cost: float = 0.2,
+        local_share: float = 0.2,
+    ) -> None:
+        check_choice(self.name, "order", order, ("simultaneous", "sequential"))
+        workers = (WORKERS,) if order == "simultaneous" else tuple((worker,) for worker in WORKERS)
+        super().__init__(stages=(*workers, (ORCHESTRATOR,)), horizon=horizon)
+        if not 1 <= asked <= len(NAMES):
+            raise ValueError(f"env.asked must be in [1, {len(NAMES)}], got {asked}")
+        check_fraction("call_cost", call_cost)
+        check_fraction("local_share", local_share)
+        self.asked, self.order = asked, order
+        self.call_cost, self.local_share = call_cost, local_share
+        self._directory = Directory((), ())
+        self._made: tuple[Call, ...] = ()  # of all messages
+        self._waiting: tuple[Call, ...] = ()  # the calls that no worker has replied to yet
+        self._replies: tuple[tuple[str, str], ...] = ()  # name, number
+        self._useless, self._paid = 0, 0.0
+
+    # ---- tasks and turns ------------------------------------------------------------------------------------------
+
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        return sample_tasks(self.name, split, count, seed, self._draw, max_rejections=1000)
+
+    def _draw(self, rng: Random) -> Task:
+        return sample_task(self.name, self.asked, rng)
+
+    def reset(self, task: Task) -> None:
+        self._begin()
+        self._directory = Directory(tuple(task.data["numbers"]), tuple(task.data["asked"]))
+        self._made, self._waiting, self._replies = (), (), ()
+        self._useless, self._paid = 0, 0.0
+
+    def next_agents(self) -> tuple[str, ...]:
+        if self._done or not self._waiting:
+            return () if self._done else (ORCHESTRATOR,)
+        called = tuple(dict.fromkeys(worker for _, worker in self._waiting))
+        return called if self.order == "simultaneous" else called[:1]
+
+    def _state(self) -> tuple[Hashable, ...]:
+        return (self._directory, self._made, self._waiting, self._replies, self._useless, self._paid)
+
+    # ---- prompts --------------------------------------------------------------------------------------------------
+
+    def _prompt(self, agent: str) -> list[Message]:
+        if agent == ORCHESTRATOR:
+            replies = [word for reply in self._replies for word in reply]
+            words = [ASK, *self._directory.asked, *([REPLY, *replies] if replies else [])]
+        else:
+            notes = [word for note in self._directory.notes(agent).items() for word in note]
+            words = [*notes, ASK, *self._names_for(agent)]
+        return chat(f"{agent} {self.name}", " ".join(words))
+
+    def _names_for(self, worker: str) -> list[str]:
+        """The names for which ``worker`` is called now."""
+        return [name for name, called in self._waiting if called == worker]
+
+    # ---- steps ----------------------------------------------------------------------------------------------------
+
+    async def _act(self, actions: Mapping[str, str]) -> StepResult:
+        if ORCHESTRATOR not in actions:
+            return self._reply(actions)
+        text = actions[ORCHESTRATOR]
+        answer = guarded(None, read_numbers, text, self._directory.asked)
+        return self._call(guarded(None, read_calls, text)) if answer is None else self._conclude(answer)
+
+    def _reply(self, actions: Mapping[str, str]) -> StepResult:
+        local, shares = {}, []
+        replied: dict[Call, str] = {}
+        for worker, text in actions.items():
+            names, notes = self._names_for(worker), self._directory.notes(worker)
+            numbers = guarded(None, read_numbers, text, names, (*DIGITS, NONE))
+            right = numbers == tuple(notes.get(name, NONE) for name in names)
+            local[worker] = self.local_share * (FORMAT * (numbers is not None) + (1 - FORMAT) * right)
+            shares.append(float(right))
+            replied |= {
+                (name, worker): number for name, number in zip(names, numbers or [NONE] * len(names), strict=True)
+            }
+        self._replies += tuple((call[0], replied[call]) for call in self._waiting if call in replied)
+        self._waiting = tuple(call for call in self._waiting if call not in replied)
+        right_share = sum(shares) / len(shares)
+        return StepResult(local, right_share, False, False, {"right": right_share})
+
+    def _call(self, calls: tuple[Call, ...] | None) -> StepResult:
+        """Call workers; a message that is neither calls nor an answer calls nobody."""
+        useful, new = self._useful(), tuple(call for call in calls or () if call not in self._made)
+        first = useful.intersection(new)
+        self._useless += len(calls or ()) - len(first)
+        self._made, self._waiting = (*self._made, *new), calls or ()
+        self._next_turn()
+        if self._done:
+            self._waiting = ()  # nobody would hear the replies
+        gain = 0.0 if self._done else len(first) / len(useful)
+        team = self._pay(0.5 * gain * self._discount)
+        info = {"malformed": float(calls is None), "calls": len(calls or ()), "useless": len(calls or ()) - len(first)}
+        return StepResult({ORCHESTRATOR: self.local_share * gain}, team, self._done, False, info)
+
+    def _conclude(self, answer: tuple[str, ...]) -> StepResult:
+        useful = self._useful()
+        covered = [call in self._made for call in useful]
+        right = answer == self._directory.answer and all(covered)
+        team = self._pay(self._discount - self._paid) if right else 0.0
+        self._next_turn(done=True)
+        info = {"malformed": 0.0, "calls": 0, "useless": 0, "guessed": float(not all(covered))}
+        return StepResult({ORCHESTRATOR: self.local_share * right}, team, True, right, info)
+
+    def _useful(self) -> set[Call]:
+        """The calls that the question needs."""
+        return {(name, HOLDERS[name]) for name in self._directory.asked}
+
+    @property
+    def _discount(self) -> float:
+        return max(0.0, 1 - self.call_cost * self._useless)
+
+    def _pay(self, reward: float) -> float:
+        """``reward``, at least 0; those of an episode sum to at most 1."""
+        payment = max(0.0, min(reward, 1 - self._paid))
+        self._paid += payment
+        return payment
+
+    # ---- demonstrations -------------------------------------------------------------------------------------------
+
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        """See :mod:`.demonstrators`."""
+        if agent == ORCHESTRATOR:
+            last = self.turn + 1 >= self.horizon
+            return demonstrators.orchestrate(self._directory, self._replies, last, rng, skill)
+        return demonstrators.work(self._directory, agent, self._names_for(agent), rng, skill)
+
+
+def words() -> list[str]:
+    """Every word of observations and messages."""
+    return [Delegation.name, *vocabulary()]

@@ -1,0 +1,168 @@
+"""Memory: an agent sees its earlier turns of the episode again, in any world."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Self
+
+from ..experience import Message, Split, Task
+from .base import Skill, StepResult, TeamEnv
+from .drawing import Drawing
+from .tool_calls import ToolOffer
+
+Frozen = tuple[tuple[tuple[str, str], ...], ...]
+"""Messages that can be hashed."""
+
+
+@dataclass(frozen=True)
+class PastMessage:
+    """What ``agent`` saw and said at ``turn``, and the result of the tool that it called, if any."""
+
+    turn: int
+    agent: str
+    seen: Frozen
+    said: str
+    result: str | None
+
+
+class WithHistory(TeamEnv):
+    """``world``, whose agents see what they saw and said in the last ``turns`` turns of the episode (True: in all).
+
+    An agent's prompt is a chat: the system messages of its observation now; then, for each of its earlier messages,
+    the observation to which it was the answer (without system messages), as the user's, the message itself, as the
+    assistant's, and the result of a tool call, as the tool's; then its observation now.  It never sees what another
+    agent saw or said but by the world itself.  Rewards, tasks and rules are the world's.
+
+    Two states differ where agents remember different things, and so do anchors: they go by what the agents that act
+    now see.
+    """
+
+    def __init__(self, world: TeamEnv, turns: bool | int = True) -> None:
+        if turns is not True and (isinstance(turns, bool) or not isinstance(turns, int) or turns < 1):
+            raise ValueError(f"env.history must be true, false, or a number of turns of at least 1, got {turns!r}")
+        self.world = world
+        self.turns = world.horizon if turns is True else turns
+        self._past: tuple[PastMessage, ...] = ()
+
+    @property
+    def agents(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.world.agents
+
+    @property
+    def horizon(self) -> int:  # type: ignore[override]
+        return self.world.horizon
+
+    @property
+    def turn(self) -> int:  # type: ignore[override]
+        return self.world.turn
+
+    @property
+    def stages(self) -> tuple[tuple[str, ...], ...]:
+        return self.world.stages
+
+    @property
+    def forkable(self) -> bool:  # type: ignore[override]
+        return self.world.forkable
+
+    @property
+    def begins_at_reset(self) -> bool:  # type: ignore[override]
+        return self.world.begins_at_reset
+
+    async def begin(self) -> None:
+        await self.world.begin()
+
+    @property
+    def has_demonstrations(self) -> bool:
+        return self.world.has_demonstrations
+
+    # ---- with history ---------------------------------------------------------------------------------------------
+
+    def reset(self, task: Task) -> None:
+        self.world.reset(task)
+        self._past = ()
+
+    def observe(self, agent: str) -> list[Message]:
+        now = list(self.world.observe(agent))
+        chat = [message for message in now if message["role"] == "system"]
+        for past in self._past:
+            if past.agent == agent:
+                chat += [*(dict(message) for message in past.seen), {"role": "assistant", "content": past.said}]
+                chat += [] if past.result is None else [{"role": "tool", "content": past.result}]
+        return chat + [message for message in now if message["role"] != "system"]
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        turn, seen = self.turn, {}
+        if set(actions) == set(self.next_agents()):  # else the world refuses
+            seen = {agent: _without_system(self.world.observe(agent)) for agent in actions}
+        result = await self.world.step(actions)
+        latest = tuple(
+            PastMessage(turn, agent, seen[agent], text, self.world.tool_result(agent))
+            for agent, text in actions.items()
+        )
+        self._past = tuple(past for past in (*self._past, *latest) if past.turn >= self.turn - self.turns)
+        return result
+
+    def fork(self) -> Self:
+        fork = copy.copy(self)
+        fork.world = self.world.fork()
+        return fork
+
+    def state_key(self) -> Hashable:
+        return self.world.state_key(), self._past
+
+    def anchor_key(self) -> Hashable | None:
+        key, acting = self.world.anchor_key(), self.next_agents()
+        return None if key is None else (key, tuple(past for past in self._past if past.agent in acting))
+
+    # ---- the world's ----------------------------------------------------------------------------------------------
+
+    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
+        return self.world.tasks(split, count, seed)
+
+    def task_count(self, split: Split) -> int | None:
+        return self.world.task_count(split)
+
+    def next_agents(self) -> tuple[str, ...]:
+        return self.world.next_agents()
+
+    def tools(self, agent: str) -> ToolOffer | None:
+        return self.world.tools(agent)
+
+    def tool_result(self, agent: str) -> str | None:
+        return self.world.tool_result(agent)
+
+    async def open(self) -> Mapping[str, bool | int | str]:
+        return await self.world.open()
+
+    async def close(self) -> None:
+        await self.world.close()
+
+    def picture(self) -> tuple[str, ...]:
+        return self.world.picture()
+
+    def draw(self) -> Drawing | None:
+        return self.world.draw()
+
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        return self.world.demonstration(agent, rng, skill=skill)
+
+
+def _without_system(messages: Sequence[Message]) -> Frozen:
+    return tuple(tuple(message.items()) for message in messages if message["role"] != "system")
+
+
+def without_oldest(messages: Sequence[Message]) -> list[Message] | None:
+    """A prompt without the oldest of its earlier turns: the messages up to the first of the assistant, and the results
+    of its tools; None where there is none.  System messages, and those after the assistant's last one, stay.
+    """
+    start = next((i for i, each in enumerate(messages) if each["role"] != "system"), len(messages))
+    answers = [i for i, each in enumerate(messages) if each["role"] == "assistant"]
+    if not answers:
+        return None
+    end = answers[0] + 1
+    while end < len(messages) and messages[end]["role"] == "tool":
+        end += 1
+    return [*messages[:start], *messages[end:]] if end < len(messages) else None
