@@ -13,11 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from hydra import compose, initialize_config_module
+from hydra.utils import instantiate
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.code import MicroCode
 from troupe.envs.code_collab import MicroCollab
 from troupe.envs.couplet.world import Couplet
+from troupe.envs.delegation import Delegation
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.grid.sudoku import Sudoku
@@ -54,6 +57,14 @@ Figures: `{figures}`.
 """
 
 
+def grid(name: str, **settings: Any) -> TeamEnv:
+    """A grid world of configs/env, at laptop scale."""
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        config = compose("train", overrides=[f"env={name}"]).env
+    world: TeamEnv = instantiate(config, **settings)
+    return world
+
+
 @dataclass(frozen=True)
 class About:
     """The texts of one base model's card; ``worlds`` are the conditions of the measurement, each at all
@@ -87,6 +98,25 @@ mostly does not use it: in the last phase of training {last_expert_share:.0%} of
             "plan_path, both see everything": lambda: PlanPath(tool_view="full", planner_view="full"),
             "plan_path, one agent": lambda: PlanPath(team="solo"),
         },
+    ),
+    "laptop_gap": About(
+        title="The base model of the grid worlds with headroom",
+        demonstrations="""demonstrations of both
+grid worlds in every role. Every demonstrator is an expert, and every instance has a short solution: Sokoban with one
+box and at most 6 moves, Plan-Path on 8x8 cells with at most 5. What is longer, or has two boxes, it has never seen.""",
+        phases="""  Train boards only; validation and test boards are disjoint from them under the 8 symmetries.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one, {expert_share:.0%} experts (see
+  `troupe.warm_start.curriculum` and `demonstration` in `troupe.envs.grid.walks`).""",
+        measure="Team success on {tasks} validation boards (95 % interval); short: instances as in its training:",
+        worlds={
+            "sokoban, short": lambda: grid("sokoban_hard", boxes=1, min_moves=1, max_solution=6),
+            "sokoban_hard": lambda: grid("sokoban_hard"),
+            "sokoban_hard, one agent": lambda: grid("sokoban_hard", team="solo"),
+            "plan_path, short": lambda: grid("plan_path_hard", min_distance=1, max_distance=5),
+            "plan_path_hard": lambda: grid("plan_path_hard"),
+            "plan_path_hard, one agent": lambda: grid("plan_path_hard", team="solo"),
+        },
+        tasks=200,  # drawing boards with two boxes takes long
     ),
     "laptop_couplet": About(
         title="The base model of Couplet at laptop scale",
@@ -193,6 +223,23 @@ same mistake. So its likeliest message is wrong, and greedy sampling does not he
             "one agent": lambda: Arithmetic(sandbox=LocalSandbox(), team="solo"),
         },
         temperatures=(0.0, 0.3, 0.5, 0.7, 1.0),
+    ),
+    "laptop_delegation": About(
+        title="The base model of Delegation at laptop scale",
+        demonstrations="""demonstrations of the
+orchestrator and the workers. It can call the right workers and say the numbers, but mostly does not: in the last phase
+of training {last_expert_share:.0%} of the messages were an expert's; other orchestrators mostly called for the first
+name alone or called too many, and other workers said their first number.""",
+        phases="""  Train tasks only; no question of validation or test, names with their workers and numbers, is among
+  them.
+- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
+  among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
+  `troupe.warm_start.curriculum` and `troupe.envs.delegation.demonstrators`).""",
+        measure="Team success on {tasks} validation tasks (95 % interval), at most 3 messages of the orchestrator:",
+        worlds={
+            "workers at the same time": Delegation,
+            "workers one by one": lambda: Delegation(order="sequential"),
+        },
     ),
     "laptop_search": About(
         title="The base model of search at laptop scale",

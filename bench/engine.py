@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import copy
+import os
 import statistics
 import time
 from collections.abc import Callable
+from tempfile import TemporaryDirectory
 
 import torch
 from tokenizers import Tokenizer
@@ -143,6 +145,54 @@ def measure(name: str, repetitions: int, clock: Callable[[], float]) -> list[flo
     best = max((label for label in medians if label != "engine"), key=lambda label: medians[label])
     ratios = [ours / theirs for ours, theirs in zip(speeds["engine"], speeds[best], strict=True)]
     print(f"  engine / best generate: {statistics.median(ratios):.2f} (the bar is {BAR[name]:.0f})", flush=True)
+    return ratios
+
+
+def against_vllm(name: str, repetitions: int, clock: Callable[[], float]) -> list[float]:
+    """The engine's speed over that of ``LLM.generate``, by repetition; both in this process, float32.
+
+    vLLM has what suits it: all prompts at once, prefix caching off (no two begin alike), no log-probabilities asked
+    for.
+    """
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that the CPU's time is this process's
+    from vllm import LLM, SamplingParams
+
+    batch, prompt, new, k = SETTINGS[name]
+    model, tokenizer = build(name)
+    prompts = torch.randint(1, VOCABULARY, (batch, prompt), generator=torch.Generator().manual_seed(1))
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        llm = LLM(
+            folder,
+            dtype="float32",
+            max_model_len=2048,
+            max_num_seqs=batch * k,
+            kv_cache_memory_bytes=1 << 29,
+            enable_prefix_caching=False,
+            enforce_eager=True,
+            generation_config="vllm",
+            disable_log_stats=True,
+        )
+    asked = SamplingParams(n=k, max_tokens=new, temperature=1.0, ignore_eos=True, detokenize=False)
+
+    def generate() -> int:
+        given = [{"prompt_token_ids": ids} for ids in prompts.tolist()]
+        outputs = llm.generate(given, asked, use_tqdm=False)
+        return sum(len(answer.token_ids) for output in outputs for answer in output.outputs)
+
+    runs = {"engine": with_engine(model, tokenizer, prompts, new, k), "vLLM": generate}
+    ratios = []
+    for repetition in range(repetitions + 1):
+        speed = {}
+        for label, run in runs.items():
+            started = clock()
+            made = run()
+            speed[label] = made / (clock() - started)
+            assert made == batch * k * new, f"{label}: {made} tokens, expected {batch * k * new}"
+        print(f"  {name}: engine {speed['engine']:.0f} tokens/s, vLLM {speed['vLLM']:.0f}", flush=True)
+        if repetition:  # the first warms up
+            ratios.append(speed["engine"] / speed["vLLM"])
     return ratios
 
 

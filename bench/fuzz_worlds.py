@@ -1,6 +1,7 @@
 """Random and adversarial messages through every world's `step` and every reader and judge.
 
 python bench/fuzz_worlds.py                        # 100,000 messages per world and judge, or --seconds of each
+python bench/fuzz_worlds.py --seconds 1800         # time enough for the rows that read LaTeX and run programs
 python bench/fuzz_worlds.py --only sokoban --messages 1000
 
 Reports, per world and judge: messages, exceptions, judge errors, the largest reward of a step and of an episode
@@ -20,7 +21,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -37,6 +38,8 @@ from troupe.envs.code_collab import CodeCollab, MicroCollab
 from troupe.envs.code_collab.functions import has_return, read_function
 from troupe.envs.couplet.lines import read_line
 from troupe.envs.couplet.world import Couplet
+from troupe.envs.delegation import Delegation
+from troupe.envs.delegation.directory import read_calls, read_numbers
 from troupe.envs.fences import last_program
 from troupe.envs.grid import prompts
 from troupe.envs.grid.notation import parse_plan
@@ -46,8 +49,10 @@ from troupe.envs.grid.sudoku import Sudoku
 from troupe.envs.judging import METRIC
 from troupe.envs.math.answers import IMPORTS, Answers, figures
 from troupe.envs.math.arithmetic import Arithmetic
+from troupe.envs.math.ensemble import Ensemble
 from troupe.envs.math.equality import equal
 from troupe.envs.math.questions import MathQuestions, boxed_answers
+from troupe.envs.math.sources import last_box
 from troupe.envs.math.trees import check_tree
 from troupe.envs.mixed import Mixed
 from troupe.envs.search import FactSearch
@@ -59,12 +64,14 @@ from troupe.experience import Sampling, Task
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
-from troupe.sandbox import Limits, LocalSandbox
+from troupe.sandbox import Call, Job, Limits, LocalSandbox, Result, Verdict
 
 EPSILON = 1e-9
 STEEPEST = 1.5
 MEASURABLE_S = 0.02
 """Of the longest text: below, there is no slope."""
+PLAYERS = 64
+"""Episodes of a world at the same time, so that the sandbox has answers to read together."""
 SHORT = Limits(cpu_s=0.1, idle_s=0.1, memory_mib=256)
 
 
@@ -131,14 +138,33 @@ def problem_tasks() -> list[Task]:
     return [Task(f"problem-{each.name}", "test", each.task_data) for each in PROBLEMS]
 
 
+def right_answer(task: Task) -> list[str]:
+    return [f"\\boxed{{{task.data['answer']}}}"]
+
+
+def right_program(task: Task) -> list[str]:
+    """The reference, as a program and as the function of a team, and a test of a tester."""
+    problem = task.data["problem"]
+    aux = "def aux(xs):\n    return sum(xs)\n"
+    main = "def total(xs):\n    return aux(xs)"
+    check = problem.hidden[0]
+    test = f"**Test Input:**\n```\n{check.input}\n```\n**Test Output:**\n```\n{check.expected}\n```"
+    return [f"```python\n{each}\n```" for each in (problem.reference, aux, main)] + [test]
+
+
 @dataclass(frozen=True)
 class World:
-    """How a world is made, its tasks, and the local and team reward that a message can earn at the most."""
+    """How a world is made, its tasks, and the local and team reward that a message can earn at the most; ``reads``:
+    whether its sandbox needs the packages that read answers, with which a run takes longer to begin; ``honest``: good
+    messages for a task, of a world without demonstrations.
+    """
 
     make: Callable[[LocalSandbox], TeamEnv]
     local: float
     tasks: Callable[[TeamEnv], list[Task]] = lambda world: world.tasks("train", 8, 0)
     team: float = 1.0
+    reads: bool = False
+    honest: Callable[[Task], Sequence[str]] = lambda task: ()
 
 
 def _code(sandbox: LocalSandbox, **settings: Any) -> Code:
@@ -155,6 +181,8 @@ WORLDS: dict[str, World] = {
     "couplet": World(lambda sandbox: Couplet(), 0.0),
     "search": World(lambda sandbox: FactSearch(), 0.2),
     "search solo": World(lambda sandbox: FactSearch(team="solo"), 0.2),
+    "delegation": World(lambda sandbox: Delegation(), 0.2),
+    "delegation sequential": World(lambda sandbox: Delegation(order="sequential"), 0.2),
     "signalling": World(lambda sandbox: Signalling(), 0.0),
     "writing": World(lambda sandbox: Writing(), 0.0, team=3.0),
     "mixed": World(lambda sandbox: Mixed(worlds={"sokoban": Sokoban(), "plan_path": PlanPath()}), 0.1),
@@ -177,65 +205,102 @@ WORLDS: dict[str, World] = {
         0.0,
         lambda _: [task for task in problem_tasks() if task.data["problem"].function],
         team=4.0,
+        honest=right_program,
     ),
     "arithmetic": World(lambda sandbox: Arithmetic(sandbox=sandbox), 0.1),
     "arithmetic solo": World(lambda sandbox: Arithmetic(sandbox=sandbox, team="solo", horizon=3), 0.1),
+    "arithmetic at once": World(lambda sandbox: Arithmetic(sandbox=sandbox, order="simultaneous"), 0.1),
+    "math team": World(lambda sandbox: Ensemble(pair=Arithmetic(sandbox=sandbox, horizon=1), size=5), 0.1),
+    "math team vote": World(
+        lambda sandbox: Ensemble(pair=Arithmetic(sandbox=sandbox, horizon=1), size=5, decision="vote"), 0.1
+    ),
     "plan_path programs": World(
         lambda sandbox: PlanPath(wording="full", tool_message="program", sandbox=sandbox, program_seconds=0.1), 0.1
     ),
     "questions": World(
-        lambda sandbox: MathQuestions(sandbox=sandbox, train=[], test=[], limits=SHORT), 1.0, lambda _: question_tasks()
+        lambda sandbox: MathQuestions(sandbox=sandbox, train=[], test=[], limits=SHORT),
+        1.0,
+        lambda _: question_tasks(),
+        reads=True,
+        honest=right_answer,
     ),
     "questions solo": World(
         lambda sandbox: MathQuestions(sandbox=sandbox, train=[], test=[], limits=SHORT, team="solo", stop="answer"),
         1.0,
         lambda _: question_tasks(),
+        reads=True,
+        honest=right_answer,
     ),
-    "problems": World(lambda sandbox: _code(sandbox), 1.0, lambda _: problem_tasks()),
-    "problems sequential": World(lambda sandbox: _code(sandbox, order="sequential"), 1.0, lambda _: problem_tasks()),
+    "questions team": World(
+        lambda sandbox: Ensemble(
+            pair=MathQuestions(sandbox=sandbox, train=[], test=[], limits=SHORT, horizon=1), order="simultaneous"
+        ),
+        1.0,
+        lambda _: question_tasks(),
+        reads=True,
+        honest=right_answer,
+    ),
+    "problems": World(lambda sandbox: _code(sandbox), 1.0, lambda _: problem_tasks(), honest=right_program),
+    "problems sequential": World(
+        lambda sandbox: _code(sandbox, order="sequential"), 1.0, lambda _: problem_tasks(), honest=right_program
+    ),
 }
 
 
 async def fuzz_world(
-    name: str, sandbox: LocalSandbox, messages: int, seconds: float, seed: int, *, growth: bool = False
+    name: str,
+    sandbox: LocalSandbox,
+    messages: int,
+    seconds: float,
+    seed: int,
+    *,
+    growth: bool = False,
+    players: int = 1,
 ) -> Row:
-    """Episodes of fuzzed messages, with the prompts of all agents written for a remote policy at each step."""
-    spec, rng, row = WORLDS[name], Random(f"{name}/{seed}"), Row(name)
+    """Episodes of fuzzed messages, so many ``players`` at a time, with the prompts of all agents written for a remote
+    policy at each step.
+    """
+    spec, row = WORLDS[name], Row(name)
     world, codec = spec.make(sandbox), ChatCodec()
     engine = ScriptedEngine({}, codec)  # type: ignore[arg-type]
     client = PolicyClient("p", engine, codec, 60_000, Sampling(max_tokens=100))
     tasks, start = spec.tasks(world), time.perf_counter()
     row.most = f"{spec.team:g}, {spec.local:g}, {spec.team:g}"
-    drawn, demonstrates = Messages(rng), "demonstration" in _defined(type(world))
-    while row.messages < messages and time.perf_counter() - start < seconds:
-        task, env = rng.choice(tasks), world.fork()
-        env.reset(task)
-        earned = 0.0
-        while acting := env.next_agents():
-            drawn.extra = []
-            if demonstrates:
-                drawn.extra = [lambda env=env, agent=acting[0]: env.demonstration(agent, rng, skill=_skill(rng))]
-            texts = {agent: drawn.message() for agent in acting}
-            row.messages += len(texts)
-            turn = env.turn
-            try:
-                for agent in acting:
-                    client.prompt(env, agent, task)
-                result = await env.step(texts)
-            except Exception as error:
-                row.note(error, next(iter(texts.values())))
-                break
-            earned += result.team * (env.turn > turn)
-            local = max(result.local.values())
-            row.team, row.local = max(row.team, result.team), max(row.local, local)
-            row.episode = max(row.episode, earned)
-            row.judge_errors += int(result.info.get(METRIC, 0))
-            if (
-                max(result.team, earned) > spec.team + EPSILON
-                or local > spec.local + EPSILON
-                or min(result.local.values()) < 0
-            ):
-                row.above += 1
+    demonstrates = "demonstration" in _defined(type(world))
+
+    async def play(rng: Random) -> None:
+        drawn = Messages(rng)
+        while row.messages < messages and time.perf_counter() - start < seconds:
+            task, env = rng.choice(tasks), world.fork()
+            env.reset(task)
+            earned = 0.0
+            while acting := env.next_agents():
+                drawn.extra = [lambda text=text: text for text in spec.honest(task)]
+                if demonstrates:
+                    drawn.extra = [lambda env=env, agent=acting[0]: env.demonstration(agent, rng, skill=_skill(rng))]
+                texts = {agent: drawn.message() for agent in acting}
+                row.messages += len(texts)
+                turn = env.turn
+                try:
+                    for agent in acting:
+                        client.prompt(env, agent, task)
+                    result = await env.step(texts)
+                except Exception as error:
+                    row.note(error, next(iter(texts.values())))
+                    break
+                earned += result.team * (env.turn > turn)
+                local = max(result.local.values())
+                row.team, row.local = max(row.team, result.team), max(row.local, local)
+                row.episode = max(row.episode, earned)
+                row.judge_errors += int(result.info.get(METRIC, 0))
+                if (
+                    max(result.team, earned) > spec.team + EPSILON
+                    or local > spec.local + EPSILON
+                    or min(result.local.values()) < 0
+                ):
+                    row.above += 1
+
+    await asyncio.gather(*(play(Random(f"{name}/{seed}/{player}")) for player in range(players)))
     row.seconds = time.perf_counter() - start
     if growth:
         await grow_world(row, world, tasks[0])
@@ -314,6 +379,9 @@ JUDGES: dict[str, Callable[[str], object]] = {
     "read_line": lambda text: read_line(text, 8),
     "boxed_answers": boxed_answers,
     "figures": figures,
+    "last_box": last_box,
+    "read_calls": read_calls,
+    "read_numbers": lambda text: read_numbers(text, ("ann", "bob", "dan")),
     "tagged": lambda text: tagged(text, "answer", 16),
     "exact_match": lambda text: exact_match(text, ("Paris, France", text[::-1])),
     "f1": lambda text: f1(text, ("Paris, France", text[::-1])),
@@ -372,6 +440,57 @@ def _least(judge: Callable[[str], object], text: str) -> float:
     return min(times)
 
 
+class ReadingTogether(LocalSandbox):
+    """A sandbox that reads the answers which wait for it in one run.
+
+    The grammar's tables are built anew in every run, which takes most of the time of a short answer.  Where a common
+    run does not end well, each half of its answers is read by itself, down to single ones with the limits of the world.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(workers=1, **settings)
+        self._waiting: list[tuple[Job, Limits, asyncio.Future[Result]]] = []
+        self._one = asyncio.Lock()
+
+    async def run(self, job: Job, limits: Limits | None = None) -> Result:
+        if limits is None or not isinstance(job.entry, Call) or job.entry.function != "parse":
+            return await super().run(job, limits)
+        result: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((job, limits, result))
+        async with self._one:
+            waiting, self._waiting = self._waiting, []
+            for several in (False, True):
+                await self._read([each for each in waiting if _several(each[0]) == several])
+        return await result
+
+    async def _read(self, waiting: Sequence[tuple[Job, Limits, asyncio.Future[Result]]]) -> None:
+        if not waiting:
+            return
+        (job, limits, future), count = waiting[0], len(waiting)
+        if count == 1:
+            future.set_result(await super().run(job, limits))
+            return
+        texts = [_texts(each) for each, _, _ in waiting]
+        entry = Call("parse", [[text for part in texts for text in part], _several(job)])
+        wide = replace(limits, cpu_s=limits.cpu_s * count, value_bytes=limits.value_bytes * count)
+        read = await super().run(replace(job, entry=entry), wide)
+        if read.verdict is not Verdict.OK or not isinstance(read.value, list):
+            await self._read(waiting[: count // 2])
+            await self._read(waiting[count // 2 :])
+            return
+        trees = iter(read.value)
+        for part, (_, _, future) in zip(texts, waiting, strict=True):
+            future.set_result(replace(read, value=[next(trees) for _ in part]))
+
+
+def _texts(job: Job) -> Sequence[Any]:
+    return job.entry.args[0]  # type: ignore[union-attr, index, return-value]
+
+
+def _several(job: Job) -> bool:
+    return bool(job.entry.args[1])  # type: ignore[union-attr, index]
+
+
 async def fuzz_answers(sandbox: LocalSandbox, messages: int, seconds: float, seed: int) -> Row:
     """LaTeX through the parser, in the sandbox, and through the comparison with each expected answer."""
     from troupe.envs.execution import Execution
@@ -380,16 +499,19 @@ async def fuzz_answers(sandbox: LocalSandbox, messages: int, seconds: float, see
     row, rng, start = Row("answers in LaTeX"), Random(f"answers/{seed}"), time.perf_counter()
     drawn, answers = Messages(rng), Answers(Execution(sandbox, READING))
     while row.messages < messages and time.perf_counter() - start < seconds:
-        texts = [drawn.mutated(drawn.latex_text()) if rng.random() < 0.3 else drawn.latex_text() for _ in range(20)]
+        texts = [drawn.mutated(drawn.latex_text()) if rng.random() < 0.3 else drawn.latex_text() for _ in range(200)]
         row.messages += len(texts)
         gold, several = rng.choice(QUESTIONS)
         expected = await answers.read(gold, several=several)
-        try:
-            for tree in await answers.read_all(texts, several=several):
+        trees = await asyncio.gather(*(answers.read(text, several=several) for text in texts), return_exceptions=True)
+        for text, tree in zip(texts, trees, strict=True):
+            try:
+                if isinstance(tree, BaseException):
+                    raise tree
                 if tree is not None and expected is not None:
                     equal(tree, expected)
-        except Exception as error:
-            row.note(error, repr(texts))
+            except Exception as error:
+                row.note(error, text)
     row.seconds = time.perf_counter() - start
     return row
 
@@ -400,7 +522,7 @@ async def fuzz_answers(sandbox: LocalSandbox, messages: int, seconds: float, see
 async def run(only: Sequence[str], messages: int, seconds: float, seed: int) -> list[Row]:
     """All rows whose names are in ``only``; all where it is empty."""
     rows = []
-    sandbox = LocalSandbox(workers=1, imports=IMPORTS)
+    sandbox, reading = LocalSandbox(workers=1), ReadingTogether(imports=IMPORTS)
     try:
         for name, judge in all_judges(seed).items():
             if not only or name in only:
@@ -408,14 +530,16 @@ async def run(only: Sequence[str], messages: int, seconds: float, seed: int) -> 
                 grow_judge(rows[-1], judge)
                 show(rows[-1])
         if not only or "answers in LaTeX" in only:
-            rows.append(await fuzz_answers(sandbox, messages, seconds, seed))
+            rows.append(await fuzz_answers(reading, messages, seconds, seed))
             show(rows[-1])
         for name in WORLDS:
             if not only or name in only:
-                rows.append(await fuzz_world(name, sandbox, messages, seconds, seed, growth=True))
+                chosen = reading if WORLDS[name].reads else sandbox
+                rows.append(await fuzz_world(name, chosen, messages, seconds, seed, growth=True, players=PLAYERS))
                 show(rows[-1])
     finally:
         await sandbox.close()
+        await reading.close()
     return rows
 
 

@@ -6,11 +6,12 @@ Whole trainings at laptop scale, short ones (iterations of 16 tasks), each with 
 - `nothing_learnt`: the reward is constant; of all agents, of one;
 - `entropy_collapse`: the temperature is halved after every iteration, after every second one, down to a 64th;
 - `mismatch`: the engine samples with the weights of four updates ago, of two;
-- `role_dominance`: one role of a shared policy has ten times the tokens, five times, where every token counts the same.
+- `role_dominance`: one role of a shared policy has ten times the tokens of the others together, five times, where every
+  token counts the same.
 
-A run's line has whether the fault's alarm was raised, for whom, since which iteration, and which others were.  A fault
-has consequences, which may raise further alarms: where nothing that an agent says is read, its groups have no
-difference, and there is nothing to learn.
+A run's line has whether the fault's alarm was raised, for whom, by which threshold, since which iteration, and which
+others were.  A fault has consequences, which may raise further alarms: where nothing that an agent says is read, its
+groups have no difference, and there is nothing to learn.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -87,7 +90,7 @@ def entropy_collapse(loop: TrainLoop, strength: float) -> Restore:
             configs[name] = replace(configs[name], temperature=temperature)
         return await run_iteration()
 
-    loop.run_iteration = colder  # type: ignore[method-assign]
+    loop.run_iteration = colder
     return lambda: None
 
 
@@ -110,12 +113,19 @@ def role_dominance(loop: TrainLoop, strength: float) -> Restore:
     router: Any = loop.router
     route, talker, times = router.route, loop.world.agents[-1], round(10 * strength)
 
-    def longer(sample: Sample) -> Sample:
-        count = times if sample.agent == talker else 1
+    def longer(sample: Sample, count: int) -> Sample:
         return replace(sample, token_ids=sample.token_ids * count, behaviour_logprobs=sample.behaviour_logprobs * count)
 
     def routed(*arguments: Any) -> dict[str, list[list[Sample]]]:
-        return {name: [[longer(s) for s in group] for group in groups] for name, groups in route(*arguments).items()}
+        routed = route(*arguments)
+        for groups in routed.values():
+            tokens = Counter[bool]()
+            for sample in (sample for group in groups for sample in group):
+                tokens[sample.agent == talker] += len(sample.token_ids)
+            count = math.ceil(times * tokens[False] / tokens[True]) if tokens[True] else 1
+            for group in groups:
+                group[:] = [longer(sample, count) if sample.agent == talker else sample for sample in group]
+        return routed
 
     router.route = routed
     return lambda: None
@@ -152,7 +162,11 @@ def plant(experiment: str, fault: str, strength: float, seed: int) -> dict[str, 
         finally:
             restore()
         alarms = loop.diagnostics.records(loop.progress.alarms)
-    raised = [f"{each['name']} since {each['since']}" for each in alarms if each["alarm"] == fault]
+    raised = [
+        f"{each['name']} by {each['setting'].rpartition('.')[2]} since {each['since']}"
+        for each in alarms
+        if each["alarm"] == fault
+    ]
     others = sorted({f"{each['alarm']} {each['name']}" for each in alarms if each["alarm"] != fault})
     chosen_keys = {"experiment": experiment, "seed": seed, "fault": fault, "strength": strength}
     return {**chosen_keys, "raised": sorted(set(raised)), "others": others}

@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from troupe.sandbox import Call, Expression, Job, Limits, LocalSandbox, Result, run_all
+from troupe.sandbox import Call, Expression, Job, Limits, LocalSandbox, Result, SandboxUnavailable, run_all
 
 JOBS = {
     "stdin program": Job("print(int(input()) * 2)", stdin="21"),
@@ -122,7 +122,10 @@ def main() -> None:
             asyncio.run(repeat(isolation, args.repeat))
         else:
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-            asyncio.run(speed(isolation, args.count))
+            try:
+                asyncio.run(speed(isolation, args.count))
+            except SandboxUnavailable as error:
+                print(f"{isolation:11} {error}")
 
 
 if __name__ == "__main__":

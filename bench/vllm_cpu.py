@@ -31,7 +31,7 @@ from typing import Any
 
 import torch
 from hydra import compose, initialize_config_module
-from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
@@ -49,6 +49,7 @@ from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.rollout.engines.vllm.launch import GIB, environment
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler
+from troupe.setup.worlds import build_world
 
 TICKS = os.sysconf("SC_CLK_TCK")
 SAMPLING = Sampling(max_tokens=40)
@@ -151,7 +152,7 @@ async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> 
     tokenizer.save_pretrained(folder)
     with initialize_config_module("troupe.configs", version_base="1.3"):
         cfg = compose("train", overrides=["run_dir=none", "name=bench"])
-        world: TeamEnv = instantiate(cfg.env)
+        world = build_world("env", OmegaConf.to_container(cfg.env, resolve=True))
     ours = VllmEngine({"policy": load_model("laptop")}, tokenizer, max_batch_rows=rows)
     embedded = TorchEngine({"policy": model}, tokenizer, max_batch_rows=1024)
     (raw, _), (raw_apart, pid_apart) = (bare(ours, folder, rows, apart) for apart in (False, True))

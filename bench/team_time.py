@@ -1,0 +1,167 @@
+"""Where the time of an iteration goes, how it grows, and two pools against one.
+
+``phases``  the shares of an iteration of ``sokoban_specialized`` that ``time/...`` explains, and what else takes time
+``growth``  the exponent of rollout and update time in K, turns, agents, prompt length and vocabulary: the slope of a
+            line through (log size, log seconds), by least squares, of each repetition
+``pools``   seconds of two specialised pools over those of one shared pool, at equal samples
+
+Growth and pools are measured in the world of :mod:`lines`, where messages have one length.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from tempfile import mkdtemp
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from hydra import compose
+from lines import Runs, Setting
+
+from troupe import loop as loop_module
+from troupe.loop import TrainLoop
+from troupe.setup.build import build
+from troupe.setup.composition import configurations
+
+Clock = Callable[[], float]
+SMALL = Setting(tasks=2)
+SIZES: dict[str, tuple[int, ...]] = {
+    "k": (4, 8, 16, 32),
+    "turns": (1, 2, 4, 8),
+    "agents": (1, 2, 4, 8),
+    "prompt": (256, 512, 1024, 2048),
+    "vocabulary": (1024, 4096, 16384),
+}
+"""Sizes that grow, all else as in :data:`SMALL`."""
+PHASES = ("rollout", "probe", "update", "load", "validation")
+"""Of ``time/PHASE_s``."""
+SHARES = {phase: f"`time/{phase}_s`" for phase in PHASES} | {
+    "explained": "all of these",
+    "checkpoint": "checkpoints, which no metric has",
+}
+
+
+@cache
+def growth(size: str, repetitions: int, clock: Clock) -> dict[str, list[float]]:
+    """By phase, the exponent in ``size`` in each repetition."""
+    settings = {str(value): replace(SMALL, **{size: value}) for value in SIZES[size]}
+    runs = Runs(settings, clock)
+    slopes: dict[str, list[float]] = {"rollout": [], "update": []}
+    for repetition in range(repetitions + 1):
+        rows = {value: runs.iterate(value) for value in settings}
+        for phase, found in slopes.items():
+            seconds = [rows[value][f"time/{phase}_s"] for value in settings]
+            if repetition:  # the first warms up
+                found.append(slope([*map(float, SIZES[size])], seconds))
+            print(f"  {size} {', '.join(settings)}: {phase} {', '.join(f'{s:.3f}' for s in seconds)} s", flush=True)
+    runs.close()
+    return slopes
+
+
+def slope(sizes: Sequence[float], seconds: Sequence[float]) -> float:
+    """Of the line through (log size, log seconds)."""
+    return statistics.linear_regression([*map(math.log, sizes)], [*map(math.log, seconds)]).slope
+
+
+def pools(repetitions: int, clock: Clock) -> list[float]:
+    """Seconds of an iteration with two specialised pools over those with one shared, of each pair."""
+    runs = Runs({regime: Setting(regime=regime) for regime in ("specialized", "shared")}, clock)
+    ratios = []
+    for pair in range(repetitions + 1):
+        order = ("specialized", "shared")[:: 1 if pair % 2 else -1]
+        seconds = {regime: runs.iterate(regime)["time/iteration_s"] for regime in order}
+        if pair:
+            ratios.append(seconds["specialized"] / seconds["shared"])
+        print(f"  specialized {seconds['specialized']:.3f} s, shared {seconds['shared']:.3f} s", flush=True)
+    runs.close()
+    return ratios
+
+
+@cache
+def phases(iterations: int, clock: Clock) -> dict[str, list[float]]:
+    """By phase, its share of each iteration of a run of 32 boards per iteration, the first left out: from the row of
+    the iteration before to its own, with the display, and with a validation and a checkpoint after each third.
+    ``explained`` is the sum, ``checkpoint`` what no metric has.
+    """
+    loop_module.time = SimpleNamespace(perf_counter=clock, process_time=clock)
+    words = ["experiment=sokoban_specialized", f"loop.iterations={iterations + 1}", "loop.eval_every=3"]
+    words += [
+        "loop.test_tasks=4",
+        "loop.validation_tasks=10",
+        "loop.tasks_per_iteration=32",
+        "loop.checkpoint.every=3",
+        "name=bench",
+        f"run_dir={Path(mkdtemp()) / 'run'}",
+    ]
+    with configurations():
+        loop = build(compose("train", overrides=words))
+    ends, checkpoints = noted(loop, clock)
+    asyncio.run(loop.run())
+    rows = [json.loads(line) for line in (loop.directory.path / "metrics.jsonl").read_text().splitlines()]
+    whole = [end - before for before, end in pairwise(ends)]
+    shares = {
+        phase: [row.get(f"time/{phase}_s", 0.0) / seconds for row, seconds in zip(rows[1:], whole, strict=True)]
+        for phase in PHASES
+    }
+    explained = [sum(values) for values in zip(*shares.values(), strict=True)]
+    checkpoint = [spent / seconds for spent, seconds in zip(checkpoints, whole, strict=False)]
+    return shares | {"explained": explained, "checkpoint": checkpoint}
+
+
+def noted(loop: TrainLoop, clock: Clock) -> tuple[list[float], list[float]]:
+    """When each iteration of ``loop`` has its row of metrics, and the seconds of the checkpoint after it, of the next
+    iteration's time; filled as it runs.
+    """
+    ends: list[float] = []
+    checkpoints: list[float] = []
+    write, checkpoint = loop._write, loop._checkpoint
+
+    def written(row: Any) -> None:
+        write(row)
+        ends.append(clock())
+        checkpoints.append(0.0)
+
+    def saved() -> None:
+        started = clock()
+        checkpoint()
+        if checkpoints:
+            checkpoints[-1] += clock() - started
+
+    loop._write, loop._checkpoint = written, saved  # type: ignore[method-assign]
+    return ends, checkpoints
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("phases", "growth", "pools"))
+    parser.add_argument("--size", choices=list(SIZES), action="append")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: on a machine shared with others")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    clock = {"wall": time.perf_counter, "cpu": time.process_time}[arguments.clock]
+    if arguments.what == "pools":
+        print(f"two pools over one shared: {statistics.median(pools(arguments.repetitions, clock)):.2f}")
+    elif arguments.what == "phases":
+        for name, shares in phases(10, clock).items():
+            print(f"{name:12} {statistics.fmean(shares):.3f} ({min(shares):.3f} to {max(shares):.3f})")
+    else:
+        for size in arguments.size or SIZES:
+            for phase, slopes in growth(size, arguments.repetitions, clock).items():
+                print(f"{phase} in {size}: exponent {statistics.median(slopes):.2f}")
+
+
+if __name__ == "__main__":
+    main()
