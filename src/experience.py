@@ -33,6 +33,8 @@ Weighting = Literal["message", "episode"]
 """How much a message counts in the loss, see :mod:`.routing`; credit rules declare it."""
 Message = Mapping[str, str]
 """One chat message: ``{"role": ..., "content": ...}``."""
+LARGEST_VOCABULARY = 1 << 24
+"""Tokens, of a model that is loaded, and of ids that files hold."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +162,8 @@ class Node:
     """The joint actions that led here, each by its index among its siblings; empty unless several are continued."""
     cut: bool = False
     """Whether the prompt exceeded the context by what was said, so that parts of its messages were left out."""
+    retokenised: bool = False
+    """Whether the prompt contains an earlier completion of the agent in other tokens than were sampled."""
     removed: float | None = None
     """What the message would have earned, had it been removed; None where that was not played."""
     value: float | None = None
@@ -301,6 +305,8 @@ class Sample:
     """
     penalties: tuple[float, ...] = ()
     """One per token: what the advantage loses there; empty: nothing."""
+    version: int | None = None
+    """Of the policy's weights that sampled it; None: those that learn from it."""
 
 
 class Segment(NamedTuple):

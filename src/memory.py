@@ -1,8 +1,10 @@
-"""Out of memory: how torch reports it."""
+"""Memory of a process: how torch reports that it lacks, and how it is given back."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
+import sys
 
 import torch
 
@@ -28,3 +30,13 @@ def release() -> None:
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
+
+
+def trim_heap() -> None:
+    """Give the free pages of malloc's heap back to the system, where its library can: glibc's.
+
+    malloc keeps what was freed below a block that is in use, and the tensors of an iteration have many sizes: the pages
+    that it keeps grow for hours, while what is in use does not.  Takes milliseconds.
+    """
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(ctypes.c_size_t(0))

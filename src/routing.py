@@ -94,6 +94,7 @@ def _sample(policy: str, node: Node, candidate: Candidate, weight: float, share:
         turn=node.turn,
         share=share,
         penalties=candidate.penalties,
+        version=candidate.completion.version,
     )
 
 

@@ -26,9 +26,9 @@ from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Task
 from troupe.models.tiny import build_tokenizer
 
-from .run_fixtures import disk, episode, lines, old_run, rows, run_dir, summary
+from .run_fixtures import disk, episode, lines, old_run, rows, run_dir, summary, tree
 
-__all__ = ["disk", "episode", "lines", "old_run", "rows", "run_dir", "summary"]  # fixtures
+__all__ = ["disk", "episode", "lines", "old_run", "rows", "run_dir", "summary", "tree"]  # fixtures
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ PLACES = {
     r"\[key=value[^\]]*\]|(?<= )\.\.\.(?= |$)": "",
     r"\b(exp|experiment)=(NAME|EXPERIMENT|WORLD_specialized|\.\.\.)": r"\1=sokoban_specialized",
     r"\bsweep=NAME": "sweep=seeds",
+    r"\btable=NAME": "table=writing",
     r"\benv=NAME\b": "env=couplet",
     r"(code|math)_REGIME\b": r"\1_shared",
     r"\bSEED\b": "0",
@@ -98,7 +99,7 @@ def _name(page: Path) -> str:
 
 def _of_make(arguments: list[str]) -> list[str]:
     """The last command of ``make ARGUMENTS``, apart from a make that may run this test."""
-    apart = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "exp", "scale", "args", "run", "a", "b", "sweep", "launcher"}
+    apart = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL", "exp", "scale", "args", "run", "a", "b", "sweep", "table", "launcher"}
     environment = {name: value for name, value in os.environ.items() if name not in apart}
     done = subprocess.run(["make", "-n", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:

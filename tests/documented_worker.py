@@ -10,7 +10,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from troupe.cli import compare, eval, play, report, runs, sweep, train  # noqa: F401  (imported once, for all children)
+from troupe.cli import compare, eval, play, report, reproduce, runs, sweep, train  # noqa: F401  (once, for all children)
 from troupe.cli.main import main
 
 

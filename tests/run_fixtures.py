@@ -13,6 +13,7 @@ import yaml
 from troupe.evaluation.statistics import wilson
 from troupe.runs.files import FORMAT, FORMAT_KEY
 from troupe.runs.fingerprint import code_hash, evaluation_keys, training_hash
+from troupe.runs.trees import TREE_FORMAT
 from troupe.sweep.record import SweepRecord
 from troupe.sweep.rows import SweepJob
 from troupe.sweep.verdicts import Claim
@@ -53,6 +54,32 @@ def make_episode(task_id: str, success: bool, said: str = "R", **more: Any) -> d
     return {"task_id": task_id, "success": success, "turns": 1, "messages": [spoken, spoken | {"agent": "plan"}]} | more
 
 
+def make_tree(task_id: str, iteration: int, said: str = "R", **more: Any) -> dict[str, Any]:
+    """A training tree of one turn: two candidates of tool, of which the second went on, and two of plan, the first."""
+
+    def candidate(text: str, reward: float, continued: bool) -> dict[str, Any]:
+        return {
+            **{"text": text, "tokens": [text], "token_ids": [7], "logprobs": [-0.5], "finish_reason": "stop"},
+            **{"learner_logprobs": [-0.4], "updated_logprobs": [-0.3], "local": 0.0, "team": reward, "reward": reward},
+            **{"baseline": 0.5, "advantage": reward - 0.5, "continued": continued, "info": {}, "version": iteration},
+        }
+
+    tool = [candidate(said, 0.0, False), candidate(f"{said} D", 1.0, True)]
+    plan = [candidate("yes", 1.0, True), candidate("no", 0.0, False)]
+    place = {"turn": 0, "prompt": "walls", "prompt_tokens": 1, "reach": 1.0, "picture": 0}
+    nodes = [
+        {"id": 0, "parent": None, "agent": "tool", "depth": 0, "candidates": tool, **place},
+        {"id": 1, "parent": 0, "agent": "plan", "depth": 1, "candidates": plan, **place},
+    ]
+    outcome = {"success": True, "turns": 1, "team_return": 1.0}
+    edges = [{"members": {"tool": [0, 1]}, "child": 1}, {"members": {"plan": [1, 0]}, "outcome": outcome}]
+    return {
+        **{"tree_format": TREE_FORMAT, "iteration": iteration, "watched": False, "task_id": task_id, "world": ""},
+        **{"split": "train", "sample": 0, "best_of_k": True, "env_steps": 4, "policies": {"tool": "p", "plan": "p"}},
+        **{"nodes": nodes, "edges": edges, "pictures": [{"text": "#.\n@$"}]},
+    } | more
+
+
 def write_lines(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
@@ -91,6 +118,12 @@ def episode() -> Callable[..., dict[str, Any]]:
 def lines() -> Callable[[Path, Sequence[Mapping[str, Any]]], None]:
     """``lines(file, rows)``: write JSON lines."""
     return write_lines
+
+
+@pytest.fixture
+def tree() -> Callable[..., dict[str, Any]]:
+    """``tree(task_id, iteration, said="R", **more)``: a training tree as a run keeps it."""
+    return make_tree
 
 
 # ---- a run of an older version -------------------------------------------------------------------------------------

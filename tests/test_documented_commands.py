@@ -19,6 +19,7 @@ from troupe.setup.sections import read_config
 from troupe.setup.warm_start import WarmStartOptions
 from troupe.sweep.launcher import LAUNCHERS
 from troupe.sweep.plan import Options
+from troupe.sweep.reproduction.options import ReproduceOptions
 
 from .documented_commands import Command, block_commands, inline_commands, troupe_words
 
@@ -58,6 +59,8 @@ def check(words: tuple[str, ...]) -> None:
         options, overrides = Options.split([word for word in arguments if not word.startswith("launcher=")])
         assert options.sweep in choices("sweep")
         check_overrides("train", [word for word in overrides if not word.startswith("hydra.")])
+    elif name == "reproduce" and arguments != ["table="]:
+        check_overrides("train", ReproduceOptions.split(arguments)[1])
     elif name in ("eval", "play"):
         check_overrides(name, REWRITTEN[name](arguments))
         given = dict(word.split("=", 1) for word in arguments)
@@ -66,6 +69,8 @@ def check(words: tuple[str, ...]) -> None:
                 untrained_team(f"{group}={given[key]}", [])
     elif name == "warm-start":
         check_overrides("train", WarmStartOptions.read(arguments).world)
+    elif name == "replay":
+        check_overrides(name, REWRITTEN[name](arguments))
     elif name in ("serve", "push-to-hub"):
         check_overrides(name.replace("-", "_"), arguments)
 
@@ -87,4 +92,5 @@ def check_train(overrides: Sequence[str]) -> None:
 
 def test_pages_have_commands_of_every_kind() -> None:
     names = {words[0] for command in COMMANDS_OF_PAGES if (words := troupe_words(command.text))}
-    assert names >= {"train", "eval", "play", "push-to-hub", "compare", "sweep", "report", "serve"}
+    kinds = {"train", "eval", "play", "replay", "push-to-hub", "compare", "sweep", "reproduce", "report", "serve"}
+    assert names >= kinds

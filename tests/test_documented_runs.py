@@ -37,14 +37,23 @@ DRY = {
     r"scale=paper": "needs a GPU, and downloads models: a dry run",
     r"scale=smollm2": "needs a base model that is not shipped: a dry run",
     r"engine=vllm": "needs vLLM: a dry run",
+    r"execution=ray": "needs Ray: make test-ray trains with it; a dry run",
     r"policies\.tool=\[laptop,remote\]": "needs a server: a dry run",
     r"sweep=(regime|k|couplet|smollm2)\b": "minutes to hours: a dry run; sweep=seeds is run",
 }
+LISTS = {"make sweep": "  seeds", "make reproduce": "  role_swap"}
+"""Commands that list what they could do, and one of the list."""
 TINY = ["loop.iterations=1", "loop.tasks_per_iteration=2", "loop.validation_tasks=2", "loop.test_tasks=2"]
 DEMO = "runs/demo"
 READERS = {
     r"\.venv/bin/": f"{Path(sys.executable).parent}/",
-    r"runs/sweeps/role_swap/sokoban_specialized": "runs/sweeps/seeds/plan_path_shared",
+    r"runs/sokoban_specialized/[AB]\b|OTHER_DIR": DEMO,
+    r"test_00010/3": "test_00001/0",
+    r"train_00005/0": "train_00000/0",
+    r"\bturn=2": "turn=1",
+    r"\bnode=2": "node=1",
+    r"\bcandidate=3": "candidate=1",
+    r"runs/sweeps/(?:role_swap|k)/sokoban_specialized": "runs/sweeps/seeds/plan_path_shared",
     r"(?<=resume=)runs/sokoban_\w+/DATE_TIME-\d+": "runs/mine",
     r"runs/sokoban_\w+/DATE_TIME-\d+|(?<=run=)\.\.\.": DEMO,
     r"(?<=base=)(DIR|\.\.\.)": "tiny",
@@ -145,9 +154,9 @@ def test_it_runs(command: Command, troupe: Troupe) -> None:
         if re.search(pattern, command.text):
             pytest.skip(reason)
     words = troupe_words(command.text)
-    if command.text == "make sweep":
-        done = call("make sweep", ROOT)
-        assert done.status == 2 and "sweep=NAME" in done.stderr and "  seeds" in done.stderr
+    if command.text in LISTS:
+        done = call(command.text, ROOT)
+        assert done.status == 2 and "=NAME" in done.stderr and LISTS[command.text] in done.stderr
     elif command.text.startswith("torchrun"):
         run = f"{sys.executable} -m torch.distributed.run"
         call(f"{command.text.replace('torchrun', run)} {shlex.join(TINY)} run_dir=runs/torchrun", troupe.place).ok()
@@ -178,6 +187,8 @@ def tiny(text: str, asked: str) -> list[str]:
         return [name, *words, "tasks=2"]
     if name == "warm-start":
         return [name, *words, "steps=2", "validation_tasks=2"]
+    if name == "reproduce":  # tests/sweep/reproduction runs a table
+        return [name, *words, "dry_run=true"]
     if name not in ("train", "sweep"):
         return [name, *words]
     if any(re.search(pattern, asked) for pattern in DRY):

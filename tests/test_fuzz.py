@@ -22,10 +22,15 @@ CHEAP = (
     "couplet",
     "search",
     "search solo",
+    "delegation",
+    "delegation sequential",
     "signalling",
     "writing",
     "micro collaboration",
     "arithmetic",
+    "arithmetic at once",
+    "math team",
+    "math team vote",
     "micro code",
 )
 

@@ -25,6 +25,7 @@ from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.base import OnEpisode
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.runs.loggers import scalars
+from troupe.runs.run import Run
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -195,7 +196,8 @@ def test_the_last_checkpoint_holds_the_last_weights(finished: TrainLoop) -> None
 
 
 def test_every_iteration_has_its_own_tasks_and_draws(finished: TrainLoop) -> None:
-    (first, one), (second, other) = finished.sampler.calls
+    learnt = [(tasks, seed) for tasks, seed in finished.sampler.calls if tasks[0].split == "train"]  # not the watched
+    (first, one), (second, other) = learnt
     assert one != other
     assert {task.task_id for task in first} != {task.task_id for task in second}
     assert [task.split for task in first + second] == ["train"] * 6
@@ -234,7 +236,30 @@ def test_diagnostics_change_nothing_but_themselves(finished: TrainLoop, build: B
     assert 0 <= second["eval/plan/states_tv"] <= 1
     assert summary(finished)["alarms"] == []
     for file in (finished.directory.path / "episodes").iterdir():
-        assert (off.directory.path / "episodes" / file.name).read_bytes() == file.read_bytes()
+        same_file = off.directory.path / "episodes" / file.name
+        assert not same_file.exists() if file.name.startswith("train_") else same_file.read_bytes() == file.read_bytes()
+
+
+def test_trees_are_kept_and_change_nothing(finished: TrainLoop, build: Build) -> None:
+    """Every iteration, with watched tasks, scores and pictures: the weights are the same to the bit."""
+    kept = build("diagnostics.trees.every=1", "diagnostics.trees.watched=2", "diagnostics.trees.tasks=1")
+    train.train(kept)
+    assert same(weights(kept), weights(finished))
+    run = Run(kept.directory.path)
+    assert [(tree["iteration"], tree["watched"]) for tree in run.trees()] == [(n, w) for n in (0, 1) for w in (0, 1, 1)]
+    assert [tree["split"] for tree in run.trees(0)] == ["train", "validation", "validation"]
+    assert [tree["task_id"] for tree in run.trees(0)[1:]] == [tree["task_id"] for tree in run.trees(1)[1:]]
+    moved = 0.0
+    for tree in run.trees():
+        assert not tree.get("problem") and tree["pictures"]
+        for candidate in (each for node in tree["nodes"] for each in node["candidates"]):
+            assert len(candidate["tokens"]) == len(candidate["token_ids"]) == len(candidate["learner_logprobs"])
+            assert candidate["learner_logprobs"] == pytest.approx(candidate["logprobs"], abs=1e-3)
+            moved += sum(map(abs, map(float.__sub__, candidate["updated_logprobs"], candidate["learner_logprobs"])))
+    assert moved > 0.01  # the update moved the policies
+    for row, iteration in zip(run.rows, (0, 1), strict=True):
+        assert row["diagnostics/trees_bytes"] == run.tree_files[iteration].path.stat().st_size
+        assert row["diagnostics/watched_completions"] > 0 and row["time/trees_s"] > 0
 
 
 def test_another_seed_gives_another_run(finished: TrainLoop, build: Build) -> None:
@@ -416,3 +441,35 @@ def test_an_error_is_not_swallowed_and_leaves_the_checkpoint_before(
     state = json.loads((loop.directory.checkpoints / "last" / "state.json").read_text())
     assert state["versions"] == {"tool": 1, "plan": 1}
     assert [path.name for path in loop.directory.checkpoints.glob("iteration_*")] == ["iteration_00001"]
+
+
+def test_whatever_fails_at_the_end_the_rest_is_written_and_closed(
+    build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, closed = build("loop.iterations=0"), []
+
+    def failing(name: str, inner: Callable[[], Any]) -> Callable[[], Any]:
+        async def close() -> None:
+            await inner()
+            closed.append(name)
+            raise OSError(f"{name} does not close")
+
+        return close
+
+    def drain() -> dict[str, float]:
+        if loop.progress.summary.get("eval/success") is not None:  # what comes at the end
+            raise OSError("no counters")
+        return {}
+
+    engine = loop.team.engines["tool"]
+    monkeypatch.setattr(engine, "close", failing("engine", engine.close))
+    monkeypatch.setattr(loop.world, "close", failing("world", loop.world.close))
+    monkeypatch.setattr(loop.team, "drain_engine_counters", drain)
+    pools = {policy.pool for policy in loop.team.policies.values()}
+    for index, pool in enumerate(pools):
+        monkeypatch.setattr(pool, "close", failing(f"pool {index}", pool.close))
+    with pytest.raises(OSError, match="world does not close"):
+        train.train(loop)
+    assert set(closed) == {"engine", "world", *(f"pool {index}" for index in range(len(pools)))}
+    assert summary(loop)["status"] == "finished" and (loop.directory.checkpoints / "last").exists()
+    assert "what the engines have counted last is lost: OSError: no counters" in caplog.text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-INTERNAL = {"need-exp", "need-run", "need-team", "need-seat", "need-pair", "need-sweep"}
+INTERNAL = {"need-exp", "need-run", "need-runs", "need-team", "need-seat", "need-pair", "need-sweep", "need-table"}
 PHONY = {*re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)[1].split()} - INTERNAL
 
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
@@ -19,7 +19,8 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is no
 def make(*arguments: str, venv: str) -> subprocess.CompletedProcess[str]:
     """Run make apart from a make that may run this test, on a ``.venv`` that is not there and cannot be made."""
     apart = {"MAKEFLAGS", "MFLAGS", "MAKELEVEL"}
-    apart |= {"exp", "env", "scale", "args", "jobs", "run", "a", "b", "sweep", "launcher", "base"}
+    apart |= {"exp", "env", "scale", "args", "jobs", "run", "runs", "out", "a", "b", "sweep", "table"}
+    apart |= {"launcher", "base"}
     environment = {name: value for name, value in os.environ.items() if name not in apart}
     command = ["make", *arguments, f"VENV={venv}", "PYTHON=false"]
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
@@ -63,8 +64,15 @@ COMMANDS = {
     ("push-to-hub", "run=runs/x", "repo=me/team"): "push-to-hub run=runs/x repo=me/team",
     ("compare", "a=runs/x", "b=runs/y@greedy"): "compare runs/x runs/y@greedy",
     ("report", "run=runs/mine"): "report runs/mine",
+    ("report", "runs=runs/a runs/b", "out=x.html"): "report runs/a runs/b --out x.html",
+    ("replay", "run=runs/x", "episode=test_00001/0", "turn=2", "agents.plan=base"): (
+        "replay run=runs/x agents.plan=base turn=2 episode=test_00001/0"
+    ),
     ("runs",): "runs",
     ("runs", "dir=here there"): "runs here there",
+    ("reproduce", "table=writing", "scale=smollm2", "seeds=2", "args=jobs=1"): (
+        "reproduce table=writing scale=smollm2 seeds=2 jobs=1"
+    ),
     ("sweep", "sweep=seeds", "exp=e", "launcher=joblib", "args=seed=0,1"): (
         "sweep sweep=seeds experiment=e launcher=joblib seed=0,1"
     ),
@@ -108,7 +116,7 @@ def test_vllm_trains_in_its_own_environment(target: list[str], setting: str, ven
 
 @pytest.mark.parametrize(
     "arguments",
-    [["eval"], ["play"], ["push-to-hub"], ["compare"], ["compare", "a=runs/x"], ["report"], ["serve"]],
+    [["eval"], ["play"], ["replay"], ["push-to-hub"], ["compare"], ["compare", "a=runs/x"], ["report"], ["serve"]],
     ids=" ".join,
 )
 def test_a_target_asks_for_what_is_missing(arguments: list[str], venv: str) -> None:
@@ -129,6 +137,14 @@ def test_sweep_without_a_name_lists_those_there_are(venv: str) -> None:
     assert "make sweep sweep=NAME" in done.stderr
     listed = re.findall(r"^  (\S+)$", done.stderr, re.MULTILINE)
     assert sorted(listed) == sorted(file.stem for file in (ROOT / "configs/sweep").glob("*.yaml"))
+
+
+def test_reproduce_without_a_table_lists_those_there_are(venv: str) -> None:
+    done = make("reproduce", venv=venv)
+    assert done.returncode == 2
+    assert "make reproduce table=NAME" in done.stderr
+    listed = re.findall(r"^  (\S+)$", done.stderr, re.MULTILINE)
+    assert sorted(listed) == sorted(["all", *(file.stem for file in (ROOT / "configs/reproduce").glob("*.yaml"))])
 
 
 def test_train_sets_up_the_core_only_and_tests_the_tools_too(venv: str) -> None:

@@ -74,6 +74,7 @@ def test_a_sample_is_its_candidate() -> None:
         share=1 / 6,
         agent="tool",
         turn=1,
+        version=0,
     )
     assert {sample.weight for sample in routed["worker"][2]} == {1 / 12}
 

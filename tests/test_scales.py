@@ -27,8 +27,18 @@ Composed = Callable[..., DictConfig]
 EXPERIMENTS = choices("experiment")
 SCALES = choices("scale")
 MODELS = {"paper_1_7b": "Qwen/Qwen3-1.7B", "paper_8b": "Qwen/Qwen3-8B"}
-HAS = {"couplet": ["laptop"], "signalling": ["laptop"], "math": SCALES}
-"""The scales of a world; the others have all but smollm2."""
+GENERAL = ["laptop", "paper_1_7b", "paper_8b"]
+MAGRPO = {"code_collab": ("Qwen/Qwen2.5-Coder-3B", 2e-5, 2, 780), "writing": ("Qwen/Qwen3-1.7B", 5e-6, 1, 2000)}
+"""At MAGRPO's scale: the model, its learning rate, the turns, and the iterations."""
+HAS = {
+    "couplet": ["laptop"],
+    "signalling": ["laptop"],
+    "delegation": ["laptop"],
+    "math": [*GENERAL, "smollm2"],
+    **{world: ["laptop", "paper_magrpo", "paper_1_7b", "paper_8b"] for world in MAGRPO},
+}
+"""The scales of a world; the others have GENERAL."""
+HORIZONS = {"writing": 1, "code_collab": 1, "plan_path_hard": 3}
 THOUGHT = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 
@@ -98,7 +108,7 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
     words = [f"experiment={experiment}", f"scale={scale}", "name=test", "run_dir=nowhere"]
     with initialize_config_module("troupe.configs", version_base="1.3"):
         world = experiment.rpartition("_")[0]
-        if (has := HAS.get(world, [name for name in SCALES if name != "smollm2"])) and scale not in has:
+        if scale not in (has := HAS.get(world, GENERAL)):
             with pytest.raises(ConfigError) as refused:
                 compose("train", overrides=words)
             assert str(refused.value) == (
@@ -117,14 +127,48 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
         assert config["env"]["_target_"] == "troupe.envs.math.WordProblems"
         assert (config["algorithm"]["sampler"]["k"], config["loop"]["lockstep"]) == (8, True)
         return
+    if scale == "paper_magrpo":
+        check_magrpo(world, config)
+        return
     assert bases == {MODELS[scale]} and config["engine"]["_target_"].endswith("VllmEngine")
     assert config["engine"]["dtype"] == "bfloat16" and not config["engine"]["lockstep"]
     assert all(policy["chat"] == {"enable_thinking": False} for policy in config["policies"].values())
     assert config["algorithm"]["credit"].get("std_floor", 1e-6) == 1e-6
     mini_batches = 1 if config["algorithm"]["credit"]["_target_"].endswith("Magrpo") else 2
     assert (config["loop"]["tasks_per_iteration"], config["algorithm"]["update"]["mini_batches"]) == (32, mini_batches)
-    assert config["env"].get("horizon", 4) == (1 if world in ("writing", "code_collab") else 4)
+    assert config["env"].get("horizon", 4) == HORIZONS.get(world, 4)
     assert config["env"].get("local_share") != 0.2
+
+
+def check_magrpo(world: str, config: dict[str, Any]) -> None:
+    """The publication's constants, as far as they are known."""
+    base, rate, turns, iterations = MAGRPO[world]
+    for policy in config["policies"].values():
+        assert (policy["base"], policy["optimizer"]["lr"]) == (base, rate)
+        assert policy["scheduler"]["_target_"].endswith("ConstantLR")
+        raw = world == "code_collab"
+        assert (policy["prompts"], policy["chat"]) == (("raw", {}) if raw else (None, {"enable_thinking": False}))
+        train, evaluation = policy["sampling"]["train"], policy["sampling"]["eval"]
+        assert (train["temperature"], train["top_p"], train["top_k"], train["max_tokens"]) == (0.7, 1.0, 0, 256)
+        assert (evaluation["temperature"], evaluation["top_p"], evaluation["top_k"]) == (0.7, 0.9, 50 if raw else 0)
+    assert (config["env"]["horizon"], config["loop"]["iterations"]) == (turns, iterations)
+    algorithm = config["algorithm"]
+    assert (algorithm["sampler"]["k"], config["loop"]["tasks_per_iteration"]) == (4, 1)
+    assert algorithm["update"]["mini_batches"] == 1 and config["engine"]["_target_"].endswith("VllmEngine")
+    if algorithm["credit"]["_target_"].endswith("Magrpo"):
+        assert (algorithm["credit"]["gamma"], algorithm["credit"]["normalise"]) == (1.0, False)
+        assert (algorithm["sampler"]["pairing"], algorithm["sampler"]["growth"]) == ("aligned", "full")
+
+
+@pytest.mark.parametrize("scale", ["paper_1_7b", "paper_magrpo"])
+@pytest.mark.parametrize("name", ["code_collab_coop", "code_collab_mbpp", "writing_arxiv"])
+def test_the_other_tasks_of_a_world_compose_too(composed: Composed, name: str, scale: str) -> None:
+    cfg = composed(f"env={name}", "algorithm=magrpo", f"scale={scale}")
+    config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    run = read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
+    assert run.env["_target_"].startswith("troupe.envs.") and "parts" not in run.env
+    if scale == "paper_magrpo":
+        assert {policy["base"] for policy in config["policies"].values()} == {MAGRPO[name.rpartition("_")[0]][0]}
 
 
 def laptops() -> list[str | None]:
@@ -160,6 +204,15 @@ def test_a_stray_key_of_a_scale_is_refused(composed: Composed) -> None:
         # 30 layers of 16 * (2 * 1152 + 2 * 768 + 3 * 2112), for two policies.
         (["experiment=math_lora", "scale=smollm2", "scale.base=smollm2"], ("144,283,968", "9,768,960", "engine")),
         (["experiment=math_specialized", "scale=smollm2"], ("134,515,008", "smollm2_q4", "at most 96 completions")),
+        # Of each of two agents K + K^2 completions; their weights, 3,085,938,688 numbers each.
+        (
+            ["experiment=code_collab_specialized", "scale=paper_magrpo"],
+            ("3,085,938,688", "Qwen/Qwen2.5-Coder-3B", "at most 40 completions", "780"),
+        ),
+        (
+            ["experiment=writing_specialized", "scale=paper_magrpo"],
+            ("1,720,574,976", "Qwen/Qwen3-1.7B", "at most 8 completions", "2000 iterations"),
+        ),
         (["experiment=code_single", "scale=paper_1_7b"], ("1,720,574,976", "at most 512 completions")),
         (
             ["experiment=search_shared", "scale=paper_1_7b"],
@@ -218,12 +271,13 @@ def data_of(world: str, folder: Path) -> list[str]:
             for split in ("train", "test")
         ]
         return [f"env.data.train.path={files[0]}", f"env.data.test.path={files[1]}", "env.sandbox.workers=1"]
-    if world == "math":
+    if world in ("math", "math_team"):
+        key = "env.pair" if world == "math_team" else "env"  # a team of many is made of pairs
         train_file = rows(folder / "a.jsonl", 60, lambda n: {"problem": f"What is {n} + {n}?", "answer": str(2 * n)})
         test_file = rows(folder / "b.jsonl", 4, lambda n: {"problem": f"What is {n} - 9?", "answer": str(n - 9)})
         sources = {"train": ("Polaris", train_file), "test": ("Aime24", test_file)}
-        found = [f"env.{split}=[{{_target_: troupe.envs.math.{k}, path: {f}}}]" for split, (k, f) in sources.items()]
-        return [*found, "env.validation_share=0.2", "env.sandbox.workers=1"]
+        found = [f"{key}.{split}=[{{_target_: troupe.envs.math.{k}, path: {f}}}]" for split, (k, f) in sources.items()]
+        return [*found, f"{key}.validation_share=0.2", f"{key}.sandbox.workers=1"]
     if world == "search":
         Index.of([Passage("Sums", "Passages about sums, such as what 3 and 4 are.")]).save(folder / "index")
         train_file = rows(folder / "a.jsonl", 60, lambda n: {"question": f"What is {n}?", "answer": [str(n)]})
@@ -242,14 +296,15 @@ SIZES = [
         "loop.test_tasks=1",
         "loop.eval_every=5",
     ),
-    *("algorithm.sampler.k=2", "env.horizon=1", "threads=1", "engine=torch"),
+    *("algorithm.sampler.k=2", "threads=1", "engine=torch"),
 ]
 
 
 def played(composed: Composed, tiny: str, folder: Path, experiment: str, *words: str) -> tuple[Any, dict[str, Any]]:
     """The loop of one iteration of ``experiment`` at the papers' scale, and its only row of metrics."""
     given = [f"experiment={experiment}", "scale=paper_1_7b", *SIZES, f"run_dir={folder / 'run'}"]
-    given += data_of(experiment.rpartition("_")[0], folder)
+    world = experiment.rpartition("_")[0]
+    given += [*data_of(world, folder), "env.pair.horizon=1" if world == "math_team" else "env.horizon=1"]
     for name in composed(*given[:2]).policies:
         given += [f"policies.{name}.base={tiny}"]
         given += [f"policies.{name}.sampling.{way}.max_tokens=6" for way in ("train", "eval")]

@@ -86,7 +86,8 @@ async def _play(
     printer = EpisodePrinter(console)
 
     def on_step(env: TeamEnv, result: EpisodeResult) -> None:
-        printer.step(result, env.turn, env.horizon, done=not env.next_agents())
+        drawing = env.draw()
+        printer.step(result, env.turn, env.horizon, not env.next_agents(), drawing.text if drawing else None)
 
     sources = {agent: source for agent, source in condition.assignment.items() if agent not in humans}
     try:

@@ -13,9 +13,11 @@ from typing import Any
 
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
+from ..cluster.actors import LostActorError
 from ..loop import TrainLoop
 from ..reports.report import write_report
 from ..runs.files import REPORT
+from ..setup.assembly import reassemble
 
 
 def train(loop: TrainLoop) -> dict[str, Any]:
@@ -23,7 +25,26 @@ def train(loop: TrainLoop) -> dict[str, Any]:
 
     However it ends, the run's report is written, and its directory is released.  SIGTERM interrupts as Ctrl-C
     does: ``KeyboardInterrupt``.  It may be called where an event loop is running (a notebook), which waits.
+
+    Where an actor is lost with what only it held (execution=ray), the run goes on from its last checkpoint with new
+    actors, ``loop.rebuilds`` times at most: a continued run is bit for bit the uninterrupted one.
     """
+    rebuilds, lost = loop.rebuilds, False
+    if rebuilds:
+        loop.keep_start()
+    while True:
+        try:
+            if lost:
+                loop = reassemble(loop.directory.path)
+            return _train(loop)
+        except LostActorError as error:
+            if not rebuilds:
+                raise
+            rebuilds, lost = rebuilds - 1, True
+            loop.display.say(f"{error}; the run goes on from its last checkpoint with new actors")
+
+
+def _train(loop: TrainLoop) -> dict[str, Any]:
     done = f", after {loop.progress.iteration} iterations" if loop.progress.iteration else ""
     loop.display.say(f"{loop.display.title}, seed {loop.seed}: {loop.directory.path}{done}")
     with loop.display:

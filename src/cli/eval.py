@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from ..errors import ConfigError, DiskFullError
 from ..evaluation import records
 from ..evaluation.conditions import Condition, ConditionResult
 from ..evaluation.identity import evaluation_identity
-from ..evaluation.records import EvaluationRecord
+from ..evaluation.records import EvaluationRecord, file_name
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
 from ..evaluation.tables import benchmark_table, evaluation_table, progress_bar, show
@@ -73,7 +72,7 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         summary, results = _play(request, conditions, ActorFactory(team.config["engine"]), faults, console)
         folder = parent / (keys["name"] or f"{request.checkpoint}-{request.split}-{fingerprint}")
         rows = (row for result in results for row in episode_rows(result.condition.name, result.samples))
-        samples = {_file(r.condition.name): map(asdict, r.samples[0][: keys["episodes"]]) for r in results}
+        samples = {file_name(r.condition.name): map(asdict, r.samples[0][: keys["episodes"]]) for r in results}
         text = OmegaConf.to_yaml(keys | {"request": asdict(request)})
         code = versions(played, user_folders())
         evaluation = records.write(folder, fingerprint, text, summary, rows, samples, code)
@@ -112,11 +111,6 @@ def _play(
         "time/wall_s": time.perf_counter() - started,
     }
     return summary, results
-
-
-def _file(condition: str) -> str:
-    """A file name for ``condition``."""
-    return re.sub(r"[^\w.=-]+", "_", condition)
 
 
 def run_command(cfg: DictConfig) -> None:

@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 from ..errors import nearest
 
-CONFIGURED = ("train", "eval", "play", "push-to-hub", "serve")
+CONFIGURED = ("train", "eval", "play", "replay", "push-to-hub", "serve", "gateway")
 """Commands with the keys of ``configs/NAME.yaml``: their modules have ``run_command(cfg)``.  The others have
 ``main(arguments)``."""
 
@@ -19,11 +19,14 @@ COMMANDS = {
     "train": "train a team: key=value ...",
     "eval": "evaluate a team: run=DIR or exp=NAME, key=value ...",
     "play": "play with a team in the terminal: run=DIR, exp=NAME or env=NAME, human=AGENT, key=value ...",
+    "replay": "fork a stored episode and play on: run=DIR episode=FILE/TASK turn=T, key=value ...",
     "push-to-hub": "upload a trained team to the Hugging Face hub: run=DIR repo=OWNER/NAME, key=value ...",
     "serve": "serve a trained team with vLLM: run=DIR, key=value ...",
+    "gateway": "serve a trained team's agents to other programs, every call recorded: run=DIR, key=value ...",
     "sweep": "run what is missing of a sweep, print its table: sweep=NAME, key=value ...",
+    "reproduce": "reproduce a table of a publication: table=NAME, scale=laptop|smollm2|paper, key=value ...",
     "runs": "list runs with their status and success: [DIR ...]",
-    "report": "write a run's report.html again: RUN",
+    "report": "write a run's report.html again, or one page about several runs or a sweep: DIR [DIR ...]",
     "compare": "compare two evaluations task by task: A[@CONDITION] B[@CONDITION]",
     "new": "write a project of your own, with a world, a credit rule and tests: NAME [DIR]",
     "warm-start": "make a small base model for a world with demonstrations: env=NAME, key=value ...",

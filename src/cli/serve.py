@@ -25,10 +25,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError, check_whole
 from ..evaluation.assignment import LocalPolicy
+from ..gateway.guard import KEY_ENV, LOCAL, Guard, GuardSettings
 from ..models.base_models import BaseModelError, resolve
 from ..models.loading import adapter_rank
+from ..rollout.chat_template import is_raw
 from ..rollout.engines.base import EngineError
-from ..rollout.engines.remote.settings import KEY_ENV
 from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, environment
 from ..rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width
 from ..rollout.engines.vllm.signals import end_with
@@ -36,7 +37,6 @@ from ..rollout.engines.vllm.versions import check_version
 from ..setup.command_line import fail
 from ..setup.evaluation import TeamSource, trained_team
 from ..setup.instantiation import call
-from .guard import LOCAL, Guard, GuardSettings
 
 CHECKPOINTS = ("best", "last", "base")
 GUARD = f"{Guard.__module__}.{Guard.__name__}"
@@ -77,6 +77,8 @@ def servings(team: TeamSource, checkpoint: str, port: int) -> list[Serving]:
         if not isinstance(policy, LocalPolicy):
             continue
         model, chat = resolve(policy.base_model or policy.weights), dict(policy.chat)
+        if is_raw(chat):
+            raise ConfigError(f"policies.{name}.prompts=raw: a server takes chats, which need a chat template")
         if model.startswith("-"):  # it becomes a word of vLLM's command line
             raise ConfigError(f"policies.{name}.base={model} is neither a folder nor a name on the hub")
         serving = plan.setdefault(f"{model} {json.dumps(chat)}", Serving(model, port + len(plan), chat=chat))

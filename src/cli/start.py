@@ -69,5 +69,9 @@ def play_words(arguments: Sequence[str]) -> list[str]:
     return [re.sub("^env=", "env_name=", word) for word in with_open_keys(arguments)]
 
 
-REWRITTEN: dict[str, Callable[[Sequence[str]], list[str]]] = {"eval": with_open_keys, "play": play_words}
+REWRITTEN: dict[str, Callable[[Sequence[str]], list[str]]] = {
+    "eval": with_open_keys,
+    "play": play_words,
+    "replay": with_open_keys,
+}
 """By command, what is done to its words before Hydra reads them."""

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from ..algorithms.credit.checks import CreditError
 from ..api.training import train
+from ..cluster.actors import ClusterError, LostActorError
 from ..envs.base import WorldFailure
 from ..errors import ConfigError, visible
 from ..faults import LostEpisodesError
@@ -29,12 +30,16 @@ from ..setup.command_line import fail, fail_or_raise
 from ..setup.dry_run import plan, tables
 from ..setup.parts import warn
 
-REFUSED = (ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException, PoolProcessError)
+REFUSED = (
+    *(ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException, PoolProcessError),
+    LostActorError,
+)
 """The errors that refuse a run before it begins."""
 
 STOPPED = (
-    *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError),
-    *(WorldFailure, SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError, PoolProcessError),
+    *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError, WorldFailure),
+    *(SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError, PoolProcessError),
+    *(LostActorError, ClusterError),
 )
 """The errors that stop a run that has begun."""
 

@@ -32,7 +32,7 @@ class AdapterModule(PolicyModule):
     @torch.no_grad()
     def reference_logprobs(self, policy: str, batch: TokenBatch) -> Tensor:
         with self.model.disable_adapter():
-            model, temperature = self.model.get_base_model(), self.policies[policy].temperature
+            model, temperature = self.model.get_base_model(), self.policies[policy].temperature_of(batch)
             return token_scores(model, batch, temperature, entropy=False)[0]
 
     @property

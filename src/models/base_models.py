@@ -17,6 +17,8 @@ SHIPPED = (
     *("laptop", "laptop_couplet", "laptop_signalling", "laptop_writing", "laptop_sudoku", "laptop_code", "laptop_math"),
     "laptop_search",
     "laptop_code_collab",
+    "laptop_delegation",
+    "laptop_gap",
 )
 """The shipped base models: folders of :data:`FOLDER`."""
 CHECKSUMS = "checksums.json"

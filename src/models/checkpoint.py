@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import pickle
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -28,11 +27,13 @@ import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
+from ..cluster.actors import LostActorError
 from ..errors import unwritten
 from .critic import Critic
 from .handles import PolicyHandle
 from .pool import TRAINING
 from .ranks import OtherRankError, Ranks
+from .reading import read_states, reading
 
 CHECKSUMS, STATE, RNG, CRITICS = "checksums.json", "state.json", "rng.pt", "critics"
 ALONE = Ranks()
@@ -89,6 +90,9 @@ def write_checkpoint(
     # safetensors and torch report a full disk by exceptions of their own.
     except OtherRankError:
         raise
+    except LostActorError:  # the pool is not there any more; the checkpoint before is
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = error if isinstance(error, OSError) else _write_error(folder.parent) or error
         if isinstance(reason, OSError):
@@ -140,19 +144,21 @@ def restore(folder: Path, policies: Mapping[str, PolicyHandle], critics: Mapping
         )
     for name, policy in policies.items():
         try:
-            policy.restore(folder / name)
-        except (ValueError, KeyError, OSError, pickle.UnpicklingError) as error:
+            with reading():
+                policy.restore(folder / name)
+        except (ValueError, OSError) as error:
             raise CheckpointError(f"{folder / name} does not fit policy '{name}': {error}") from error
     for name, critic in critics.items():
         path = folder / CRITICS / name / TRAINING
         try:
-            critic.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-        except (ValueError, KeyError, OSError, pickle.UnpicklingError) as error:
+            with reading():
+                critic.load_state_dict(read_states(path))
+        except (ValueError, OSError) as error:
             raise CheckpointError(f"{path} does not fit critic '{name}': {error}") from error
     try:
-        states = torch.load(folder / RNG, map_location="cpu", weights_only=True)
+        states = read_states(folder / RNG)
         torch.set_rng_state(states["torch"])
-    except (ValueError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{folder / RNG} does not hold random states: {error}") from error
     if len(states["cuda"]) == torch.cuda.device_count():
         torch.cuda.set_rng_state_all(states["cuda"])

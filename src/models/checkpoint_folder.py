@@ -20,6 +20,8 @@ from .ranks import Ranks
 
 FORMAT = 1
 """Of ``state.json``."""
+START = "iteration_00000"
+"""The checkpoint before the first iteration, which only a run that was interrupted there has."""
 
 
 class CheckpointFolder:
@@ -66,7 +68,11 @@ class CheckpointFolder:
             raise CheckpointError(f"{error}; of the checkpoints before, {left}") from error
 
     def point(self, state: Mapping[str, Any]) -> None:
-        """Point the links ``last`` and ``best`` to the checkpoints that ``state`` names."""
+        """Point the links ``last`` and ``best`` to the checkpoints that ``state`` names; nowhere at the start."""
+        if "iteration" not in state:
+            for name in ("last", "best"):
+                (self.path / name).unlink(missing_ok=True)
+            return
         self._link("last", state["iteration"])
         if state["best_iteration"] is not None:
             self._link("best", state["best_iteration"])
@@ -81,14 +87,27 @@ class CheckpointFolder:
         return sorted(int(match[1]) for match in matches if match)
 
     def state(self, name: str) -> dict[str, Any]:
-        """The state of ``last`` or of ``iteration_NNNNN``, after it and the one best by then were checked.
+        """The state of ``last`` or of ``iteration_NNNNN``, after it and the one best by then were checked.  The state
+        at :data:`START` is empty where no checkpoint was ever written: the run begins anew.
 
         Raises :class:`.checkpoint.CheckpointError` with the file that is wrong, and with the newest other checkpoint
-        that can be continued from.
+        that can be continued from, or with what begins the run anew.
         """
+        if name == START and not self.at(0).exists():
+            if others := self.iterations():
+                raise CheckpointError(
+                    f"{self.at(0)} does not exist, and the run is begun anew only where there is no checkpoint: "
+                    f"{self.at(others[-1])} is there. Remove {self.path} to begin anew all the same"
+                )
+            return {"format": FORMAT, "config": dict(self.config)}
         try:
             return self._checked(self.path / name)
         except CheckpointError as error:
+            if not self.iterations():
+                raise CheckpointError(
+                    f"{error}. Nothing can be continued; resume={self.at(0)} begins it anew, in its directory, and a "
+                    "smaller loop.checkpoint.every writes the first checkpoint earlier"
+                ) from error
             named = (self.path / name).resolve().name
             for iteration in reversed(self.iterations()):
                 folder = self.at(iteration)

@@ -47,11 +47,14 @@ class PolicyHandle(Protocol):
     async def reference_logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
         """Of each sample's tokens, nats: of the weights at the run's start."""
 
+    async def logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """Of each sample's tokens, nats: of the present weights, at the sampling temperature."""
+
     def save(self, folder: Path) -> None:
         """Write the weights as libraries read them, and beside them everything else that the next update depends on."""
 
     def restore(self, folder: Path) -> None:
         """Bring the policy to where :meth:`save` wrote ``folder``.
 
-        Raises ``ValueError``, ``KeyError``, ``OSError`` or ``UnpicklingError`` for files that do not fit.
+        Raises ``ValueError``, ``KeyError`` or ``OSError`` for files that do not fit.
         """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from random import Random
 from typing import Any
@@ -19,15 +20,18 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ..algorithms.objectives import ObjectiveOutput
 from ..experience import Sample, TokenBatch
+from ..memory import UpdateMemoryError
 from .optimizer_steps import OptimizerSteps
 from .packing import draw_rows, micro_batch_rows, mini_batches, pack
 from .ranks import Ranks
 from .sharding import release_shards
 from .train_config import PolicyTrainConfig
-from .update_stats import UpdateStats, warn_of_mismatch
+from .update_stats import UpdateStats, warn_of_mismatch, weight_shares
 
 MEASURED = 0.25
-"""The share of a mini-batch's prompts from which the agents' shares of the gradient are measured."""
+"""The share of a mini-batch's prompts from which the agents' shares of the gradient are measured, and..."""
+MEASURED_AT_LEAST = 128
+"""... the messages of an agent below which all count: the gradient of a few is mostly noise, and its norm too long."""
 
 Groups = Sequence[Sequence[Sample]]
 """A policy's samples of one iteration, by group."""
@@ -69,7 +73,8 @@ class Learner(OptimizerSteps):
 
         Raises :class:`.optimizer_steps.NonFiniteError`, :class:`..memory.UpdateMemoryError`.
         """
-        stats, splits = UpdateStats(groups, float(self.scheduler.get_last_lr()[0]), self.fabric.device), self.splits
+        learning_rate, splits = float(self.scheduler.get_last_lr()[0]), self.splits
+        stats = UpdateStats(groups, learning_rate, self.fabric.device, self.version)
         self.longest = max(_pass_length(sample) for group in groups for sample in group)
         steps = self._mini_batches(groups)
         old_logprobs = self._within_memory(partial(self._old_logprobs, steps))
@@ -90,15 +95,19 @@ class Learner(OptimizerSteps):
         if self.ranks.first:
             warn_of_mismatch(metrics, self.settings, self.name, self.version)
         self.version += 1
+        shares |= weight_shares(self._groups_of_steps(groups), self.objective)
         return {**metrics, **shares, "faults/oom_splits": self.splits - splits}
 
     # ---- before the first step --------------------------------------------------------------------------------------
 
+    def _groups_of_steps(self, groups: Groups) -> Groups:
+        """The groups whose weights count in the loss."""
+        return [group for group in groups if _is_live(group)] if self.settings.live_groups_only else groups
+
     def _mini_batches(self, groups: Groups) -> list[list[Sample]]:
         """The samples of each optimizer step that have a gradient; steps without any are left out."""
         rng = Random(f"{self.seed}/{self.name}/{self.version}")
-        if self.settings.live_groups_only:
-            groups = [group for group in groups if _is_live(group)]
+        groups = self._groups_of_steps(groups)
         by_tokens = self.objective.normalisation == "token_mean"
         parts = mini_batches(groups, self.settings.mini_batches, rng, by_tokens=by_tokens)
         steps = [[s for s in part if self.objective.every_sample or s.advantage != 0] for part in parts]
@@ -134,33 +143,57 @@ class Learner(OptimizerSteps):
         rng = Random(f"{self.seed}/{self.name}/{self.version}/mismatch")
         samples = draw_rows(self._untrained_samples(groups), self.settings.mismatch_share, rng)
 
-        def drifts() -> list[tuple[TokenBatch, Tensor]]:
-            batches = (batch for batch, _ in self._micro_batches(samples))
+        def drifts() -> list[tuple[TokenBatch, list[Sample], Tensor]]:
             with torch.no_grad(), self._autocast():
-                return [(b, torch.where(b.mask, self._logprobs(b) - b.behaviour_logprobs, 0.0)) for b in batches]
+                return [
+                    (b, members, torch.where(b.mask, self._logprobs(b) - b.behaviour_logprobs, 0.0))
+                    for b, members in self._micro_batches(samples)
+                ]
 
         self.module.eval()
-        for batch, drift in self._within_memory(drifts):
+        for batch, members, drift in self._within_memory(drifts):
             if batch.weights.any():  # else idle
                 ratio, corrected = self.objective.importance(drift)
-                stats.mismatch.add(batch.places, drift, batch.mask, ratio, corrected, batch.weights)
+                stats.add_drift(members, drift, batch.mask, ratio, corrected, batch.weights)
         self.module.train()
 
     def reference_logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
         """Of each sample's tokens, nats, under the policy as it was when the module was made."""
+        return self._scores(samples, lambda batch: self.module.module.reference_logprobs(self.name, batch))
+
+    def logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """Of each sample's tokens, nats, under the present weights, in evaluation mode: nothing random is drawn, and
+        nothing that is learnt later changes.  Where the policy is sharded, all processes must call it alike.
+        """
+        with self._without_trace(), torch.no_grad():
+            return self._scores(samples, self._logprobs)
+
+    @contextmanager
+    def _without_trace(self) -> Iterator[None]:
+        """Passes in evaluation mode, which draws nothing random; that memory ran out in them changes no later one."""
+        kept = (self.max_tokens, self.splits)
+        self.module.eval()
+        try:
+            yield
+        finally:
+            self.module.train()
+            self.max_tokens, self.splits = kept
+
+    def _scores(self, samples: Sequence[Sample], score: Callable[[TokenBatch], Tensor]) -> list[tuple[float, ...]]:
+        """Of each sample's tokens, what ``score`` gives: (B, C) nats."""
         self.longest = max(map(_pass_length, samples), default=0)
 
-        def score() -> dict[int, tuple[float, ...]]:
+        def all_scores() -> dict[int, tuple[float, ...]]:
             scores: dict[int, tuple[float, ...]] = {}
             for rows in micro_batch_rows(samples, self.max_tokens):
                 members = [sample for row in rows for sample in row]
                 with self._autocast():
-                    logprobs = self.module.module.reference_logprobs(self.name, pack(rows).to(self.fabric.device))
+                    logprobs = score(pack(rows).to(self.fabric.device))
                 for sample, row in zip(members, logprobs.tolist(), strict=True):
                     scores[id(sample)] = tuple(row[: len(sample.token_ids)])
             return scores
 
-        scores = self._within_memory(score)
+        scores = self._within_memory(all_scores)
         return [scores[id(sample)] for sample in samples]
 
     def _untrained_samples(self, groups: Groups) -> list[Sample]:
@@ -174,27 +207,30 @@ class Learner(OptimizerSteps):
         """``diagnostics/AGENT/gradient_share``: of the gradients of some prompts of a mini-batch's ``samples``, one of
         each agent alone, the norm of an agent's over the sum of their norms.
 
-        Nothing where one agent speaks, and where processes divide weights or gradients.  What is learnt stays the same:
-        the gradients are dropped, nothing random is drawn, and a lack of memory here leaves no trace.
+        Nothing where one agent speaks, where processes divide weights or gradients, and where memory does not suffice
+        (in evaluation mode transformers keeps all activations, also with gradient checkpointing).  What is learnt stays
+        the same: the gradients are dropped, nothing random is drawn, and a lack of memory here leaves no trace.
         """
         agents = sorted({sample.agent for sample in samples})
         if len(agents) < 2 or not isinstance(self.fabric.strategy, SingleDeviceStrategy | DDPStrategy):
             return {}
-        kept, norms = (self.max_tokens, self.splits), {}
+        norms: dict[str, float] = {}
         rng = Random(f"{self.seed}/{self.name}/{self.version}/gradient_shares")
-        self.module.eval()
-        for agent in agents:
-            own = [sample for sample in samples if sample.agent == agent]
-            prompts = {(sample.turn, sample.prompt_ids) for sample in draw_rows(own, MEASURED, rng)}
-            some = [sample for sample in own if (sample.turn, sample.prompt_ids) in prompts]
-            self._within_memory(partial(self._backward, some, {}))
-            if self.ranks.world > 1:
-                self._add_up_gradients()
-            norm = math.sqrt(sum(gradient.square().sum().item() for gradient in self._gradients()))
-            norms[agent] = norm * len(own) / len(some)
+        with suppress(UpdateMemoryError), self._without_trace():
+            for agent in agents:
+                own = [sample for sample in samples if sample.agent == agent]
+                share = min(1.0, max(MEASURED, MEASURED_AT_LEAST / len(own)))
+                prompts = {(sample.turn, sample.prompt_ids) for sample in draw_rows(own, share, rng)}
+                some = [sample for sample in own if (sample.turn, sample.prompt_ids) in prompts]
+                self._within_memory(partial(self._backward, some, {}))
+                if self.ranks.world > 1:
+                    self._add_up_gradients()
+                norm = math.sqrt(sum(gradient.square().sum().item() for gradient in self._gradients()))
+                norms[agent] = norm * len(own) / len(some)
+                self.optimizer.zero_grad()
+        if len(norms) < len(agents):
             self.optimizer.zero_grad()
-        self.module.train()
-        self.max_tokens, self.splits = kept
+            return {}
         total = sum(norms.values())
         return {f"diagnostics/{agent}/gradient_share": norm / total for agent, norm in norms.items() if total}
 
@@ -202,8 +238,10 @@ class Learner(OptimizerSteps):
 
     def _backward(
         self, samples: Sequence[Sample], old_logprobs: Mapping[int, Tensor]
-    ) -> list[tuple[TokenBatch, ObjectiveOutput]]:
-        """Accumulate the gradients of one mini-batch, over this process's micro-batches; these, with their outputs."""
+    ) -> list[tuple[TokenBatch, list[Sample], ObjectiveOutput]]:
+        """Accumulate the gradients of one mini-batch, over this process's micro-batches; these, with their samples and
+        outputs.
+        """
         outputs = []
         unsynced = self.ranks.world > 1 and not self.sharded
         for batch, members in self._micro_batches(samples):
@@ -216,20 +254,24 @@ class Learner(OptimizerSteps):
                     output = self.module.training_step(self.name, batch, pad_sequence(old, True) if old else None)
                 self.fabric.backward(output.loss)
             if batch.weights.any():  # else an idle row
-                outputs.append((batch, output))
+                outputs.append((batch, members, output))
         return outputs
 
     def _loss(
-        self, outputs: Sequence[tuple[TokenBatch, ObjectiveOutput]], stats: UpdateStats, *, count_mismatch: bool
+        self,
+        outputs: Sequence[tuple[TokenBatch, list[Sample], ObjectiveOutput]],
+        stats: UpdateStats,
+        *,
+        count_mismatch: bool,
     ) -> float:
         """The loss of a mini-batch, over all processes; the ``outputs`` of this one are added to ``stats``."""
         loss = 0.0
-        for batch, output in outputs:
+        for batch, members, output in outputs:
             loss += output.loss.item()
             stats.add_batch(output)
             if count_mismatch:
                 ratio, corrected = self.objective.importance(output.drift)
-                stats.mismatch.add(batch.places, output.drift, batch.mask, ratio, corrected)
+                stats.add_drift(members, output.drift, batch.mask, ratio, corrected)
         loss = self.ranks.total({"loss": loss}, self.fabric.device)["loss"]
         if not math.isfinite(loss):
             self._refuse("loss", loss)

@@ -21,9 +21,11 @@ from transformers import (
 from transformers.utils.logging import disable_progress_bar
 
 from ..errors import check_whole
+from ..experience import LARGEST_VOCABULARY
 from ..rollout.engines.lora import Adapted
 from .adapters import WEIGHTS, without_peft_warnings
 from .base_models import resolve
+from .reading import reading
 
 disable_progress_bar()
 
@@ -32,6 +34,11 @@ NO_CODE = {"trust_remote_code": False}
 """Without it transformers asks on the terminal whether to run the code that lies beside weights."""
 WEIGHTS_ALONE = {**NO_CODE, "use_safetensors": True}
 """No pickle: a base model has its weights as safetensors."""
+MOST = {
+    **{"num_hidden_layers": 1 << 10, "num_attention_heads": 1 << 12, "num_experts": 1 << 12},
+    **{"hidden_size": 1 << 18, "intermediate_size": 1 << 20, "vocab_size": LARGEST_VOCABULARY},
+}
+"""The largest sizes in a model's configuration: even without weights, larger ones take gigabytes and minutes."""
 UNSUPPORTED = (
     "alora_invocation_tokens alpha_pattern fan_in_fan_out layer_replication lora_bias modules_to_save rank_pattern "
     "target_parameters trainable_token_indices use_bdlora use_dora use_qalora use_rslora"
@@ -42,11 +49,13 @@ UNSUPPORTED = (
 def load_model(base: str, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalLM:
     """The causal LM ``base``: a shipped one (:data:`.base_models.SHIPPED`), a folder's or the hub's.  A folder with an
     adapter gives the model below it with the adapter merged in.
+
+    Raises ``ValueError``, also for weights that lack a tensor, and ``OSError``.
     """
     if (folder := Path(base)).is_dir() and is_adapter(folder):
         full_base(base)  # no circle
         return load_adapter(load_model(_adapter_base(folder), dtype), base).merge_and_unload()
-    return AutoModelForCausalLM.from_pretrained(resolve(base), dtype=dtype, **WEIGHTS_ALONE)
+    return _whole_model(resolve(base), dtype=dtype)
 
 
 def load_tokenizer(base: str, *, from_hub: bool = True) -> PreTrainedTokenizerFast:
@@ -55,15 +64,35 @@ def load_tokenizer(base: str, *, from_hub: bool = True) -> PreTrainedTokenizerFa
     Raises ``ValueError`` where there is none: of a folder without its files transformers makes one without tokens.
     """
     path = resolve(base)
-    tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(path, local_files_only=not from_hub, **NO_CODE)
+    with reading():
+        tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(
+            path, local_files_only=not from_hub, **NO_CODE
+        )
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise ValueError(f"{base} has no tokenizer with tokens: its tokenizer.json is missing or damaged")
     return tokenizer
 
 
 def load_shape(base: str, *, from_hub: bool = True) -> PretrainedConfig:
-    """The configuration of ``base``, a whole model; with ``from_hub``, one that is not here is fetched."""
-    return AutoConfig.from_pretrained(resolve(base), local_files_only=not from_hub, **NO_CODE)
+    """The configuration of ``base``, a whole model; with ``from_hub``, one that is not here is fetched.
+
+    Raises ``ValueError``, also for sizes above :data:`MOST`.
+    """
+    path, where = resolve(base), {"local_files_only": not from_hub}
+    with reading():
+        _check_sizes(PretrainedConfig.get_config_dict(path, **where)[0])  # before transformers makes anything of them
+        shape = AutoConfig.from_pretrained(path, **where, **NO_CODE)
+        # Otherwise transformers would fetch code from the hub, where a configuration names a kernel for its attention.
+        shape._attn_implementation = None
+    return shape
+
+
+def _check_sizes(config: Any) -> None:
+    """Raise ``ValueError`` for sizes above :data:`MOST` in ``config``, at any depth."""
+    for name, value in config.items() if isinstance(config, dict) else ():
+        if isinstance(value, int) and value > MOST.get(name, value):
+            raise ValueError(f"config.json: {name}={value} is more than {MOST[name]}")
+        _check_sizes(value)
 
 
 def empty_model(shape: PretrainedConfig) -> PreTrainedModel:
@@ -71,11 +100,24 @@ def empty_model(shape: PretrainedConfig) -> PreTrainedModel:
     return AutoModelForCausalLM.from_config(shape, **NO_CODE)
 
 
+def _whole_model(path: str, **options: Any) -> Any:
+    """The model in the folder ``path``, or of this name on the hub."""
+    shape = load_shape(path)
+    with reading():
+        model, report = AutoModelForCausalLM.from_pretrained(
+            path, config=shape, output_loading_info=True, **options, **WEIGHTS_ALONE
+        )
+    if missing := sorted(report["missing_keys"]):  # transformers would draw them at random
+        others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise ValueError(f"its weights lack {missing[0]}{others}")
+    return model
+
+
 def load_adapter(model: PreTrainedModel, folder: str) -> PeftModel:
     """The adapter in ``folder`` on ``model``, as peft loads it.  Raises ``ValueError`` for what is no LoRA adapter with
     its weights as safetensors."""
     _check_adapter(Path(folder))
-    with without_peft_warnings():
+    with without_peft_warnings(), reading():
         return PeftModel.from_pretrained(model, folder)
 
 
@@ -85,7 +127,8 @@ def load_adapted(folder: Path, base: str | PreTrainedModel) -> Adapted:
     Raises ``ValueError`` for an adapter with settings that the engine does not compute.
     """
     _check_adapter(folder)
-    config = LoraConfig.from_pretrained(str(folder))
+    with reading():
+        config = LoraConfig.from_pretrained(str(folder))
     unsupported = [name for name in UNSUPPORTED if getattr(config, name)]
     if unsupported or config.bias != "none":
         raise ValueError(
@@ -98,8 +141,10 @@ def load_adapted(folder: Path, base: str | PreTrainedModel) -> Adapted:
 def checkpoint_weights(folder: Path) -> dict[str, torch.Tensor]:
     """The weights of an exported policy by name, tied ones included; of a LoRA policy its adapter's."""
     if is_adapter(folder):
-        return load_file(folder / WEIGHTS)
-    return AutoModelForCausalLM.from_pretrained(folder, **WEIGHTS_ALONE).state_dict()
+        with reading():
+            return load_file(folder / WEIGHTS)
+    weights: dict[str, torch.Tensor] = _whole_model(str(folder)).state_dict()
+    return weights
 
 
 def is_adapter(folder: Path) -> bool:
@@ -115,7 +160,8 @@ def adapter_rank(folder: Path) -> int:
 
 
 def _adapter_settings(folder: Path) -> dict[str, Any]:
-    settings = json.loads((folder / ADAPTER).read_text())
+    with reading():
+        settings = json.loads((folder / ADAPTER).read_text())
     if not isinstance(settings, dict):
         raise ValueError(f"{folder / ADAPTER} must hold keys")
     return settings

@@ -83,10 +83,14 @@ class MismatchStats:
         metrics: dict[str, float] = {}
         for agent in sorted({agent for agent, _ in self.places}):
             own = [index for index, place in enumerate(self.places) if place[0] == agent]
-            metrics |= self._metrics(f"mismatch/{agent}", own)
+            metrics |= self._metrics(f"mismatch/{agent}/", own)
             for index in own:
-                metrics |= self._metrics(f"mismatch/{agent}/turn{self.places[index][1]}", [index])
+                metrics |= self._metrics(f"mismatch/{agent}/turn{self.places[index][1]}/", [index])
         return metrics
+
+    def of(self, prefix: str, places: Iterable[Place]) -> dict[str, float]:
+        """The same of ``places`` together, with ``prefix`` before each name."""
+        return self._metrics(prefix, [self._index[place] for place in places])
 
     def _metrics(self, prefix: str, places: Sequence[int]) -> dict[str, float]:
         """Of the ``places`` together, by their indices."""
@@ -103,7 +107,7 @@ class MismatchStats:
             "corrected_share": sums["corrected"] / sums["units"],
             "samples": sums["samples"],
         }
-        return {f"{prefix}/{name}": value for name, value in values.items()}
+        return {f"{prefix}{name}": value for name, value in values.items()}
 
 
 def _quantiles(histogram: Tensor) -> dict[str, float]:

@@ -43,7 +43,7 @@ class PolicyModule(L.LightningModule):
         """(B, C) float32, nats: the log-probability of each token given those before it; 0 where ``mask`` is False.
         Without gradients.
         """
-        return token_scores(self.model_of(policy), batch, self.policies[policy].temperature, entropy=False)[0]
+        return token_scores(self.model_of(policy), batch, self.policies[policy].temperature_of(batch), entropy=False)[0]
 
     def training_step(  # type: ignore[override]
         self, policy: str, batch: TokenBatch, old_logprobs: Tensor | None
@@ -59,7 +59,7 @@ class PolicyModule(L.LightningModule):
             return compute_loss(config.objective, batch, (logprobs, entropies), old_logprobs, reference)
 
         entropy = config.objective.entropy > 0
-        return evaluate(self.model_of(policy), batch, config.temperature, objective, entropy=entropy)
+        return evaluate(self.model_of(policy), batch, config.temperature_of(batch), objective, entropy=entropy)
 
     def train(self, mode: bool = True) -> PolicyModule:
         super().train(mode)
@@ -83,7 +83,7 @@ class PolicyModule(L.LightningModule):
     def reference_logprobs(self, policy: str, batch: TokenBatch) -> Tensor:
         """As :meth:`forward`, of the policy as it was when the module was made."""
         assert self.reference is not None, "the reference is kept where an objective has kl > 0"
-        return token_scores(self.reference, batch, self.policies[policy].temperature, entropy=False)[0]
+        return token_scores(self.reference, batch, self.policies[policy].temperature_of(batch), entropy=False)[0]
 
     def parameters_of(self, policy: str) -> Sequence[nn.Parameter]:
         """Those that ``policy`` learns."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from .learner import Groups, Learner
 from .loading import checkpoint_weights
 from .policy import PolicyModule
 from .ranks import Ranks
+from .reading import read_states
 from .sharding import load_optimizer_state, optimizer_state
 
 TRAINING, SHARD = "training.pt", "training_{:0>5}.pt"
@@ -98,12 +99,22 @@ class Policy:
 
     async def reference_logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
         """Of each sample's tokens, nats: of the weights at the run's start."""
+        return await self._alone(self.learner.reference_logprobs, samples)
 
-        def score() -> list[tuple[float, ...]]:
+    async def logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        """Of each sample's tokens, nats: of the present weights."""
+        return await self._alone(self.learner.logprobs, samples)
+
+    async def _alone(
+        self, score: Callable[[Sequence[Sample]], list[tuple[float, ...]]], samples: Sequence[Sample]
+    ) -> list[tuple[float, ...]]:
+        """``score(samples)`` in a thread, while the pool does nothing else."""
+
+        def work() -> list[tuple[float, ...]]:
             with self.pool.lock:
-                return self.learner.reference_logprobs(samples)
+                return score(samples)
 
-        return await asyncio.to_thread(score)
+        return await asyncio.to_thread(work)
 
     def export(self, folder: Path) -> None:
         """Write the weights as libraries read them."""
@@ -135,7 +146,7 @@ class Policy:
     def restore(self, folder: Path) -> None:
         """Bring the policy to where :meth:`save` wrote ``folder``, in all processes.
 
-        Raises ``ValueError``, ``KeyError``, ``OSError`` or ``UnpicklingError`` for files that do not fit.
+        Raises ``ValueError``, ``KeyError`` or ``OSError`` for files that do not fit.
         """
         file = folder / TRAINING
         if not file.exists():
@@ -143,7 +154,7 @@ class Policy:
             if shards != self.pool.ranks.world:
                 raise ValueError(f"{shards} processes wrote their optimizer states, and {self.pool.ranks.world} read")
             file = folder / SHARD.format(self.pool.ranks.rank)
-        training = torch.load(file, map_location="cpu", weights_only=True)
+        training = read_states(file)
         self.load_state_dict({**training, "model": checkpoint_weights(folder)})
 
     def state_dict(self) -> dict[str, Any]:

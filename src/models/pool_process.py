@@ -13,6 +13,7 @@ import pickle
 import signal
 import socket
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -23,7 +24,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..cluster.actors import sendable
 from ..experience import Sample
+from ..memory import trim_heap
 from .learner import Groups
 from .pool import Pool
 
@@ -32,15 +35,53 @@ class PoolProcessError(RuntimeError):
     """A process of a pool that has ended, or that failed with an error that cannot be sent."""
 
 
-class RemotePool:
-    """The handle of a pool that ``build`` makes in each of ``world`` new processes; it must be fit for pickle.
+class RemotePool(ABC):
+    """The handle of a pool in other processes.
 
-    Raises what ``build`` raised there, and :class:`PoolProcessError`.  After an error all of the pool's processes are
-    ended: those that have not failed may wait for the others.
+    Raises what was raised there.  After an error all of the pool's processes are ended: those that have not failed may
+    wait for the others.
+    """
+
+    versions: dict[str, int]
+
+    def __init__(self, names: list[str]) -> None:
+        self.names, self.lock = ", ".join(names), threading.Lock()
+        self.policies = {name: PolicyProxy(self, name) for name in names}
+
+    async def update(self, batches: Mapping[str, Groups], by_agent: bool = False) -> dict[str, dict[str, float]]:
+        """See :class:`.handles.PoolHandle`.  A cancelled call still runs to its end."""
+        metrics, self.versions = await asyncio.to_thread(self.call, "update", batches, by_agent)
+        return metrics
+
+    async def close(self) -> None:
+        """See :class:`.handles.PoolHandle`.  A call that is under way ends first."""
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        with self.lock:
+            self._end()
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """What the function of this name in :data:`CALLS` returns in the first process, once all have answered."""
+        with self.lock:
+            return self._call(method, *arguments)
+
+    @abstractmethod
+    def _call(self, method: str, *arguments: Any) -> Any: ...
+
+    @abstractmethod
+    def _end(self) -> None:
+        """End the processes.  May be called twice."""
+
+
+class ProcessPool(RemotePool):
+    """A pool that ``build``, which must be fit for pickle, makes in each of ``world`` new processes of this machine.
+
+    Raises what ``build`` raised there, and :class:`PoolProcessError`.
     """
 
     def __init__(self, names: list[str], build: Callable[[], Pool], world: int) -> None:
-        self.names, self.lock = ", ".join(names), threading.Lock()
+        super().__init__(names)
         context = multiprocessing.get_context("spawn")
         meeting = {} if world == 1 else {"WORLD_SIZE": str(world), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
         if meeting:
@@ -58,31 +99,15 @@ class RemotePool:
             its.close()
             self.connections.append(mine)
             self.processes.append(process)
-        self.versions: dict[str, int] = self._answer()
-        self.policies = {name: RemotePolicy(self, name) for name in names}
+        self.versions = self._answer()
 
-    async def update(self, batches: Mapping[str, Groups], by_agent: bool = False) -> dict[str, dict[str, float]]:
-        """See :class:`.handles.PoolHandle`.  A cancelled call still runs to its end."""
-        metrics, self.versions = await asyncio.to_thread(self.call, "update", batches, by_agent)
-        return metrics
-
-    async def close(self) -> None:
-        """See :class:`.handles.PoolHandle`.  A call that is under way ends first."""
-        await asyncio.to_thread(self._close)
-
-    def _close(self) -> None:
-        with self.lock:
-            self._end()
-
-    def call(self, method: str, *arguments: Any) -> Any:
-        """What the function of this name below returns in the first process, once all have answered."""
-        with self.lock:
-            if not self.connections:
-                raise PoolProcessError(f"the pool of {self.names} has ended")
-            for connection in self.connections:
-                with suppress(BrokenPipeError):  # a process that has ended; its answer says so
-                    connection.send((method, arguments))
-            return self._answer()
+    def _call(self, method: str, *arguments: Any) -> Any:
+        if not self.connections:
+            raise PoolProcessError(f"the pool of {self.names} has ended")
+        for connection in self.connections:
+            with suppress(BrokenPipeError):  # a process that has ended; its answer says so
+                connection.send((method, arguments))
+        return self._answer()
 
     def _answer(self) -> Any:
         """The first process's answer, once all have one."""
@@ -112,7 +137,7 @@ class RemotePool:
         self.connections, self.processes = [], []
 
 
-class RemotePolicy:
+class PolicyProxy:
     """The handle of one policy of a :class:`RemotePool`; see :class:`.handles.PolicyHandle`."""
 
     sharded = False  # whatever its pool does: the run has one process, and one handle calls all of the pool's
@@ -130,6 +155,10 @@ class RemotePolicy:
 
     async def reference_logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
         scores: list[tuple[float, ...]] = await asyncio.to_thread(self.pool.call, "reference", self.name, samples)
+        return scores
+
+    async def logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+        scores: list[tuple[float, ...]] = await asyncio.to_thread(self.pool.call, "logprobs", self.name, samples)
         return scores
 
     def save(self, folder: Path) -> None:
@@ -167,17 +196,9 @@ def _reply(connection: Connection, work: Callable[[], Any]) -> None:
     try:
         answer: tuple[Any, BaseException | None] = work(), None
     except Exception as error:  # whatever it is, the run's process raises it
-        answer = None, _sendable(error)
+        answer = None, sendable(error, PoolProcessError)
     with suppress(BrokenPipeError):  # the run has ended
         connection.send_bytes(pickle.dumps(answer))  # `send` would put tensors into shared memory, which may be small
-
-
-def _sendable(error: Exception) -> Exception:
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # an error of a library may need arguments that its pickle does not have
-        return PoolProcessError(f"{type(error).__name__}: {error}")
-    return error
 
 
 def _versions(pool: Pool) -> dict[str, int]:
@@ -187,7 +208,9 @@ def _versions(pool: Pool) -> dict[str, int]:
 def _update(
     pool: Pool, batches: Mapping[str, Groups], by_agent: bool
 ) -> tuple[dict[str, dict[str, float]], dict[str, int]]:
-    return asyncio.run(pool.update(batches, by_agent)), _versions(pool)
+    metrics = asyncio.run(pool.update(batches, by_agent))
+    trim_heap()
+    return metrics, _versions(pool)
 
 
 def _weights(pool: Pool, name: str) -> dict[str, Tensor]:
@@ -198,6 +221,10 @@ def _weights(pool: Pool, name: str) -> dict[str, Tensor]:
 
 def _reference(pool: Pool, name: str, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
     return asyncio.run(pool.policies[name].reference_logprobs(samples))
+
+
+def _logprobs(pool: Pool, name: str, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
+    return asyncio.run(pool.policies[name].logprobs(samples))
 
 
 def _save(pool: Pool, name: str, folder: Path) -> None:
@@ -214,6 +241,7 @@ CALLS: dict[str, Callable[..., Any]] = {
     "update": _update,
     "weights": _weights,
     "reference": _reference,
+    "logprobs": _logprobs,
     "save": _save,
     "restore": _restore,
 }

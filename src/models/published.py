@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from transformers import LlamaConfig, PretrainedConfig, Qwen3Config
+from transformers import LlamaConfig, PretrainedConfig, Qwen2Config, Qwen3Config
 
 _QWEN3 = {
     "vocab_size": 151_936,
@@ -25,6 +25,18 @@ def published_config(base: str) -> PretrainedConfig | None:
                 num_key_value_heads=3,
                 max_position_embeddings=8192,
                 rope_parameters={"rope_type": "default", "rope_theta": 100_000.0},
+                tie_word_embeddings=True,
+            )
+        case "Qwen/Qwen2.5-Coder-3B":
+            return Qwen2Config(
+                vocab_size=151_936,
+                hidden_size=2048,
+                intermediate_size=11_008,
+                num_hidden_layers=36,
+                num_attention_heads=16,
+                num_key_value_heads=2,
+                max_position_embeddings=32_768,
+                rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
                 tie_word_embeddings=True,
             )
         case "Qwen/Qwen3-1.7B":

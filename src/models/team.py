@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,23 +70,28 @@ class Team:
 
         The reference of a policy is its weights at the run's start; of one that does not learn, itself.
         """
-        by_policy: dict[str, list[tuple[Candidate, Sample]]] = {}
-        for node, candidate in (pair for episode in episodes for pair in episode.candidates()):
-            spoken = candidate.completion
-            candidate.reference_logprobs = spoken.logprobs
-            sample = Sample(spoken.policy, node.prompt_ids, spoken.token_ids, spoken.logprobs, 0.0, 0.0)
-            by_policy.setdefault(spoken.policy, []).append((candidate, sample))
+        for _, candidate in (pair for episode in episodes for pair in episode.candidates()):
+            candidate.reference_logprobs = candidate.completion.logprobs
+        by_policy = scored_samples(episodes)
         for name, policy in self.policies.items():
             pairs = by_policy.get(name, [])
             scores = await ranks.share([sample for _, sample in pairs], policy.reference_logprobs)
             for (candidate, _), logprobs in zip(pairs, scores, strict=True):
                 candidate.reference_logprobs = logprobs
 
-    async def load_weights(self) -> dict[str, float]:
+    async def load_weights(self, *, copies: bool = False) -> dict[str, float]:
         """Load the weights of every policy that learns into its engine, and wake engines that sleep; returns the
         engines' metrics of it, each at its largest.
+
+        ``copies``: for engines that go on while the policies learn.  An engine that keeps what it is given, to give it
+        to the next process where one dies, would otherwise keep the learner's own tensors.
         """
-        loads = [await self._load(name, await policy.weights()) for name, policy in self.policies.items()]
+        loads = []
+        for name, policy in self.policies.items():
+            weights = await policy.weights()
+            if copies:
+                weights = copy.deepcopy(dict(weights))  # tied ones stay so
+            loads.append(await self._load(name, weights))
         wakes = [await engine.wake() for engine in self.distinct_engines()]
         largest: dict[str, float] = {}
         for metrics in (*loads, *wakes):
@@ -105,11 +112,12 @@ class Team:
             await engine.sleep()
 
     async def close(self) -> None:
-        """Close the engines and the pools."""
-        for engine in self.distinct_engines():
-            await engine.close()
-        for pool in dict.fromkeys(policy.pool for policy in self.policies.values()):
-            await pool.close()
+        """Close the engines, then the pools, each of them whatever fails."""
+        async with AsyncExitStack() as closing:
+            for pool in dict.fromkeys(policy.pool for policy in self.policies.values()):
+                closing.push_async_callback(pool.close)
+            for engine in self.distinct_engines():
+                closing.push_async_callback(engine.close)
 
     def drain_engine_counters(self) -> dict[str, float]:
         """What the engines of this process have counted since the last call, by metric."""
@@ -128,3 +136,16 @@ class Team:
     def distinct_engines(self) -> list[Engine]:
         """Each engine once: several policies may share one."""
         return list(dict.fromkeys(self.engines.values()))
+
+
+def scored_samples(episodes: Iterable[Episode]) -> dict[str, list[tuple[Candidate, Sample]]]:
+    """By policy, the candidates of ``episodes``, each with the sample whose tokens a learner scores, at the temperature
+    of its agent; those without tokens, of servers and scripts, are left out.
+    """
+    by_policy: dict[str, list[tuple[Candidate, Sample]]] = {}
+    for node, candidate in (pair for episode in episodes for pair in episode.candidates()):
+        spoken = candidate.completion
+        if not spoken.text_only:
+            sample = Sample(spoken.policy, node.prompt_ids, spoken.token_ids, spoken.logprobs, 0.0, 0.0, node.agent)
+            by_policy.setdefault(spoken.policy, []).append((candidate, sample))
+    return by_policy

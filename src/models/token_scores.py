@@ -18,9 +18,10 @@ from torch.autograd.graph import get_gradient_edge
 from transformers import PreTrainedModel
 
 from ..algorithms.objectives import ObjectiveOutput
+from ..errors import UnsupportedAttentionError
 from ..experience import TokenBatch
 from . import fused_layers
-from .tree_attention import Tree, UnsupportedAttentionError
+from .tree_attention import Tree
 
 MAX_LOGITS: Final = 1 << 25
 """The most logits of a piece: 2^25 numbers are 128 MiB in float32, and two such tensors are there at once.  Where all
@@ -44,6 +45,7 @@ class Head:
     vocabulary: int
     softcap: float | None
     temperature: float
+    """Of all rows, where they have none of their own."""
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(n, V)"""
@@ -59,8 +61,8 @@ class Head:
 class _Piece:
     """The distributions after some hidden states, with the graph from these and the head's parameters to the logits."""
 
-    def __init__(self, head: Head, hidden: Tensor, targets: Tensor) -> None:
-        self.targets, self.temperature = targets[:, None], head.temperature
+    def __init__(self, head: Head, hidden: Tensor, targets: Tensor, temperatures: Tensor | None = None) -> None:
+        self.targets = targets[:, None]
         self.hidden = hidden.detach().requires_grad_(torch.is_grad_enabled() and hidden.requires_grad)
         logits = head.logits(self.hidden)
         self.edge = get_gradient_edge(logits) if logits.requires_grad else None  # without the logits themselves
@@ -68,8 +70,9 @@ class _Piece:
         logits = logits.detach()
         # In float32 at least: bfloat16 has three digits, and an importance ratio is a difference of log-probabilities.
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-        if head.temperature != 1:
-            logits = logits / head.temperature
+        self.temperature = head.temperature if temperatures is None else temperatures[:, None].to(logits.dtype)
+        if temperatures is not None or head.temperature != 1:
+            logits = logits / self.temperature
         self.scores = logits.log_softmax(-1)
 
     def logprobs(self) -> Tensor:
@@ -89,7 +92,7 @@ class _Piece:
             factor = (self.scores + self.entropies()[:, None]).mul_(of_entropy[:, None]).add_(of_logprob[:, None])
             flow = self.scores.exp_().mul_(factor.neg_())
         flow.scatter_add_(1, self.targets, of_logprob[:, None])
-        if self.temperature != 1:
+        if isinstance(self.temperature, Tensor) or self.temperature != 1:
             flow.div_(self.temperature)
         assert self.edge is not None, "nothing is learnt"
         # Small numbers are lost in float16, and the factor of a gradient scaler comes later, with the loss's gradient.
@@ -102,23 +105,27 @@ class _Piece:
 
 @torch.no_grad()
 def token_scores(
-    model: PreTrainedModel, batch: TokenBatch, temperature: float, *, entropy: bool
+    model: PreTrainedModel, batch: TokenBatch, temperature: float | Tensor, *, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     """(B, C) float32, nats: log-probability, at ``temperature``, of each completion token, and with ``entropy`` that of
     the distribution that it is drawn from; both 0 where ``mask`` is False.  Without gradients.
+
+    ``temperature`` is a number, or (B,), each candidate's.
     """
     head, hidden = _forward(model, batch, temperature)
-    pieces = (_Piece(head, *piece) for piece in head.pieces(hidden, batch.targets[batch.mask]))
+    pieces = (
+        _Piece(head, *piece) for piece in head.pieces(hidden, batch.targets[batch.mask], *_by_token(batch, temperature))
+    )
     columns = [(piece.logprobs(), piece.entropies() if entropy else None) for piece in pieces]
     return _table(batch, columns)
 
 
 def evaluate(
-    model: PreTrainedModel, batch: TokenBatch, temperature: float, objective: Evaluate, *, entropy: bool
+    model: PreTrainedModel, batch: TokenBatch, temperature: float | Tensor, objective: Evaluate, *, entropy: bool
 ) -> ObjectiveOutput:
     """``objective`` of :func:`token_scores`.  Its loss may be differentiated once; the logits are gone by then."""
     head, hidden = _forward(model, batch, temperature)
-    pieces = head.pieces(hidden, batch.targets[batch.mask])
+    pieces = head.pieces(hidden, batch.targets[batch.mask], *_by_token(batch, temperature))
     parameters = [parameter for parameter in head.module.parameters() if parameter.requires_grad]
     columns, kept = [], None
     for each in pieces:
@@ -175,13 +182,21 @@ def _table(batch: TokenBatch, columns: Sequence[tuple[Tensor, Tensor | None]]) -
     return zeros.masked_scatter(batch.mask, values), second
 
 
-def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> tuple[Head, Tensor]:
+def _by_token(batch: TokenBatch, temperature: float | Tensor) -> list[Tensor]:
+    """The column of the tokens' temperatures, in the order of ``batch.mask``; none where all have one."""
+    if not isinstance(temperature, Tensor):
+        return []
+    return [temperature[:, None].expand(batch.mask.shape)[batch.mask]]
+
+
+def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float | Tensor) -> tuple[Head, Tensor]:
     """The head, and its input for each completion token (tokens, hidden), in the order of ``batch.mask``."""
     config, tree, sources = model.config, Tree.of(batch), batch.sources[batch.mask]
+    common = 1.0 if isinstance(temperature, Tensor) else temperature
     if fused_layers.applies(model):
         hidden, rank = fused_layers.hidden_states(model, batch)
         module, sources = model.get_output_embeddings(), rank[sources]
-        return Head(module, config.vocab_size, None, temperature), hidden.index_select(0, sources)
+        return Head(module, config.vocab_size, None, common), hidden.index_select(0, sources)
     inputs = {"input_ids": batch.input_ids[None], "position_ids": batch.positions[None], "use_cache": False}
     if config.model_type in PLAIN_HEADS:
         hidden = model.base_model(**inputs, tree=tree).last_hidden_state[0]
@@ -193,4 +208,4 @@ def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float) -> t
             f"{type(model).__name__} has {config.num_hidden_layers} layers, of which {tree.calls} use the attention "
             "interface of transformers with all keyword arguments; Troupe cannot train the others"
         )
-    return Head(module, config.vocab_size, softcap, temperature), hidden.index_select(0, sources)
+    return Head(module, config.vocab_size, softcap, common), hidden.index_select(0, sources)

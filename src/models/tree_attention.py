@@ -28,16 +28,13 @@ from transformers import AttentionInterface
 from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
+from ..errors import UnsupportedAttentionError
 from ..experience import Segment, TokenBatch
 
 ATTENTION: Final = "troupe_tree"
 """The name of the attention implementation; it takes a :class:`Tree` as the keyword argument ``tree`` of a model's
 ``forward``, and without one is transformers' ``sdpa``.
 """
-
-
-class UnsupportedAttentionError(ValueError):
-    """A model whose attention is not computed here."""
 
 
 LONG: Final = 64

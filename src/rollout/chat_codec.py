@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..experience import Message
+
+TOOLS = "tools"
+"""The role of a message that lists the functions of a prompt, of a scripted policy; no server gets it."""
 
 
 class ChatCodec:
@@ -18,9 +21,13 @@ class ChatCodec:
 
     vocabulary = 256
 
-    def apply_chat_template(self, messages: Sequence[Message], **options: Any) -> list[int]:
-        """The ids of ``messages``; the server has the template, so a template's ``options`` change nothing."""
-        return list(json.dumps([dict(message) for message in messages]).encode("ascii"))
+    def apply_chat_template(
+        self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = (), **options: Any
+    ) -> list[int]:
+        """The ids of ``messages``, after a first one of ``tools`` where there are any; the server has the template, so
+        a template's ``options`` change nothing."""
+        offer = [{"role": TOOLS, "content": json.dumps(list(tools))}] if tools else []
+        return list(json.dumps([*offer, *(dict(message) for message in messages)]).encode("ascii"))
 
     def messages(self, ids: Sequence[int]) -> list[dict[str, str]]:
         """The messages whose ids these are."""

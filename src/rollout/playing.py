@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
 
+from rich.text import Text
+
 from ..envs.base import StepResult, TeamEnv, WorldFailure
 from ..experience import Episode, Message, Task
 from ..faults import Failure
@@ -33,10 +35,26 @@ async def step_env(env: TeamEnv, texts: Mapping[str, str]) -> StepResult:
         return await env.step(texts)
 
 
+async def start_env(world: TeamEnv, task: Task) -> TeamEnv:
+    """A fork of ``world`` at the start of ``task``.  Lockstep engines wait for it, as for a step."""
+    env = world.fork()
+    env.reset(task)
+    with noting(lambda: f"begin of {type(env).__name__}"), hold():
+        await env.begin()
+    return env
+
+
 def prompt_of(env: TeamEnv, agent: str) -> Sequence[Message]:
     """What ``agent`` sees in ``env`` now.  An error of the world's code has a note, as from :func:`step_env`."""
     with noting(lambda: f"prompt of {type(env).__name__} in turn {env.turn} for agent {agent}"):
         return env.observe(agent)
+
+
+def drawn(env: TeamEnv) -> dict[str, str] | None:
+    """What :meth:`..envs.base.TeamEnv.draw` shows, for files: its ``svg``, and its ``text`` without markup."""
+    if (drawing := env.draw()) is None:
+        return None
+    return {"svg": drawing.svg, "text": Text.from_markup(drawing.text).plain}
 
 
 @contextmanager

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
-from ..envs.base import TeamEnv
+from ..envs.base import TeamEnv, WorldFailure
+from ..envs.history import without_oldest
+from ..envs.tool_calls import MARKS, ToolOffer
 from ..experience import Completion, Message, Request, Sampling, Task
 from .chat_codec import ChatCodec
 from .chat_markers import without_markers
+from .chat_template import is_raw, names
 from .engines.base import ContextExceededError, Engine
+from .exact_prompt import exact_prompt
 from .playing import prompt_of
 
 
 class PromptError(ValueError):
-    """An observation that is no prompt for a policy: too long for its context, or with words outside its vocabulary."""
+    """An observation that is no prompt for a policy: too long for its context, with words outside its vocabulary, or
+    with messages that its chat template refuses."""
 
 
 class PromptTooLongError(PromptError):
@@ -31,10 +37,12 @@ GAP = "\n[...]\n"
 
 @dataclass(frozen=True)
 class Prompt:
-    """The token ids of a prompt; ``cut``: whether parts of its messages were left out."""
+    """The token ids of a prompt; ``cut``: whether parts of its messages were left out; ``retokenised``: whether it
+    contains an earlier completion in other tokens than were sampled."""
 
     ids: tuple[int, ...]
     cut: bool = False
+    retokenised: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,50 +58,119 @@ class PolicyClient:
     chat: Mapping[str, Any] = field(default_factory=dict)
     """Arguments of the tokenizer's chat template, beside the messages."""
 
-    def prompt(self, env: TeamEnv, agent: str, task: Task) -> Prompt:
-        """The prompt of ``agent`` in the state of ``env``, an episode of ``task``.
+    def prompt(self, env: TeamEnv, agent: str, task: Task, said: Sequence[Completion] = ()) -> Prompt:
+        """The prompt of ``agent`` in the state of ``env``, an episode of ``task``.  The earlier completions ``said`` of
+        the agent are in it token by token (:mod:`.exact_prompt`), unless it is cut.
 
-        Where it exceeds the context because of what was said in the episode, the middle of its longest messages is left
-        out: nothing that a model says may end a run, or lose an episode.  Before anything is said, and where the system
-        message alone is too long, the world or the context is at fault: raises as :meth:`encode` does.
+        Where it exceeds the context because of what was said in the episode, its oldest turns are left out, one after
+        the other (:func:`..envs.history.without_oldest`); where the last one is too long by itself, the middle of its
+        longest messages: nothing that a model says may end a run, or lose an episode.  Before anything is said, and
+        where the system message alone is too long, the world or the context is at fault: raises as :meth:`encode` does.
+        The messages of a program that runs in the world may hold what was said anywhere: :class:`..envs.base.
+        WorldFailure`, a lost episode.
         """
-        messages = prompt_of(env, agent)
         try:
-            return Prompt(self.encode(agent, task.task_id, messages))
-        except PromptTooLongError:
-            if _at_start(env, task):
+            return self._prompt(env, agent, task, said)
+        except PromptError as error:
+            if env.begins_at_reset:
                 raise
-            return Prompt(self.encode(agent, task.task_id, self._shortened(messages)), cut=True)
+            raise WorldFailure(str(error)) from error
+
+    def _prompt(self, env: TeamEnv, agent: str, task: Task, said: Sequence[Completion]) -> Prompt:
+        messages, tools, cut = prompt_of(env, agent), env.tools(agent), False
+        while True:
+            try:
+                return self._exact(
+                    Prompt(self.encode(agent, task.task_id, messages, tools), cut), messages, tools, said
+                )
+            except PromptTooLongError:
+                if _at_start(env, task):
+                    raise
+            cut, shorter = True, without_oldest(messages)
+            if shorter is None:
+                return Prompt(self.encode(agent, task.task_id, self._shortened(messages, tools), tools), cut)
+            messages = shorter
+
+    def chat_prompt(
+        self,
+        agent: str,
+        place: str,
+        messages: Sequence[Message],
+        tools: ToolOffer | None = None,
+        said: Sequence[Completion] = (),
+    ) -> Prompt:
+        """The prompt of a chat outside of any world, with ``said`` as in :meth:`prompt`.  Raises as :meth:`encode`
+        does; ``place`` is what it calls the chat."""
+        return self._exact(Prompt(self.encode(agent, place, messages, tools)), messages, tools, said)
+
+    def _exact(
+        self, prompt: Prompt, messages: Sequence[Message], tools: ToolOffer | None, said: Sequence[Completion]
+    ) -> Prompt:
+        """``prompt``, of ``messages``, with the tokens of ``said``, where there is room for them."""
+        if isinstance(self.tokenizer, ChatCodec) or not said or prompt.cut:
+            return prompt
+        offered = {} if tools is None else {"tools": tools.schemas}
+
+        def render(messages: Sequence[Message]) -> str:
+            assert not isinstance(self.tokenizer, ChatCodec)
+            return str(
+                self.tokenizer.apply_chat_template(
+                    messages, add_generation_prompt=True, tokenize=False, **offered, **self.chat
+                )
+            )
+
+        exact = exact_prompt(self.tokenizer, render, self._safe(messages), said, self._without_special)
+        if exact.ids is None:
+            return replace(prompt, retokenised=exact.missed)
+        ids = (*self._opening, *exact.ids)
+        return Prompt(ids, retokenised=exact.missed) if self._room(ids) >= 0 else replace(prompt, retokenised=True)
 
     async def complete(
-        self, env: TeamEnv, agent: str, task: Task, n: int, seed: int, key: tuple[int | str, ...]
+        self,
+        env: TeamEnv,
+        agent: str,
+        task: Task,
+        n: int,
+        seed: int,
+        key: tuple[int | str, ...],
+        said: Sequence[Completion] = (),
     ) -> tuple[Prompt, list[Completion]]:
         """:meth:`prompt` and ``n`` completions of it.
 
-        The context of a server is not known here.  Where it says that the prompt exceeds it, its longest messages are
-        cut as :meth:`prompt` does, to half as many characters at each attempt.
+        The context of a server is not known here.  Where it says that the prompt exceeds it, parts are left out as
+        :meth:`prompt` does: a turn at each attempt, then half of the characters of the longest messages.
         """
-        prompt, limit = self.prompt(env, agent, task), 0
+        prompt, limit = self.prompt(env, agent, task, said), 0
+        messages: Sequence[Message] = ()  # written again only where the server refuses
+        tools: ToolOffer | None = None
         while True:
             try:
                 return prompt, await self.generate(prompt.ids, n, seed, key)
             except ContextExceededError:
-                safe = self._safe(prompt_of(env, agent))
+                if _at_start(env, task):
+                    raise
+                if not messages:
+                    messages, tools = prompt_of(env, agent), env.tools(agent)
+                if (shorter := without_oldest(messages)) is not None:
+                    messages = shorter
+                    prompt = Prompt(tuple(self._ids(self._safe(messages), tools)), cut=True)
+                    continue
+                safe = self._safe(messages)
                 limit = (
                     limit or max((len(each["content"]) for each in safe if each["role"] != "system"), default=0)
                 ) // 2
-                if not limit or _at_start(env, task):
+                if not limit:
                     raise
-                prompt = Prompt(tuple(self._ids(_limited(safe, limit, self._closed))), cut=True)
+                prompt = Prompt(tuple(self._ids(_limited(safe, limit, self._closed), tools)), cut=True)
 
-    def _shortened(self, messages: Sequence[Message]) -> list[Message]:
+    def _shortened(self, messages: Sequence[Message], tools: ToolOffer | None) -> list[Message]:
         """``messages`` with at most so many characters (of a closed vocabulary: words) in each, but the system's, as
         the context has room for."""
         safe = self._safe(messages)
         fits, exceeds = 0, max((len(each["content"]) for each in safe if each["role"] != "system"), default=0)
         while exceeds - fits > 1:
             limit = (fits + exceeds) // 2
-            if self._room(self._ids(_limited(safe, limit, self._closed))) >= 0:
+            if self._room(self._ids(_limited(safe, limit, self._closed), tools)) >= 0:
                 fits = limit
             else:
                 exceeds = limit
@@ -110,26 +187,48 @@ class PolicyClient:
     def _safe(self, messages: Sequence[Message]) -> list[Message]:
         return [{**message, "content": self._without_special(message["content"])} for message in messages]
 
-    def _ids(self, safe: Sequence[Message]) -> list[int]:
+    def _ids(self, safe: Sequence[Message], tools: ToolOffer | None) -> list[int]:
+        offered = {} if tools is None else {"tools": tools.schemas}
         ids: list[int] = self.tokenizer.apply_chat_template(
-            safe, add_generation_prompt=True, return_dict=False, **self.chat
+            safe, add_generation_prompt=True, return_dict=False, **offered, **self.chat
         )
-        return ids
+        return [*self._opening, *ids]
+
+    @cached_property
+    def _opening(self) -> list[int]:
+        """What the tokenizer begins a text with, such as Llama's begin-of-text, in raw prompts; a chat template writes
+        it itself."""
+        if isinstance(self.tokenizer, ChatCodec) or not is_raw(self.chat):
+            return []
+        tokens: list[int] = self.tokenizer.encode("")
+        return [token for token in tokens if token != self.tokenizer.eos_token_id]
 
     def _room(self, ids: Sequence[int]) -> int:
         """Tokens that the context has left beside a prompt and its completion; below 0 where they exceed it."""
         return self.context - len(ids) - self.sampling.max_tokens
 
-    def encode(self, agent: str, task_id: str, messages: Sequence[Message]) -> tuple[int, ...]:
-        """The prompt's token ids.
+    def encode(
+        self, agent: str, task_id: str, messages: Sequence[Message], tools: ToolOffer | None = None
+    ) -> tuple[int, ...]:
+        """The prompt's token ids; the chat template shows ``tools``.
 
         Special tokens come from the chat template alone: the content of a message, whoever wrote it, is plain text, and
         cannot end the message or begin one of another role.
 
-        Raises :class:`PromptError`, naming agent, task and policy, where the context or the vocabulary is exceeded.
+        Raises :class:`PromptError`, naming agent, task and policy, where the context or the vocabulary is exceeded, and
+        where the template refuses the messages, knows no tools, or another form of calls.
         """
+        if tools is not None:
+            self._check_tools(tools, agent)
         safe = self._safe(messages)
-        ids = self._ids(safe)
+        try:
+            ids = self._ids(safe, tools)
+        except (TemplateError, TypeError, UnicodeError, RecursionError) as error:  # such as two messages of one role
+            reason = str(error) or type(error).__name__
+            raise PromptError(
+                f"agent '{agent}', task {task_id}: the chat template or the tokenizer of policy '{self.policy}' cannot "
+                f"write the messages: {reason}"
+            ) from error
         if self._room(ids) < 0:
             raise PromptTooLongError(
                 f"agent '{agent}', task {task_id}: a prompt of {len(ids)} tokens and up to "
@@ -138,6 +237,28 @@ class PolicyClient:
             )
         self._check_known(ids, safe, f"agent '{agent}', task {task_id}")
         return tuple(ids)
+
+    def _check_tools(self, tools: ToolOffer, agent: str) -> None:
+        """Raise :class:`PromptError` where the chat template does not show ``tools`` as the world reads calls."""
+        if isinstance(self.tokenizer, ChatCodec):  # has none
+            return
+        template, place = self._template, f"agent '{agent}': env.tools={tools.format}"
+        if "tools" not in names(template):
+            raise PromptError(
+                f"{place}: the chat template of policy '{self.policy}' shows no tools; give env.tools=null"
+            )
+        if MARKS[tools.format] not in template:
+            other = [format for format, mark in MARKS.items() if mark in template]
+            hint = f"; it is that of env.tools={other[0]}" if other else ""
+            raise PromptError(
+                f"{place} is not the form that the chat template of policy '{self.policy}' asks for{hint}"
+            )
+
+    @cached_property
+    def _template(self) -> str:
+        assert not isinstance(self.tokenizer, ChatCodec)
+        # Some tokenizers have a template of its own for prompts with tools.
+        return self.tokenizer.get_chat_template(self.chat.get("chat_template"), tools=[{}])
 
     def _check_known(self, ids: Sequence[int], messages: Sequence[Message], place: str) -> None:
         """Raise :class:`PromptError` where ``ids`` hold the unknown token, naming the first word that it stands for."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -38,7 +38,14 @@ class ScriptedClient(PolicyClient):
     skill: ScriptedSkill
 
     async def complete(
-        self, env: TeamEnv, agent: str, task: Task, n: int, seed: int, key: tuple[int | str, ...]
+        self,
+        env: TeamEnv,
+        agent: str,
+        task: Task,
+        n: int,
+        seed: int,
+        key: tuple[int | str, ...],
+        said: Sequence[Completion] = (),
     ) -> tuple[Prompt, list[Completion]]:
         """See :meth:`.policy_client.PolicyClient.complete`."""
         prompt, texts = self.prompt(env, agent, task), [""] * n

@@ -14,15 +14,16 @@ from ..evaluation.assignment import AgentSource, LocalPolicy, RemotePolicy, Scri
 from ..evaluation.conditions import Condition, sampling_at
 from ..evaluation.episodes import Actor, PolicyActor
 from ..evaluation.request import Temperature
-from ..models.base_models import resolve
+from ..models.base_models import SHIPPED, resolve
 from ..rollout.chat_codec import ChatCodec
-from ..rollout.chat_template import check_chat
+from ..rollout.chat_template import check_chat, try_prompts
 from ..rollout.engines.base import Engine
 from ..rollout.engines.counters import drain_counters
 from ..rollout.engines.lora import Adapted
 from ..rollout.engines.remote.engine import RemoteEngine
 from ..rollout.policy_client import PolicyClient
 from ..rollout.scripted import NoEngine, ScriptedClient
+from .engines import engine_identity, own_engine
 from .policies import check_context_fits
 from .team import build_engine, load_speaker
 
@@ -34,7 +35,7 @@ class ActorFactory:
 
     def __init__(self, engine: Mapping[str, Any]) -> None:
         self._engine = dict(engine)
-        self._clients: dict[str, PolicyClient] = {}  # by weights, or by server
+        self._clients: dict[str, PolicyClient] = {}  # by weights and engine, or by server
 
     def actors(self, conditions: Sequence[Condition]) -> list[dict[str, Actor]]:
         """By condition, an actor for each agent.  Raises :class:`ConfigError` naming the key that asked for weights
@@ -50,16 +51,24 @@ class ActorFactory:
         """Load the weights of ``sources``.  Raises as :meth:`actors` does."""
         groups: dict[str, dict[str, LocalPolicy]] = {}
         for source in sources:
-            if isinstance(source, LocalPolicy) and source.weights not in self._clients:
+            if isinstance(source, LocalPolicy) and self._speaker(source) not in self._clients:
                 groups.setdefault(self._model(source), {}).setdefault(source.weights, source)
         for group in groups.values():
             self._load(list(group.values()))
 
+    def _engine_of(self, policy: LocalPolicy) -> dict[str, Any]:
+        return own_engine(self._engine, policy.engine)
+
     def _model(self, policy: LocalPolicy) -> str:
-        """Equal for policies that share an engine: the model that it holds."""
-        if self._engine.get("lora") == "merged":  # such an engine holds the weights of one policy
-            return policy.weights
-        return resolve(policy.base_model or policy.weights)
+        """Equal for policies that share an engine: it, and the model that it holds."""
+        engine = self._engine_of(policy)
+        # An engine that merges adapters holds the weights of one policy.
+        model = policy.weights if engine.get("lora") == "merged" else resolve(policy.base_model or policy.weights)
+        return f"{model} {engine_identity(engine)}"
+
+    def _speaker(self, policy: LocalPolicy) -> str:
+        """Equal for policies with the same weights in the same engine."""
+        return f"{policy.weights} {engine_identity(self._engine_of(policy))}"
 
     def _load(self, group: Sequence[LocalPolicy]) -> None:
         """One engine for ``group``, whose policies have one model."""
@@ -72,9 +81,9 @@ class ActorFactory:
             name = _unused(policy.policy, models)  # policies of different runs may have one name
             models[name] = weights
             loaded.append((name, tokenizer, context))
-        engine = build_engine(self._engine, models, loaded[0][1])
+        engine = build_engine(self._engine_of(group[0]), models, loaded[0][1])
         for policy, (name, tokenizer, context) in zip(group, loaded, strict=True):
-            self._clients[policy.weights] = PolicyClient(name, engine, tokenizer, context, policy.sampling)
+            self._clients[self._speaker(policy)] = PolicyClient(name, engine, tokenizer, context, policy.sampling)
 
     def actor(self, source: AgentSource, temperature: Temperature) -> Actor:
         """``source`` at ``temperature``.  Raises as :meth:`actors` does."""
@@ -87,10 +96,12 @@ class ActorFactory:
             return source
         self.prepare([source])
         sampling = sampling_at(temperature, source.sampling)
-        client = replace(self._clients[source.weights], sampling=sampling, chat=source.chat)
+        client = replace(self._clients[self._speaker(source)], sampling=sampling, chat=source.chat)
         key = f"policies.{source.configured_as}"
         if not isinstance(client.tokenizer, ChatCodec):
             check_chat(key, client.tokenizer, source.chat)
+            if source.weights not in SHIPPED:
+                try_prompts(key, client.tokenizer, source.chat)
         check_context_fits(f"{key}.sampling.eval", client.sampling, source.weights, client.context)
         return PolicyActor(client)
 

@@ -14,12 +14,15 @@ from ..loop import TrainLoop
 from ..models.checkpoint import restore
 from ..models.ranks import Ranks
 from ..models.strategies import launch, trainable_fabric
+from ..rollout.samplers.base import Closing
 from ..runs.directory import ReadOnlyRunDirectory, RunDirectory
 from ..runs.display import Display
-from ..runs.files import CHECKPOINTS
+from ..runs.files import CHECKPOINTS, CONFIG, parse_yaml
 from ..runs.loggers import Loggers
 from ..runs.progress import Progress
+from .closing import close_now
 from .critics import build_critics
+from .execution import spread
 from .instantiation import call, instantiated
 from .parts import parts_of, warn
 from .preflight import check, check_state, checkpoints_of, set_threads
@@ -53,9 +56,13 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             set_threads(run.threads)
         torch.autograd.set_detect_anomaly(run.detect_anomaly)
         L.seed_everything(run.seed, verbose=False)
-        common = parts.strategy, run.engine, run.seed, ranks
-        team = ranks.agreed(lambda: build_team(parts.policies, parts.router.team, *common))
+        common = parts.strategy, run.seed, ranks
+        team = ranks.agreed(lambda: build_team(parts.policies, parts.router.team, *common, run.execution))
+        refused.callback(close_now, team)
         team.critics = ranks.agreed(lambda: build_critics(parts.critics, parts.credit, parts.strategy, run.seed, ranks))
+        sampler = spread(parts.sampler, run) if run.execution.worlds else parts.sampler
+        if isinstance(sampler, Closing):
+            refused.callback(close_now, sampler)
         loggers = ranks.agreed(lambda: _loggers(run))
         if not checkpoint:
             directory = ranks.agreed(lambda: _directory(path, ranks, resolved))
@@ -63,7 +70,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         loop = TrainLoop(
             world=parts.world,
             team=team,
-            sampler=parts.sampler,
+            sampler=sampler,
             credit=parts.credit,
             router=parts.router,
             settings=parts.settings,
@@ -80,6 +87,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             ranks=ranks,
             faults=run.faults,
             diagnostics=run.diagnostics,
+            rebuilds=run.execution.restarts if run.execution.on_ray else 0,
         )
         if state:
             ranks.agreed(lambda: _restore(loop, state))
@@ -87,6 +95,12 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         ranks.agreed(lambda: call("logger", loggers.config, path, config))
         refused.pop_all()
     return loop
+
+
+def reassemble(path: Path) -> TrainLoop:
+    """The run in ``path``, whose configuration this process has checked before, at its last checkpoint."""
+    text = (path / CONFIG).read_text()
+    return assemble(parse_yaml(text), text, None, "last")
 
 
 def _directory(path: Path, ranks: Ranks, new: str | None) -> RunDirectory:
@@ -104,11 +118,14 @@ def _loggers(run: RunConfig) -> Loggers:
 
 def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:
     """Bring ``loop`` to where ``state`` was written; changes no file."""
-    progress = Progress.of(state)
-    loop.progress = progress
+    loop.progress = progress = Progress.of(state)
+    if "iteration" not in state:  # the run begins anew
+        return
     restore(loop.checkpoints.at(progress.iteration), loop.team.policies, loop.team.critics.by_name)
     loop.credit.load_state_dict(state["credit"])
     loop.team.load_engine_states(state.get("engines", {}))  # checkpoints of older versions have none
+    if loop.ahead is not None:
+        loop.ahead.load_state_dict(state["ahead"])
     loop.display.goes_on(progress.iteration)
 
 

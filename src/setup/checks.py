@@ -22,12 +22,12 @@ from ..envs.datasets import without_downloads
 from ..errors import AbsentError, ConfigError
 from ..experience import Split
 from ..models.adapters import named_layers
-from ..models.base_models import MADE, place, resolve
+from ..models.base_models import MADE, SHIPPED, place, resolve
 from ..models.hub import check_available, is_here
 from ..models.loading import empty_model, full_base, is_adapter, load_shape, load_tokenizer
 from ..models.published import published_config
 from ..rollout.chat_codec import ChatCodec
-from ..rollout.chat_template import check_chat
+from ..rollout.chat_template import check_chat, try_prompts
 from ..rollout.engines.base import Engine
 from ..rollout.engines.remote.engine import check_client
 from ..rollout.policy_client import PolicyClient
@@ -79,7 +79,7 @@ class Base:
     tokenizer: PreTrainedTokenizerBase | None
 
 
-def check_policies(policies: Mapping[str, PolicySpec], engine: Mapping[str, Any], machine: Machine) -> dict[str, Base]:
+def check_policies(policies: Mapping[str, PolicySpec], machine: Machine) -> dict[str, Base]:
     """Refuse what pools and engines would; returns the base of each policy with a model here.
 
     Raises ``ValueError`` (or a subclass) naming the key.
@@ -96,16 +96,18 @@ def check_policies(policies: Mapping[str, PolicySpec], engine: Mapping[str, Any]
         for spec in specs:
             if base.tokenizer is not None:
                 check_chat(f"policies.{spec.name}", base.tokenizer, spec.chat)
-            for way, sampling in (("train", spec.train), ("eval", spec.eval)):
+                if spec.base not in SHIPPED:
+                    try_prompts(f"policies.{spec.name}", base.tokenizer, spec.chat)
+            for way, sampling in spec.samplings:
                 context = base.shape.max_position_embeddings
-                check_context_fits(f"policies.{spec.name}.sampling.{way}", sampling, spec.base, context)
+                check_context_fits(f"policies.{spec.name}.{way}", sampling, spec.base, context)
         model = call(key, meta_model, base.shape)
         adapters = {spec.name: spec.lora for spec in specs if spec.lora is not None}
         for name, lora in adapters.items():
             named_layers(name, lora, model)
         _check_optimizers(specs)
         ranks = {name: lora.r for name, lora in adapters.items()}
-        machine.ask(_check_engine, engine, [spec.name for spec in specs], model, base.tokenizer, ranks)
+        machine.ask(_check_engine, specs, model, base.tokenizer, ranks)
     return bases
 
 
@@ -163,19 +165,20 @@ def _check_optimizers(specs: Sequence[PolicySpec]) -> None:
 
 
 def _check_engine(
-    node: Mapping[str, Any],
-    policies: Sequence[str],
+    specs: Sequence[PolicySpec],
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase | None,
     ranks: Mapping[str, int],
 ) -> None:
     """Refuse keys that the engine does not have, and what its class can ``check`` of a model on the meta device."""
-    engine = instantiated("engine", {**node, "_partial_": True})
+    key = specs[0].engine_key
+    engine = instantiated(key, {**specs[0].engine, "_partial_": True})
     signature = inspect.signature(engine.func)
-    check_complete("engine", engine.func, {"models", "tokenizer", *engine.keywords})
+    check_complete(key, engine.func, {"models", "tokenizer", *engine.keywords})
     defaults = {name: value.default for name, value in signature.parameters.items() if value.default is not value.empty}
     if (check := getattr(engine.func, "check", None)) is not None:
-        call("engine", check, policies, model, tokenizer, ranks, **defaults | engine.keywords)
+        names = [spec.name for spec in specs]
+        call(key, check, names, model, tokenizer, ranks, **defaults | engine.keywords)
 
 
 # ---- tasks ----------------------------------------------------------------------------------------------------------
@@ -193,7 +196,7 @@ def clients_of(
         nobody = cast(Engine, None)  # nothing is generated
         clients[agent] = [
             PolicyClient(name, nobody, tokenizer, context, sampling, spec.chat)
-            for sampling in (spec.train, spec.eval)
+            for sampling in spec.sampling_of(agent)
             if tokenizer is not None
         ]
     return clients
@@ -202,10 +205,20 @@ def clients_of(
 def check_demonstrators(world: TeamEnv, agents: Mapping[str, str], policies: Mapping[str, PolicySpec]) -> None:
     """Raise :class:`ConfigError` where a scripted policy is to speak in a world without demonstrations."""
     for name in agents.values():
-        if policies[name].skill not in (None, "silent") and type(world).demonstration is TeamEnv.demonstration:
+        if policies[name].skill not in (None, "silent") and not world.has_demonstrations:
             raise ConfigError(
                 f"policies.{name}.tuning=scripted: {type(world).__name__} has no demonstrations; give "
                 f"policies.{name}.skill=silent, or a policy with a model"
+            )
+
+
+def check_tools(world: TeamEnv, agents: Mapping[str, str], policies: Mapping[str, PolicySpec]) -> None:
+    """Raise :class:`ConfigError` where a server speaks for an agent with tools."""
+    for agent in world.agents:
+        if world.tools(agent) is not None and policies[agents[agent]].remote is not None:
+            raise ConfigError(
+                f"policies.{agents[agent]}.tuning=remote: a remote policy calls no tools so far, and agent '{agent}' "
+                "has some; give env.tools=null"
             )
 
 
@@ -236,6 +249,8 @@ def check_tasks(
         for task in {task.world: task for task in drawn}.values():
             env = world.fork()
             env.reset(task)
+            if not env.begins_at_reset:  # the prompts are those of a program that does not run yet
+                continue
             for agent in env.next_agents():
                 for client in clients[agent]:
-                    client.encode(agent, task.task_id, env.observe(agent))
+                    client.encode(agent, task.task_id, env.observe(agent), env.tools(agent))

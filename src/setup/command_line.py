@@ -32,7 +32,7 @@ from .search_path import check_folders, search_path_words
 from .sections import read_config
 from .unknown import KEYS, unknown_choice, unknown_path
 
-ONE = ("env", "algorithm", "regime", "engine", "strategy", "scale")
+ONE = ("env", "algorithm", "regime", "engine", "strategy", "execution", "scale")
 """Groups of which a run has exactly one choice."""
 
 

@@ -95,7 +95,10 @@ class RegimeSource(ConfigSource):
         declared = self._declarations().world(world)
         if declared is None:
             raise ConfigError(f"env={world}: its yaml has no _world_, and regime={regime} asks for its agents")
-        return team_config(regime, rule, scale, world, declared, choices("scale"))
+        own = set(choices("policy"))  # a scale without a policy of its name is for worlds that declare it
+        general = [each for each in choices("scale") if each in own]
+        declares = scale in general or scale not in choices("scale")
+        return team_config(regime, rule, scale, world, declared, general, others=declares)
 
     def _figures(self, figures: str, world: str) -> dict[str, Any]:
         declared = self._declarations().world(world)

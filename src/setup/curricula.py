@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..envs.base import TeamEnv
 from ..errors import ConfigError
 from ..models.open_tokenizer import SMALLEST
 from ..warm_start.curriculum import CURRICULA, Curriculum, curriculum_of
 from ..warm_start.recipe import WORLD_RECIPE
-from .instantiation import call, instantiated
+from .instantiation import call
 from .warm_start import ChosenWorld, WarmStartOptions
+from .worlds import build_world
 
 
 def curriculum_for(options: WarmStartOptions, chosen: ChosenWorld | None) -> tuple[Curriculum, dict[str, Any]]:
@@ -27,7 +27,7 @@ def curriculum_for(options: WarmStartOptions, chosen: ChosenWorld | None) -> tup
         raise ConfigError(
             f"vocabulary must be at least {SMALLEST}, all bytes and special tokens, got {options.vocabulary}"
         )
-    world: TeamEnv = instantiated("env", chosen.env)
+    world = build_world("env", chosen.env)
     curriculum = call("env", curriculum_of, world, options.with_recipe(WORLD_RECIPE), options.vocabulary)
     if options.validation_tasks:
         try:

@@ -19,6 +19,8 @@ from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.settings import GIB, VllmSettings
 from .checks import meta_model, shape_of
 from .critics import CriticSpec
+from .engines import engine_name
+from .execution import actors
 from .instantiation import call
 from .parts import Parts
 from .policies import PolicySpec
@@ -34,7 +36,7 @@ class Memory:
     (two numbers per parameter), ``activations`` (of one micro-batch, scores over the vocabulary included) and
     ``engine`` (its copy of the weights that learn, and its cache at ``max_batch_rows`` completions of full length, each
     K after one prompt that fills the context; of vLLM a copy of all weights in its dtype, and the cache of fixed size
-    that it is given).
+    that it is given; with ``loop.staleness`` above 0 a further copy of what learns).
 
     A strategy that shards the first three leaves each process its part, adapters excepted, and none of what it offloads
     to the host.  Where it shards weights, a pass gathers those outside of the layers and of two layers, with gradients
@@ -59,7 +61,8 @@ class Memory:
 class PoolPlan:
     """One pool: its policies (or its critic), the agents that speak with them (or that it judges), their base, its
     parameters, how many numbers learn, the devices and processes that it has (None: as the machine decides), whether
-    these are its own, and memory per device (then the engine's is on the first device alone).
+    these are its own, memory per device (then the engine's is on the first device alone), and the class of the engine,
+    empty for a critic.
     """
 
     policy: str
@@ -71,6 +74,7 @@ class PoolPlan:
     processes: int | None
     placed: bool
     memory: Memory
+    engine: str = ""
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,8 @@ class Plan:
     optimizer_steps: int
     iterations: int
     processes: int | None
+    actors: tuple[str, ...] = ()
+    """With execution=ray, a line on each placement group."""
 
     def __str__(self) -> str:
         """As ``dry_run=true`` prints it."""
@@ -111,10 +117,10 @@ class Plan:
 def plan(parts: Parts) -> Plan:
     """The plan of a checked configuration.  Raises :class:`ConfigError` where a base model cannot be found."""
     agents, k = parts.world.agents, parts.sampler.k
-    longest = {agent: parts.policies[parts.router.team[agent]].train.max_tokens for agent in agents}
+    longest = {agent: parts.policies[parts.router.team[agent]].sampling_of(agent)[0].max_tokens for agent in agents}
     tasks = parts.settings.tasks_per_iteration * (1 + parts.sampler.resample)
     most = {agent: tasks * count for agent, count in parts.sampler.max_completions(parts.world).items()}
-    update = parts.config.algorithm.update
+    update, execution = parts.config.algorithm.update, parts.config.execution
     return Plan(
         pools=(
             *(_pool(specs, parts) for specs in backbones(parts.policies)),
@@ -129,6 +135,7 @@ def plan(parts: Parts) -> Plan:
         optimizer_steps=update.mini_batches * update.epochs,
         iterations=parts.settings.iterations,
         processes=parts.strategy.processes,
+        actors=tuple(actors(execution, backbones(parts.policies))) if execution.on_ray else (),
     )
 
 
@@ -151,12 +158,14 @@ def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
         optimizer=number * ADAM_STATES * trained * part("optimizer"),
         activations=number * (tokens * _activations(shape, strategy.gradient_checkpointing) + _pass(model, strategy)),
         gathered=number * trained if first.full_weights and "weights" in _shards(strategy) else 0.0,
-        engine=_engine(parts.config.engine, shape, specs, parts.sampler.k, parameters + adapters, trained)
-        + (number * parameters if sharded and not first.full_weights else 0),
+        engine=_engine(first.engine, shape, specs, parts.sampler.k, parameters + adapters, trained)
+        + (number * parameters if sharded and not first.full_weights else 0)
+        + (number * trained if parts.settings.staleness and "kv_cache_gib" in first.engine else 0),
     )
     agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
     where = strategy.device_names, strategy.processes, first.place is not None
-    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory)
+    name = engine_name(first.engine)
+    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory, name)
 
 
 def _shards(strategy: StrategySettings) -> tuple[str, ...]:
@@ -244,6 +253,7 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
     pools.add_row("base", *(pool.base for pool in run_plan.pools))
     pools.add_row("parameters", *(f"{pool.parameters:,}" for pool in run_plan.pools))
     pools.add_row("of which learn", *(f"{pool.trained:,}" for pool in run_plan.pools))
+    pools.add_row("engine class", *(pool.engine for pool in run_plan.pools))
     pools.add_row("devices", *(_devices(pool) for pool in run_plan.pools), end_section=True)
     for field in fields(Memory):
         pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in run_plan.pools))
@@ -252,7 +262,7 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
     return (
         pools,
         "strategy.devices=auto: as for 1 process" if run_plan.processes is None else processes,
-        *_device_lines(run_plan.pools),
+        *(run_plan.actors or _device_lines(run_plan.pools)),
         "(estimated; an engine's cache grows with what it really decodes)",
         *(_remote_line(each) for each in run_plan.remote),
         *run_plan.scripted,

@@ -27,18 +27,21 @@ from ..evaluation.conditions import Condition, ConditionResult, condition_name, 
 from ..evaluation.episodes import EpisodeResult
 from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
 from ..faults import DEFAULT_FAULTS, FaultSettings
-from ..rollout.engines.remote.settings import KEY_ENV, RemoteSettings
+from ..gateway.guard import KEY_ENV
+from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.fingerprint import flat
 from ..runs.run import Run
 from .actors import ActorFactory
 from .benchmarks import benchmarks
 from .command_line import check_choices, parsed
-from .instantiation import call, instantiated
+from .engines import check_keys
+from .instantiation import call
 from .notice import notice
-from .policies import read_chat, read_remote, read_sampling, read_skill
+from .policies import agent_sampling, read_chat, read_remote, read_sampling, read_skill
 from .search_path import current_search_path
 from .sections import read_config
 from .trust import NOBODY, Trust, check_stored
+from .worlds import build_world
 
 NEEDED = ("env", "team", "policies", "engine", "loop", "seed", "threads")
 """The keys of a run's configuration that an evaluation reads."""
@@ -62,9 +65,10 @@ class TeamSource:
         """
         if self.run is None:
             return
-        for key in ("env", "engine"):
-            (self.trust or NOBODY).check_targets(key, self.config[key])
-        parts = {"env": self.config["env"], "engine": self.config["engine"]}
+        own = {name: policy.get("engine") or {} for name, policy in self.config["policies"].items()}
+        parts = {"env": self.config["env"], "engine": self.config["engine"], "policies": own}
+        for key, section in parts.items():
+            (self.trust or NOBODY).check_targets(key, section)
         targets = [value for key, value in flat(parts) if key.endswith("._target_")]
         if not all(map(_importable, targets)):
             self.run.check_format()
@@ -78,6 +82,9 @@ class TeamSource:
         name = team[agent]
         node = self.config["policies"][name]
         sampling = read_sampling(f"policies.{name}.sampling.eval", node["sampling"]["eval"])
+        if own := (node["sampling"].get("agents") or {}).get(agent):
+            where = f"policies.{name}.sampling.agents.{agent}.eval"
+            sampling = agent_sampling(where, vars(sampling), own.get("eval") or {})
         tuning = node.get("tuning")
         if tuning == "remote":  # the same at every checkpoint
             server = read_remote(f"policies.{name}", node)
@@ -86,8 +93,9 @@ class TeamSource:
             return RemotePolicy(name, server, sampling)
         if tuning == "scripted":
             return ScriptedPolicy(name, read_skill(f"policies.{name}", node["skill"]), sampling)
-        chat = read_chat(f"policies.{name}", node)
-        policy = partial(LocalPolicy, key, sampling=sampling, chat=chat, configured_as=name)
+        chat, engine = read_chat(f"policies.{name}", node), node.get("engine") or {}
+        check_keys(f"policies.{name}", engine)
+        policy = partial(LocalPolicy, key, sampling=sampling, chat=chat, configured_as=name, engine=engine)
         if checkpoint == "base":
             return policy("base", node["base"])
         folder = self._checkpoint(key, checkpoint) / name
@@ -186,7 +194,7 @@ def build_conditions(
     team.check_playable()
     conditions = []
     for labels, config in _worlds(request, team):
-        world = instantiated("world", config)
+        world = build_world("world", config)
         assignment = assign(request, world.agents, team, others or {})
         count = call("world", world.task_count, request.split) if request.tasks is None else request.tasks
         with notice(f"drawing {count} {request.split} tasks, which takes long in this world ..."):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..algorithms.credit.base import CreditRule
@@ -14,11 +14,14 @@ from ..models.strategies import Sharded, StrategySettings
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
 from ..runs.budget import LoopSettings
+from .asynchrony import check_asynchrony
 from .critics import CriticSpec, read_critics
+from .execution import check_on_ray
 from .instantiation import construct, instantiated, part
-from .policies import PolicySpec, cautions, read_policies
+from .policies import PolicySpec, cautions, check_agents, read_policies
 from .resume import binding
 from .sections import RunConfig, read_config
+from .worlds import build_world
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +51,7 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     Raises ``ValueError`` (or a subclass) naming the key that is wrong.
     """
     run = read_config(config, unresolved)
-    world = part("env", run.env, "next_agents")
+    world = build_world("env", run.env)
     frozen = [name for name, policy in run.policies.items() if not policy.learns]
     router = Router(run.team, world.agents, tuple(run.policies), frozen)
     sampler = part("algorithm.sampler", run.algorithm.sampler, "collect")
@@ -56,13 +59,12 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     objective = part("algorithm.objective", run.algorithm.objective, "sized")
     sampler.check(world)
     credit.check(sampler.k, sampler.topology)
-    rows = run.engine.get("max_batch_rows")
-    if rows is not None:
-        check_whole("engine.max_batch_rows", rows, 1)
-    if rows is not None and sampler.k > rows:
-        raise ConfigError(f"algorithm.sampler.k={sampler.k} is more than engine.max_batch_rows={rows} decode together")
     strategy = _strategy(run.strategy)
-    policies = read_policies(run.policies, run.algorithm, objective, strategy)
+    policies = read_policies(run.policies, run.algorithm, objective, strategy, run.engine, run.execution)
+    check_agents(policies, run.team)
+    _check_rows("engine", run.engine, sampler.k)
+    for policy in policies.values():
+        _check_rows(policy.engine_key, policy.engine, sampler.k)
     _check_weight(credit, policies)
     _check_kl(credit, policies)
     critics = read_critics(run.algorithm.critic, credit, policies, sampler.resample)
@@ -72,6 +74,10 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
         raise ConfigError(
             f"algorithm.credit.kl={credit.kl}: the reference cannot be sharded; give strategy=single_device or ddp"
         )
+    check_asynchrony(run.loop.settings, sampler, strategy, policies, critics, run.execution)
+    if run.execution.on_ray:
+        check_on_ray(run.execution, policies, critics)
+        strategy = replace(strategy, strategy="auto", devices=1, accelerator="cpu")  # of the run's process
     return Parts(run, binding(config), world, router, sampler, credit, policies, critics, strategy)
 
 
@@ -79,6 +85,15 @@ def warn(parts: Parts) -> None:
     """Log settings that are legal but probably a mistake."""
     for caution in cautions(parts.policies, parts.settings.iterations):
         log.warning(caution)
+
+
+def _check_rows(key: str, engine: Mapping[str, Any], k: int) -> None:
+    """Raise :class:`ConfigError` where an engine cannot decode ``k`` candidates together."""
+    rows = engine.get("max_batch_rows")
+    if rows is not None:
+        check_whole(f"{key}.max_batch_rows", rows, 1)
+    if rows is not None and k > rows:
+        raise ConfigError(f"algorithm.sampler.k={k} is more than {key}.max_batch_rows={rows} decode together")
 
 
 def _check_weight(credit: CreditRule, policies: Mapping[str, PolicySpec]) -> None:

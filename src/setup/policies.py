@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
 from ..algorithms.objectives.base import Objective
+from ..cluster.settings import Execution
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
@@ -15,8 +16,10 @@ from ..models.lora_settings import LoraSettings
 from ..models.schedule import Schedule, count_turns
 from ..models.strategies import StrategySettings
 from ..models.train_config import PolicyTrainConfig
+from ..rollout.chat_template import raw_prompts
 from ..rollout.engines.remote.settings import RemoteSettings
 from .arguments import check_known
+from .engines import own_engine
 from .instantiation import call, construct, part, partially
 from .sections import (
     AlgorithmSection,
@@ -24,6 +27,7 @@ from .sections import (
     FullSection,
     LoraSection,
     PolicySection,
+    Prompts,
     RemoteSection,
     ScriptedSection,
 )
@@ -37,7 +41,8 @@ class PolicySpec:
     its adapter, None where the whole model learns; ``remote`` is the server that speaks for it, and ``base`` then the
     model's name there; ``skill`` is that of the demonstrator that speaks for it, and ``base`` then empty.  ``chat`` is
     what the base's chat template is given beside the messages.  ``place`` is the strategy of its pool, which then has
-    processes of its own; None: the pool is where the run is.
+    processes of its own; None: the pool is where the run is.  ``engine`` is the configuration of the engine that
+    generates for it, empty where no model does, and ``engine_key`` the key that it stands under.
     """
 
     name: str
@@ -51,6 +56,21 @@ class PolicySpec:
     skill: ScriptedSkill | None = None
     chat: Mapping[str, Any] = field(default_factory=dict)
     place: StrategySettings | None = None
+    engine: Mapping[str, Any] = field(default_factory=dict)
+    engine_key: str = "engine"
+    agents: Mapping[str, tuple[Sampling, Sampling]] = field(default_factory=dict)
+    """``train`` and ``eval`` of the agents that are sampled otherwise."""
+
+    def sampling_of(self, agent: str) -> tuple[Sampling, Sampling]:
+        """How ``agent`` is sampled in training and in evaluation."""
+        return self.agents.get(agent, (self.train, self.eval))
+
+    @property
+    def samplings(self) -> Iterator[tuple[str, Sampling]]:
+        """(Key below the policy's, sampling) of each way in which it is sampled."""
+        yield from (("sampling.train", self.train), ("sampling.eval", self.eval))
+        for agent, (train, evaluation) in self.agents.items():
+            yield from ((f"sampling.agents.{agent}.{way}", s) for way, s in (("train", train), ("eval", evaluation)))
 
     @property
     def has_model(self) -> bool:
@@ -68,19 +88,26 @@ def read_policies(
     algorithm: AlgorithmSection,
     objective: Objective,
     strategy: StrategySettings,
+    engine: Mapping[str, Any],
+    execution: Execution,
 ) -> dict[str, PolicySpec]:
-    """The policies of a run that has ``objective`` and ``strategy``.  Raises :class:`ConfigError` naming the key."""
+    """The policies of a run that has ``objective``, ``strategy``, ``engine`` and ``execution``.
+
+    Raises :class:`ConfigError` naming the key.
+    """
     check_names(sections)
     learning = {name: section for name, section in sections.items() if isinstance(section, FullSection)}
     turns = {name: turn for name, section in learning.items() if (turn := section.schedule.alternate) is not None}
     count = call("policies.*.schedule", count_turns, turns)
     specs = {}
     for name, section in sections.items():
-        spec = replace(
-            _policy(name, section, algorithm, objective), place=_place(f"policies.{name}", section, strategy)
-        )
+        place = (_place_on_ray if execution.on_ray else _place)(f"policies.{name}", section, strategy)
+        spec = replace(_policy(name, section, algorithm, objective), place=place)
         if spec.schedule is not None:
             spec = replace(spec, schedule=replace(spec.schedule, turns=count))
+        if isinstance(section, FrozenSection):
+            key = f"policies.{name}.engine" if section.engine else "engine"
+            spec = replace(spec, engine=own_engine(engine, section.engine), engine_key=key)
         specs[name] = spec
     return specs
 
@@ -100,14 +127,31 @@ def _place(key: str, section: PolicySection, strategy: StrategySettings) -> Stra
     return place
 
 
+def _place_on_ray(key: str, section: PolicySection, strategy: StrategySettings) -> StrategySettings | None:
+    """The strategy of the pool of the policy under ``key`` over as many nodes of Ray as it has devices."""
+    if not isinstance(section, FullSection):
+        return None
+    place: StrategySettings = call(key, strategy.placed, section.strategy, section.devices)
+    if place.num_nodes != 1:
+        raise ConfigError(f"{key}: with execution=ray Ray chooses the nodes of a pool; give strategy.num_nodes=1")
+    if not isinstance(place.devices, int):
+        raise ConfigError(
+            f"{key}: with execution=ray Ray chooses the devices of a pool; give their number (strategy.devices or "
+            f"{key}.devices), got {place.devices!r}"
+        )
+    # To Lightning each process is a node with one device, wherever Ray has put it.
+    return replace(place, devices=1, num_nodes=place.devices)
+
+
 def cautions(policies: Mapping[str, PolicySpec], iterations: int) -> Iterator[str]:
     """What is legal in a run of so many ``iterations``, and hardly meant."""
     for name, spec in policies.items():
-        if spec.train_config is not None and (spec.train.top_p < 1 or spec.train.top_k > 0):
-            yield (
-                f"policies.{name}.sampling.train truncates (top_p={spec.train.top_p}, top_k={spec.train.top_k}): the "
-                "learner's log-probabilities are those of the whole distribution, so the importance ratio is biased"
-            )
+        for key, each in spec.samplings:
+            if spec.train_config is not None and key.endswith("train") and (each.top_p < 1 or each.top_k > 0):
+                yield (
+                    f"policies.{name}.{key} truncates (top_p={each.top_p}, top_k={each.top_k}): the learner's "
+                    "log-probabilities are those of the whole distribution, so the importance ratio is biased"
+                )
         if spec.schedule is not None and iterations and not spec.schedule.ever(iterations):
             yield f"policies.{name}.schedule: the policy learns in none of the run's {iterations} iterations"
 
@@ -123,40 +167,88 @@ def check_names(policies: Mapping[str, Any]) -> None:
         seen[name.casefold()] = name
 
 
+def check_agents(policies: Mapping[str, PolicySpec], team: Mapping[str, str]) -> None:
+    """Raise :class:`ConfigError` for the sampling of an agent that another policy speaks for."""
+    for name, spec in policies.items():
+        own = [agent for agent, policy in team.items() if policy == name]
+        for agent in spec.agents:
+            if agent not in own:
+                raise ConfigError(
+                    f"policies.{name}.sampling.agents.{agent}: the policy does not speak for agent '{agent}'"
+                    f"{nearest(agent, own)}"
+                )
+
+
+def agent_sampling(key: str, common: Mapping[str, Any], own: Mapping[str, Any]) -> Sampling:
+    """``common``, the sampling of a policy, with the keys that an agent has otherwise, in the section ``key``."""
+    check_known(key, Sampling, own)
+    return construct(key, Sampling, {**common, **own})
+
+
 def _policy(name: str, section: PolicySection, algorithm: AlgorithmSection, objective: Objective) -> PolicySpec:
+    agents = {
+        agent: (
+            agent_sampling(f"policies.{name}.sampling.agents.{agent}.train", vars(section.sampling.train), own.train),
+            agent_sampling(f"policies.{name}.sampling.agents.{agent}.eval", vars(section.sampling.eval), own.eval),
+        )
+        for agent, own in section.sampling.agents.items()
+    }
+    spec = _common_policy(name, section, algorithm, objective, [train for train, _ in agents.values()])
+    spec = replace(spec, agents=agents)
+    if spec.remote is not None:
+        _check_server(f"policies.{name}", spec.samplings)
+    if spec.train_config is None:
+        return spec
+    temperatures = {agent: train.temperature for agent, (train, _) in agents.items()}
+    for agent, temperature in temperatures.items():
+        _check_not_greedy(f"policies.{name}.sampling.agents.{agent}.train", temperature)
+    return replace(spec, train_config=replace(spec.train_config, temperatures=temperatures))
+
+
+def _check_not_greedy(key: str, temperature: float) -> None:
+    if temperature == 0:
+        raise ConfigError(
+            f"{key}.temperature=0 is greedy: K equal candidates teach nothing; give a temperature above 0"
+        )
+
+
+def _common_policy(
+    name: str,
+    section: PolicySection,
+    algorithm: AlgorithmSection,
+    objective: Objective,
+    others: Sequence[Sampling],
+) -> PolicySpec:
+    """The policy without what differs by agent; ``others`` are samplings in training beside its own."""
     train, evaluation = section.sampling.train, section.sampling.eval
     if isinstance(section, RemoteSection):
-        _check_server(f"policies.{name}", {"train": train, "eval": evaluation})
         return PolicySpec(name, section.remote.model, train, evaluation, None, None, None, section.remote)
     if isinstance(section, ScriptedSection):
         return PolicySpec(
             name, "", train, evaluation, None, None, None, skill=read_skill(f"policies.{name}", section.skill)
         )
     assert isinstance(section, FrozenSection)  # of the other tunings
+    chat = read_chat(f"policies.{name}", {"chat": section.chat, "prompts": section.prompts})
     if not isinstance(section, FullSection):
-        return PolicySpec(name, section.base, train, evaluation, None, None, None, chat=section.chat)
-    train_config = _train_config(f"policies.{name}", section, algorithm, objective)
+        return PolicySpec(name, section.base, train, evaluation, None, None, None, chat=chat)
+    train_config = _train_config(f"policies.{name}", section, algorithm, objective, others)
     schedule = Schedule(freeze_until=section.schedule.freeze_until, alternate=section.schedule.alternate)
     lora = section.lora if isinstance(section, LoraSection) else None
-    return PolicySpec(name, section.base, train, evaluation, train_config, schedule, lora, chat=section.chat)
+    return PolicySpec(name, section.base, train, evaluation, train_config, schedule, lora, chat=chat)
 
 
 def _train_config(
-    key: str, section: FullSection, algorithm: AlgorithmSection, objective: Objective
+    key: str, section: FullSection, algorithm: AlgorithmSection, objective: Objective, others: Sequence[Sampling]
 ) -> PolicyTrainConfig:
     """How the policy under ``key`` learns: as the run, and otherwise where its section says so."""
     train, own = section.sampling.train, section.algorithm
-    if train.temperature == 0:
-        raise ConfigError(
-            f"{key}.sampling.train.temperature=0 is greedy: K equal candidates teach nothing; give a temperature "
-            "above 0"
-        )
+    _check_not_greedy(f"{key}.sampling.train", train.temperature)
     if own.objective:
         node = own.objective if "_target_" in own.objective else {**algorithm.objective, **own.objective}
         objective = part(f"{key}.algorithm.objective", node, "sized")
     check_known(f"{key}.algorithm.update", type(algorithm.update), own.update)
     return PolicyTrainConfig(
-        objective=objective.sized(train.max_tokens),
+        objective=objective.sized(max(each.max_tokens for each in (train, *others))),
         optimizer=partially(f"{key}.optimizer", section.optimizer),
         scheduler=partially(f"{key}.scheduler", section.scheduler),
         temperature=train.temperature,
@@ -174,7 +266,12 @@ def read_chat(key: str, node: Mapping[str, Any]) -> dict[str, Any]:
     chat = node.get("chat")
     if chat is not None and not isinstance(chat, Mapping):
         raise ConfigError(f"{key}.chat must hold keys, got {chat!r}")
-    return dict(chat or {})
+    prompts = node.get("prompts") or "chat"
+    if prompts not in get_args(Prompts):
+        raise ConfigError(f"{key}.prompts={prompts} is unknown{nearest(str(prompts), get_args(Prompts))}")
+    if prompts == "raw" and chat:
+        raise ConfigError(f"{key}.chat={dict(chat)}: no chat template reads it with {key}.prompts=raw; give {{}}")
+    return raw_prompts() if prompts == "raw" else dict(chat or {})
 
 
 def read_skill(key: str, skill: str) -> ScriptedSkill:
@@ -187,15 +284,16 @@ def read_skill(key: str, skill: str) -> ScriptedSkill:
 
 def read_remote(key: str, node: Mapping[str, Any]) -> RemoteSettings:
     """The server of the remote policy under ``key``.  Raises :class:`ConfigError` naming the key."""
-    _check_server(key, {way: read_sampling(f"{key}.sampling.{way}", each) for way, each in node["sampling"].items()})
+    ways = {f"sampling.{way}": node["sampling"][way] for way in ("train", "eval")}
+    _check_server(key, ((way, read_sampling(f"{key}.{way}", each)) for way, each in ways.items()))
     return construct(f"{key}.remote", RemoteSettings, node["remote"])
 
 
-def _check_server(key: str, sampling: Mapping[str, Sampling]) -> None:
-    for way, each in sampling.items():
+def _check_server(key: str, samplings: Iterable[tuple[str, Sampling]]) -> None:
+    for way, each in samplings:
         if each.top_k:
             raise ConfigError(
-                f"{key}.sampling.{way}.top_k={each.top_k}: OpenAI's interface has no top_k; give 0, and what a server "
+                f"{key}.{way}.top_k={each.top_k}: OpenAI's interface has no top_k; give 0, and what a server "
                 f"takes beyond it in {key}.remote.extra"
             )
 

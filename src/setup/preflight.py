@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..cluster.actors import check_installed
 from ..errors import ConfigError
 from ..models.checkpoint_folder import CheckpointFolder
 from ..models.strategies import trainable_fabric
@@ -16,7 +17,7 @@ from ..runs.directory import ReadOnlyRunDirectory, check_free
 from ..runs.files import CHECKPOINTS
 from ..runs.progress import Progress
 from ..runs.run import Run
-from .checks import Machine, check_demonstrators, check_policies, check_tasks, clients_of
+from .checks import Machine, check_demonstrators, check_policies, check_tasks, check_tools, clients_of
 from .critics import check_critics
 from .instantiation import call, instantiated
 from .parts import Parts
@@ -33,6 +34,8 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> list[str]:
     """
     machine, run = Machine(starts), parts.config
     checkpoints_of(parts)
+    if run.execution.on_ray:
+        machine.ask(check_installed)
     machine.ask(call, "strategy", trainable_fabric, parts.strategy)
     for name, spec in parts.policies.items():
         if spec.place is not None:
@@ -41,9 +44,10 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> list[str]:
         check_free(Path(run.run_dir))
     for name, node in run.logger.items():
         machine.ask(instantiated, f"logger.{name}", node)
-    bases = check_policies(parts.policies, run.engine, machine)
+    bases = check_policies(parts.policies, machine)
     check_critics(parts.critics, bases, machine)
     check_demonstrators(parts.world, parts.router.team, parts.policies)
+    check_tools(parts.world, parts.router.team, parts.policies)
     clients = clients_of(parts.router.team, parts.policies, bases)
     check_tasks(parts.world, parts.settings, clients, parts.sampler.resample, machine)
     return machine.lacks

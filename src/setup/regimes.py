@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 from ..errors import ConfigError, nearest
-from .instantiation import construct
+from .instantiation import construct, instantiated
 
 OTHERS = "others"
 """The key of ``_world_.policies`` for every scale that has no key of its own."""
@@ -64,8 +64,11 @@ class Regime:
 
 
 def read_world(name: str, section: Mapping[str, Any]) -> World:
-    """``_world_`` of ``env/NAME.yaml``.  Raises :class:`ConfigError` naming the file and the key."""
+    """``_world_`` of ``env/NAME.yaml``.  ``agents`` are a list, or ``_target_`` and arguments of a function that gives
+    one.  Raises :class:`ConfigError` naming the file and the key."""
     key = f"env={name}: _world_"
+    if isinstance(rule := section.get("agents"), Mapping):  # a rule of the world's own
+        section = {**section, "agents": list(instantiated(f"{key}.agents", rule))}
     world = construct(key, World, section)
     if not isinstance(world.agents, list) or not world.agents:
         raise ConfigError(f"{key}.agents must be a list of names, got {world.agents!r}")
@@ -78,14 +81,21 @@ def read_world(name: str, section: Mapping[str, Any]) -> World:
 
 
 def team_config(
-    regime: str, rule: Regime, scale: str, name: str, world: World, scales: Sequence[str] = ()
+    regime: str,
+    rule: Regime,
+    scale: str,
+    name: str,
+    world: World,
+    scales: Sequence[str] = (),
+    *,
+    others: bool = True,
 ) -> dict[str, Any]:
     """The configuration of ``policies`` and ``team`` for ``env=NAME``, with a defaults list, as a yaml would have it.
-    ``scales`` are those that there are.
+    ``scales`` are those that ``others`` stands for; where ``others`` is false, ``scale`` is none of them.
 
     Raises :class:`ConfigError` for a scale, or a variant with one agent, that the world does not declare.
     """
-    base = _policy(scale, name, world, scales)
+    base = _policy(scale, name, world, scales, others=others)
     env: Mapping[str, Any] = {}
     agents = world.agents
     if rule.solo:
@@ -102,9 +112,9 @@ def team_config(
     return {"defaults": [*defaults, "_self_"], "team": team, **({"env": env} if env else {})}
 
 
-def _policy(scale: str, name: str, world: World, scales: Sequence[str]) -> str:
+def _policy(scale: str, name: str, world: World, scales: Sequence[str], *, others: bool) -> str:
     """The file of ``policy/`` that the world's policies are at ``scale``."""
-    file = world.policies.get(scale, world.policies.get(OTHERS))
+    file = world.policies.get(scale, world.policies.get(OTHERS) if others else None)
     if file is None:
         known = [each for each in world.policies if each != OTHERS] + (list(scales) if OTHERS in world.policies else [])
         has = [each for each in dict.fromkeys(known) if world.policies.get(each, OTHERS) is not None]

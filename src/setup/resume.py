@@ -19,11 +19,12 @@ from .trust import Trust, check_stored
 
 FREE = (
     *"loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split(),
-    *"trust verbose detect_anomaly faults diagnostics".split(),
+    *"trust verbose detect_anomaly faults diagnostics execution".split(),
     *FETCHING,
 )
 """The keys that a continued run may change, with the keys below them; ``*`` stands for one name."""
 
+ADDRESS = "execution.address"
 REMEDY = f"resume=RUN_DIR alone continues it as it was; only {', '.join(FREE)} may differ"
 
 
@@ -80,6 +81,8 @@ def continued(cfg: DictConfig, run: Run) -> DictConfig:
     OmegaConf.update(changed, "run_dir", str(run.path))
     OmegaConf.update(changed, "resume", None)
     OmegaConf.update(changed, "trust", cfg.trust, force_add=True)
+    if OmegaConf.select(changed, ADDRESS) is not None:  # whose programs run with this user's rights: never a file's
+        OmegaConf.update(changed, ADDRESS, OmegaConf.select(cfg, ADDRESS))
     return changed
 
 

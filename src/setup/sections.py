@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
+from ..cluster.settings import Execution
 from ..diagnostics.settings import DiagnosticsSettings
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
@@ -18,6 +19,7 @@ from ..models.update_settings import UpdateSettings
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.budget import LoopSettings
 from .arguments import check_finite
+from .engines import check_keys
 from .instantiation import construct, construct_plainly
 from .references import check_scale
 from .unknown import unknown_key
@@ -72,9 +74,18 @@ class LoopSection:
 
 
 @dataclass(frozen=True)
+class AgentSampling:
+    """The keys of ``train`` and ``eval`` that differ for one agent of a policy."""
+
+    train: Mapping[str, Any] = field(default_factory=dict)
+    eval: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class SamplingSection:
     train: Sampling
     eval: Sampling
+    agents: Mapping[str, AgentSampling] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -119,6 +130,7 @@ class PolicySection:
                 why = f": a {tuning} policy speaks and never learns" if learning else ""
                 raise ConfigError(f"{key}.{name} does not apply with {key}.tuning={tuning}{why}; give null")
         own = {name: value for name, value in section.items() if name in _names(kind) and value is not None}
+        check_keys(key, own.get("engine"))
         return construct_plainly(key, kind, own)
 
 
@@ -136,12 +148,19 @@ class ScriptedSection(PolicySection):
     skill: ScriptedSkill = "expert"
 
 
+Prompts = Literal["chat", "raw"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class FrozenSection(PolicySection):
-    """``tuning=frozen``: it is not trained.  ``chat`` are further arguments of the chat template."""
+    """``tuning=frozen``: it is not trained.  ``prompts``: by the chat template, with ``chat`` as its further arguments,
+    or raw, for base models without one.  ``engine`` are keys that differ from the run's engine, or a whole engine.
+    """
 
     base: str
     chat: Mapping[str, Any] = field(default_factory=dict)
+    prompts: Prompts = "chat"
+    engine: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,6 +222,7 @@ class RunConfig:
     detect_anomaly: bool = False
     faults: FaultSettings = field(default_factory=FaultSettings)
     diagnostics: DiagnosticsSettings = field(default_factory=DiagnosticsSettings)
+    execution: Execution = field(default_factory=Execution)
 
     def __post_init__(self) -> None:
         check_threads(self.threads)

@@ -5,15 +5,16 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-from safetensors import SafetensorError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..cluster.settings import Execution
 from ..errors import ConfigError
 from ..models.adapter_module import AdapterModule
 from ..models.adapters import attach, base_of
@@ -21,22 +22,28 @@ from ..models.base_models import place as base_place
 from ..models.base_models import resolve
 from ..models.handles import PolicyHandle
 from ..models.hub import check_available
-from ..models.loading import load_adapted, load_model, load_tokenizer
+from ..models.loading import full_base, load_adapted, load_model, load_shape, load_tokenizer
 from ..models.policy import PolicyModule
 from ..models.pool import Pool
-from ..models.pool_process import RemotePool
+from ..models.pool_process import ProcessPool
 from ..models.ranks import Ranks
+from ..models.ray_pool import RayPool
 from ..models.strategies import Sharded, StrategySettings, launch, process_count
 from ..models.team import Team
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Engine
 from ..rollout.engines.lora import Adapted
+from ..rollout.engines.ray.engine import RayEngine
 from ..rollout.engines.remote.engine import RemoteEngine
 from ..rollout.policy_client import PolicyClient
 from ..rollout.scripted import NoEngine, ScriptedClient
 from ..rollout.seeds import derive
+from .closing import close_now
+from .engines import engine_identity
 from .instantiation import partially
 from .policies import PolicySpec
+
+LOCAL = Execution()
 
 
 @dataclass
@@ -53,15 +60,31 @@ def build_team(
     policies: Mapping[str, PolicySpec],
     agents: Mapping[str, str],
     strategy: StrategySettings,
-    engine: Mapping[str, Any],
     seed: int,
     ranks: Ranks,
+    execution: Execution = LOCAL,
 ) -> Team:
     """Pools, engines and clients of policies that have passed :func:`.checks.check_policies`; ``agents`` is the team
-    map, ``engine`` the configuration's.
+    map.
 
-    Raises ``ValueError`` (or a subclass) naming the key that is wrong.
+    Raises ``ValueError`` (or a subclass) naming the key that is wrong; what was started by then is closed.
     """
+    with ExitStack() as failed:
+        team = _team(policies, agents, strategy, seed, ranks, execution, failed)
+        failed.pop_all()
+    return team
+
+
+def _team(
+    policies: Mapping[str, PolicySpec],
+    agents: Mapping[str, str],
+    strategy: StrategySettings,
+    seed: int,
+    ranks: Ranks,
+    execution: Execution,
+    failed: ExitStack,
+) -> Team:
+    """``failed`` gets what closes each part that was started."""
     learning: dict[str, PolicyHandle] = {}
     of = {
         name: LoadedBackbone(RemoteEngine(name, spec.remote), ChatCodec(), sys.maxsize)
@@ -75,18 +98,21 @@ def build_team(
     }
     for specs in backbones(policies):
         place = specs[0].place
-        if place is not None:
-            backbone = _placed(specs, place, engine, seed)
+        if execution.on_ray:
+            backbone = _on_ray(specs, place or strategy, seed, execution, failed)
+        elif place is not None:
+            backbone = _placed(specs, place, seed, failed)
         else:
-            common = strategy, engine, seed, ranks
+            common = strategy, seed, ranks
             backbone = _full(specs[0], *common) if specs[0].full_weights else _shared(specs, *common)
+        failed.callback(close_now, backbone.engine)
         learning |= backbone.handles
         of |= {spec.name: backbone for spec in specs}
     training: dict[str, PolicyClient] = {}
     evaluation: dict[str, PolicyClient] = {}
     for agent, name in agents.items():
         spec, backbone = policies[name], of[name]
-        for clients, sampling in ((training, spec.train), (evaluation, spec.eval)):
+        for clients, sampling in zip((training, evaluation), spec.sampling_of(agent), strict=True):
             make = PolicyClient if spec.skill is None else partial(ScriptedClient, skill=spec.skill)
             clients[agent] = make(name, backbone.engine, backbone.tokenizer, backbone.context, sampling, spec.chat)
     return Team(
@@ -100,63 +126,93 @@ def build_team(
 
 
 def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
-    """Policies that share a model: adapters and frozen ones with one base in one place.  One whose whole model learns
-    is alone; remote and scripted ones have none.
+    """Policies that share a model: adapters and frozen ones with one base in one place and one engine.  One whose whole
+    model learns is alone; remote and scripted ones have none.
     """
-    groups: dict[tuple[str, str, StrategySettings | None], list[PolicySpec]] = {}
+    groups: dict[tuple[str, str, StrategySettings | None, str], list[PolicySpec]] = {}
     for name, spec in policies.items():
         if not spec.has_model:
             continue
         own, base = (name, "") if spec.full_weights else ("", base_place(spec.base))
-        groups.setdefault((own, base, spec.place), []).append(spec)
+        groups.setdefault((own, base, spec.place, engine_identity(spec.engine)), []).append(spec)
     return list(groups.values())
 
 
-def _full(
-    spec: PolicySpec, strategy: StrategySettings, engine: Mapping[str, Any], seed: int, ranks: Ranks
-) -> LoadedBackbone:
+def _full(spec: PolicySpec, strategy: StrategySettings, seed: int, ranks: Ranks) -> LoadedBackbone:
     """A policy with a pool of its own."""
     model, tokenizer, context = _loaded([spec])
     fabric = strategy.fabric()
     launch(fabric)
     whole = _on_device(fabric, copy.deepcopy(model))  # before the pool may shard it
     pool = _pool(_module([spec], model, seed), model, fabric, strategy, seed, ranks)
-    return LoadedBackbone(build_engine(engine, {spec.name: whole}, tokenizer), tokenizer, context, pool.policies)
+    speaking = build_engine(spec.engine, {spec.name: whole}, tokenizer)
+    return LoadedBackbone(speaking, tokenizer, context, pool.policies)
 
 
-def _shared(
-    specs: Sequence[PolicySpec], strategy: StrategySettings, engine: Mapping[str, Any], seed: int, ranks: Ranks
-) -> LoadedBackbone:
+def _shared(specs: Sequence[PolicySpec], strategy: StrategySettings, seed: int, ranks: Ranks) -> LoadedBackbone:
     """Adapters and frozen policies on one base, which learner and engine hold in memory once."""
     model, tokenizer, context = _loaded(specs)
     fabric = strategy.fabric()
     launch(fabric)
     if all(spec.lora is None for spec in specs):
         model = _on_device(fabric, model)
-        speaking = build_engine(engine, {spec.name: model for spec in specs}, tokenizer)
+        speaking = build_engine(specs[0].engine, {spec.name: model for spec in specs}, tokenizer)
         return LoadedBackbone(speaking, tokenizer, context)
     # A pool that shards the base leaves none for the engine, which otherwise reads the same memory.
     whole = _on_device(fabric, copy.deepcopy(model)) if isinstance(strategy.strategy, Sharded) else None
     module = _module(specs, model, seed)
     pool = _pool(module, model, fabric, strategy, seed, ranks)
-    speaking = build_engine(engine, _speakers(specs, module, whole), tokenizer)
+    speaking = build_engine(specs[0].engine, _speakers(specs, module, whole), tokenizer)
     return LoadedBackbone(speaking, tokenizer, context, pool.policies)
 
 
-def _placed(
-    specs: Sequence[PolicySpec], place: StrategySettings, engine: Mapping[str, Any], seed: int
-) -> LoadedBackbone:
+def _placed(specs: Sequence[PolicySpec], place: StrategySettings, seed: int, failed: ExitStack) -> LoadedBackbone:
     """A pool in processes of its own, and its engine in this one, on the first of the pool's devices."""
     model, tokenizer, context = _loaded(specs)
     names = [spec.name for spec in specs]
     fabric = place.fabric()
-    pool = RemotePool(names, partial(_pool_in_place, specs, place, seed), process_count(fabric))
+    pool = ProcessPool(names, partial(_pool_in_place, specs, place, seed), process_count(fabric))
+    failed.callback(close_now, pool)
+    speaking = _engine_alone(specs, fabric, model, tokenizer, seed)
+    return LoadedBackbone(speaking, tokenizer, context, pool.policies)
+
+
+def _engine_alone(
+    specs: Sequence[PolicySpec],
+    fabric: L.Fabric,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    seed: int,
+) -> Engine:
+    """The engine of ``specs`` on ``model``, which no pool shares."""
     model = _on_device(fabric, model)
-    if specs[0].full_weights:
-        models: Mapping[str, PreTrainedModel | Adapted] = {names[0]: model}
-    else:
+    models: Mapping[str, PreTrainedModel | Adapted] = {spec.name: model for spec in specs}
+    if any(spec.lora is not None for spec in specs):
         models = _speakers(specs, _module(specs, model, seed))
-    return LoadedBackbone(build_engine(engine, models, tokenizer), tokenizer, context, pool.policies)
+    return build_engine(specs[0].engine, models, tokenizer)
+
+
+def _on_ray(
+    specs: Sequence[PolicySpec], place: StrategySettings, seed: int, execution: Execution, failed: ExitStack
+) -> LoadedBackbone:
+    """A pool and its engine as actors; here are only the tokenizer and the handles."""
+    spec, names = specs[0], [spec.name for spec in specs]
+    tokenizer, shape = load_tokenizer(spec.base), load_shape(full_base(spec.base))
+    handles: Mapping[str, PolicyHandle] = {}
+    if any(spec.train_config is not None for spec in specs):
+        pool = RayPool(names, partial(_pool_in_place, specs, place, seed), place.processes or 1, execution)
+        failed.callback(close_now, pool)
+        handles = pool.policies
+    build = partial(_engine_in_place, specs, replace(place, strategy="auto", num_nodes=1), seed)
+    lockstep = bool(spec.engine.get("lockstep"))
+    engine = RayEngine(", ".join(names), build, execution, lockstep)
+    return LoadedBackbone(engine, tokenizer, shape.max_position_embeddings, handles)
+
+
+def _engine_in_place(specs: Sequence[PolicySpec], place: StrategySettings, seed: int) -> Engine:
+    """The engine, in its process."""
+    model, tokenizer, _ = _loaded(specs)
+    return _engine_alone(specs, place.fabric(), model, tokenizer, seed)
 
 
 def _pool_in_place(specs: Sequence[PolicySpec], place: StrategySettings, seed: int) -> Pool:
@@ -235,8 +291,6 @@ def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizer
     try:
         check_available(resolve(base))
         return load_model(base), load_tokenizer(base)
-    except SafetensorError as error:
-        raise ConfigError(f"{key}={base} cannot be loaded: its weights are damaged or cut off ({error})") from error
     except (OSError, ValueError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 
@@ -258,9 +312,6 @@ def load_speaker(
             assert model is not None
             return model, tokenizer, model.config.max_position_embeddings
         adapted = load_adapted(Path(base), model or below)
-    except SafetensorError as error:
-        what = f"{key}={base} on {below} cannot be loaded"
-        raise ConfigError(f"{what}: the weights of one are damaged or cut off ({error})") from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"{key}={base} on {below} cannot be loaded: {error}") from error
     return adapted, tokenizer, adapted.model.config.max_position_embeddings

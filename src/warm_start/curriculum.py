@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -16,6 +16,8 @@ from ..envs.code_collab.micro import MODES
 from ..envs.code_collab.micro import vocabulary as code_collab_vocabulary
 from ..envs.couplet.lines import vocabulary as couplet_vocabulary
 from ..envs.couplet.world import Couplet
+from ..envs.delegation import Delegation
+from ..envs.delegation.world import words as delegation_words
 from ..envs.grid.notation import vocabulary as grid_vocabulary
 from ..envs.grid.plan_path import PlanPath
 from ..envs.grid.sokoban import Sokoban
@@ -78,6 +80,19 @@ def _grid_variant(world: Any, rng: Random) -> TeamEnv:
     return world(team="solo")
 
 
+SHORT: dict[Any, dict[str, int]] = {
+    PlanPath: {"size": 8, "min_distance": 1, "max_distance": 5},
+    Sokoban: {"min_moves": 1, "max_solution": 6},
+}
+"""Instances with short solutions.  Their boards are as large as those of the test: a cell is one word, and a word that
+no demonstration has would have no meaning."""
+
+
+def _short_grid_variant(world: Any, rng: Random) -> TeamEnv:
+    """The same views and teams, on instances with short solutions alone."""
+    return _grid_variant(partial(world, **SHORT[world]), rng)
+
+
 class _SharedSandbox(LocalSandbox):
     """Several worlds share it: when one closes it, it can be used again."""
 
@@ -130,6 +145,11 @@ def _search_variant(world: Any, rng: Random) -> TeamEnv:
     return world(team="pair" if rng.random() < 0.7 else "solo")
 
 
+def _delegation_variant(world: Any, rng: Random) -> TeamEnv:
+    """Questions of several lengths."""
+    return world(asked=rng.randint(2, 4))
+
+
 def _code_collab_variant(world: Any, rng: Random) -> TeamEnv:
     """Mostly one turn, sometimes two with feedback of any kind; mostly a pair, sometimes one agent."""
     return world(
@@ -152,6 +172,21 @@ CURRICULA = {
         worlds=(PlanPath, PlanPath, Sokoban),
         variant=_grid_variant,
         words=(*grid_vocabulary(10), PlanPath.name, Sokoban.name),
+    ),
+    # Everything that it sees is right, and short: training has to teach what is longer.
+    "laptop_gap": Curriculum(
+        worlds=(PlanPath, Sokoban),
+        variant=_short_grid_variant,
+        words=(*grid_vocabulary(8), PlanPath.name, Sokoban.name),
+        recipe=Recipe(
+            hidden=96,
+            layers=3,
+            stable_steps=500,
+            decay_steps=250,
+            flawed_steps=0,
+            expert_share=1.0,
+            last_expert_share=1.0,
+        ),
     ),
     # Each writes well, and there is no convention.
     "laptop_couplet": Curriculum(
@@ -199,6 +234,20 @@ CURRICULA = {
         words=arithmetic_words(),
         recipe=Recipe(hidden=96, layers=3, stable_steps=700, decay_steps=300, flawed_steps=600, last_expert_share=0.3),
     ),
+    "laptop_delegation": Curriculum(
+        worlds=(Delegation,),
+        variant=_delegation_variant,
+        words=delegation_words(),
+        recipe=Recipe(
+            hidden=64,
+            layers=2,
+            stable_steps=350,
+            decay_steps=150,
+            flawed_steps=100,
+            expert_share=0.9,
+            last_expert_share=0.35,
+        ),
+    ),
     "laptop_search": Curriculum(
         worlds=(FactSearch,),
         variant=_search_variant,
@@ -219,7 +268,7 @@ CURRICULA = {
 
 def curriculum_of(world: TeamEnv, recipe: Recipe, vocabulary: int) -> Curriculum:
     """The curriculum of a world of the user's.  Raises ``ValueError`` where it has no demonstrations."""
-    if type(world).demonstration is TeamEnv.demonstration:
+    if not world.has_demonstrations:
         raise ValueError(
             f"{type(world).__name__} has no demonstrations; a base model learns a world from its method "
             "demonstration(agent, rng, skill=...)"

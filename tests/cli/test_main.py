@@ -51,7 +51,7 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
 
 
 def test_every_command_is_a_module_of_its_name() -> None:
-    files = {file.stem for file in Path(module.__file__).parent.glob("*.py")} - {"__init__", "main", "start", "guard"}
+    files = {file.stem for file in Path(module.__file__).parent.glob("*.py")} - {"__init__", "main", "start"}
     assert {name.replace("-", "_") for name in COMMANDS} == files
     for name in COMMANDS:
         command = import_module(f"troupe.cli.{name.replace('-', '_')}")
@@ -96,7 +96,8 @@ def test_an_unknown_command_is_answered_with_the_nearest_and_all(
         troupe(word)
     assert end.value.code == (
         f"error: unknown command '{word}'; did you mean {near}? "
-        "Known: train, eval, play, push-to-hub, serve, sweep, runs, report, compare, new, warm-start"
+        "Known: train, eval, play, replay, push-to-hub, serve, gateway, sweep, reproduce, runs, report, compare, new, "
+        "warm-start"
     )
     with pytest.raises(SystemExit, match=r"unknown command ''\. Known: train"):
         troupe("")
@@ -116,12 +117,17 @@ WRONG = {
     ("eval", "exp=sokoban_sharde"): "did you mean sokoban_shared?",
     ("play", "env=sokoban", "hman=tool"): "hman is an unknown key; did you mean human?",
     ("play", "run=nowhere"): "run: nowhere is not a run directory",
+    ("replay", "run=nowhere", "turn=1"): "run: nowhere is not a run directory",
+    ("replay", "canddate=1"): "canddate is an unknown key; did you mean candidate?",
     ("push-to-hub", "run=nowhere", "repo=me/team"): "run: nowhere is not a run directory",
     ("play", "env=sokobn"): "env=sokobn is unknown; did you mean sokoban?",
     ("warm-start", "env=sokobn"): "env=sokobn is unknown; did you mean sokoban?",
     ("serve", "run=nowhere"): "run: nowhere is not a run directory",
     ("sweep", "sweep=sedes"): "did you mean seeds?",
     ("sweep", "sweep=seeds", "experiment=sokoban_sharde"): "did you mean sokoban_shared?",
+    ("reproduce", "table=role_swp"): "did you mean role_swap?",
+    ("reproduce", "table=ablation", "scale=smollm2"): "table=ablation has no scale=smollm2; it has laptop, paper",
+    ("reproduce", "table=turns", "loop.iteration=3"): "did you mean loop.iterations?",
 }
 """Command lines without work, and a part of the answers."""
 
@@ -147,7 +153,7 @@ for words, answer in json.loads(sys.argv[1]):
         before, imports, answers = answers.partition(f"{list(words)} imports")
         assert answer in before and imports, done.stdout
         modules, _, answers = answers.partition("\n")
-        hydra = {"hydra", "omegaconf"} if words[0] in (*CONFIGURED, "sweep", "warm-start") else set()
+        hydra = {"hydra", "omegaconf"} if words[0] in (*CONFIGURED, "sweep", "reproduce", "warm-start") else set()
         assert set(modules.split()) & HEAVY <= hydra, words
 
 

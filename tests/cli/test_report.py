@@ -1,7 +1,8 @@
-"""The command that writes a report."""
+"""The command that writes a report, of one run or of several."""
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,8 @@ def test_the_command(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match=r"error: .*episodes is not a run directory: config\.yaml is missing"):
         main([str(run_dir / "episodes")])
     assert not (run_dir / "episodes" / "report.html").exists()
+    with pytest.raises(SystemExit, match="--out is for several runs"):
+        main([str(run_dir), "--out", "x.html"])
 
 
 def test_a_report_that_cannot_be_written_is_one_line(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,3 +26,37 @@ def test_a_report_that_cannot_be_written_is_one_line(run_dir: Path, monkeypatch:
     monkeypatch.setattr(sys, "argv", ["troupe", "report", str(run_dir)])
     with pytest.raises(SystemExit, match=r"^error: \[Errno 21\] Is a directory: '.*report\.html'$"):
         program()
+
+
+def test_several_runs(
+    tmp_path: Path, disk: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed in (0, 1):
+        disk.run(Path("runs") / str(seed), disk.config(seed), disk.scores(1, 2, 2))
+    (tmp_path / "empty").mkdir()
+    main(["runs/0", "runs/1", "runs/1", "empty"])
+    out, err = capsys.readouterr()
+    assert out == "runs.html\n" and err == "empty holds no run: config.yaml is missing. It is left out.\n"
+    text = Path("runs.html").read_text()
+    assert "<h1>2 runs</h1>" in text and "empty holds no run" in text
+    main(["runs", "--out", "pages/all.html"])  # a folder of runs
+    assert capsys.readouterr().out == "pages/all.html\n" and Path("pages/all.html").read_text().count("2 runs") > 0
+    with pytest.raises(SystemExit, match="error: nothing: there is no such folder"):
+        main(["runs/0", "nothing"])
+    with pytest.raises(SystemExit, match=r"error: empty holds no run.*no run is left to show"):
+        main(["empty", "empty"])
+
+
+def test_a_sweep(tmp_path: Path, disk: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    record = disk.sweep(tmp_path)
+    for k, wins in ((2, 2), (4, 8)):
+        for seed in (0, 1):
+            disk.run(tmp_path / "game" / f"{k}-{seed}", disk.config(seed, k), disk.scores(1, wins, wins))
+    main([str(record.folder)])
+    assert capsys.readouterr().out == f"{record.folder / 'report.html'}\n"
+    text = (record.folder / "report.html").read_text()
+    for part in ("<h1>s</h1>", "Is b better?", "b beats a", "Settings of the sweep", "+60.0 <small>points"):
+        assert part in text
+    main([str(record.folder), str(tmp_path / "game" / "2-0"), "--out", str(tmp_path / "x.html")])
+    assert "3 settings" in (tmp_path / "x.html").read_text()

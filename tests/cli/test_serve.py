@@ -23,10 +23,11 @@ from rich.console import Console
 
 from troupe import configs
 from troupe.api.playing import play_team
-from troupe.cli import guard, train
+from troupe.cli import train
 from troupe.cli.serve import GUARD, Access, Serving, address, check_addresses, command, serve, servings
 from troupe.cli.start import play_words
 from troupe.errors import ConfigError
+from troupe.gateway import guard
 from troupe.models.base_models import resolve
 from troupe.models.loading import load_model, load_tokenizer
 from troupe.rollout.engines.vllm.settings import VllmSettings
@@ -150,7 +151,7 @@ def test_who_may_ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert found.environment["TROUPE_API_KEY"] == "from-the-environment" and "from-the" not in repr(found)
     # The key is in no process list, and what the server's process reads is what was meant.
     words = command(Serving("some/model", 8000, ["plan"]), "127.0.0.1", SETTINGS)
-    assert words[words.index("--middleware") + 1] == GUARD == "troupe.cli.guard.Guard"
+    assert words[words.index("--middleware") + 1] == GUARD == "troupe.gateway.guard.Guard"
     assert "from-the-environment" not in " ".join(words) and words[words.index("--load-format") + 1] == "safetensors"
     for name, value in found.environment.items():
         monkeypatch.setenv(name, value)

@@ -1,6 +1,7 @@
 """Where a base model is looked for, and what is said where it is not."""
 
 import json
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -47,21 +48,49 @@ def test_what_is_not_there(base: str, message: str) -> None:
         load_base("policies.plan.base", base)
 
 
-@pytest.mark.parametrize(("code", "message"), [("RepoNotFound", "has no such model"), ("GatedRepo", "hf auth login")])
-def test_what_the_hub_refuses(monkeypatch: pytest.MonkeyPatch, code: str, message: str) -> None:
-    class Hub(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(404 if code == "RepoNotFound" else 403)
-            self.send_header("X-Error-Code", code)
-            self.end_headers()
-            self.wfile.write(json.dumps({"error": "no"}).encode())
+@pytest.fixture
+def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int, dict[str, str], object], None]]:
+    """``serve(status, headers, body)``: a hub that answers every request so."""
+    servers: list[HTTPServer] = []
 
-        def log_message(self, format: str, *args: object) -> None:
-            """Nothing."""
+    def start(status: int, headers: dict[str, str], body: object) -> None:
+        class Hub(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(status)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(json.dumps(body).encode())
 
-    with HTTPServer(("127.0.0.1", 0), Hub) as server:
+            def log_message(self, format: str, *args: object) -> None:
+                """Nothing."""
+
+        server = HTTPServer(("127.0.0.1", 0), Hub)
+        servers.append(server)
         Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-        with pytest.raises(ModelNotFoundError, match=message):
-            check_available("some/model")
+
+    yield start
+    for server in servers:
         server.shutdown()
+        server.server_close()
+
+
+@pytest.mark.parametrize(("code", "message"), [("RepoNotFound", "has no such model"), ("GatedRepo", "hf auth login")])
+def test_what_the_hub_refuses(serve: Callable[..., None], code: str, message: str) -> None:
+    serve(404 if code == "RepoNotFound" else 403, {"X-Error-Code": code}, {"error": "no"})
+    with pytest.raises(ModelNotFoundError, match=message):
+        check_available("some/model")
+
+
+@pytest.mark.parametrize("gib", [0.001, 10**9])
+def test_weights_that_the_disk_cannot_hold_are_not_fetched(serve: Callable[..., None], gib: float) -> None:
+    halves = [{"rfilename": f"model-{i}.safetensors", "size": int(gib * 2**29)} for i in (1, 2)]
+    serve(200, {}, {"id": "some/model", "siblings": [*halves, {"rfilename": "pytorch_model.bin", "size": 10**20}]})
+    if gib < 1:
+        check_available("some/model")
+        return
+    with pytest.raises(
+        ModelNotFoundError, match=r"its weights have 1000000000\.0 GiB, and .* GiB are free at .*HF_HOME"
+    ):
+        check_available("some/model")

@@ -2,15 +2,17 @@
 
 from importlib import resources
 from random import Random
+from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_module
-from hydra.utils import instantiate
+from omegaconf import OmegaConf
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.testing import GARBAGE
 from troupe.models.loading import load_tokenizer
 from troupe.models.open_tokenizer import ANSWER, EOS, SMALLEST, train_tokenizer
+from troupe.setup.worlds import build_world
 
 WORDS = ["free monday friday tried none", "free sunday tried monday", "monday friday"] * 20
 FILES = resources.files("troupe.configs").joinpath("env").iterdir()
@@ -30,12 +32,12 @@ def decoded(tokenizer: PreTrainedTokenizerFast, text: str) -> str:
 @pytest.mark.parametrize("name", WORLDS)
 async def test_the_prompts_of_every_world_come_back(tokenizer: PreTrainedTokenizerFast, name: str, full: bool) -> None:
     with initialize_config_module("troupe.configs", version_base="1.3"):
-        config = compose("train", overrides=[f"env={name}"]).env
+        config: Any = OmegaConf.to_container(compose("train", overrides=[f"env={name}"]).env, resolve=True)
     if full and "wording" not in config:
         pytest.skip(f"{name} has one wording")
     if "data" in config or config.get("train"):
         pytest.skip(f"{name} needs data")
-    world = instantiate(config, **({"wording": "full"} if full else {}))
+    world = build_world("env", config | ({"wording": "full"} if full else {}))
     rng = Random(0)
     try:
         await world.open()

@@ -101,6 +101,24 @@ def test_logprobs_are_those_of_a_plain_forward(
         assert distance(found[row][batch.mask[row]], expected) <= tolerance
 
 
+def test_agents_of_one_policy_have_temperatures_of_their_own(
+    tiny: Callable[..., Qwen3ForCausalLM], groups: Callable[..., Groups], plain_logprobs: Callable[..., Tensor]
+) -> None:
+    """Learner, update and reference all take the one at which the agent was sampled."""
+    model, temperatures = tiny(torch.float64), {"tool": 0.5, "plan": 1.5}
+    told = [replace(sample, agent=("tool", "plan", "")[i % 3]) for i, sample in enumerate(flat(groups()))]
+    rows = rows_of(told)
+    samples, batch = [sample for row in rows for sample in row], pack(rows)
+    config = replace(train_config(ClippedObjective(kl=0.1)), temperatures=temperatures)
+    policy = PolicyModule(model, {"p": config})
+    for found in (policy("p", batch), policy.reference_logprobs("p", batch)):
+        for row, sample in enumerate(samples):
+            expected = plain_logprobs(model, sample, temperatures.get(sample.agent, TEMPERATURE))
+            assert distance(found[row][batch.mask[row]], expected) <= 1e-9
+    with pytest.raises(ValueError, match="temperature above 0, got 0"):
+        replace(config, temperatures={"tool": 0.0})
+
+
 def test_half_precision_logits_are_normalised_in_float32(
     tiny: Callable[..., Qwen3ForCausalLM], groups: Callable[..., Groups]
 ) -> None:

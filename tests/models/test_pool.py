@@ -133,3 +133,17 @@ async def test_the_reference_is_the_policy_at_the_runs_start(
     for sample, logprobs in zip(samples, found, strict=True):
         assert logprobs == pytest.approx(plain_logprobs(tiny(), sample, TEMPERATURE).tolist(), abs=1e-4)
     assert frozen == samples[0].behaviour_logprobs
+
+
+async def test_scores_are_of_the_present_weights_and_change_nothing(
+    tiny: Tiny, groups: Callable[..., Groups], plain_logprobs: Plain
+) -> None:
+    scored, other = full_policy(tiny(), optimizer=ADAMW), full_policy(tiny(), optimizer=ADAMW)
+    samples = [sample for group in groups(seed=1) for sample in group]
+    for sample, logprobs in zip(samples, await scored.logprobs(samples), strict=True):
+        assert logprobs == pytest.approx(plain_logprobs(tiny(), sample, TEMPERATURE).tolist(), abs=1e-4)
+    for policy in (scored, other):
+        await learn(policy, groups())
+    assert equal(snapshot(scored), snapshot(other))
+    assert await scored.logprobs(samples) != await full_policy(tiny(), optimizer=ADAMW).logprobs(samples)
+    assert scored.pool.module.training

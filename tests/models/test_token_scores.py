@@ -1,6 +1,6 @@
 """Scores and gradients in pieces, against a plain forward pass of transformers and autograd."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -23,13 +23,14 @@ from transformers.models.gemma2.modeling_gemma2 import Gemma2RMSNorm
 from transformers.models.llama.modeling_llama import LlamaRMSNorm
 
 from troupe.algorithms.objectives import ClippedObjective
+from troupe.errors import UnsupportedAttentionError
 from troupe.experience import Sample, TokenBatch
 from troupe.models import fused_layers, token_scores
 from troupe.models.adapters import without_peft_warnings
 from troupe.models.packing import pack, rows_of
 from troupe.models.policy import compute_loss
 from troupe.models.token_scores import evaluate
-from troupe.models.tree_attention import ATTENTION, UnsupportedAttentionError
+from troupe.models.tree_attention import ATTENTION
 
 VOCABULARY, TEMPERATURE = 24, 0.7
 DTYPES = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
@@ -113,14 +114,16 @@ def objective(batch: TokenBatch, rule: ClippedObjective) -> Callable[..., Any]:
     return compute
 
 
-def plain(model: PreTrainedModel, batch: TokenBatch, rows: list[Sample]) -> tuple[Tensor, Tensor]:
+def plain(
+    model: PreTrainedModel, batch: TokenBatch, rows: list[Sample], temperatures: Sequence[float] | None = None
+) -> tuple[Tensor, Tensor]:
     """(B, C) log-probabilities and entropies by ``model``'s own forward pass, a sequence at a time, by autograd."""
     tables = torch.zeros(2, *batch.mask.shape, dtype=model.dtype)
     columns: list[list[Tensor]] = [[], []]
     model.set_attn_implementation("eager" if model.config.model_type == "gemma2" else "sdpa")
-    for sample in rows:
+    for sample, temperature in zip(rows, temperatures or [TEMPERATURE] * len(rows), strict=True):
         ids = torch.tensor([sample.prompt_ids + sample.token_ids])
-        scores = (model(input_ids=ids).logits[0, len(sample.prompt_ids) - 1 : -1] / TEMPERATURE).log_softmax(-1)
+        scores = (model(input_ids=ids).logits[0, len(sample.prompt_ids) - 1 : -1] / temperature).log_softmax(-1)
         columns[0].append(scores[range(len(scores)), list(sample.token_ids)])
         columns[1].append(-(scores.exp() * scores).sum(-1))
     model.set_attn_implementation(ATTENTION)
@@ -221,3 +224,26 @@ def test_nothing_grows_with_the_tokens_times_the_vocabulary_or_themselves(
         rule = objective(batch, ClippedObjective(entropy=entropy))
         evaluate(model, batch, 1.0, rule, entropy=entropy > 0).loss.backward()
     assert largest.numbers <= 60_000 < len(batch.input_ids) ** 2
+
+
+@DTYPES
+@pytest.mark.parametrize("most", [1, 5 * VOCABULARY, 1 << 25])
+def test_each_candidate_has_the_temperature_that_it_was_sampled_at(
+    monkeypatch: pytest.MonkeyPatch, most: int, dtype: torch.dtype, tolerance: float
+) -> None:
+    """Of agents that share a policy and not the temperature: scores, entropies and gradients."""
+    monkeypatch.setattr(token_scores, "MAX_LOGITS", most)
+    model, rows = build("tied", dtype), rows_of(samples())
+    batch, ordered = pack(rows), [sample for row in rows for sample in row]
+    temperatures = [0.5 + 0.25 * (i % 3) for i in range(len(ordered))]
+    compute = objective(batch, ClippedObjective(entropy=0.5))
+    expected = compute(*plain(model, batch, ordered, temperatures))
+    own = torch.tensor(temperatures, dtype=torch.float64)
+    result = evaluate(model, batch, own, compute, entropy=True)
+    assert result.loss.item() == pytest.approx(expected.loss.item(), rel=10 * tolerance)
+    of_plain, of_result = gradients(model, expected.loss), gradients(model, result.loss)
+    assert (of_result - of_plain).norm() <= tolerance * of_plain.norm()
+    of_one = gradients(model, evaluate(model, batch, 0.75, compute, entropy=True).loss)
+    assert (of_one - of_plain).norm() > 0.01 * of_plain.norm()
+    one = torch.full_like(own, 0.75)
+    assert torch.equal(of_one, gradients(model, evaluate(model, batch, one, compute, entropy=True).loss))

@@ -10,9 +10,12 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from troupe.envs.base import WorldFailure
 from troupe.envs.grid.notation import vocabulary
+from troupe.envs.grid.plan_path import PlanPath
+from troupe.envs.history import WithHistory
 from troupe.envs.math.questions import MathQuestions
-from troupe.experience import Request, Sampling, Task
+from troupe.experience import Message, Request, Sampling, Task
 from troupe.models.loading import load_tokenizer
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.chat_markers import MARKERS
@@ -75,6 +78,42 @@ def test_a_chat_template_may_write_the_unknown_word(words: PreTrainedTokenizerFa
     client = PolicyClient("scout", ScriptedEngine({}, strange), strange, context=99, sampling=Sampling(max_tokens=13))
     with pytest.raises(PromptError, match="has no token for a word of its chat template"):
         client.encode("tool", "board-1", MESSAGES)
+
+
+REFUSING = "{% if messages[0]['role'] == 'assistant' %}{{ raise_exception('the user begins') }}{% endif %}tool"
+
+
+def test_messages_that_a_template_or_a_tokenizer_refuses(words: PreTrainedTokenizerFast) -> None:
+    strict = deepcopy(words)
+    strict.chat_template = REFUSING
+    for tokenizer, message, reason in (
+        (strict, {"role": "assistant", "content": "U"}, "cannot write the messages: the user begins"),
+        (words, {"role": "user", "content": "half of \ud83d"}, "agent 'tool', task t: .* 'scout' cannot write"),
+    ):
+        client = PolicyClient("scout", ScriptedEngine({}, tokenizer), tokenizer, 20, Sampling(max_tokens=13))
+        with pytest.raises(PromptError, match=reason):
+            client.encode("tool", "t", [message])
+
+
+async def test_what_a_program_asks_costs_an_episode_at_most(words: PreTrainedTokenizerFast) -> None:
+    """Where the world's messages are a program's own: there is no saying what a model's text does in them."""
+
+    class Program(PlanPath):
+        begins_at_reset = False
+
+        def observe(self, agent: str) -> list[Message]:
+            return [{"role": "system", "content": "at " * 30}]
+
+    env = Program(team="solo")
+    (task,) = env.tasks("train", 1, 0)
+    env.reset(task)
+    client = PolicyClient("scout", ScriptedEngine({}, words), words, 20, Sampling(max_tokens=13))
+    (agent,) = env.next_agents()
+    with pytest.raises(WorldFailure, match="a prompt of 31 tokens"):
+        await client.complete(env, agent, task, 1, 0, ("key",))
+    env.begins_at_reset = True
+    with pytest.raises(PromptError, match="a prompt of 31 tokens"):
+        await client.complete(env, agent, task, 1, 0, ("key",))
 
 
 async def test_all_completions_are_one_request(words: PreTrainedTokenizerFast) -> None:
@@ -211,6 +250,45 @@ async def test_a_task_that_is_itself_too_long_is_an_error(chat: PreTrainedTokeni
         client.prompt(start, "tool", QUESTION)
     with pytest.raises(PromptError, match="exceed the context of policy 'p'"):  # its instructions alone
         client.prompt(talk, "tool", QUESTION)
+
+
+@pytest.fixture
+async def chatty() -> WithHistory:
+    """The fourth turn of an episode that its agents remember; a message has some hundred tokens."""
+    world = WithHistory(MathQuestions(sandbox=LocalSandbox(), train=[], test=[], stop="answer", team="pair", horizon=6))
+    world.reset(QUESTION)
+    for turn in range(3):
+        await world.step({"tool": f"turn {turn}: {'no ' * 100}"})
+        await world.step({"reasoner": "[again]"})
+    return world
+
+
+async def test_the_oldest_turns_are_forgotten_first(chat: PreTrainedTokenizerFast, chatty: WithHistory) -> None:
+    client = PolicyClient("p", ScriptedEngine({}, chat), chat, context=sys.maxsize, sampling=Sampling(max_tokens=100))
+    whole = client.prompt(chatty, "tool", QUESTION)
+    text = chat.decode(list(whole.ids))
+    assert not whole.cut and [text.count(f"turn {turn}: no") for turn in range(3)] == [1, 1, 1]
+    assert text.count("<|im_start|>assistant") == 4
+    shorter = replace(client, context=len(whole.ids) + 99).prompt(chatty, "tool", QUESTION)
+    text = chat.decode(list(shorter.ids))
+    assert shorter.cut and [text.count(f"turn {turn}: no") for turn in range(3)] == [0, 1, 1]
+    assert "You are the tool agent" in text and "[...]" not in text
+    alone = client.encode("tool", "q", chatty.world.observe("tool"))
+    none = replace(client, context=len(alone) + 100).prompt(chatty, "tool", QUESTION)
+    assert none.cut and none.ids == alone
+    least = replace(client, context=len(alone) + 50).prompt(chatty, "tool", QUESTION)
+    assert least.cut and "[...]" in chat.decode(list(least.ids)) and len(least.ids) <= len(alone) - 50
+
+
+async def test_a_server_gets_fewer_turns_first(chatty: WithHistory, chat_server: Any, fault: Any) -> None:
+    chat_server.faults += [fault(400, json.dumps({"error": {"code": "context_length_exceeded"}}))] * 4
+    engine = RemoteEngine("p", RemoteSettings(chat_server.url, "m"))
+    client = PolicyClient("p", engine, ChatCodec(), context=sys.maxsize, sampling=Sampling(max_tokens=100))
+    prompt, _ = await client.complete(chatty, "tool", QUESTION, 1, 7, ("q",))
+    said = [sum(each["role"] == "assistant" for each in body["messages"]) for body in chat_server.seen]
+    assert prompt.cut and said == [3, 2, 1, 0, 0]
+    assert ["[...]" in body["messages"][-1]["content"] for body in chat_server.seen] == [False] * 4 + [True]
+    await engine.close()
 
 
 async def test_where_a_server_says_so_it_is_cut_too(talk: MathQuestions, chat_server: Any, fault: Any) -> None:

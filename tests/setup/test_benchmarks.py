@@ -23,8 +23,14 @@ HUMAN_EVAL = {
     "canonical_solution": "    return 1\n",
     "test": "def check(candidate):\n    assert candidate() == 1\n",
 }
+CASES = json.dumps([{"input": "2\n", "output": "3\n", "testtype": "stdin"}])
+NO_CASES: dict[str, list[str]] = {"input": [], "output": []}
 ROWS: dict[str, list[dict[str, Any]]] = {
-    "aime24": [{"problem": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(3)],
+    "aime24": [{"id": i, "problem": f"What is {i} + 1?", "answer": str(i + 1), "year": "2024"} for i in range(3)],
+    "aime25": [{"id": str(i), "problem": f"What is {i} + 1?", "answer": str(i + 1)} for i in range(2)],
+    "olympiadbench": [
+        {"id": 7, "question": "What is 1 + 1?", "final_answer": ["$2$"], "is_multiple_answer": False, "unit": None}
+    ],
     "gsm8k": [
         {"question": f"Ann has {i} apples and one more. How many?", "answer": f"so\n#### {i + 1}"} for i in range(4)
     ],
@@ -33,7 +39,56 @@ ROWS: dict[str, list[dict[str, Any]]] = {
         {"task_id": f"HumanEval/{i}", "prompt": f'def first():\n    """One. {sign}"""\n', **HUMAN_EVAL}
         for i, sign in enumerate("<(")
     ],
+    "mbpp": [
+        {
+            "source_file": "Benchmark Questions Verification V2.ipynb",
+            "task_id": 2,
+            "prompt": "Write a function to add one to a number.",
+            "code": "def add_one(x):\n  return x + 1",
+            "test_imports": [],
+            "test_list": ["assert add_one(1) == 2", "assert add_one(-1) == 0", "assert add_one(9) == 10"],
+        }
+    ],
+    "livecodebench": [
+        {
+            "question_title": "Next",
+            "question_content": "Print the next number.",
+            "question_id": "abc_1",
+            "starter_code": "",
+            "public_test_cases": CASES,
+            "private_test_cases": CASES.replace("2", "7").replace("3", "8"),
+            "metadata": "{}",
+        }
+    ],
+    "apps": [
+        {
+            "problem_id": 1,
+            "question": "Print the next number.",
+            "solutions": json.dumps(["print(int(input()) + 1)"]),
+            "input_output": json.dumps({"inputs": ["2\n", "7\n"], "outputs": ["3\n", "8\n"]}),
+            "difficulty": "introductory",
+            "starter_code": "",
+        }
+    ],
+    "codecontests": [
+        {
+            "name": "1_A. Next",
+            "description": "Print the next number.",
+            "public_tests": {"input": ["2\n"], "output": ["3\n"]},
+            "private_tests": {"input": ["7\n"], "output": ["8\n"]},
+            "generated_tests": NO_CASES,
+            "solutions": {"language": [3], "solution": ["print(int(input()) + 1)"]},
+        }
+    ],
 }
+NEXT = "```python\nprint(int(input()) + 1)\n```"
+SOLVED = dict.fromkeys(["aime24", "aime25", "gsm8k"], "So it is \\boxed{1}.") | {
+    "olympiadbench": "So it is \\boxed{2}.",
+    "humaneval": "```python\ndef first():\n    return 1\n```",
+    "mbpp": "```python\ndef add_one(x):\n    return 1 + x\n```",
+    **dict.fromkeys(["livecodebench", "apps", "codecontests"], NEXT),
+}
+"""A message that solves a task of each set, that with a 0 where there are several."""
 
 
 @pytest.fixture
@@ -58,16 +113,7 @@ def conditions() -> Iterator[Callable[..., list[Condition]]]:
 def test_every_benchmark_composes(conditions: Any) -> None:
     request = EvalRequest("base", "test", None, 1, ("own",), 0, benchmark=tuple(names()))
     found = {each.name: each for each in benchmarks(request, {"env": {"_target_": "mine"}, "team": {"solo": "p"}})}
-    assert set(found) >= {
-        "aime24",
-        "aime25",
-        "olympiadbench",
-        "gsm8k",
-        "humaneval",
-        "livecodebench",
-        "apps",
-        "codecontests",
-    }
+    assert set(found) == set(ROWS) == set(SOLVED)
     assert all(each.world["team"] == "solo" for each in found.values())
     assert found["aime24"].published["AT-GRPO, Qwen3-1.7B"] == 16.7
 
@@ -81,6 +127,26 @@ def test_all_tasks_of_each_in_a_row_of_its_own(conditions: Any, files: dict[str,
     assert (solo.world.agents, len(solo.tasks)) == (("solo",), 2)
     [code] = conditions("exp=code_specialized", "benchmark=humaneval", files["humaneval"], "temperature=own")
     assert len(code.tasks) == 2
+
+
+@pytest.mark.parametrize("name", ROWS)
+async def test_each_is_read_and_judged(conditions: Any, files: dict[str, str], name: str) -> None:
+    code = name in ("humaneval", "mbpp", "livecodebench", "apps", "codecontests")
+    team = f"exp={'code' if code else 'math'}_single"
+    words = [f"benchmark={name}", files[name], "temperature=own"]
+    [condition] = conditions(team, *words)
+    assert len(condition.tasks) == len(ROWS[name])
+    zero = next((task for task in condition.tasks if " 0 " in str(task.data)), condition.tasks[0])
+    world = condition.world
+    await world.open()
+    try:
+        for message, solves in ((SOLVED[name], True), ("I do not know.", False)):
+            world.reset(zero)
+            while world.next_agents():
+                result = await world.step({"solo": message})
+            assert result.success is solves, result
+    finally:
+        await world.close()
 
 
 def test_a_world_of_the_same_class_keeps_its_settings(conditions: Any, files: dict[str, str]) -> None:

@@ -21,6 +21,8 @@ SMALL = ["loop.tasks_per_iteration=2", "loop.validation_tasks=1", "loop.test_tas
 LORA = ["experiment=sokoban_lora"]
 VLLM = ["engine=vllm", *(f"policies.{name}.sampling.train.max_tokens=40" for name in ("tool", "plan"))]
 
+AHEAD = ["loop.staleness=1", "loop.lockstep=false", "algorithm.objective.importance_cap=2"]
+
 REFUSED = {
     "checkpoints": (["loop.checkpoint.every=0"], "loop.checkpoint.every must be a whole number of at least 1, got 0"),
     "sharded in half precision": (
@@ -66,6 +68,30 @@ REFUSED = {
     "vLLM's way": ([*VLLM, "engine.lora=mergd"], "engine.lora must be one of adapter, merged, got 'mergd'"),
     "a logger's key": (["logger=csv", "+logger.csv.sep=x"], "logger.csv.sep is an unknown key"),
     "a logger's value": (["logger=wandb", "logger.wandb.mode=x"], "logger.wandb.mode=x is unknown"),
+    "staleness": (["loop.staleness=-1"], "loop.staleness must be a whole number of at least 0, got -1"),
+    "staleness in lockstep": ([AHEAD[0], AHEAD[2]], "policy 'tool' decodes in lockstep, in which nobody decodes while"),
+    "staleness in the loop's lockstep": (
+        [AHEAD[0], AHEAD[2], "engine.lockstep=false"],
+        "loop.staleness=1 with loop.lockstep=true: ",
+    ),
+    "staleness without correction": (AHEAD[:2], "give algorithm.objective.importance_cap=2 (truncated importance"),
+    "staleness on Ray": ([*AHEAD, "execution=ray"], "loop.staleness=1 was never run with execution=ray"),
+    "staleness of several processes": (
+        [*AHEAD, "strategy=ddp", "strategy.accelerator=cpu", "strategy.devices=2"],
+        "loop.staleness=1 needs a run of one process",
+    ),
+    "staleness with replaced tasks": (
+        [*AHEAD, "algorithm.sampler.resample=2"],
+        "loop.staleness=1: algorithm.sampler.resample=2 plays further tasks once",
+    ),
+    "staleness with an engine that sleeps": (
+        [*VLLM, AHEAD[0], AHEAD[1], "engine.sleep=1"],
+        "loop.staleness=1: with engine.sleep=1 the engine gives its memory to the learner",
+    ),
+    "staleness in another default dtype": (
+        [*AHEAD, "strategy.precision=bf16-true"],
+        "loop.staleness=1: strategy.precision=bf16-true sets torch's default dtype for all threads",
+    ),
 }
 
 
@@ -109,7 +135,14 @@ def test_what_training_refuses_a_dry_run_refuses(composed: Composed, case: str) 
 
 def test_what_training_builds_a_dry_run_lets_pass(composed: Composed) -> None:
     two_optimizers = [*LORA, "policies.plan.optimizer._target_=torch.optim.Adam"]
-    for words in (["experiment=sokoban_specialized"], two_optimizers, ["strategy=ddp", "strategy.accelerator=cpu"]):
+    places = [*AHEAD, "strategy.precision=bf16-true", *(f"+policies.{name}.devices=1" for name in ("tool", "plan"))]
+    for words in (
+        ["experiment=sokoban_specialized"],
+        two_optimizers,
+        ["strategy=ddp", "strategy.accelerator=cpu"],
+        [*AHEAD, "algorithm=mas_grpo"],
+        places,
+    ):
         _, lacks = checked(composed("run_dir=new", "name=test", *words, *SMALL))
         assert lacks == []
     assert not Path("new").exists()
@@ -150,6 +183,7 @@ def test_a_dry_run_says_what_it_does_not_fetch(
 
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", unreached)
     monkeypatch.setattr("datasets.load_dataset", unreached)
+    monkeypatch.setattr("datasets.load_dataset_builder", unreached)
     monkeypatch.setenv("HF_HOME", str(Path.cwd()))
     train.show_plan(composed("experiment=math_specialized", "scale=paper_8b", "engine=torch", "run_dir=new"))
     printed = capsys.readouterr().out

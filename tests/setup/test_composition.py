@@ -18,6 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from troupe.cli import sweep
 from troupe.cli.start import start
+from troupe.envs.math.ensemble import members
 from troupe.errors import ConfigError
 from troupe.setup.composition import choices, configurations
 
@@ -33,7 +34,13 @@ PAIRS = {
     **COLLABS,
     **CODES,
     "search": ("searcher", "reasoner"),
+    "delegation": ("red", "blue", "green", "grey", "orchestrator"),
+    "math_team": tuple(members(3)),
+    "math_team_5": tuple(members(5)),
+    "math_team_7": tuple(members(7)),
+    "math_team_vote": tuple(members(5, "vote")),
 }
+NO_SOLO = ("couplet", "signalling", "delegation", "math_team", "math_team_5", "math_team_7", "math_team_vote")
 REGIMES = ("specialized", "shared", "lora", "single")
 
 
@@ -49,7 +56,7 @@ def test_there_is_one_file_per_regime() -> None:
 @pytest.mark.parametrize("world", choices("env"))
 def test_every_regime_works_in_every_world(composed: Composed, world: str, regime: str) -> None:
     words = [f"env={world}", f"regime={regime}"]
-    if world in ("couplet", "signalling") and regime == "single":
+    if world in NO_SOLO and regime == "single":
         with pytest.raises(ConfigError, match=f"env={world} has no variant with one agent"):
             composed(*words)
         return
@@ -188,6 +195,7 @@ def test_a_world_of_three_agents_trains_with_one_yaml(own: Path, monkeypatch: py
     assert (list(config["team"]), list(config["policies"])) == (agents, policies)
     assert config["name"] == f"mine_{regime}" and config["env"] == {
         "_target_": "whisper.Whisper",
+        "history": False,
         "alone": regime == "single",
     }
     assert json.loads(Path("run/summary.json").read_text())["status"] == "finished"

@@ -58,7 +58,7 @@ def test_every_experiment_can_be_composed_with_vllm_and_with_adapters(experiment
     pools = plan(parts).pools
     if adapters:
         (pool,) = pools
-        assert len(pool.agents) == 2 and 0 < pool.trained < pool.parameters
+        assert set(pool.agents) == set(parts.router.team) and 0 < pool.trained < pool.parameters
     for pool in pools:
         assert pool.memory.engine == 4 * pool.parameters + 0.5 * 2**30
     with_torch, _ = composed(f"experiment={experiment}")
@@ -189,7 +189,7 @@ def test_it_is_printed_and_nothing_is_written(
     [
         ("algorithm.sampler.k=2000", r"algorithm\.sampler\.k=2000 is more than engine\.max_batch_rows=1024"),
         ("engine.max_batch_rows=[1,2]", r"engine\.max_batch_rows must be a whole number of at least 1, got \[1, 2\]"),
-        ("algorithm.credit=${env}", r"algorithm\.credit\._target_=.*: a Sokoban cannot stand here"),
+        ("algorithm.credit=${algorithm.sampler}", r"algorithm\.credit\._target_=.*: a TreeSampler cannot stand here"),
         ("+scale.std_floor.k=1", r"algorithm\.credit\.std_floor must be a number, got \{'k': 1\}"),
         ("algorithm.sampler.k=1", r"algorithm\.sampler\.k=1"),
         ("policies.tool.base=nowhere/at_all", r"policies\.tool\.base=nowhere/at_all cannot be found"),

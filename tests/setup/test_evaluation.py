@@ -14,7 +14,7 @@ from troupe.runs.run import Run
 from troupe.setup.evaluation import ServedTeam, TeamSource, build_conditions, other_teams, trained_team
 from troupe.setup.trust import Trust
 
-SAMPLING = {"eval": {"temperature": 0.7, "max_tokens": 40}}
+SAMPLING = {way: {"temperature": 0.7, "max_tokens": 40} for way in ("train", "eval")}
 REQUEST: dict[str, Any] = {
     "checkpoint": "best",
     "split": "test",

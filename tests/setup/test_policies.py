@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
 from troupe.errors import ConfigError
+from troupe.setup.checks import clients_of
 from troupe.setup.parts import Parts, parts_of, warn
 from troupe.setup.policies import check_names
 from troupe.setup.team import backbones
@@ -152,8 +154,8 @@ MISTAKES = {
         r"policies.tool.algorithm.objective.clipp is an unknown key; did you mean clip\?",
     ),
     "an objective of another kind": (
-        ["policies.tool.algorithm.objective=${env}"],
-        r"policies.tool.algorithm.objective._target_=.*: a Sokoban cannot stand here",
+        ["policies.tool.algorithm.objective=${algorithm.sampler}"],
+        r"policies.tool.algorithm.objective._target_=.*: a TreeSampler cannot stand here",
     ),
     "an update out of range": (
         ["+policies.tool.algorithm.update.epochs=0"],
@@ -205,3 +207,49 @@ def test_a_schedule_longer_than_the_run_is_said(read: Read, caplog: pytest.LogCa
         "policies.plan.schedule: the policy learns in none of the run's 20 iterations",
         "policies.tool.schedule: the policy learns in none of the run's 40 iterations",
     ]
+
+
+OF_TOOL = "policies.shared.sampling.agents.tool"
+SHARED = ("regime=shared", f"+{OF_TOOL}.train.temperature=0.5", f"+{OF_TOOL}.train.max_tokens=60")
+
+
+def test_agents_of_one_policy_are_sampled_apart(read: Read) -> None:
+    parts = read(*SHARED, f"+{OF_TOOL}.eval.top_p=0.9", "algorithm=dr_grpo")
+    spec = parts.policies["shared"]
+    assert spec.sampling_of("plan") == (spec.train, spec.eval)
+    train, evaluation = spec.sampling_of("tool")
+    assert (train, evaluation) == (
+        replace(spec.train, temperature=0.5, max_tokens=60),
+        replace(spec.eval, top_p=0.9),
+    )
+    learns = spec.train_config
+    assert learns is not None and (learns.temperature, learns.temperatures) == (1.0, {"tool": 0.5})
+    assert learns.objective.length == 60  # of the longest that it may write
+    clients = clients_of(parts.router.team, parts.policies, {})
+    assert [client.sampling for client in clients["tool"]] == [train, evaluation]
+    assert [client.sampling for client in clients["plan"]] == [spec.train, spec.eval]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["regime=shared", "+policies.shared.sampling.agents.tol.train.top_p=0.5"],
+            r"agents\.tol: the policy does not",
+        ),
+        (["+policies.plan.sampling.agents.tool.train.top_p=0.5"], r"policies\.plan\.sampling\.agents\.tool: .*speak"),
+        (["regime=shared", f"+{OF_TOOL}.train.temperature=0"], rf"{OF_TOOL}\.train\.temperature=0 is greedy"),
+        (["regime=shared", f"+{OF_TOOL}.train.heat=1"], rf"{OF_TOOL}\.train\.heat is an unknown key"),
+        (["regime=shared", f"+{OF_TOOL}.train.top_p=2"], r"top_p must be in \(0, 1\], got 2"),
+        (["regime=shared", f"+{OF_TOOL}.test.top_p=1"], rf"{OF_TOOL}\.test is an unknown key"),
+    ],
+)
+def test_samplings_of_agents_that_are_refused(read: Read, words: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read(*words)
+
+
+def test_an_agents_truncation_is_warned_of(read: Read, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        warn(read(*SHARED, f"+{OF_TOOL}.train.top_p=0.9"))
+    assert f"{OF_TOOL}.train truncates (top_p=0.9" in caplog.text

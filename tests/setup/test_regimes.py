@@ -49,6 +49,16 @@ def test_one_agent_alone() -> None:
     }
 
 
+def test_agents_by_a_rule_of_the_world() -> None:
+    """A function names them, from the arguments in the yaml."""
+    rule = {"_target_": "troupe.envs.math.ensemble.members", "size": 5}
+    assert made(Regime("per_agent"), agents=rule)["team"].keys() == {
+        *("tool_1", "tool_2", "reasoner_1", "reasoner_2", "judge")
+    }
+    with pytest.raises(ConfigError, match=r"env\.size must be odd and at least 3, got 4"):
+        read_world("game", SECTION | {"agents": rule | {"size": 4}})
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -157,6 +157,24 @@ def test_an_older_checkpoint_can_be_named(resume: Resumed, straight: Path, tmp_p
     assert_equal(path, straight)
 
 
+def test_a_run_without_a_checkpoint_can_begin_anew(resume: Resumed, straight: Path, tmp_path: Path) -> None:
+    """As one that was killed before it wrote the first."""
+    path = tmp_path / "copy"
+    shutil.copytree(straight, path, symlinks=True)
+    start = path / "checkpoints" / "iteration_00000"
+    with pytest.raises(CheckpointError, match=r"begun anew only where there is no checkpoint: .*iteration_00005 is"):
+        resume(start)
+    for folder in (path / "checkpoints").glob("iteration_*"):
+        shutil.rmtree(folder)
+    with pytest.raises(CheckpointError, match=rf"Nothing can be continued; resume={start} begins it anew"):
+        resume(path)
+    assert len(rows(path)) == 5
+    loop = resume(start)
+    assert rows(path) == [] and not (path / "checkpoints" / "last").is_symlink()
+    train.train(loop)
+    assert_equal(path, straight)
+
+
 def test_the_whole_command_with_resume(resume: Resumed, straight: Path, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     shutil.copytree(straight, path, symlinks=True)
@@ -268,7 +286,9 @@ def test_a_run_that_is_under_way_is_refused(resume: Resumed, begin: Callable[...
     with pytest.raises(HeldError, match=r"/run is in use by process \d+ on"):
         resume(loop.directory.path)
     loop.directory.release()
-    with pytest.raises(CheckpointError, match="ended before its first checkpoint"):  # and whoever is refused lets go
+    with pytest.raises(
+        CheckpointError, match=r"ended before its first checkpoint, or lost it\. Nothing can"
+    ):  # and whoever is refused lets go
         resume(loop.directory.path)
     with pytest.raises(CheckpointError):
         resume(loop.directory.path)

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import zipfile
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
@@ -18,6 +19,7 @@ from omegaconf import OmegaConf
 
 from troupe import Experiment, Run
 from troupe.api.playing import play_team
+from troupe.api.replaying import replay_episode
 from troupe.cli import push_to_hub, report, runs
 from troupe.cli.compare import main as compare
 from troupe.cli.eval import REFUSED
@@ -69,7 +71,7 @@ def hostile(honest: Path, canary: Path) -> Callable[[Change], Path]:
 
 
 def composed(command: str, *words: str) -> dict[str, Any]:
-    rewritten = {"eval": with_open_keys, "play": play_words}.get(command, list)
+    rewritten = {"eval": with_open_keys, "play": play_words, "replay": with_open_keys}.get(command, list)
     with initialize_config_module("troupe.configs", version_base="1.3"):
         return OmegaConf.to_container(compose(command, overrides=rewritten(words)))  # type: ignore[return-value]
 
@@ -80,6 +82,10 @@ def evaluated(path: Path, *words: str) -> None:
 
 def played(path: Path, *words: str) -> None:
     play_team(composed("play", f"run={path}", "checkpoint=last", *words))
+
+
+def replayed(path: Path, *words: str) -> None:
+    replay_episode(composed("replay", f"run={path}", "episode=test_00000/0", "turn=1", "checkpoint=last", *words))
 
 
 def resumed(path: Path, *words: str) -> None:
@@ -100,7 +106,7 @@ def loaded(path: Path) -> None:
         run.policy(name, "last")
 
 
-PLAYING = {"eval": evaluated, "play": played, "resume": resumed}
+PLAYING = {"eval": evaluated, "play": played, "replay": replayed, "resume": resumed}
 READING = {
     **{"serve": served, "push-to-hub": published, "Run": loaded},
     **{
@@ -196,7 +202,7 @@ def test_what_the_user_trusts_by_name_is_built(hostile: Callable[[Change], Path]
     assert not canary.exists()
     with pytest.raises(ConfigError, match="trust must be a list of packages and servers"):
         evaluated(path, "trust=neighbour")
-    with pytest.raises(AttributeError):  # it makes no world
+    with pytest.raises(ConfigError, match="a NoneType cannot stand here"):  # it makes no world
         evaluated(path, "trust=[neighbour]")
     assert canary.exists()
 
@@ -261,7 +267,8 @@ def test_every_configuration_of_troupe_is_allowed() -> None:
 
 
 def _lines(file: Path) -> list[str]:
-    return [line for line in file.read_text().splitlines() if "_target_:" in line]
+    """But for a world's own agents, ``_world_.agents``: no run stores them."""
+    return [line for line in file.read_text().splitlines() if "_target_:" in line and "agents: {" not in line]
 
 
 # ---- servers, the environment, isolation --------------------------------------------------------------------------
@@ -386,6 +393,18 @@ def test_states_of_a_continued_run_are_no_pickles(hostile: Callable[[Change], Pa
     with pytest.raises(CheckpointError, match=name.rpartition("/")[0] or name):
         resumed(path, "loop.iterations=1")
     assert not canary.exists()
+
+
+def test_states_of_a_continued_run_do_not_unfold(hostile: Callable[[Change], Path]) -> None:
+    path = hostile(lambda config: None)
+    checkpoint = path / "checkpoints" / "iteration_00000"
+    with zipfile.ZipFile(checkpoint / "plan" / "training.pt", "a", zipfile.ZIP_DEFLATED) as states:
+        states.writestr("archive/data/999", bytes(64 << 20))
+    listed = json.loads((checkpoint / "checksums.json").read_text())
+    listed["plan/training.pt"] = hashlib.sha256((checkpoint / "plan" / "training.pt").read_bytes()).hexdigest()
+    (checkpoint / "checksums.json").write_text(json.dumps(listed))
+    with pytest.raises(CheckpointError, match=r"does not fit policy 'plan': training\.pt would unfold to"):
+        resumed(path, "loop.iterations=1")
 
 
 def test_weights_of_a_checkpoint_are_no_pickles(hostile: Callable[[Change], Path], canary: Path) -> None:

@@ -75,7 +75,7 @@ def test_the_world_is_the_one_that_train_composes(tmp_path: Path) -> None:
     options = WarmStartOptions.read(["--config-dir", str(tmp_path), "env=mine", "env.horizon=3"])
     chosen = chosen_world(options)
     assert chosen.name == "mine"
-    assert chosen.env == {"_target_": "troupe.envs.couplet.world.Couplet", "horizon": 3, "rhymes": 4}
+    assert chosen.env == {"_target_": "troupe.envs.couplet.world.Couplet", "horizon": 3, "rhymes": 4, "history": False}
     assert chosen.bases == {"first": "laptop_couplet", "second": "laptop_couplet"}
     assert chosen.max_tokens == {"first": 12, "second": 12}
 

@@ -175,6 +175,14 @@ class Objective(ABC):
             return self.length
         return mask.sum(dim=1).clamp(min=1)
 
+    def loss_weight(self, weight: float, tokens: int) -> float:
+        """The sum of the weights that the tokens of a completion have in the loss, up to a factor that all completions
+        of a policy have: of a completion of ``tokens`` tokens, to which the router gave ``weight``.
+        """
+        if self.normalisation == "sequence_mean":
+            return weight
+        return float(tokens) if self.normalisation == "token_mean" else weight * tokens
+
     def importance(self, drift: Tensor) -> tuple[Tensor, Tensor]:
         """The ratio of learner at the update's start to behaviour policy, (B, C) or (B, 1), and whether truncated
         importance sampling truncates or masks it.

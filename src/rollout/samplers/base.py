@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ...envs.base import TeamEnv
 from ...experience import Episode, Task, Topology
@@ -48,6 +48,15 @@ class Sampler(Protocol):
         ...
 
 
+@runtime_checkable
+class Closing(Protocol):
+    """A sampler that holds something."""
+
+    async def close(self) -> None:
+        """Release it; may be called twice."""
+        ...
+
+
 class EpisodeSampler(ABC):
     """A sampler of one episode per task, all played concurrently."""
 
@@ -77,6 +86,16 @@ class EpisodeSampler(ABC):
 def max_steps(world: TeamEnv) -> list[tuple[str, ...]]:
     """The acting agents of each step of an episode that lasts for the whole horizon."""
     return list(world.stages) * world.horizon
+
+
+def check_forkable(world: TeamEnv) -> None:
+    """Raise ``ValueError`` where ``world`` cannot go several ways from one state."""
+    if not world.forkable:
+        raise ValueError(
+            f"algorithm.sampler: a {type(world).__name__} goes one way only, and this sampler tries several from one "
+            "state: use an algorithm with chains (mas_grpo, dr_mas, ...), or, for a workflow that is a pure "
+            "function of its task and its replies, give env.pure=true"
+        )
 
 
 def check_at_least(least: int, **values: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from ...envs.base import TeamEnv
@@ -18,8 +19,8 @@ from .task_rollout import PromptCompletions, TaskRollout, advance, extend, first
 class ChainSampler:
     """``k`` episodes of every task, each sampled from start to end independently; agents may act at the same time.
 
-    The K first messages come from one prompt, and so from one request.  Every node has one candidate, with the mixed
-    reward (see :class:`.rewards.RewardMix`).
+    The K first messages come from one prompt, and so from one request; in a world that cannot be forked, from K.
+    Every node has one candidate, with the mixed reward (see :class:`.rewards.RewardMix`).
 
     The outcome's ``mixed_return`` is ``alpha * team_return`` and, for each agent, the mean of its messages' own parts
     (local, length): a mean, since a proposal may earn its local reward anew at every turn, and a longer failed
@@ -54,6 +55,8 @@ class ChainSampler:
         return await gather(*(self._play(world, rollout, on_episode) for rollout in rollouts))
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout, on_episode: OnEpisode) -> list[Episode]:
+        if not world.forkable:  # each sample has a start of its own
+            return await gather(*(self._alone(world, rollout, on_episode, sample) for sample in range(self.k)))
         opening = await or_failure(self._open(world, rollout), rollout.task)
 
         async def one(sample: int) -> Episode:
@@ -68,12 +71,22 @@ class ChainSampler:
 
         return await gather(*map(one, range(self.k)))
 
+    async def _alone(self, world: TeamEnv, rollout: TaskRollout, on_episode: OnEpisode, sample: int) -> Episode:
+        async def chain() -> Episode:
+            env = await rollout.start(world)
+            place = () if self.k == 1 else (0, sample)
+            return await self._chain(rollout, env, await rollout.sample_all(env, 1, *place), sample)
+
+        episode = await or_lost_episode(chain(), rollout.task, sample)
+        on_episode(episode)
+        return episode
+
     async def _open(self, world: TeamEnv, rollout: TaskRollout) -> tuple[TeamEnv, list[dict[str, PromptCompletions]]]:
         """The start of the task, and the first messages of each sample."""
-        env = rollout.start(world)
+        env = await rollout.start(world)
         answers = await rollout.sample_all(env, self.k)
         return env, [
-            {agent: PromptCompletions(answer.prompt_ids, [answer.completions[c]]) for agent, answer in answers.items()}
+            {agent: replace(answer, completions=[answer.completions[c]]) for agent, answer in answers.items()}
             for c in range(self.k)
         ]
 
@@ -94,7 +107,7 @@ class ChainSampler:
             episode.env_steps += 1
             if outcome is None:
                 env = transition.env
-                answers = await rollout.sample_all(env, 1, len(episode.nodes), sample)
+                answers = await rollout.sample_all(env, 1, len(episode.nodes), sample, after=episode.nodes)
         return episode
 
     def _mixed_return(self, rollout: TaskRollout, nodes: Sequence[Node], team_return: float) -> float:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...envs.base import TeamEnv
 from ...experience import Episode, Topology
 from ..playing import gather
-from .base import EpisodeSampler, check_at_least, max_steps
+from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .joint_tree import JointNode, JointStep, to_episode
 from .rewards import RewardMix
 from .task_rollout import PromptCompletions, TaskRollout, try_aligned
@@ -46,7 +46,7 @@ class ForestSampler(EpisodeSampler):
         self.k, self.expansions, self.resample, self.mix = k, expansions, resample, RewardMix()
 
     def check(self, world: TeamEnv) -> None:
-        """Accepts every world."""
+        check_forkable(world)
 
     def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
         first, *later = max_steps(world)
@@ -56,7 +56,7 @@ class ForestSampler(EpisodeSampler):
         return count
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
-        env = rollout.start(world)
+        env = await rollout.start(world)
         root = await _act(rollout, env, await rollout.sample_all(env, self.k), ())
         await gather(*(self._grow(rollout, step, tree) for tree, step in enumerate(root.steps)))
         return to_episode(rollout.task, root, best_of_k=False)

@@ -9,7 +9,7 @@ from operator import mul
 
 from ...envs.base import TeamEnv
 from ...experience import Episode, Topology
-from .base import EpisodeSampler, check_at_least, max_steps
+from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .joint_tree import Growth, JointSettings, Pairing, TreeBuilder, to_episode
 from .rewards import RewardMix
 from .task_rollout import TaskRollout
@@ -55,6 +55,7 @@ class JointSampler(EpisodeSampler):
 
     def check(self, world: TeamEnv) -> None:
         """Raise ``ValueError`` where a task's full tree could have more than ``MAX_JOINT_ACTIONS`` joint actions."""
+        check_forkable(world)
         steps = max_steps(world)
         joint_actions = self._joint_actions_per_node(steps)
         size = sum(map(mul, joint_actions, self._branches(steps)))
@@ -83,5 +84,5 @@ class JointSampler(EpisodeSampler):
         return count
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
-        root = await TreeBuilder(self.settings, rollout).build(rollout.start(world))
+        root = await TreeBuilder(self.settings, rollout).build(await rollout.start(world))
         return to_episode(rollout.task, root, best_of_k=self.settings.growth == "best")

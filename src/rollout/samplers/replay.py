@@ -11,7 +11,7 @@ from statistics import fmean
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Completion, Episode, Node, Topology
 from ..playing import gather
-from .base import EpisodeSampler, check_at_least, max_steps
+from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .rewards import RewardMix
 from .task_rollout import PromptCompletions, TaskRollout, Transition, advance, auxiliary, extend, first_texts
 
@@ -77,7 +77,7 @@ class ReplaySampler(EpisodeSampler):
         self.mix, self.resample = RewardMix(alpha, local, overlong), resample
 
     def check(self, world: TeamEnv) -> None:
-        """Accepts every world."""
+        check_forkable(world)
 
     def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
         count: Counter[str] = Counter()
@@ -103,7 +103,7 @@ class ReplaySampler(EpisodeSampler):
         return episode
 
     async def _main_steps(self, world: TeamEnv, rollout: TaskRollout) -> list[MainStep]:
-        env = rollout.start(world)
+        env = await rollout.start(world)
         steps: list[MainStep] = []
         while not steps or not steps[-1].transition.result.done:
             answers = await rollout.sample_all(env, self.k, 0)

@@ -8,7 +8,7 @@ from random import Random
 
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from ..playing import gather, step_env
+from ..playing import gather, start_env, step_env
 from ..policy_client import PolicyClient
 from ..seeds import derive
 from .rewards import RewardMix
@@ -22,6 +22,8 @@ class PromptCompletions:
     completions: Sequence[Completion]
     cut: bool = False
     """Whether parts of the prompt's messages were left out; see :meth:`..policy_client.PolicyClient.prompt`."""
+    retokenised: bool = False
+    """Whether the prompt has an earlier completion in other tokens than were sampled."""
 
 
 @dataclass(frozen=True)
@@ -33,27 +35,31 @@ class TaskRollout:
     seed: int
     mix: RewardMix
 
-    def start(self, world: TeamEnv) -> TeamEnv:
+    async def start(self, world: TeamEnv) -> TeamEnv:
         """A fork of ``world`` at the start of the task."""
-        env = world.fork()
-        env.reset(self.task)
-        return env
+        return await start_env(world, self.task)
 
-    async def sample(self, env: TeamEnv, agent: str, n: int, *place: int | str) -> PromptCompletions:
-        """``n`` completions of ``agent`` in the state of ``env``, which stays as it is.
+    async def sample(
+        self, env: TeamEnv, agent: str, n: int, *place: int | str, after: Sequence[Node] = ()
+    ) -> PromptCompletions:
+        """``n`` completions of ``agent`` in the state of ``env``, which stays as it is; ``after`` are the nodes that
+        led there, whose completions are in the prompt as they were sampled.
 
         Task, turn, agent and ``place`` are the request's key; the key and the rollout's seed give the request's seed.
         So a request draws the same in whatever order requests come; two with the same key get the same draws.
         """
         key = (self.task.task_id, env.turn, agent, *place)
         seed = derive(self.seed, *key)
-        prompt, completions = await self.clients[agent].complete(env, agent, self.task, n, seed, key)
-        return PromptCompletions(prompt.ids, completions, prompt.cut)
+        said = [each.completion for node in after if node.agent == agent for each in node.candidates if each.continued]
+        prompt, completions = await self.clients[agent].complete(env, agent, self.task, n, seed, key, said)
+        return PromptCompletions(prompt.ids, completions, prompt.cut, prompt.retokenised)
 
-    async def sample_all(self, env: TeamEnv, n: int, *place: int | str) -> dict[str, PromptCompletions]:
+    async def sample_all(
+        self, env: TeamEnv, n: int, *place: int | str, after: Sequence[Node] = ()
+    ) -> dict[str, PromptCompletions]:
         """:meth:`sample` of each agent that acts now, by agent; all are asked at once."""
         agents = env.next_agents()
-        answers = await gather(*(self.sample(env, agent, n, *place) for agent in agents))
+        answers = await gather(*(self.sample(env, agent, n, *place, after=after) for agent in agents))
         return dict(zip(agents, answers, strict=True))
 
     def rng(self, *place: int | str) -> Random:
@@ -83,7 +89,9 @@ class TaskRollout:
         """The node of ``agent`` in the state of ``env``: ``candidates`` are the completions of ``answer``."""
         place = self.task.task_id, agent, env.turn
         state, anchor = env.state_key(), env.anchor_key()
-        return Node(*place, answer.prompt_ids, candidates, state=state, anchor=anchor, path=path, cut=answer.cut)
+        node = Node(*place, answer.prompt_ids, candidates, state=state, anchor=anchor, path=path)
+        node.cut, node.retokenised = answer.cut, answer.retokenised
+        return node
 
     def nodes(
         self,

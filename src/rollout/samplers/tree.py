@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from ...envs.base import TeamEnv
 from ...experience import Completion, Episode, Node, Topology
 from ..playing import gather
-from .base import EpisodeSampler, check_at_least, max_steps
+from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .rewards import RewardMix
 from .task_rollout import TaskRollout, Transition, advance, auxiliary, extend, first_texts, try_aligned
 
@@ -59,6 +59,7 @@ class TreeSampler(EpisodeSampler):
         self.selection, self.stop_above, self.lookahead = selection, stop_above, lookahead
 
     def check(self, world: TeamEnv) -> None:
+        check_forkable(world)
         for agent in self.k_by_agent:
             if agent not in world.agents:
                 known = ", ".join(world.agents)
@@ -82,7 +83,7 @@ class TreeSampler(EpisodeSampler):
         return sizes.pop()
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
-        env = rollout.start(world)
+        env = await rollout.start(world)
         episode = Episode(rollout.task, [], [], best_of_k=self.selection == "greedy")
         team_return, outcome = 0.0, None
         while outcome is None and env.next_agents():
@@ -105,7 +106,7 @@ class TreeSampler(EpisodeSampler):
         agents, first = env.next_agents(), len(episode.nodes)
         k = self.group_size(agents)
         # Each agent's place is its own node, as it is for agents in turn.
-        samples = (rollout.sample(env, agent, k, first + i) for i, agent in enumerate(agents))
+        samples = (rollout.sample(env, agent, k, first + i, after=episode.nodes) for i, agent in enumerate(agents))
         answers = dict(zip(agents, await gather(*samples), strict=True))
         transitions = await try_aligned(env, answers)
         episode.env_steps += k
@@ -116,9 +117,9 @@ class TreeSampler(EpisodeSampler):
         self, rollout: TaskRollout, transitions: Sequence[Transition], episode: Episode
     ) -> list[float]:
         """The team reward of each joint action.  The cost of looking ahead is added to ``episode``."""
-        teams, place = [each.result.team for each in transitions], len(episode.nodes)
+        teams = [each.result.team for each in transitions]
         branches = [c for c, each in enumerate(transitions) if self.lookahead and not each.ends_turn]
-        lookaheads = (self._look_ahead(rollout, transitions[c].env, place, c) for c in branches)
+        lookaheads = (self._look_ahead(rollout, transitions[c].env, episode, c) for c in branches)
         for c, (team, completions) in zip(branches, await gather(*lookaheads), strict=True):
             teams[c] = team
             episode.auxiliary += completions
@@ -126,10 +127,11 @@ class TreeSampler(EpisodeSampler):
         return teams
 
     async def _look_ahead(
-        self, rollout: TaskRollout, env: TeamEnv, place: int, branch: int
+        self, rollout: TaskRollout, env: TeamEnv, episode: Episode, branch: int
     ) -> tuple[float, list[tuple[int, Completion]]]:
         """The team reward of one sampled answer of the agents that act next, and these answers."""
-        answers = await rollout.sample_all(env, 1, place, "lookahead", branch)
+        nodes = episode.nodes
+        answers = await rollout.sample_all(env, 1, len(nodes), "lookahead", branch, after=nodes)
         transition = await advance(env.fork(), first_texts(answers))
         return transition.result.team, auxiliary(answers)
 

@@ -47,7 +47,7 @@ def rollout(engine: ScriptedEngine, words: PreTrainedTokenizerFast) -> TaskRollo
 async def test_agents_that_act_at_once_are_asked_at_once(
     rollout: TaskRollout, engine: ScriptedEngine, duet: TeamEnv
 ) -> None:
-    answers = await asyncio.wait_for(rollout.sample_all(rollout.start(duet), 2, "place", 3), 10)
+    answers = await asyncio.wait_for(rollout.sample_all(await rollout.start(duet), 2, "place", 3), 10)
     assert first_texts(answers) == {"tool": "U", "plan": "U"}
     keys = [("duet-0", 0, agent, "place", 3) for agent in ("tool", "plan")]
     assert [(request.n, request.key) for request in engine.requests] == [(2, key) for key in keys]
@@ -62,7 +62,7 @@ async def test_agents_that_act_at_once_are_asked_at_once(
 
 
 async def test_nodes_have_each_candidate_with_its_own_rewards(rollout: TaskRollout, duet: TeamEnv) -> None:
-    env = rollout.start(duet)
+    env = await rollout.start(duet)
     answers = await rollout.sample_all(env, 2)
     results = [StepResult({"tool": 0.25, "plan": c}, 9.0, False, False, {"c": c}) for c in (0.0, 1.0)]
     tool, plan = rollout.nodes(env, answers, results, teams=[1.0, 3.0])

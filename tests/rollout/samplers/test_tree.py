@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from troupe.envs.base import StepResult, TeamEnv
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
+from troupe.envs.history import WithHistory
 from troupe.experience import Completion, Episode, Node, Outcome, Request, Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
@@ -421,3 +422,30 @@ def test_settings_out_of_range_are_named(setting: Mapping[str, Any]) -> None:
     (name,) = setting
     with pytest.raises(ValueError, match=rf"algorithm\.sampler\.{name}"):
         TreeSampler(**setting)
+
+
+async def test_candidates_of_a_node_remember_the_same(play: Play) -> None:
+    """With a memory, too, a node has one prompt: that of the branch that went on, with what was said on it."""
+
+    def script(prompt: str, row: int, seed: int) -> str:
+        return ["U", "D", "L", "U D"][row]
+
+    world = WithHistory(Sokoban(horizon=3))
+    (episode,), engine = await play(script, world=world)
+    prompts: dict[str, list[str]] = {}
+    decode = engine.tokenizer.decode
+    for node in episode.nodes:
+        prompts.setdefault(node.agent, []).append(decode(list(node.prompt_ids)))
+    kept = {
+        agent: [n.candidates[continued(n)[0]].completion.text for n in episode.nodes if n.agent == agent]
+        for agent in prompts
+    }
+    assert [len(each) for each in prompts.values()] == [3, 3]
+    for agent, seen in prompts.items():
+        for turn, prompt in enumerate(seen):
+            assert prompt.count("last") == turn + 1  # an observation per turn
+            observation = prompt.split("<answer>")[0]
+            for earlier in kept[agent][:turn]:
+                assert f" {earlier} " in observation
+    states = [node.state for node in episode.nodes]
+    assert len(set(states)) == len(states)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ....errors import AbsentError
 from ....experience import Completion, Request
-from ...chat_codec import ChatCodec
+from ...chat_codec import TOOLS, ChatCodec
 from ..base import ContextExceededError, EngineClosedError, RequestFailedError, Weightless
 from ..lockstep import hold
 from ..requests import check_prompt, in_time, label
@@ -74,6 +74,8 @@ class RemoteEngine(Weightless):
         if request.policy != self.policy:
             raise ValueError(f"no policy '{request.policy}' in this engine; it has {self.policy}")
         check_prompt(request, None, self._codec.vocabulary)
+        if self._codec.messages(request.prompt_ids)[0]["role"] == TOOLS:
+            raise ValueError(f"policy '{self.policy}' is remote, and calls no tools so far: give env.tools=null")
         if request.sampling.top_k:
             raise ValueError(f"{label(request)}: a remote server takes no top_k, got {request.sampling.top_k}")
         with hold():

@@ -11,9 +11,6 @@ from urllib.parse import urlsplit
 from ....errors import AbsentError, check_above_zero, check_whole
 from .secrets import secrets
 
-KEY_ENV = "TROUPE_API_KEY"
-"""The environment variable with the key of a server of ``troupe serve``."""
-
 OWN = ("model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "stop")
 """Keys that ``extra`` may not set, since the engine does; the first three it may not even leave out."""
 

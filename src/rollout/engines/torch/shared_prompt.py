@@ -38,6 +38,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
+from ....errors import UnsupportedAttentionError
+
 ATTENTION = "troupe_shared_prompt"
 # Keyword arguments of an attention call that change its result and are not computed here.
 _FOREIGN = ("sliding_window", "softcap", "s_aux", "position_bias", "head_mask")
@@ -45,10 +47,6 @@ _FOREIGN = ("sliding_window", "softcap", "s_aux", "position_bias", "head_mask")
 # The cache whose forward pass runs in this thread.  `transformers` calls the attention as a plain function and hands it
 # no cache; several engines decode side by side, each in a thread of its own, hence not a global variable.
 _thread = threading.local()
-
-
-class UnsupportedAttentionError(ValueError):
-    """A model asks its attention for something that is not computed here."""
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Replies:
 
     def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         self.tokenizer, self.refused = tokenizer, 0
+        self._vocabulary: int = model.config.vocab_size
         self._eos = sorted(end_of_sequence(model, tokenizer))
         self._without_seed = cache(self._parameters)  # vLLM takes long to check each that is made
 
@@ -79,6 +80,8 @@ class Replies:
             self._refuse(request, f"a completion ended with {answer.finish_reason!r}")
         if not tokens or len(answer.logprobs) != len(tokens):
             self._refuse(request, f"{len(tokens)} tokens came with {len(answer.logprobs)} log-probabilities")
+        if not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
+            self._refuse(request, f"a token is outside of the vocabulary of {self._vocabulary}")
         steps = list(zip(tokens, answer.logprobs, strict=True))
         if any(token not in entries for token, entries in steps):
             self._refuse(request, "log-probabilities came of other tokens than those sampled")

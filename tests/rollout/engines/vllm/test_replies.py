@@ -63,8 +63,10 @@ def test_a_greedy_completion_has_logprobs_0(replies: Replies) -> None:
         (output(answer([7, 8], logprobs=[{7: SimpleNamespace(logprob=-1.0)}])), "2 tokens came with 1 log-prob"),
         (output(answer([7], logprobs=[{8: SimpleNamespace(logprob=-1.0)}])), "of other tokens than those sampled"),
         (output(answer([])), "0 tokens"),
+        (output(answer([7, 1 << 20])), "a token is outside of the vocabulary of"),
+        (output(answer([-1, 7])), "a token is outside of the vocabulary of"),
     ],
-    ids=["prompt", "count", "aborted", "lengths", "tokens", "empty"],
+    ids=["prompt", "count", "aborted", "lengths", "tokens", "empty", "beyond", "negative"],
 )
 def test_what_was_not_sampled_for_this_request_is_refused_and_counted(
     replies: Replies, wrong: SimpleNamespace, why: str

@@ -1,0 +1,132 @@
+"""Episodes played by several actors, each with the world, its sandboxes and the sampler."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, ExitStack
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...cluster.actors import Actor, Answer, LostActorError, answer_of
+from ...cluster.settings import Execution
+from ...envs.base import TeamEnv
+from ...experience import Episode, Task
+from ..engines.ray.engine import BorrowedEngine, RayEngine
+from ..playing import gather
+from ..policy_client import PolicyClient
+from .base import OnEpisode, Sampler
+
+
+class SpreadSampler:
+    """``sampler``, whose tasks are divided among ``execution.worlds`` actors: task i is played by actor i modulo their
+    number.  ``build`` makes the world and the sampler in each; it must be fit for pickle.
+
+    Seeds derive from the task, so that the samples depend neither on the number of actors nor on which one is lost: its
+    tasks are played again by another one.  Raises :class:`...cluster.actors.LostActorError` past
+    ``execution.restarts``.
+    """
+
+    def __init__(self, sampler: Sampler, build: Callable[[], tuple[TeamEnv, Sampler]], execution: Execution) -> None:
+        self.sampler = sampler
+        self.topology, self.k, self.resample = sampler.topology, sampler.k, sampler.resample
+        each = execution.resources.worlds
+        self.actors: list[Actor] = []
+        with ExitStack() as failed:
+            for index in range(execution.worlds):
+                self.actors.append(Actor(f"worlds {index}", WorldActor, each, execution, build))
+                failed.callback(self.actors[-1].group.end)
+            failed.pop_all()
+
+    def check(self, world: TeamEnv) -> None:
+        """As the sampler."""
+        self.sampler.check(world)
+
+    def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
+        return self.sampler.max_completions(world)
+
+    async def collect(
+        self,
+        world: TeamEnv,
+        tasks: Sequence[Task],
+        clients: Mapping[str, PolicyClient],
+        seed: int,
+        on_episode: OnEpisode = lambda episode: None,
+    ) -> list[list[Episode]]:
+        """See :class:`.base.Sampler`; ``on_episode`` is called once an actor has played all of its tasks.  The actors
+        have worlds of their own."""
+        count = len(self.actors)
+
+        async def share(index: int) -> list[list[Episode]]:
+            mine = tasks[index::count]
+            played = await self._play(self.actors[index], mine, clients, seed) if mine else []
+            for episode in (each for episodes in played for each in episodes):
+                on_episode(episode)
+            return played
+
+        shares = await gather(*map(share, range(count)))
+        return [shares[index % count][index // count] for index in range(len(tasks))]
+
+    async def _play(
+        self, actor: Actor, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
+    ) -> list[list[Episode]]:
+        while True:
+            borrowed = {agent: await _borrowed(client) for agent, client in clients.items()}
+            try:
+                played: list[list[Episode]] = await actor.ask("play", tasks, borrowed, seed)
+                return played
+            except LostActorError:
+                if not any([await _replaced(clients[agent], borrowed[agent]) for agent in clients]):
+                    raise
+
+    async def close(self) -> None:
+        """Close the worlds and end the actors, each of them whatever fails."""
+        async with AsyncExitStack() as closing:
+            for actor in self.actors:
+                closing.push_async_callback(_close, actor)
+
+
+async def _close(actor: Actor) -> None:
+    try:
+        if actor.group.actors:
+            await asyncio.to_thread(actor.at_once, "close")
+    finally:
+        await actor.end()
+
+
+async def _borrowed(client: PolicyClient) -> PolicyClient:
+    return replace(client, engine=await client.engine.borrowed()) if isinstance(client.engine, RayEngine) else client
+
+
+async def _replaced(client: PolicyClient, borrowed: PolicyClient) -> bool:
+    """Whether the engine that was ``borrowed`` is not the one that is there now."""
+    if not isinstance(client.engine, RayEngine) or not isinstance(borrowed.engine, BorrowedEngine):
+        return False
+    await client.engine.actor.ask("do", "state_dict")  # which replaces one that is lost
+    return await client.engine.actor.present() is not borrowed.engine.handle
+
+
+class WorldActor:
+    """The process of a world."""
+
+    async def begin(self, build: Callable[[], tuple[TeamEnv, Sampler]], folder: str, threads: int) -> Answer:
+        """Build the world and the sampler, and open the world."""
+        os.chdir(folder)
+        torch.set_num_threads(threads)
+
+        async def work() -> None:
+            self.world, self.sampler = build()
+            await self.world.open()
+
+        return await answer_of(work(), RuntimeError)
+
+    async def close(self) -> Answer:
+        """Close the world."""
+        return await answer_of(self.world.close(), RuntimeError)
+
+    async def play(self, tasks: Sequence[Task], clients: Mapping[str, Any], seed: int) -> Answer:
+        """See :class:`.base.Sampler`."""
+        return await answer_of(self.sampler.collect(self.world, tasks, clients, seed), RuntimeError)
