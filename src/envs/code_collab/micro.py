@@ -20,6 +20,7 @@ from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_val
 from ..base import Skill
 from ..code.problem import CheckResult
 from ..execution import Execution
+from ..orders import Order
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
 from ..turns import chat
@@ -74,6 +75,7 @@ class MicroCollab(CollabWorld):
         *,
         horizon: int = 1,
         team: Literal["pair", "solo"] = "pair",
+        order: Order = "simultaneous",
         turn_reward: TurnReward = "gain",
         usage: UsageRule = "dataflow",
         useful_aux: bool = True,
@@ -84,6 +86,7 @@ class MicroCollab(CollabWorld):
             Execution(sandbox, LIMITS, CACHED_RESULTS),
             horizon=horizon,
             team=team,
+            order=order,
             turn_reward=turn_reward,
             usage=usage,
             useful_aux=useful_aux,
@@ -105,12 +108,20 @@ class MicroCollab(CollabWorld):
     # ---- prompts --------------------------------------------------------------------------------------------------
 
     def _prompt(self, agent: str) -> list[Message]:
-        words = ["task", *(word for step in self._steps for word in step)]
+        words = ["task", *(word for step in self._steps for word in step), *self._own(agent)]
+        partners = self._partners(agent)
+        if partners is not None:
+            words += ["main" if agent == "aux" else "aux", partners or "malformed"]
+        return chat(f"{agent} {self.name}", " ".join(words))
+
+    def _own(self, agent: str) -> list[str]:
+        """What ``agent`` wrote in the turn before, and the feedback on it."""
         report = self._report
-        if report is None:
-            return chat(f"{agent} {self.name}", " ".join([*words, "mine", "none"]))
+        if report is None:  # nothing was judged yet
+            draft = self._shown.get(agent)
+            return ["mine", "none" if draft is None else draft or "malformed"]
         sources = {"aux": [report.aux], "main": [report.main]}.get(agent, [report.aux, report.main])
-        words += ["mine", f" {MARK} ".join(source or "malformed" for source in sources)]
+        words = ["mine", f" {MARK} ".join(source or "malformed" for source in sources)]
         passed = sum(result.passed for _, result in report.shown(self.feedback_tests))
         tests = "none" if not passed else "all" if passed == len(report.shown(self.feedback_tests)) else "some"
         if self.feedback == "passed":
@@ -118,7 +129,7 @@ class MicroCollab(CollabWorld):
         elif self.feedback == "level_passed":
             words += ["syntax", "all" if report.score.syntax else "none", "passed", tests]
             words += ["used", "all" if report.usage.called and not report.usage.unread else "none"]
-        return chat(f"{agent} {self.name}", " ".join(words))
+        return words
 
     def _parts(self, actions: Mapping[str, str]) -> tuple[str, str]:
         if SOLO not in actions:

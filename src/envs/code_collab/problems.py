@@ -15,6 +15,7 @@ from ..code.problem_set import ProblemSet
 from ..code.running import Runner
 from ..datasets import DataSplits
 from ..execution import Execution
+from ..orders import Order
 from ..turns import chat
 from .expert import Edits, Expert, question
 from .feedback import Feedback, Report, feedback_lines
@@ -26,14 +27,10 @@ MAX_TIMEOUTS: Final = 3
 """Timeouts of a program after which its other tests are not run, as published."""
 CACHED_RESULTS: Final = 4096
 
-ROLES: Final = {
-    "aux": "You write a helper function for a coding problem. Your partner writes the function that solves it, at the "
-    "same time, and may call yours.",
-    "main": "You solve a coding problem by writing the function that it asks for. Your partner writes a helper "
-    "function aux(...) for it at the same time. You may call it and use its value; do not define it yourself.",
-    SOLO: "You solve a coding problem with two functions: a helper function aux(...), and the function that the "
-    "problem asks for, which calls it and uses its value.",
-}
+_SOLO_ROLE: Final = (
+    "You solve a coding problem with two functions: a helper function aux(...), and the function that the problem asks "
+    "for, which calls it and uses its value."
+)
 
 _RULES: Final = (
     "Answer with Python code alone: no explanation, no Markdown, no tests, no example, no text before or after it."
@@ -54,6 +51,7 @@ class CodeCollab(CollabWorld):
         *,
         horizon: int = 1,
         team: Literal["pair", "solo"] = "pair",
+        order: Order = "simultaneous",
         turn_reward: TurnReward = "points",
         usage: UsageRule = "statement",
         useful_aux: bool = False,
@@ -66,6 +64,7 @@ class CodeCollab(CollabWorld):
             Execution(sandbox, Limits(cpu_s=cpu_s, idle_s=cpu_s), CACHED_RESULTS),
             horizon=horizon,
             team=team,
+            order=order,
             turn_reward=turn_reward,
             usage=usage,
             useful_aux=useful_aux,
@@ -111,7 +110,13 @@ class CodeCollab(CollabWorld):
         parts = [f"Problem:\n{self._problem.statement.strip()}", f"{_RULES} It has this form:\n\n{form}"]
         if self._report is not None:
             parts += self._feedback(agent, self._report)
-        return chat(ROLES[agent], "\n\n".join(parts))
+        elif self._shown.get(agent) is not None:
+            parts.append(f"Your draft:\n{self._shown[agent] or '(none could be read)'}")
+        partners = self._partners(agent)
+        if partners is not None:
+            parts.append(f"Your partner's function:\n{partners or '(none could be read)'}")
+            parts += ["Write yours again, so that the two fit."] if self.order == "discussion" else []
+        return chat(_role(agent, self.order), "\n\n".join(parts))
 
     def _feedback(self, agent: str, report: Report) -> list[str]:
         source = {"aux": report.aux, "main": report.main}.get(agent, program_of(report.aux, report.main))
@@ -151,3 +156,24 @@ class CodeCollab(CollabWorld):
         await super().close()
         if self.expert is not None:
             await self.expert.close()
+
+
+def _role(agent: str, order: Order) -> str:
+    """The system message."""
+    if agent == SOLO:
+        return _SOLO_ROLE
+    if agent == "aux":
+        when = "after you" if order == "sequential" else "at the same time"
+        return (
+            "You write a helper function for a coding problem. Your partner writes the function that solves it, "
+            f"{when}, and may call yours."
+        )
+    partner = (
+        "Your partner has written a helper function aux(...) for it."
+        if order == "sequential"
+        else "Your partner writes a helper function aux(...) for it at the same time."
+    )
+    return (
+        f"You solve a coding problem by writing the function that it asks for. {partner} You may call it and use its "
+        "value; do not define it yourself."
+    )

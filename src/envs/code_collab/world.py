@@ -1,8 +1,8 @@
 """Code collaboration (MAGRPO, arXiv 2508.04652): ``aux`` writes an auxiliary function, ``main`` that of the task.
 
-Both write at the same time, so that neither sees the other's function before it is written; main may call aux.  The
-reward is joint, see :mod:`.reward`.  From the second turn on, each sees its own function of the turn before, with
-feedback (:mod:`.feedback`).
+Both write at the same time, so that neither sees the other's function before it is written; main may call aux.  Of the
+publication's baselines there are two more orders, in which they see it.  The reward is joint, see :mod:`.reward`.  From
+the second turn on, each sees its own function of the turn before, with feedback (:mod:`.feedback`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..checks import check_choice
 from ..code.problem import CheckResult
 from ..execution import Execution
 from ..judging import guarded
+from ..orders import Order, stages_of
 from ..turns import TurnTakingWorld
 from .feedback import Feedback, Report
 from .functions import AUX, function_in, parse, read_function
@@ -69,6 +70,8 @@ class CollabWorld(TurnTakingWorld):
     nothing, its first argument, and a constant (the value of its first call).  ``feedback``: what the agents see after
     a turn; ``feedback_tests``: how many tests it is about, see :mod:`.feedback`.
 
+    ``order``: as published ``simultaneous``; see :data:`~troupe.envs.orders.Order` for those of its baselines.
+
     An episode is a success if its last program passes every test.  ``team=solo``: one agent writes both functions.
     """
 
@@ -83,6 +86,7 @@ class CollabWorld(TurnTakingWorld):
         *,
         horizon: int,
         team: Literal["pair", "solo"],
+        order: Order,
         turn_reward: TurnReward,
         usage: UsageRule,
         useful_aux: bool,
@@ -94,15 +98,17 @@ class CollabWorld(TurnTakingWorld):
         check_choice(self.name, "turn_reward", turn_reward, get_args(TurnReward))
         check_choice(self.name, "usage", usage, get_args(UsageRule))
         check_choice(self.name, "feedback", feedback, modes)
-        super().__init__(stages=(AGENTS if team == "pair" else (SOLO,),), horizon=horizon, execution=execution)
+        stages = stages_of(self.name, order, AGENTS if team == "pair" else (SOLO,), horizon)
+        super().__init__(stages=stages, horizon=horizon, execution=execution)
         self.turn_reward, self.usage, self.useful_aux = turn_reward, usage, useful_aux
-        self.feedback, self.feedback_tests = feedback, feedback_tests
+        self.feedback, self.feedback_tests, self.order = feedback, feedback_tests, order
         self._report: Report | None = None
         self._edits = ("", "")
+        self._shown: Mapping[str, str] = {}
 
     def _begin(self) -> None:
         super()._begin()
-        self._report, self._edits = None, ("", "")
+        self._report, self._edits, self._shown = None, ("", ""), {}
 
     # ---- for the world to add --------------------------------------------------------------------------------------
 
@@ -133,17 +139,28 @@ class CollabWorld(TurnTakingWorld):
     # ---- steps ----------------------------------------------------------------------------------------------------
 
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
-        texts = self._parts(actions)
+        texts = self._parts({"aux": "", "main": "", **actions})
         aux, main = (
             guarded("", read_function, text, name) for text, name in zip(texts, (AUX, self.entry), strict=True)
         )
+        if self.order == "sequential" and "aux" in actions:
+            self._shown = {"aux": aux}
+            self._next_stage()
+            return self._unjudged(actions, malformed=not aux)
+        if self.order == "sequential":
+            aux, self._shown = self._shown["aux"], {}
+        if self.order == "discussion":
+            self._shown = {"aux": aux, "main": main}
+            if self.turn == 0:
+                self._next_turn()
+                return self._unjudged(actions, malformed=((not aux) + (not main)) / 2)
         report = self._report = await self._judge(aux, main)
         points = report.score.points
         complete = points > POINTS - 1e-6
         self._next_turn(done=complete and self.turn_reward == "gain")
         self._edits = ("", "") if self._done else await self._propose(report)
         return StepResult(
-            local=dict.fromkeys(self.agents, 0.0),
+            local=dict.fromkeys(actions, 0.0),
             team=points if self.turn_reward == "points" else self._gain(points),
             done=self._done,
             success=self._done and report.passed,
@@ -160,6 +177,15 @@ class CollabWorld(TurnTakingWorld):
                 **asdict(report.schemes),
             },
         )
+
+    def _unjudged(self, actions: Mapping[str, str], *, malformed: float) -> StepResult:
+        """Of functions that are not a program yet."""
+        local = dict.fromkeys(actions, 0.0)
+        return StepResult(local, 0.0, False, False, info={"empty_or_malformed": malformed})
+
+    def _partners(self, agent: str) -> str | None:
+        """The function that the partner of ``agent`` has written, empty where none could be read; None: not shown."""
+        return self._shown.get("main" if agent == "aux" else "aux")
 
     async def _judge(self, aux: str, main: str) -> Report:
         """The four levels; the first that fails ends the judgement."""
@@ -207,7 +233,7 @@ class CollabWorld(TurnTakingWorld):
         return NO_VALUE if job is None else (await self.execution.result(job)).value
 
     def _state(self) -> tuple[Hashable, ...]:
-        return (self._problem_key(), self._report, self._edits)
+        return (self._problem_key(), self._report, self._edits, tuple(self._shown.items()))
 
 
 def program_of(aux: str, main: str) -> str:

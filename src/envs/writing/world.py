@@ -1,10 +1,10 @@
-"""Writing: two agents write the two parts of one text at the same time (MAGRPO, arXiv 2508.04652).
+"""Writing: two agents write the two parts of one text, as published at the same time (MAGRPO, arXiv 2508.04652).
 
 ``tldr``: a concise and a detailed summary of a post.  ``arxiv``: background and method of an introduction to a paper,
 from its abstract.  ``lines``: the small-scale variant, two lines of a few words about six.
 
-Neither sees the other's text before it is written, and the reward is about how the two fit: it is joint, see
-:mod:`.reward`.
+Neither sees the other's text before it is written, but in the orders of the publication's baselines
+(:mod:`troupe.envs.orders`).  The reward is about how the two fit: it is joint, see :mod:`.reward`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..checks import check_fraction
 from ..couplet.lines import FILLERS, SUBJECTS
 from ..datasets import DataSplits, load_splits
 from ..judging import guarded
+from ..orders import Order, stages_of
 from ..splits import split_of
 from ..task_sampling import sample_tasks
 from ..turns import TurnTakingWorld, chat
@@ -52,18 +53,25 @@ SOLO_SYSTEM: Mapping[str, str] = {
 
 SYSTEM: Mapping[str, str] = {
     "concise": "You write the short summary of a post: one or two plain sentences with its main point. Your partner "
-    "writes the long summary at the same time. Answer with your summary alone.",
+    "writes the long summary {when}. Answer with your summary alone.",
     "detailed": "You write the long summary of a post: about twice as long as a short one, with more details and more "
-    "different words, linked by transition words. Your partner writes the short summary at the same time; both "
+    "different words, linked by transition words. Your partner writes the short summary {when}; both "
     "should use the same terms. Answer with your summary alone.",
     "background": "You write the first part of the introduction to a paper: background and motivation, at least 128 "
-    "words, linked by transition words. Your partner writes the second part, the method, at the same time; both "
+    "words, linked by transition words. Your partner writes the second part, the method, {when}; both "
     "should use the same terms and be nearly as long. Answer with your paragraph alone.",
     "method": "You write the second part of the introduction to a paper: method and results, at least 128 words, a "
     "little longer than the first, linked by transition words. Your partner writes the first part, background and "
-    "motivation, at the same time; both should use the same terms. Answer with your paragraph alone.",
+    "motivation, {when}; both should use the same terms. Answer with your paragraph alone.",
 }
+"""``when``: :data:`WHEN`."""
 
+WHEN: Mapping[str, tuple[str, str]] = {
+    "simultaneous": ("at the same time", "at the same time"),
+    "discussion": ("at the same time", "at the same time"),
+    "sequential": ("after you", "before you"),
+}
+"""When the partner of the first and of the second agent writes, by order."""
 
 OWNERS: Mapping[str, str] = {"mine": "Your text", "theirs": "Your partner's text"}
 
@@ -79,6 +87,8 @@ class Writing(TurnTakingWorld):
     multiplied by the share of the two texts' vocabulary that is the article's; 0 is as published.  An episode is a
     success, and ends, where each level is fulfilled: all points but those of further transition words.
 
+    ``order``: as published ``simultaneous``; see :data:`~troupe.envs.orders.Order` for those of its baselines.
+
     ``team=solo``: one agent writes both texts, with :data:`MARKS` between them.
     """
 
@@ -89,6 +99,7 @@ class Writing(TurnTakingWorld):
         *,
         kind: Kind = "lines",
         team: Literal["pair", "solo"] = "pair",
+        order: Order = "simultaneous",
         horizon: int = 1,
         train: Sequence[ArticleSource] = (),
         validation: Sequence[ArticleSource] = (),
@@ -100,7 +111,8 @@ class Writing(TurnTakingWorld):
             raise ValueError(f"env.kind={kind} is unknown; known are {', '.join(STYLES)}")
         if team not in ("pair", "solo"):
             raise ValueError(f"env.team must be pair or solo, got {team}")
-        super().__init__(stages=(AGENTS[kind] if team == "pair" else (SOLO,),), horizon=horizon)
+        stages = stages_of(self.name, order, AGENTS[kind] if team == "pair" else (SOLO,), horizon)
+        super().__init__(stages=stages, horizon=horizon)
         check_fraction("on_topic", on_topic)
         if kind != "lines" and not train:
             raise ValueError(f"env.train: kind={kind} needs a table of articles")
@@ -108,8 +120,10 @@ class Writing(TurnTakingWorld):
             raise ValueError(f"env.max_chars must be at least 1, got {max_chars}")
         self.kind, self.style, self.on_topic, self.max_chars = kind, STYLES[kind], on_topic, max_chars
         self._sources: dict[Split, Sequence[ArticleSource]] = {"train": train, "validation": validation, "test": test}
+        self.order = order
         self._article = ""
         self._texts: tuple[str, ...] | None = None
+        self._first: str | None = None  # in this turn
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
 
@@ -131,7 +145,7 @@ class Writing(TurnTakingWorld):
 
     def reset(self, task: Task) -> None:
         self._begin()
-        self._article, self._texts = task.data["article"], None
+        self._article, self._texts, self._first = task.data["article"], None, None
 
     def _prompt(self, agent: str) -> list[Message]:
         me = 0 if agent == SOLO else self.agents.index(agent)
@@ -139,31 +153,47 @@ class Writing(TurnTakingWorld):
         if self.kind == "lines":
             words = ["article", self._article]
             for owner, place in places:
-                words += [owner, "none" if self._texts is None else self._texts[place] or "malformed"]
+                text = self._visible(owner, place)
+                words += [owner, "none" if text is None else text or "malformed"]
             return chat(f"{agent} {self.name}", " ".join(words))
-        system = SOLO_SYSTEM[self.kind] if agent == SOLO else SYSTEM[agent]
+        system = SOLO_SYSTEM[self.kind] if agent == SOLO else SYSTEM[agent].format(when=WHEN[self.order][me])
         parts = [f"{'Post' if self.kind == 'tldr' else 'Abstract'}:\n{self._article[: self.max_chars]}"]
         if self._texts is not None:
             alone = agent == SOLO
             owners = {"mine": "Your first text", "theirs": "Your second text"} if alone else OWNERS
             parts += [f"{owners[o]} of the turn before:\n{self._texts[place][: self.max_chars]}" for o, place in places]
             parts.append(f"Write {'both' if alone else 'yours'} anew, so that the two fit better.")
+        if self._first is not None:
+            parts.append(f"Your partner's text:\n{self._first[: self.max_chars]}")
         return chat(system, "\n\n".join(parts))
 
+    def _visible(self, owner: str, place: int) -> str | None:
+        """The text at ``place``: of the turn before, or of this turn where its author has written it already."""
+        if owner == "theirs" and self._first is not None:
+            return self._first
+        return None if self._texts is None else self._texts[place]
+
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
-        texts = [actions[agent] for agent in self.agents]
+        if self.order == "sequential" and self.agents[0] in actions:
+            self._first = guarded("", self._read, actions[self.agents[0]])
+            self._next_stage()
+            return self._unjudged(actions, malformed=not self._first)
+        texts = [actions.get(agent, self._first or "") for agent in self.agents]
         if self.agents == (SOLO,):
             parts = texts[0].split(MARKS[self.kind])
             texts = parts if len(parts) == 2 else ["", ""]
         first, second = (guarded("", self._read, text) for text in texts)
-        self._texts = (first, second)
+        self._texts, self._first = (first, second), None
+        if self.order == "discussion" and self.turn == 0:
+            self._next_turn()
+            return self._unjudged(actions, malformed=((not first) + (not second)) / 2)
         result = guarded(TextScore(), score, first, second, self.style)
         topic = topic_share(first + "\n" + second, self._article)
         points = result.points * (1 - self.on_topic + self.on_topic * topic)
         complete = points > POINTS - 0.4 * 0.6 - 1e-6  # of the transition words, those of one purpose
         self._next_turn(done=complete)
         return StepResult(
-            local=dict.fromkeys(self.agents, 0.0),
+            local=dict.fromkeys(actions, 0.0),
             team=self._gain(points),
             done=self._done,
             success=complete,
@@ -175,13 +205,17 @@ class Writing(TurnTakingWorld):
             },
         )
 
+    def _unjudged(self, actions: Mapping[str, str], *, malformed: float) -> StepResult:
+        """Of one of two texts, and of drafts."""
+        return StepResult(dict.fromkeys(actions, 0.0), 0.0, False, False, info={"empty_or_malformed": malformed})
+
     def _read(self, text: str) -> str:
         """The text as it is judged: without blanks around it; small lines have words of the lexicon alone."""
         text = text.strip()
         return text if self.kind != "lines" or set(text.split()) <= _LEXICON else ""
 
     def _state(self) -> tuple[Hashable, ...]:
-        return (self._article, self._texts)
+        return (self._article, self._texts, self._first)
 
     # ---- demonstrations -------------------------------------------------------------------------------------------
 
