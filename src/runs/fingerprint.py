@@ -62,6 +62,18 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
+def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with these leaves, by dotted key (:func:`flat`)."""
+    result: dict[str, Any] = {}
+    for key, value in leaves.items():
+        *above, last = key.split(".")
+        node = result
+        for name in above:
+            node = node.setdefault(name, {})
+        node[last] = value
+    return result
+
+
 def training_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of a resolved configuration that training depends on."""
     return {key: _plain(value) for key, value in flat(config) if not matches(key, EXCLUDED)}

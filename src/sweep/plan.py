@@ -67,7 +67,7 @@ def plan_tuning(options: Options, arguments: Sequence[str]) -> SweepRecord | Non
     for key, texts in parse_overrides(words, "").items():
         if key in grid or len(texts) > 1:
             raise ConfigError(f"sweep={options.sweep} is tuned: {key} cannot be {'given' if key in grid else 'varied'}")
-    record = _plan(replace(options, sealed=False), words, own, dict.fromkeys(file.settings, grid))
+    record = _plan(replace(options, sealed=False, block=()), words, own, dict.fromkeys(file.settings, grid))
     return replace(record, folder=record.folder / "tuning", name=f"{record.name}, tuning")
 
 
@@ -103,19 +103,28 @@ def _plan(
     folder = Path(options.runs, "sweeps", sweep, "+".join(text.partition("=")[2] for text in experiments))
     evaluations = (*file.evaluations, *(["sealed"] if options.sealed else []))
     record = SweepRecord(folder, sweep, file.question, Path(options.runs), evaluations, claims, jobs)
-    record = replace(record, threshold=file.threshold, sealed=file.sealed)
+    if unknown := sorted(set(options.block) - {job.seed for job in jobs} if jobs else ()):
+        raise ConfigError(f"block={unknown[0]} is none of the seeds of sweep={options.sweep}")
+    record = replace(
+        record,
+        threshold=file.threshold,
+        sealed=file.sealed,
+        finished=tuple(map(Path, options.finished)),
+        block=options.block,
+    )
     if options.sealed:
         _check_sealed(record, len(points) < len(file.settings))
     return record
 
 
 def _check_sealed(record: SweepRecord, untuned: bool) -> None:
-    """Raises :class:`ConfigError` unless the sealed tasks may be played: all runs are there."""
+    """Raises :class:`ConfigError` unless the sealed tasks may be played: all runs are there, or all of the block."""
     if record.sealed is None:
         raise ConfigError(f"sealed=true: sweep {record.name} names no seed for its sealed tasks (sealed: SEED)")
-    missing = sum(run is None for run in record.best_runs())
+    runs = [run for job, run in zip(record.jobs, record.best_runs(), strict=True) if record.in_block(job.seed)]
+    missing = sum(run is None for run in runs)
     if missing or untuned:
-        count = "some settings are not tuned" if untuned else f"{missing} of {len(record.jobs)} runs are not finished"
+        count = "some settings are not tuned" if untuned else f"{missing} of {len(runs)} runs are not finished"
         raise ConfigError(f"sealed=true plays the sealed tasks once, at the end, but {count}")
 
 

@@ -91,7 +91,13 @@ def files_of(config: dict[str, Any]) -> set[str]:
 
 def test_the_code_is_what_training_in_this_world_imports() -> None:
     sokoban, code = files_of(world("grid.sokoban.Sokoban")), files_of(world("code.MicroCode"))
-    assert {"loop.py", "setup/assembly.py", "models/policy.py", "rollout/playing.py", "evaluation/episodes.py"} <= sokoban
+    assert {
+        "loop.py",
+        "setup/assembly.py",
+        "models/policy.py",
+        "rollout/playing.py",
+        "evaluation/episodes.py",
+    } <= sokoban
     assert "envs/grid/sokoban.py" in sokoban - code and "envs/code/micro.py" in code - sokoban
     assert not {"envs/grid/plan_path.py", "rollout/engines/vllm/engine.py", "algorithms/credit/at_grpo.py"} & sokoban
     assert not {"cli", "reports", "sweep", "gateway", "diagnostics"} & {name.split("/")[0] for name in sokoban | code}
