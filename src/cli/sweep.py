@@ -4,8 +4,8 @@ Keys of the sweep itself: ``launcher=basic|joblib|submitit`` (``hydra.launcher.K
 ``runs=FOLDER``, ``rerun_stale=true``, ``dry_run=true`` (only print the missing runs and what they will cost),
 ``sealed=true`` (play the sealed test tasks, once all runs are finished), ``finished=FILE`` (runs in the summary FILE of
 an earlier sweep count as finished; several: ``FILE,FILE``), ``block=0,1`` (of the missing runs only those of these
-seeds).  Every other ``key=value`` is one of ``troupe train`` and holds for all runs; ``key=a,b`` runs every setting with
-both.
+seeds).  Every other ``key=value`` is one of ``troupe train`` and holds for all runs; ``key=a,b`` runs every setting
+with both.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ def announce(record: SweepRecord, jobs: Sequence[SweepJob], rows: Sequence[Table
 
 def announce_unanswering(records: Sequence[SweepRecord]) -> None:
     """Print which runs of ``finished=`` answer no job of any of ``records``: none is left out in silence."""
-    wanted = {job.training for record in records for job in record.jobs}
+    missed = [{(run.file, run.path) for run in record.unanswering()} for record in records]
     for run in records[0].unanswering():
-        if run.training_hash not in wanted:
+        if all((run.file, run.path) in each for each in missed):
             place = " ".join(str(word) for word in (run.row["setting"], run.row["variant"]) if word)
             print(
                 f"{run.file}: {place}, seed {run.row['seed']}, answers no run: it was configured otherwise", flush=True

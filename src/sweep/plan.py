@@ -23,6 +23,7 @@ from ..setup.sections import read_config
 from .options import Options, Overrides, SweepFile, one_line, parse_overrides
 from .record import SweepRecord
 from .rows import SweepJob
+from .stored import adopted, stored_runs
 from .verdicts import claims_of
 
 
@@ -87,7 +88,7 @@ def _plan(
         claims = claims_of(file.verdicts, list(file.settings))
     except ValueError as error:
         raise ConfigError(f"sweep={options.sweep}: {error}") from error
-    jobs = []
+    jobs, configs = [], {} if configs is None else configs
     with options.configurations():
         for setting, overrides in file.settings.items():
             own = parse_overrides(overrides, f"settings.{setting}")
@@ -112,6 +113,8 @@ def _plan(
         finished=tuple(map(Path, options.finished)),
         block=options.block,
     )
+    stored = [run for each in record.finished for run in stored_runs(each)]
+    record = replace(record, adopted=adopted(jobs, configs, stored))
     if options.sealed:
         _check_sealed(record, len(points) < len(file.settings))
     return record
@@ -143,7 +146,7 @@ def _jobs(
     setting: str,
     runs: Sequence[tuple[str, list[str]]],
     search_path: Sequence[str],
-    configs: dict[str, dict[str, Any]] | None,
+    configs: dict[str, dict[str, Any]],
 ) -> list[SweepJob]:
     """The jobs of (variant, overrides) in ``runs``.  Runs that differ in the seed alone are composed once."""
     jobs, composed = [], dict[tuple[str, ...], DictConfig]()
@@ -155,8 +158,7 @@ def _jobs(
             cfg.seed = yaml.safe_load(seed.partition("=")[2])
         job, composed[key], config = _job(setting, variant, overrides, search_path, cfg)
         jobs.append(job)
-        if configs is not None:
-            configs[job.training] = config
+        configs[job.training] = config
     return jobs
 
 

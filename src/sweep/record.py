@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ class SweepRecord:
     """The plan of a sweep.  Its runs are below the folder ``runs``; ``evaluations`` are to be made of each finished run
     (``swapped``, ``sealed``: on the test tasks that the seed ``sealed`` draws).  ``threshold`` is the success that the
     table gives the completions for.  The runs in the summaries ``finished`` count, too; their folders are gone.
-    ``block``: the seeds whose runs are made now; none: all.  The table has the others, too.
+    ``adopted`` names those of them that answer jobs with other keys (:func:`.stored.adopted`).  ``block``: the seeds
+    whose runs are made now; none: all.  The table has the others, too.
 
     Nothing here says what is finished: each time, that is read from the run directories, and the errors of failed jobs
     from ``errors/TRAINING_HASH.txt``.
@@ -42,6 +43,7 @@ class SweepRecord:
     sealed: int | None = None
     finished: tuple[Path, ...] = ()
     block: tuple[int, ...] = ()
+    adopted: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def write(self) -> None:
         content = asdict(self)
@@ -66,7 +68,9 @@ class SweepRecord:
             runs, evaluations = folder / content.pop("runs"), tuple(content.pop("evaluations"))
             runs = Path(os.path.relpath(runs)) if not folder.is_absolute() else Path(os.path.abspath(runs))
             finished, block = tuple(map(Path, content.pop("finished", ()))), tuple(content.pop("block", ()))
+            adopted = {job: (run, keys) for job, (run, keys) in content.pop("adopted", {}).items()}
             parts = {"claims": claims, "jobs": jobs, "finished": finished, "block": block, **content}
+            parts |= {"adopted": adopted}
             return cls(folder, runs=runs, evaluations=evaluations, **parts)
         except (ValueError, KeyError, TypeError) as error:
             raise RunDirectoryError(f"{file} cannot be read: {error!r}") from error
@@ -76,18 +80,29 @@ class SweepRecord:
         return SweepSummary(self.name, self.question, tuple(self.claims), self.threshold, tuple(self.rows()))
 
     def best_runs(self, among: Sequence[Run] | None = None) -> list[Run | StoredRun | None]:
-        """For each job the finished run that answers it best, of those below ``runs`` or ``among``, and in ``finished``.
+        """For each job the finished run that answers it best, of those below ``runs``, or ``among``, and in the
+        summaries ``finished``.
 
         Raises :class:`~troupe.runs.files.RunDirectoryError` where one of ``finished`` cannot be read.
         """
         runs: list[Run | StoredRun] = [*(find_runs(self.runs) if among is None else among)]
-        runs += [run for file in self.finished for run in stored_runs(file)]
+        runs += self._stored_runs()
         return [best_match(runs, job.training, job.evaluation) for job in self.jobs]
 
     def unanswering(self) -> list[StoredRun]:
         """The runs in ``finished`` that answer no job."""
         wanted = {job.training for job in self.jobs}
-        return [run for file in self.finished for run in stored_runs(file) if run.training_hash not in wanted]
+        runs = self._stored_runs()
+        answering = {(run.file, run.path) for run in runs if run.training_hash in wanted}
+        return [run for run in runs if (run.file, run.path) not in answering]
+
+    def _stored_runs(self) -> list[StoredRun]:
+        """Those in ``finished``; those that jobs with other keys adopted come twice."""
+        runs = [run for file in self.finished for run in stored_runs(file)]
+        pairs = [
+            (job, keys, run) for job, (hash, keys) in self.adopted.items() for run in runs if run.training_hash == hash
+        ]
+        return runs + [replace(run, adopted_by=job, keys=keys) for job, keys, run in pairs]
 
     def missing_evaluations(self, run: Run) -> list[str]:
         """The evaluations that are still to be made of ``run``."""

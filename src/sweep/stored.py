@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ..runs.files import RunDirectoryError
-from ..runs.fingerprint import code_hash, evaluation_keys, nested, training_hash
+from ..runs.fingerprint import code_hash, evaluation_keys, nested, training_hash, training_keys
 from .rows import SweepJob, TableRow, evaluation_difference
 from .summary import packed_lines, unpacked_rows
 
@@ -18,10 +18,15 @@ from .summary import packed_lines, unpacked_rows
 @dataclass(frozen=True)
 class StoredRun:
     """A finished run as a ``row`` of the summary ``file``.  It answers a job and is stale as a run directory is
-    (:class:`~troupe.runs.run.Run`), but no evaluation can be made of it any more: its weights are gone."""
+    (:class:`~troupe.runs.run.Run`), but no evaluation can be made of it any more: its weights are gone.
+
+    ``adopted_by``: the training hash of a job that it answers though one of the two has keys that the other has not;
+    ``keys`` says which."""
 
     row: TableRow
     file: Path
+    adopted_by: str = ""
+    keys: str = ""
 
     finished = True
 
@@ -37,16 +42,17 @@ class StoredRun:
 
     @cached_property
     def training_hash(self) -> str:
-        return training_hash(self.config)
+        return self.adopted_by or training_hash(self.config)
 
     @property
     def code(self) -> str:
         return str(self.row["code"])
 
     def stale(self, evaluation: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """As :meth:`troupe.runs.run.Run.stale`."""
+        """As :meth:`troupe.runs.run.Run.stale`; also "configuration", where a job of other keys adopted it."""
         differs = evaluation is not None and evaluation_keys(self.config) != evaluation
-        reasons = {"code": self.code != code_hash(self.config), "evaluation": differs}
+        code = self.code != code_hash(self.config)
+        reasons = {"configuration": bool(self.keys), "code": code, "evaluation": differs}
         return tuple(reason for reason, holds in reasons.items() if holds)
 
     def missing(self, evaluations: Sequence[str], sealed: int | None) -> list[str]:
@@ -60,9 +66,38 @@ class StoredRun:
         stale, missing = self.stale(job.evaluation), self.missing(evaluations, sealed)
         notes = [f"not evaluated: {', '.join(missing)} (the run directory is gone)"] if missing else []
         notes += [evaluation_difference(job, self.config)] if "evaluation" in stale else []
+        notes += [self.keys] if self.keys else []
         own = {"setting": job.setting, "variant": job.variant, "seed": job.seed, "training": job.training}
         own |= {"status": "finished", "stale": " and ".join(stale), "note": "; ".join(notes)}
         return self.row | own | {"overrides": " ".join(job.overrides)}
+
+
+def adopted(
+    jobs: Sequence[SweepJob], configs: Mapping[str, Mapping[str, Any]], runs: Sequence[StoredRun]
+) -> dict[str, tuple[str, str]]:
+    """Of jobs that none of ``runs`` answers, by training hash: the hash of the run that has the same setting, variant,
+    seed and overrides, and the same value of every training key that both have; and the other keys in words.
+
+    Such keys came or went with a change of the code, which the run is too old or too new for: it is stale, like one of
+    other code.  ``configs`` are the jobs' configurations, by training hash.
+    """
+    answered = {run.training_hash for run in runs}
+    result = {}
+    for job in (job for job in jobs if job.training not in answered):
+        keys, place = training_keys(configs[job.training]), (job.setting, job.variant, job.seed)
+        for run in runs:
+            own, row = training_keys(run.config), run.row
+            same = (row["setting"], row["variant"], row["seed"]) == place and row["overrides"] == " ".join(
+                job.overrides
+            )
+            if same and all(own[key] == keys[key] for key in own.keys() & keys.keys()):
+                result[job.training] = run.training_hash, _differing(own.keys(), keys.keys())
+    return result
+
+
+def _differing(own: Set[str], asked: Set[str]) -> str:
+    parts = {"trained without the keys": asked - own, "trained with the keys": own - asked}
+    return "; ".join(f"{what} {', '.join(sorted(keys))}" for what, keys in parts.items() if keys)
 
 
 def stored_runs(file: Path) -> list[StoredRun]:

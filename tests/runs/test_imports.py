@@ -8,9 +8,9 @@ from troupe.runs.imports import imported_files, imported_names
 
 FILES = {
     "__init__.py": '"""A package."""\n',
-    "loop.py": "from typing import TYPE_CHECKING\nfrom .worlds import Far\nif TYPE_CHECKING:\n    from .cli import main\n",
+    "loop.py": "from .worlds import Far\nfrom typing import TYPE_CHECKING\nif TYPE_CHECKING:\n from .cli import main\n",
     "cli.py": "main = 1\n",
-    "worlds/__init__.py": '"""Worlds."""\nfrom .near import Near\nfrom .far import Far as Far\n__all__ = ["Far", "Near"]\n',
+    "worlds/__init__.py": '"""Worlds."""\nfrom .near import Near\nfrom .far import Far\n__all__ = ["Far", "Near"]\n',
     "worlds/near.py": "class Near: ...\n",
     "worlds/far.py": "def far():\n    from troupe.tools import measure\n",
     "tools/__init__.py": "from .deep import deep\nmeasure = deep\n",

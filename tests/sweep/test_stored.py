@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from troupe.runs.files import RunDirectoryError
+from troupe.runs.fingerprint import training_hash
 from troupe.sweep.readings import with_readings
 from troupe.sweep.record import SweepRecord, error_file
 from troupe.sweep.rows import TableRow
-from troupe.sweep.stored import stored_runs
+from troupe.sweep.stored import adopted, stored_runs
 from troupe.sweep.summary import SweepSummary
 from troupe.sweep.tables import page_of, write_tables
 from troupe.sweep.tuning import choices
@@ -118,6 +119,31 @@ def test_tuning_chooses_from_rows(disk: Any, tmp_path: Path, store: Store) -> No
     jobs = [replace(job, setting="cell", variant=job.overrides[0]) for job in record.jobs]
     assert choices(replace(record, jobs=jobs), {"k": [2, 4]}) == {}, "a run is missing"
     assert choices(replace(record, jobs=jobs[:3]), {"k": [2, 4]}) == {"cell": ["k=4"]}
+
+
+def test_a_row_answers_a_job_that_only_has_other_keys(disk: Any, tmp_path: Path, store: Store) -> None:
+    """As where a new version of the code has a key that the older one had not."""
+    file = store()
+    configs = [disk.config(seed, k) | {"new": {"key": 1}} for k in (2, 4) for seed in (0, 1)]
+    record = sweep(disk, tmp_path, file)
+    jobs = [replace(job, training=training_hash(own)) for job, own in zip(record.jobs, configs, strict=True)]
+    others = replace(record, jobs=jobs)
+    assert [row["status"] for row in others.rows()] == ["missing"] * 4 and len(others.unanswering()) == 3
+
+    names = {job.training: own for job, own in zip(jobs, configs, strict=True)}
+    with_adopted = replace(others, adopted=adopted(jobs, names, stored_runs(file)))
+    with_adopted.write()
+    with_adopted = SweepRecord.read(with_adopted.folder)
+    rows = with_adopted.rows()
+    assert [(row["status"], row["stale"]) for row in rows] == [("finished", "configuration")] * 3 + [("missing", "")]
+    assert rows[0]["note"] == "trained without the keys new.key" and rows[0]["training"] == jobs[0].training
+    assert with_adopted.unanswering() == [] and len(with_adopted.jobs_to_run(rerun_stale=True)) == 4
+
+    # Neither another value of a key, nor other overrides, nor another seed.
+    for change, key in (({"overrides": ("k=2", "new.key=1", "seed=0")}, None), ({"seed": 5}, None), ({}, "algorithm")):
+        job = replace(jobs[0], **change)
+        own = configs[0] if key is None else configs[0] | {key: {"sampler": {"k": 3, "alpha": 1.0}}}
+        assert adopted([job], {job.training: own}, stored_runs(file)) == {}
 
 
 def test_rows_that_answer_nothing_are_named(disk: Any, tmp_path: Path, store: Store) -> None:

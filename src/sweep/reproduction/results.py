@@ -14,7 +14,7 @@ from ...evaluation.statistics import seeds_estimate
 from ...runs.files import RunDirectoryError
 from ...runs.index import is_run
 from ...runs.run import Run
-from ..measures import MEASURES, Series, measures_of
+from ..measures import MEASURES, measures_of
 from ..outcomes import mean_over_seeds
 from ..rows import TableRow
 from ..summary import packed_lines, packed_rows, shared_config, unpacked_rows
