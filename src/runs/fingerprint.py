@@ -96,8 +96,8 @@ def code_hash(config: Mapping[str, Any]) -> str:
     as they were at the first call in this process; and the base models of a warm start, as they are now."""
     config = without_excluded(config)
     own = own_sources(config)
-    values = {str(value) for _, value in flat(config)}
-    code = _hash_with(frozenset(_names(config)), frozenset(own.items()), frozenset(values & _shipped()))
+    shipped = frozenset(_texts(config)) & _shipped()
+    code = _hash_with(frozenset(_names(config)), frozenset(own.items()), shipped)
     bases = {str(policy.get("base")) for policy in config.get("policies", {}).values() if isinstance(policy, Mapping)}
     made = [(base, file) for base in bases if (file := Path(base, CHECKSUMS)).is_file()]
     return _hash_of(made, code) if made else code
@@ -131,9 +131,16 @@ def code_files(names: Iterable[str], package: Path = PACKAGE) -> dict[str, Path]
 
 def _names(config: Mapping[str, Any]) -> Iterator[str]:
     """What ``config`` names of Troupe, below the package, by itself or in the user's code."""
-    values = (value for _, value in flat(config))
-    texts = (text for value in values for text in (value if isinstance(value, list) else [value]))
-    yield from (text.removeprefix("troupe.") for text in texts if isinstance(text, str) and text.startswith("troupe."))
+    yield from (text.removeprefix("troupe.") for text in _texts(config) if text.startswith("troupe."))
+
+
+def _texts(node: Any) -> Iterator[str]:
+    """Every text below ``node``."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, Mapping | list):
+        for each in node.values() if isinstance(node, Mapping) else node:
+            yield from _texts(each)
 
 
 @cache

@@ -99,10 +99,9 @@ class SweepRecord:
     def _stored_runs(self) -> list[StoredRun]:
         """Those in ``finished``; those that jobs with other keys adopted come twice."""
         runs = [run for file in self.finished for run in stored_runs(file)]
-        pairs = [
-            (job, keys, run) for job, (hash, keys) in self.adopted.items() for run in runs if run.training_hash == hash
-        ]
-        return runs + [replace(run, adopted_by=job, keys=keys) for job, keys, run in pairs]
+        by_hash = {run.training_hash: run for run in runs}
+        others = ((job, by_hash.get(own), keys) for job, (own, keys) in self.adopted.items())
+        return runs + [replace(run, adopted_by=job, keys=keys) for job, run, keys in others if run is not None]
 
     def missing_evaluations(self, run: Run) -> list[str]:
         """The evaluations that are still to be made of ``run``."""

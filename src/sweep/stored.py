@@ -87,9 +87,8 @@ def adopted(
         keys, place = training_keys(configs[job.training]), (job.setting, job.variant, job.seed)
         for run in runs:
             own, row = training_keys(run.config), run.row
-            same = (row["setting"], row["variant"], row["seed"]) == place and row["overrides"] == " ".join(
-                job.overrides
-            )
+            same = (row["setting"], row["variant"], row["seed"]) == place
+            same = same and row["overrides"] == " ".join(job.overrides)
             if same and all(own[key] == keys[key] for key in own.keys() & keys.keys()):
                 result[job.training] = run.training_hash, _differing(own.keys(), keys.keys())
     return result

@@ -106,6 +106,11 @@ def test_the_code_is_what_training_in_this_world_imports() -> None:
     )
 
 
+def test_names_in_lists_count() -> None:
+    names = {"worlds": [{"_target_": "troupe.envs.grid.sokoban.Sokoban"}, "troupe.envs.math.Arithmetic"]}
+    assert {"envs/grid/sokoban.py", "envs/math/arithmetic.py"} <= files_of(names)
+
+
 def test_programs_that_a_file_starts_count() -> None:
     sandbox = files_of(world("code.MicroCode", sandbox={"_target_": "troupe.sandbox.LocalSandbox"}))
     assert {path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / "sandbox").rglob("*.py")} <= sandbox
