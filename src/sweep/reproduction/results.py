@@ -57,8 +57,8 @@ class TableResults:
     def text(self) -> str:
         """JSON lines: the table, its runs, its cells; small enough to be committed."""
         head = {"table": self.table.name, "scale": self.scale, "seeds": self.seeds, "words": self.words}
-        lines: list[Mapping[str, Any]] = [head | {"claims": [asdict(claim) for claim in self.table.claims]}]
-        lines[0] = lines[0] | {"config": shared_config(self.runs)}
+        head |= {"claims": [asdict(claim) for claim in self.table.claims], "config": shared_config(self.runs)}
+        lines: list[Mapping[str, Any]] = [head]
         lines += [{"run": _rounded(row)} for row in packed_rows(self.runs)]
         lines += [{"cell": cell.packed()} for cell in self.cells]
         return "".join(json.dumps(line) + "\n" for line in lines)
