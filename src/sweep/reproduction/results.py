@@ -56,7 +56,7 @@ class TableResults:
 
     def text(self) -> str:
         """JSON lines: the table, its runs, its cells; small enough to be committed."""
-        head = {"table": self.table.name, "scale": self.scale, "seeds": self.seeds, "words": self.words}
+        head: dict[str, Any] = {"table": self.table.name, "scale": self.scale, "seeds": self.seeds, "words": self.words}
         head |= {"claims": [asdict(claim) for claim in self.table.claims], "config": shared_config(self.runs)}
         lines: list[Mapping[str, Any]] = [head]
         lines += [{"run": _rounded(row)} for row in packed_rows(self.runs)]
