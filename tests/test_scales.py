@@ -38,7 +38,7 @@ HAS = {
     **{world: ["laptop", "paper_magrpo", "paper_1_7b", "paper_8b"] for world in MAGRPO},
 }
 """The scales of a world; the others have GENERAL."""
-HORIZONS = {"writing": 1, "code_collab": 1, "plan_path_hard": 3}
+HORIZONS = {"writing": 1, "code_collab": 1, "plan_path_hard": 3, "plan_path_short": 2}
 THOUGHT = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 

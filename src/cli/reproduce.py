@@ -5,9 +5,10 @@ Runs what is missing of the table's sweeps, plays its teams, and writes ``runs/r
 sweep or training with the same configuration below ``runs`` counts as done; Ctrl-C stops, the same command goes on.
 
 ``table=NAME`` (``all``: every one that has the scale; or a yaml's path), ``seeds=3`` (0 to 2) or ``seeds=0,4``,
-``jobs=N`` runs at a time (default: by cores and memory), ``runs=FOLDER``, ``rerun_stale=true``, ``dry_run=true`` (only
-print what is missing, and its cost).  ``scale=paper`` only prints a plan with GPU-hours.  Every other ``key=value`` is
-one of ``troupe train`` and holds for all runs; the page then says so.
+``jobs=N`` runs at a time (default: by cores and memory), ``runs=FOLDER``, ``rerun_stale=true``, ``finished=FILE`` (runs
+in this summary of the table count as finished), ``dry_run=true`` (only print what is missing, and its cost).
+``scale=paper`` only prints a plan with GPU-hours.  Every other ``key=value`` is one of ``troupe train`` and holds for
+all runs; the page then says so.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..runs.files import RunDirectoryError
 from ..setup.composition import configurations, register
 from ..sweep.reproduction.options import ReproduceOptions
 from .main import loading
+from .sweep import announce_unanswering
 
 if TYPE_CHECKING:
     from ..evaluation.records import EvaluationRecord
@@ -110,6 +112,7 @@ def _perform(plan: TablePlan, options: ReproduceOptions) -> bool:
     from ..sweep.reproduction.teams import Cell, play_teams
 
     jobs, cells, failed = options.jobs_of(plan.table), list[Cell](), 0
+    announce_unanswering([part.record for part in plan.parts])
     say = partial(_say, sys.stdout)  # a run in this process has the output in its file meanwhile
     print(f"{_title(plan)}: {jobs} runs at a time", flush=True)
     try:

@@ -2,8 +2,10 @@
 
 Keys of the sweep itself: ``launcher=basic|joblib|submitit`` (``hydra.launcher.KEY=...`` configures it),
 ``runs=FOLDER``, ``rerun_stale=true``, ``dry_run=true`` (only print the missing runs and what they will cost),
-``sealed=true`` (play the sealed test tasks, once all runs are finished).  Every other ``key=value`` is one of ``troupe
-train`` and holds for all runs; ``key=a,b`` runs every setting with both.
+``sealed=true`` (play the sealed test tasks, once all runs are finished), ``finished=FILE`` (runs in the summary FILE of
+an earlier sweep count as finished; several: ``FILE,FILE``), ``block=0,1`` (of the missing runs only those of these
+seeds).  Every other ``key=value`` is one of ``troupe train`` and holds for all runs; ``key=a,b`` runs every setting
+with both.
 """
 
 from __future__ import annotations
@@ -32,7 +34,19 @@ def announce(record: SweepRecord, jobs: Sequence[SweepJob], rows: Sequence[Table
     """Print the numbers of finished runs and of those to run."""
     finished, stale = (sum(bool(test(row)) for row in rows) for test in (_finished, _stale))
     hint = f" ({stale} of them stale: rerun_stale=true runs them again)" if stale else ""
-    print(f"sweep {record.name}: {len(rows)} runs, {finished} finished{hint}, {len(jobs)} to run", flush=True)
+    block = f", in this block of seeds ({', '.join(map(str, record.block))})" if record.block else ""
+    print(f"sweep {record.name}: {len(rows)} runs, {finished} finished{hint}, {len(jobs)} to run{block}", flush=True)
+
+
+def announce_unanswering(records: Sequence[SweepRecord]) -> None:
+    """Print which runs of ``finished=`` answer no job of any of ``records``: none is left out in silence."""
+    missed = [{(run.file, run.path) for run in record.unanswering()} for record in records]
+    for run in records[0].unanswering():
+        if all((run.file, run.path) in each for each in missed):
+            place = " ".join(str(word) for word in (run.row["setting"], run.row["variant"]) if word)
+            print(
+                f"{run.file}: {place}, seed {run.row['seed']}, answers no run: it was configured otherwise", flush=True
+            )
 
 
 def _finished(row: TableRow) -> bool:
@@ -68,14 +82,15 @@ def run(arguments: Sequence[str]) -> int:
     if options.dry_run:  # which plays nothing
         options = replace(options, sealed=False)
     record = plan_sweep(options, arguments, chosen)
+    announce_unanswering([record, *records])
     return 0 if _perform(record, options, hydra_overrides, [record, *records]) and not untuned else 1
 
 
 def _perform(
     record: SweepRecord, options: Options, hydra_overrides: Sequence[str], measurable: Sequence[SweepRecord]
 ) -> bool:
-    """Run what is missing of ``record`` and print its tables; whether every run is finished.  With ``dry_run`` say what
-    would run, and what it would cost by the runs of the ``measurable`` sweeps.
+    """Run what is missing of ``record`` and print its tables; whether every run is finished, or every one of the block.
+    With ``dry_run`` say what would run, and what it would cost by the runs of the ``measurable`` sweeps.
     """
     from ..api.training import train
     from ..sweep.cost import costs, measured
@@ -99,7 +114,7 @@ def _perform(
         register()
         page, rows = write_tables(record.folder)
         print(f"\n{page}\n{record.folder}: table.md, runs.csv, settings.csv, summary.jsonl", flush=True)
-    return all(map(_finished, rows))
+    return all(_finished(row) for row in rows if record.in_block(row["seed"]))
 
 
 def _cost_lines(costs: Sequence[SettingCost]) -> list[str]:

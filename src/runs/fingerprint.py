@@ -10,7 +10,25 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from .imports import imported_files, imported_names
 from .own_code import own_sources
+
+PACKAGE = Path(__file__).resolve().parents[1]
+SHIPPED = PACKAGE / "models" / "shipped"
+ROOTS = ("loop", "setup.assembly")
+"""The modules of Troupe that train and evaluate any team."""
+
+LEFT_OUT = (
+    *("api", "cli", "diagnostics", "reports", "sweep", "setup.checks", "setup.command_line", "setup.composition"),
+    *("setup.declarations", "setup.notice", "setup.own_errors", "setup.references", "setup.regimes", "setup.resume"),
+    *("setup.search_path", "setup.trust", "setup.unknown", "runs.display", "runs.fingerprint", "runs.imports"),
+    *("runs.loggers", "runs.own_code", "runs.samples"),
+)
+"""Modules that these import and no figure depends on: they compose and check configurations, whose result has a hash of
+its own, and show and observe runs."""
+
+BY_PATH = {"sandbox/launch.py": ("sandbox.guest.zygote",), "rollout/chat_template.py": ("rollout.template_trial",)}
+"""Programs that a file starts, which no import names."""
 
 EVALUATION = (
     *("loop.eval_every", "loop.validation_tasks", "loop.test_tasks", "loop.task_seed", "loop.validate_first"),
@@ -44,6 +62,18 @@ def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield f"{prefix}{key}", value
 
 
+def nested(leaves: Mapping[str, Any]) -> dict[str, Any]:
+    """The configuration with these leaves, by dotted key (:func:`flat`)."""
+    result: dict[str, Any] = {}
+    for key, value in leaves.items():
+        *above, last = key.split(".")
+        node = result
+        for name in above:
+            node = node.setdefault(name, {})
+        node[last] = value
+    return result
+
+
 def training_keys(config: Mapping[str, Any]) -> dict[str, Any]:
     """The leaves of a resolved configuration that training depends on."""
     return {key: _plain(value) for key, value in flat(config) if not matches(key, EXCLUDED)}
@@ -61,10 +91,13 @@ def training_hash(config: Mapping[str, Any]) -> str:
 
 
 def code_hash(config: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits over the code that ``config`` runs: Troupe's, and the user's (:mod:`.own_code`), as it was
-    at the first call in this process; and over the base models of a warm start, as they are now."""
+    """16 hexadecimal digits over the code that trains and evaluates as ``config`` says: the modules of Troupe that are
+    imported for it (:func:`code_files`), the shipped base models that it names, the user's code (:mod:`.own_code`), all
+    as they were at the first call in this process; and the base models of a warm start, as they are now."""
+    config = without_excluded(config)
     own = own_sources(config)
-    code = _hash_with(frozenset(own.items())) if own else _package_hash()
+    shipped = frozenset(_texts(config)) & _shipped()
+    code = _hash_with(frozenset(_names(config)), frozenset(own.items()), shipped)
     bases = {str(policy.get("base")) for policy in config.get("policies", {}).values() if isinstance(policy, Mapping)}
     made = [(base, file) for base in bases if (file := Path(base, CHECKSUMS)).is_file()]
     return _hash_of(made, code) if made else code
@@ -76,24 +109,56 @@ def own_code_hash(config: Mapping[str, Any]) -> str:
     return _hash_of(own.items()) if own else ""
 
 
-@cache
-def _package_hash() -> str:
-    return hash_of_code(Path(__file__).resolve().parents[1])
+def without_excluded(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of a resolved configuration on which training or evaluation depends."""
+
+    def part(node: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for key, value in node.items():
+            path = f"{prefix}{key}"
+            if isinstance(value, Mapping) and value:
+                yield key, dict(part(value, f"{path}."))
+            elif not matches(path, EXCLUDED) or matches(path, EVALUATION):
+                yield key, value
+
+    return dict(part(config, ""))
+
+
+def code_files(names: Iterable[str], package: Path = PACKAGE) -> dict[str, Path]:
+    """The files of ``package`` that train and evaluate with the classes ``names`` (below the package), by path."""
+    files = imported_files(package, [*ROOTS, *names], LEFT_OUT)
+    return files | imported_files(package, [name for path in files for name in BY_PATH.get(path, ())], LEFT_OUT)
+
+
+def _names(config: Mapping[str, Any]) -> Iterator[str]:
+    """What ``config`` names of Troupe, below the package, by itself or in the user's code."""
+    yield from (text.removeprefix("troupe.") for text in _texts(config) if text.startswith("troupe."))
+
+
+def _texts(node: Any) -> Iterator[str]:
+    """Every text below ``node``."""
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, Mapping | list):
+        for each in node.values() if isinstance(node, Mapping) else node:
+            yield from _texts(each)
 
 
 @cache
-def _hash_with(sources: frozenset[tuple[str, Path]]) -> str:
-    return _hash_of(sources, _package_hash())
+def _shipped() -> frozenset[str]:
+    """The names of the base models that are part of the package."""
+    return frozenset(folder.name for folder in SHIPPED.iterdir() if folder.is_dir())
 
 
-def hash_of_code(package: Path) -> str:
-    """16 hexadecimal digits over the source files and the shipped base models of ``package``: names and contents.
-
-    Equal for a checkout and for a wheel of it, in which the folder of configurations lies in the package.
-    """
-    base = (file for file in (package / "models" / "shipped").glob("*/*") if file.is_file() and file.suffix != ".md")
-    names = ((file.relative_to(package).as_posix(), file) for file in [*package.rglob("*.py"), *base])
-    return _hash_of((name, file) for name, file in names if not name.startswith("configs/"))
+@cache
+def _hash_with(
+    names: frozenset[str], own: frozenset[tuple[str, Path]], bases: frozenset[str], package: Path = PACKAGE
+) -> str:
+    used = (name for _, file in own for name in imported_names(file))
+    files = code_files(sorted({*names, *used}), package)
+    shipped = [file for base in bases for file in (package / "models" / "shipped" / base).glob("*")]
+    models = {file.relative_to(package).as_posix(): file for file in shipped if file.is_file() and file.suffix != ".md"}
+    code = _hash_of([*files.items(), *models.items()])
+    return _hash_of(own, code) if own else code
 
 
 def _hash_of(files: Iterable[tuple[str, Path]], start: str = "") -> str:

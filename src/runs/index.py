@@ -5,10 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from .files import CONFIG, METRICS, VERSIONS
 from .run import Run
+
+
+class Finished(Protocol):
+    """What :func:`best_match` asks of a run, or of what is left of one."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def training_hash(self) -> str: ...
+    @property
+    def finished(self) -> bool: ...
+    def stale(self, evaluation: Mapping[str, Any] | None = None) -> tuple[str, ...]: ...
+
+
+Answer = TypeVar("Answer", bound=Finished)
 
 
 def is_run(path: Path) -> bool:
@@ -25,12 +40,12 @@ def find_runs(root: Path) -> Iterator[Run]:
             yield Run(Path(folder))
 
 
-def best_match(runs: Iterable[Run], training: str, evaluation: Mapping[str, Any]) -> Run | None:
+def best_match(runs: Iterable[Answer], training: str, evaluation: Mapping[str, Any]) -> Answer | None:
     """Of the finished runs with this training hash, the one with the fewest reasons to be stale, then the newest."""
     matching = [run for run in runs if run.training_hash == training and run.finished]
     return max(matching, key=lambda run: (*_freshness(run, evaluation), run.path.name), default=None)
 
 
-def _freshness(run: Run, evaluation: Mapping[str, Any]) -> tuple[bool, bool]:
+def _freshness(run: Finished, evaluation: Mapping[str, Any]) -> tuple[bool, bool]:
     reasons = run.stale(evaluation)
     return "code" not in reasons, "evaluation" not in reasons

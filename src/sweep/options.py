@@ -32,6 +32,9 @@ EVALUATIONS = ("swapped", "sealed")
 class Options:
     """The keys of the command itself, ``--config-dir``, and ``search_path``, the word that gives ``hydra.searchpath``;
     all other keys configure the runs.
+
+    ``finished`` are summaries whose runs count as finished.  ``block``: of the sweep's seeds those whose runs are made
+    now; none: all.
     """
 
     sweep: str
@@ -40,6 +43,8 @@ class Options:
     rerun_stale: bool = False
     dry_run: bool = False
     sealed: bool = False
+    finished: tuple[str, ...] = ()
+    block: tuple[int, ...] = ()
     config_dir: str | None = None
     search_path: tuple[str, ...] = ()
 
@@ -59,6 +64,8 @@ class Options:
             key, _, value = argument.partition("=")
             if key not in types:
                 others.append(argument)
+            elif key in ("finished", "block"):
+                values[key] = files_of(value) if key == "finished" else seeds_of(key, value)
             elif types[key] == "bool" and value not in ("true", "false"):
                 raise ConfigError(f"{key} must be true or false, got {value!r}")
             else:
@@ -168,6 +175,26 @@ class SweepFile:
             raise ConfigError(
                 "tuning.seeds must not be among seeds: what chooses the grid's point cannot judge it, too"
             )
+
+
+def files_of(text: str) -> tuple[str, ...]:
+    """``a.jsonl,b.jsonl`` or ``[a.jsonl,b.jsonl]``.  Raises :class:`ConfigError` naming a file that there is not."""
+    names = tuple(name.strip() for name in text.strip("[]").split(",") if name.strip())
+    for name in names:
+        if not Path(name).is_file():
+            raise ConfigError(f"finished={name}: there is no such file")
+    return names
+
+
+def seeds_of(key: str, text: str) -> tuple[int, ...]:
+    """``0,4`` and ``[0,4]`` are these seeds.  Raises :class:`ConfigError` naming the ``key``."""
+    try:
+        seeds = tuple(int(word) for word in text.strip("[]").split(","))
+    except ValueError:
+        raise ConfigError(f"{key}={text} must be seeds: {key}=0,1") from None
+    if len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise ConfigError(f"{key}={text} must be different whole numbers of at least 0")
+    return seeds
 
 
 def parse_overrides(overrides: Sequence[str], origin: str) -> Overrides:

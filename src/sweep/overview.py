@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..runs.files import RunDirectoryError
-from ..runs.index import find_runs
+from ..runs.index import find_runs, is_run
 from ..runs.run import Run
 from .readings import with_readings
 from .record import SweepRecord
@@ -50,7 +50,7 @@ class SweepOverview:
         for job, row in zip(record.jobs, rows, strict=True):
             begun = [run for run in runs if run.training_hash == job.training]
             newest = max(begun, key=lambda run: run.path.name).path if begun else None
-            path = newest if row["run"] is None else Path(row["run"])
+            path = newest if row["run"] is None or not is_run(Path(row["run"])) else Path(row["run"])
             settings.setdefault(f"{job.setting} {job.variant}".strip(), []).extend([path] if path else [])
             if row["status"] != "finished":
                 problems.append(_sentence(job, row, begun=path is not None))

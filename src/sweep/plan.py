@@ -23,6 +23,7 @@ from ..setup.sections import read_config
 from .options import Options, Overrides, SweepFile, one_line, parse_overrides
 from .record import SweepRecord
 from .rows import SweepJob
+from .stored import adopted, stored_runs
 from .verdicts import claims_of
 
 
@@ -67,7 +68,7 @@ def plan_tuning(options: Options, arguments: Sequence[str]) -> SweepRecord | Non
     for key, texts in parse_overrides(words, "").items():
         if key in grid or len(texts) > 1:
             raise ConfigError(f"sweep={options.sweep} is tuned: {key} cannot be {'given' if key in grid else 'varied'}")
-    record = _plan(replace(options, sealed=False), words, own, dict.fromkeys(file.settings, grid))
+    record = _plan(replace(options, sealed=False, block=()), words, own, dict.fromkeys(file.settings, grid))
     return replace(record, folder=record.folder / "tuning", name=f"{record.name}, tuning")
 
 
@@ -87,7 +88,7 @@ def _plan(
         claims = claims_of(file.verdicts, list(file.settings))
     except ValueError as error:
         raise ConfigError(f"sweep={options.sweep}: {error}") from error
-    jobs = []
+    jobs, configs = [], {} if configs is None else configs
     with options.configurations():
         for setting, overrides in file.settings.items():
             own = parse_overrides(overrides, f"settings.{setting}")
@@ -103,19 +104,30 @@ def _plan(
     folder = Path(options.runs, "sweeps", sweep, "+".join(text.partition("=")[2] for text in experiments))
     evaluations = (*file.evaluations, *(["sealed"] if options.sealed else []))
     record = SweepRecord(folder, sweep, file.question, Path(options.runs), evaluations, claims, jobs)
-    record = replace(record, threshold=file.threshold, sealed=file.sealed)
+    if unknown := sorted(set(options.block) - {job.seed for job in jobs} if jobs else ()):
+        raise ConfigError(f"block={unknown[0]} is none of the seeds of sweep={options.sweep}")
+    record = replace(
+        record,
+        threshold=file.threshold,
+        sealed=file.sealed,
+        finished=tuple(map(Path, options.finished)),
+        block=options.block,
+    )
+    stored = [run for each in record.finished for run in stored_runs(each)]
+    record = replace(record, adopted=adopted(jobs, configs, stored))
     if options.sealed:
         _check_sealed(record, len(points) < len(file.settings))
     return record
 
 
 def _check_sealed(record: SweepRecord, untuned: bool) -> None:
-    """Raises :class:`ConfigError` unless the sealed tasks may be played: all runs are there."""
+    """Raises :class:`ConfigError` unless the sealed tasks may be played: all runs are there, or all of the block."""
     if record.sealed is None:
         raise ConfigError(f"sealed=true: sweep {record.name} names no seed for its sealed tasks (sealed: SEED)")
-    missing = sum(run is None for run in record.best_runs())
+    runs = [run for job, run in zip(record.jobs, record.best_runs(), strict=True) if record.in_block(job.seed)]
+    missing = sum(run is None for run in runs)
     if missing or untuned:
-        count = "some settings are not tuned" if untuned else f"{missing} of {len(record.jobs)} runs are not finished"
+        count = "some settings are not tuned" if untuned else f"{missing} of {len(runs)} runs are not finished"
         raise ConfigError(f"sealed=true plays the sealed tasks once, at the end, but {count}")
 
 
@@ -134,7 +146,7 @@ def _jobs(
     setting: str,
     runs: Sequence[tuple[str, list[str]]],
     search_path: Sequence[str],
-    configs: dict[str, dict[str, Any]] | None,
+    configs: dict[str, dict[str, Any]],
 ) -> list[SweepJob]:
     """The jobs of (variant, overrides) in ``runs``.  Runs that differ in the seed alone are composed once."""
     jobs, composed = [], dict[tuple[str, ...], DictConfig]()
@@ -146,8 +158,7 @@ def _jobs(
             cfg.seed = yaml.safe_load(seed.partition("=")[2])
         job, composed[key], config = _job(setting, variant, overrides, search_path, cfg)
         jobs.append(job)
-        if configs is not None:
-            configs[job.training] = config
+        configs[job.training] = config
     return jobs
 
 

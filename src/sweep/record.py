@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from ..runs.index import best_match, find_runs
 from ..runs.lock import Lock
 from ..runs.run import Run
 from .rows import SweepJob, TableRow, row_of
+from .stored import StoredRun, stored_runs
 from .summary import SweepSummary
 from .verdicts import Claim
 
@@ -23,7 +24,9 @@ from .verdicts import Claim
 class SweepRecord:
     """The plan of a sweep.  Its runs are below the folder ``runs``; ``evaluations`` are to be made of each finished run
     (``swapped``, ``sealed``: on the test tasks that the seed ``sealed`` draws).  ``threshold`` is the success that the
-    table gives the completions for.
+    table gives the completions for.  The runs in the summaries ``finished`` count, too; their folders are gone.
+    ``adopted`` names those of them that answer jobs with other keys (:func:`.stored.adopted`).  ``block``: the seeds
+    whose runs are made now; none: all.  The table has the others, too.
 
     Nothing here says what is finished: each time, that is read from the run directories, and the errors of failed jobs
     from ``errors/TRAINING_HASH.txt``.
@@ -38,12 +41,16 @@ class SweepRecord:
     jobs: Sequence[SweepJob]
     threshold: float | None = None
     sealed: int | None = None
+    finished: tuple[Path, ...] = ()
+    block: tuple[int, ...] = ()
+    adopted: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def write(self) -> None:
         content = asdict(self)
         del content["folder"]
         content["verdicts"] = content.pop("claims")
         content["runs"] = os.path.relpath(self.runs, self.folder)  # the tree of runs can be moved as a whole
+        content["finished"] = [str(file) for file in self.finished]
         self.folder.mkdir(parents=True, exist_ok=True)
         write_atomic(self.folder / "sweep.json", json.dumps(content, indent=1) + "\n")
 
@@ -60,7 +67,11 @@ class SweepRecord:
             claims = [Claim(**claim) for claim in content.pop("verdicts")]
             runs, evaluations = folder / content.pop("runs"), tuple(content.pop("evaluations"))
             runs = Path(os.path.relpath(runs)) if not folder.is_absolute() else Path(os.path.abspath(runs))
-            return cls(folder, runs=runs, evaluations=evaluations, claims=claims, jobs=jobs, **content)
+            finished, block = tuple(map(Path, content.pop("finished", ()))), tuple(content.pop("block", ()))
+            adopted = {job: (run, keys) for job, (run, keys) in content.pop("adopted", {}).items()}
+            parts = {"claims": claims, "jobs": jobs, "finished": finished, "block": block, **content}
+            parts |= {"adopted": adopted}
+            return cls(folder, runs=runs, evaluations=evaluations, **parts)
         except (ValueError, KeyError, TypeError) as error:
             raise RunDirectoryError(f"{file} cannot be read: {error!r}") from error
 
@@ -68,14 +79,33 @@ class SweepRecord:
         """What the tables are made of."""
         return SweepSummary(self.name, self.question, tuple(self.claims), self.threshold, tuple(self.rows()))
 
-    def best_runs(self, among: Sequence[Run] | None = None) -> list[Run | None]:
-        """For each job the finished run that answers it best, of those below ``runs`` or ``among``."""
-        runs = list(find_runs(self.runs)) if among is None else among
+    def best_runs(self, among: Sequence[Run] | None = None) -> list[Run | StoredRun | None]:
+        """For each job the finished run that answers it best, of those below ``runs``, or ``among``, and in the
+        summaries ``finished``.
+
+        Raises :class:`~troupe.runs.files.RunDirectoryError` where one of ``finished`` cannot be read.
+        """
+        runs: list[Run | StoredRun] = [*(find_runs(self.runs) if among is None else among)]
+        runs += self._stored_runs()
         return [best_match(runs, job.training, job.evaluation) for job in self.jobs]
+
+    def unanswering(self) -> list[StoredRun]:
+        """The runs in ``finished`` that answer no job."""
+        wanted = {job.training for job in self.jobs}
+        runs = self._stored_runs()
+        answering = {(run.file, run.path) for run in runs if run.training_hash in wanted}
+        return [run for run in runs if (run.file, run.path) not in answering]
+
+    def _stored_runs(self) -> list[StoredRun]:
+        """Those in ``finished``; those that jobs with other keys adopted come twice."""
+        runs = [run for file in self.finished for run in stored_runs(file)]
+        by_hash = {run.training_hash: run for run in runs}
+        others = ((job, by_hash.get(own), keys) for job, (own, keys) in self.adopted.items())
+        return runs + [replace(run, adopted_by=job, keys=keys) for job, run, keys in others if run is not None]
 
     def missing_evaluations(self, run: Run) -> list[str]:
         """The evaluations that are still to be made of ``run``."""
-        results = {name: run.of_sweeps[name] for name in self.evaluations}
+        results = {name: run.of_sweeps[name] for name in self._evaluations(run.config["seed"])}
         return [
             name
             for name, result in results.items()
@@ -83,12 +113,24 @@ class SweepRecord:
         ]
 
     def jobs_to_run(self, rerun_stale: bool) -> list[SweepJob]:
-        """The jobs that are to be trained or evaluated, one per training hash."""
+        """The jobs that are to be trained or evaluated, one per training hash; all of one seed before the next, so that
+        a sweep that ends early has whole pairs."""
         jobs: dict[str, SweepJob] = {}
         for job, run in zip(self.jobs, self.best_runs(), strict=True):
-            if run is None or self.missing_evaluations(run) or (rerun_stale and run.stale(job.evaluation)):
+            unevaluated = isinstance(run, Run) and self.missing_evaluations(run)
+            if run is None or unevaluated or (rerun_stale and run.stale(job.evaluation)):
                 jobs.setdefault(job.training, job)
-        return list(jobs.values())
+        jobs = {training: job for training, job in jobs.items() if self.in_block(job.seed)}
+        seeds = list(dict.fromkeys(job.seed for job in self.jobs))
+        return sorted(jobs.values(), key=lambda job: seeds.index(job.seed))
+
+    def in_block(self, seed: int) -> bool:
+        """Whether the runs of ``seed`` are made now."""
+        return not self.block or seed in self.block
+
+    def _evaluations(self, seed: int) -> tuple[str, ...]:
+        """Those of the runs of ``seed``: the sealed tasks are played with the block alone."""
+        return tuple(name for name in self.evaluations if name != "sealed" or self.in_block(seed))
 
     def lock(self, training: str) -> Lock:
         """The lock of the job with this training hash, for all sweeps that share the folder ``runs``.
@@ -103,12 +145,17 @@ class SweepRecord:
         """One row per job: finished, failed (with the error) or missing; see :meth:`best_runs`."""
         return [self._row(job, run) for job, run in zip(self.jobs, self.best_runs(among), strict=True)]
 
-    def _row(self, job: SweepJob, run: Run | None) -> TableRow:
-        missing = self.missing_evaluations(run) if run else []
+    def _row(self, job: SweepJob, run: Run | StoredRun | None) -> TableRow:
+        missing = self.missing_evaluations(run) if isinstance(run, Run) else []
         error = error_file(self.folder, job.training)
         # The error of a job that has a run by now, as the plan wants it, is out of date.
-        if error.exists() and (run is None or missing or run.stale(job.evaluation)):
-            return row_of(job, run, "failed", error.read_text(encoding="utf-8").partition("\n")[0])
+        failed = error.exists() and (run is None or missing or run.stale(job.evaluation))
+        note = error.read_text(encoding="utf-8").partition("\n")[0] if failed else ""
+        if isinstance(run, StoredRun):
+            row = run.answer(job, self._evaluations(job.seed), self.sealed)
+            return row | ({"status": "failed", "note": note} if failed else {})
+        if failed:
+            return row_of(job, run, "failed", note)
         if run is None:
             return row_of(job, None, "missing")
         note = f"not evaluated: {', '.join(missing)}" if missing else ""

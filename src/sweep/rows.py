@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
-from ..runs.fingerprint import evaluation_keys, training_keys
+from ..runs.fingerprint import evaluation_keys, flat, training_keys, without_excluded
 from ..runs.run import Run
 from .curve import curve_of
 from .outcomes import Outcomes, mean_over_seeds
@@ -32,8 +32,9 @@ COSTS = {
 """The columns beside success, with their keys in ``summary.json``; ``turns`` of the last weights on the test split."""
 
 INTERVAL = ("low", "high")
-NESTED = ("outcomes", "curve")
-"""The fields of a row that are no figures: results by task of each metric, and the learning curve."""
+NESTED = ("outcomes", "curve", "config")
+"""The fields of a row that are no figures: results by task of each metric, the learning curve, and the leaves of the
+configuration on which training or evaluation depends."""
 
 TableRow = dict[str, Any]
 
@@ -66,10 +67,13 @@ def row_of(job: SweepJob, run: Run | None, status: str, note: str = "") -> Table
         row |= {name: figures.get(f"{prefix}/success"), f"{name}_low": low, f"{name}_high": high}
         row[f"{name}_episodes"] = figures.get(f"{prefix}/episodes")
     row |= {name: figures.get(key) for name, key in COSTS.items()}
-    row |= {"code": run.code if run else None, "training": job.training, "run": str(run.path) if run else None}
-    difference = _evaluation_difference(job, run) if run and "evaluation" in stale else ""
+    row["sealed_seed"] = figures.get("sealed/task_seed")
+    row |= {"code": run.code if run else None, "commit": run.versions.get("commit") if run else None}
+    row |= {"training": job.training, "run": str(run.path) if run else None}
+    difference = evaluation_difference(job, run.config) if run and "evaluation" in stale else ""
     row |= {"overrides": " ".join(job.overrides), "note": note or difference}
-    return row | {"outcomes": outcomes_of(run) if run else {}, "curve": curve_of(run) if run else []}
+    row |= {"outcomes": outcomes_of(run) if run else {}, "curve": curve_of(run) if run else []}
+    return row | {"config": dict(flat(without_excluded(run.config))) if run else {}}
 
 
 def further_figures(run: Run) -> dict[str, Any]:
@@ -88,8 +92,9 @@ def outcomes_of(run: Run) -> dict[str, Outcomes]:
     return outcomes | {name: Outcomes.unpacked(value) for name, value in packed.items()}
 
 
-def _evaluation_difference(job: SweepJob, run: Run) -> str:
-    keys = evaluation_keys(run.config)
+def evaluation_difference(job: SweepJob, config: Mapping[str, Any]) -> str:
+    """How the run of ``config`` was evaluated otherwise than ``job`` asks, in words."""
+    keys = evaluation_keys(config)
     parts = [f"{key}={keys.get(key)}, asked {value}" for key, value in job.evaluation.items() if keys.get(key) != value]
     return "evaluated with " + "; ".join(parts) if parts else "evaluated otherwise"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -30,24 +31,62 @@ class SweepSummary:
         """JSON lines: the sweep, then its runs."""
         claims = [asdict(claim) for claim in self.claims]
         head = {"sweep": self.name, "question": self.question, "threshold": self.threshold, "verdicts": claims}
-        return "".join(json.dumps(line) + "\n" for line in [head, *map(_packed, self.rows)])
+        lines = packed_rows(self.rows)
+        return "".join(json.dumps(line) + "\n" for line in [head | {"config": shared_config(self.rows)}, *lines])
 
     @classmethod
     def read(cls, file: Path) -> SweepSummary:
         """Raises :class:`~troupe.runs.files.RunDirectoryError` naming a file that :meth:`text` did not make."""
         try:
-            head, *rows = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+            head, *lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
             claims = tuple(Claim(**claim) for claim in head["verdicts"])
-            return cls(head["sweep"], head["question"], claims, head["threshold"], tuple(map(_unpacked, rows)))
+            rows = tuple(unpacked_rows(head, lines))
+            return cls(head["sweep"], head["question"], claims, head["threshold"], rows)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise RunDirectoryError(f"{file} is no summary of a sweep: {error!r}") from error
 
 
+def shared_config(rows: Sequence[TableRow]) -> dict[str, Any]:
+    """The leaves that the configurations of all finished rows share; they are written once."""
+    configs = [row["config"] for row in rows if row.get("config")]
+    first = configs[0] if configs else {}
+    return {key: value for key, value in first.items() if all(_has(config, key, value) for config in configs)}
+
+
+def packed_rows(rows: Sequence[TableRow]) -> list[dict[str, Any]]:
+    """For JSON; of each configuration the leaves that are not shared."""
+    shared = shared_config(rows)
+    return [_packed(row) | {"config": _without(row.get("config", {}), shared)} for row in rows]
+
+
+def unpacked_rows(head: Mapping[str, Any], lines: Iterable[Mapping[str, Any]]) -> list[TableRow]:
+    """What :func:`packed_rows` was given; ``head`` is the first line of the file.
+
+    Rows that a version without configurations wrote have none.  Raises ``KeyError``, ``TypeError`` and ``ValueError``.
+    """
+    rows = []
+    for line in lines:
+        outcomes = {name: Outcomes.unpacked(each) for name, each in line["outcomes"].items()}
+        curve = [Point.unpacked(point) for point in line.get("curve", ())]
+        own = line.get("config")
+        config = {**head["config"], **own} if own is not None and line["run"] is not None else {}
+        rows.append({**line, "outcomes": outcomes, "curve": curve, "config": config})
+    return rows
+
+
+def packed_lines(head: Mapping[str, Any], lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The packed rows of a sweep's file, or of a table's, in which they lie beside cells."""
+    return [line["run"] for line in lines if "run" in line] if "table" in head else list(lines)
+
+
 def _packed(row: TableRow) -> dict[str, Any]:
     outcomes = {name: each.packed() for name, each in row["outcomes"].items()}
-    return row | {"outcomes": outcomes, "curve": [point.packed() for point in row["curve"]]}
+    return row | {"outcomes": outcomes, "curve": [point.packed() for point in row.get("curve", ())]}
 
 
-def _unpacked(row: dict[str, Any]) -> TableRow:
-    outcomes = {name: Outcomes.unpacked(each) for name, each in row["outcomes"].items()}
-    return row | {"outcomes": outcomes, "curve": [Point.unpacked(point) for point in row["curve"]]}
+def _has(config: Mapping[str, Any], key: str, value: object) -> bool:
+    return key in config and config[key] == value and type(config[key]) is type(value)
+
+
+def _without(config: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in shared}

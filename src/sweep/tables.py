@@ -160,6 +160,34 @@ def _p(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
 
 
+def codes_line(rows: Sequence[TableRow]) -> str:
+    """The commits of the finished runs, and the settings whose runs different code has trained; "" where one commit has
+    trained all, and where no row says."""
+    finished = [row for row in rows if row["status"] == "finished" and row.get("commit")]
+    commits = {row["commit"]: sum(each["commit"] == row["commit"] for each in finished) for row in finished}
+    if len(commits) < 2:
+        return ""
+    codes: dict[str, set[str]] = {}
+    for row in finished:
+        codes.setdefault(" ".join(filter(None, (row.get("part"), row["setting"], row["variant"]))), set()).add(
+            row["code"]
+        )
+    mixed = [f"{name} ({', '.join(sorted(code[:8] for code in own))})" for name, own in codes.items() if len(own) > 1]
+    runs = ", ".join(f"`{commit}` ({count} runs)" for commit, count in commits.items())
+    text = f"Runs of different code in: {'; '.join(mixed)}." if mixed else "In each setting the code is the same."
+    return f"Commits of these runs: {runs}. {text}\n"
+
+
+def uncurved_line(rows: Sequence[TableRow]) -> str:
+    """Which finished runs lack the learning curve that others have, so that there is nothing at equal budgets."""
+    finished = [row for row in rows if row["status"] == "finished"]
+    without = [row for row in finished if not row["curve"]]
+    if not without or len(without) == len(finished):
+        return ""
+    names = "; ".join(f"{row['setting']} {row['variant']}".strip() + f", seed {row['seed']}" for row in without)
+    return f"Without a learning curve, so that their variant has no figures at equal budgets: {names}.\n"
+
+
 def page_of(summary: SweepSummary, title: str = "") -> str:
     """The whole page."""
     rows, budgets = with_readings(summary.rows, summary.threshold)
@@ -168,8 +196,10 @@ def page_of(summary: SweepSummary, title: str = "") -> str:
     parts += ["## Settings\n", settings_table(settings)]
     if budgets:
         parts += ["## At equal budgets\n", readings_table(settings, summary.threshold), budgets_line(budgets)]
+    parts += [uncurved_line(rows)]
     parts += ["## Verdicts\n", verdicts_table(verdicts), TESTED] if verdicts else []
     parts += ["## Runs\n", runs_table(rows), LEGEND]
+    parts += [codes_line(rows)]
     seconds = [row["cpu_s"] for row in rows if row["cpu_s"]]
     parts += [f"CPU time of these runs: {sum(seconds) / 3600:.2f} hours ({len(seconds)} runs).\n"] if seconds else []
     return "\n".join(part for part in parts if part)

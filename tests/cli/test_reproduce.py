@@ -1,8 +1,10 @@
 """A tiny real table: runs, teams of runs, page; what is finished is not run again."""
 
 import csv
+import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -87,6 +89,19 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -
     assert {file: file.stat().st_mtime_ns for file in Path("runs").rglob("results.jsonl")} == before and before
     assert (FOLDER / "summary.jsonl").read_text() == summary
     assert "to run" not in capsys.readouterr().out
+
+    # Without the runs, their summary is enough; what needs their weights is said to be missing.
+    Path("earlier.jsonl").write_text(summary)
+    shutil.rmtree("runs")
+    assert run([*words, "finished=earlier.jsonl"]) == 0
+    out = capsys.readouterr().out
+    assert "4 of 4 runs done" in out and (FOLDER / "summary.jsonl").read_text() == summary
+    head, *lines = map(json.loads, summary.splitlines())
+    kept = [line for line in lines if line.get("cell", {}).get("team") != "exchanged"]
+    Path("earlier.jsonl").write_text("\n".join(map(json.dumps, [head, *kept])))
+    assert run([*words, "finished=earlier.jsonl"]) == 1
+    assert "couplet, exchanged, team 1 of 2: seeds 0 and 0, not played: the run directory" in capsys.readouterr().out
+    assert [row["n"] for row in table("table")] == ["2", "0", "2", "2"]
 
 
 def test_the_papers_scale_is_a_plan(capsys: pytest.CaptureFixture[str]) -> None:

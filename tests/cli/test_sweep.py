@@ -341,3 +341,22 @@ def test_tuned_then_run_then_sealed(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads((final / "sealed.json").read_text())["task_seed"] == 99
     assert run([sweep, "seed=1", "dry_run=true"]) == 0
     assert re.search(r"team: 1 runs, \d+\.\d\d CPU-hours\n", capsys.readouterr().out)
+
+    # On another machine: the runs are lost, the summaries are there.
+    before, folder = table("runs", "tuned"), Path("runs/sweeps/tuned")
+    shutil.copy(folder / "summary.jsonl", "final.jsonl")
+    shutil.copy(folder / "tuning" / "summary.jsonl", "tuning.jsonl")
+    shutil.rmtree("runs")
+    assert run([sweep, "sealed=true", "finished=final.jsonl,tuning.jsonl"]) == 0
+    out = capsys.readouterr().out
+    assert "sweep tuned, tuning: 2 runs, 2 finished, 0 to run" in out and "answers no run" not in out
+    assert finished() == set() and table("runs", "tuned") == before and chosen in out
+
+    # A row of another configuration is named; only the block's seed is run, and the table has both.
+    several = write("tuned", {"team": own}, [0, 1, 2], tuning=tuning, sealed=99, threshold=0.5)
+    other = [*SHORT[1:], "env.horizon=2"]
+    assert run([several, *other, "finished=final.jsonl,tuning.jsonl", "dry_run=true"]) == 0
+    assert capsys.readouterr().out.count("answers no run: it was configured otherwise") == 3
+    assert run([several, "finished=final.jsonl,tuning.jsonl", "block=1"]) == 0
+    assert [row["status"] for row in table("runs", "tuned")] == ["finished", "finished", "missing"]
+    assert len(finished()) == 1

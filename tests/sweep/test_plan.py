@@ -105,6 +105,10 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["seed=[1"], "seed=[1 is no override: "),
         (["launcher=joblip"], "launcher=joblip is unknown; did you mean joblib?"),
         (["rerun_stale=yes"], "rerun_stale must be true or false, got 'yes'"),
+        (["finished=gone.jsonl"], "finished=gone.jsonl: there is no such file"),
+        (["block=0,one"], "block=0,one must be seeds: block=0,1"),
+        (["block=0,0"], "block=0,0 must be different whole numbers of at least 0"),
+        (["block=0,77"], "block=77 is none of the seeds of sweep="),
         (["sweep=sedes"], "sweep=sedes is unknown; did you mean seeds?"),
         (["sweep=gone.yaml"], "sweep=gone.yaml: there is no such file"),
         (

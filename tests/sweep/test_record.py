@@ -1,6 +1,7 @@
 """The plan of a sweep, and the state of its jobs by the run directories."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,29 @@ import pytest
 
 from troupe.runs.lock import HeldError
 from troupe.sweep.record import SweepRecord, error_file
+from troupe.sweep.rows import SweepJob
+
+
+def by_seed(record: SweepRecord) -> list[SweepJob]:
+    """The jobs of settings a and b with seed 0, then those with seed 1: pairs are whole as soon as they can be."""
+    a0, a1, b0, b1 = record.jobs
+    return [a0, b0, a1, b1]
 
 
 def test_a_record_is_read_as_it_was_written(disk: Any, tmp_path: Path) -> None:
-    record = disk.sweep(tmp_path, ("swapped",))
+    record = replace(disk.sweep(tmp_path, ("swapped",)), finished=(Path("a.jsonl"),), block=(0, 1))
+    record.write()
     assert SweepRecord.read(record.folder) == record
+
+
+def test_of_a_block_only_its_seeds_are_run(disk: Any, tmp_path: Path) -> None:
+    record = replace(disk.sweep(tmp_path, ("sealed",)), block=(1,), sealed=9)
+    assert record.jobs_to_run(False) == by_seed(record)[2:]
+    for seed in (0, 1):
+        disk.run(tmp_path / "game" / str(seed), disk.config(seed, 2), disk.scores(1, 5, 6))
+    rows = record.rows()
+    assert [row["status"] for row in rows] == ["finished", "missing", "missing", "missing"]
+    assert rows[1]["note"] == "not evaluated: sealed"  # the sealed tasks are played with the block alone
 
 
 def test_an_error_is_out_of_date_once_there_is_a_run(disk: Any, tmp_path: Path) -> None:
@@ -30,18 +49,18 @@ def test_a_run_without_an_evaluation_of_the_plan_is_not_finished(disk: Any, tmp_
     run = disk.run(tmp_path / "game" / "x", disk.config(0, 2), disk.scores(1, 5, 6))
     row = record.rows()[0]
     assert (row["status"], row["note"], row["after"]) == ("missing", "not evaluated: swapped", 0.5)
-    assert record.jobs_to_run(False) == record.jobs
+    assert record.jobs_to_run(False) == by_seed(record)
     (run / "swapped.json").write_text(json.dumps({"success": 0.3, "success_ci95": [0.1, 0.6], "episodes": 10}))
     row = record.rows()[0]
     assert (row["status"], row["swapped"], row["swapped_low"]) == ("finished", 0.3, 0.1)
-    assert record.jobs_to_run(False) == record.jobs[1:]
+    assert record.jobs_to_run(False) == by_seed(record)[1:]
 
 
 def test_stale_runs_are_run_again_where_that_is_asked(disk: Any, tmp_path: Path) -> None:
     record = disk.sweep(tmp_path)
     disk.run(tmp_path / "game" / "x", disk.config(0, 2), disk.scores(1, 5, 6), code="older")
-    assert record.jobs_to_run(rerun_stale=False) == record.jobs[1:]
-    assert record.jobs_to_run(rerun_stale=True) == record.jobs
+    assert record.jobs_to_run(rerun_stale=False) == by_seed(record)[1:]
+    assert record.jobs_to_run(rerun_stale=True) == by_seed(record)
 
 
 def test_sweeps_that_share_the_runs_share_the_locks(disk: Any, tmp_path: Path) -> None:

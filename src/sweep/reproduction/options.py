@@ -9,10 +9,10 @@ from pathlib import Path
 
 from ...errors import ConfigError, nearest
 from ...setup.command_line import check_overrides
-from ..options import Options, Overrides, SweepFile, parse_overrides
+from ..options import Options, Overrides, SweepFile, files_of, parse_overrides
 from .table import Part, ReproductionTable, Scale, check_scale, table_names
 
-KEYS = ("table", "scale", "seeds", "jobs", "runs", "rerun_stale", "dry_run")
+KEYS = ("table", "scale", "seeds", "jobs", "runs", "rerun_stale", "dry_run", "finished")
 TAKEN = ("seed", "run_dir", "resume", "experiment", "launcher", "sweep", "sealed")
 """Keys of runs and sweeps that a table decides."""
 GIB = {"laptop": 1.5, "smollm2": 5.0, "paper": 64.0}
@@ -24,7 +24,7 @@ class ReproduceOptions:
     """The keys of the command; all others configure the runs.
 
     ``seeds`` are the seeds in place of the table's.  ``jobs``: runs at a time; None: as many as this machine has cores
-    and memory for.
+    and memory for.  The runs in the summaries ``finished`` count as finished.
     """
 
     tables: tuple[ReproductionTable, ...]
@@ -34,6 +34,7 @@ class ReproduceOptions:
     runs: str = "runs"
     rerun_stale: bool = False
     dry_run: bool = False
+    finished: tuple[str, ...] = ()
     config_dir: str | None = None
 
     @classmethod
@@ -63,6 +64,7 @@ class ReproduceOptions:
             runs=given.get("runs", "runs"),
             rerun_stale=_flag("rerun_stale", given),
             dry_run=_flag("dry_run", given),
+            finished=files_of(given.get("finished", "")),
             config_dir=folder,
         )
         return options, others
@@ -91,7 +93,7 @@ class ReproduceOptions:
 
     def of_sweep(self, table: ReproductionTable) -> Options:
         """The options of its sweeps."""
-        return Options(sweep=table.name, runs=self.runs, config_dir=self.config_dir)
+        return Options(sweep=table.name, runs=self.runs, finished=self.finished, config_dir=self.config_dir)
 
     def seeds_of(self, table: ReproductionTable) -> tuple[int, ...]:
         return self.seeds if self.seeds is not None else tuple(range(table.scales[self.scale].seeds))

@@ -10,7 +10,7 @@ from typing import Any
 
 from ...runs.directory import write_atomic
 from ..measures import MEASURES
-from ..tables import markdown
+from ..tables import codes_line, markdown
 from .figure import figure_of
 from .results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults, counted
 from .table import ReproductionTable
@@ -63,6 +63,7 @@ def page_of(results: TableResults, figure: str = "", level: int = 1) -> str:
         f"{head}# Settings\n",
         settings_table(table),
         *(f"{note}\n" for note in table.notes),
+        codes_line(results.runs),
         _cost(results),
     ]
     return "\n".join(part for part in parts if part)

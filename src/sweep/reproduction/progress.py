@@ -12,11 +12,12 @@ from threading import Event, Thread
 from ...runs.files import LOCK, RunDirectoryError
 from ...runs.index import find_runs
 from ...runs.lock import is_held
+from ..stored import stored_runs
 from .plan import TablePlan
 
 
 class Progress:
-    """Reads the run directories; nothing else says what is finished, whoever trains.
+    """Reads the run directories; besides them only the summaries of ``finished=`` say what is finished.
 
     ``jobs`` runs are trained at a time.  The remaining time is that of the missing runs at the mean time of the
     finished ones, of the same part where there are any.
@@ -28,6 +29,10 @@ class Progress:
         self._hashes: dict[Path, str] = {}
         self._seconds: dict[str, float] = {}
         self._jobs = jobs
+        for file in {file for part in plan.parts for file in part.record.finished}:
+            for run in stored_runs(file):
+                if run.training_hash in self._part:
+                    self._seconds[run.training_hash] = float(run.row["wall_s"] or 0.0)
 
     def line(self) -> str:
         """``3 of 10 runs done, 2 under way, 5 left, about 12 min``."""

@@ -12,10 +12,12 @@ from typing import Any
 from ...errors import ConfigError
 from ...evaluation.statistics import seeds_estimate
 from ...runs.files import RunDirectoryError
+from ...runs.index import is_run
 from ...runs.run import Run
-from ..measures import MEASURES, Series, measures_of
-from ..outcomes import Outcomes, mean_over_seeds
+from ..measures import MEASURES, measures_of
+from ..outcomes import mean_over_seeds
 from ..rows import TableRow
+from ..summary import packed_lines, packed_rows, shared_config, unpacked_rows
 from ..verdicts import Claim, judge
 from .plan import TablePlan
 from .table import ReproductionTable, Row, Scale, TableClaim
@@ -54,9 +56,10 @@ class TableResults:
 
     def text(self) -> str:
         """JSON lines: the table, its runs, its cells; small enough to be committed."""
-        head = {"table": self.table.name, "scale": self.scale, "seeds": self.seeds, "words": self.words}
-        lines: list[Mapping[str, Any]] = [head | {"claims": [asdict(claim) for claim in self.table.claims]}]
-        lines += [{"run": _packed(row)} for row in self.runs]
+        head: dict[str, Any] = {"table": self.table.name, "scale": self.scale, "seeds": self.seeds, "words": self.words}
+        head |= {"claims": [asdict(claim) for claim in self.table.claims], "config": shared_config(self.runs)}
+        lines: list[Mapping[str, Any]] = [head]
+        lines += [{"run": _rounded(row)} for row in packed_rows(self.runs)]
         lines += [{"cell": cell.packed()} for cell in self.cells]
         return "".join(json.dumps(line) + "\n" for line in lines)
 
@@ -69,7 +72,7 @@ class TableResults:
         """
         try:
             head, *lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
-            runs = [_unpacked(line["run"]) for line in lines if "run" in line]
+            runs = unpacked_rows(head, packed_lines(head, lines))
             cells = [Cell.unpacked(line["cell"]) for line in lines if "cell" in line]
             table = own or ReproductionTable.read(head["table"])
             claims = json.loads(json.dumps([asdict(claim) for claim in table.claims]))
@@ -153,21 +156,21 @@ class TableResults:
 
 
 def _measures(row: TableRow) -> dict[str, Any]:
-    values: dict[str, float] = {}
-    series: Series = {}
-    if row["status"] == "finished" and row["run"]:
-        values, series = measures_of(Run(Path(row["run"])))
+    """Of a run whose directory is gone those in its row, if they are there."""
+    if "series" in row:
+        return {}
+    if row["status"] != "finished" or not row["run"]:
+        return dict.fromkeys(MEASURES) | {"series": {}}
+    if not is_run(Path(row["run"])):
+        note = "turns, rewards and seconds were not measured (the run directory is gone)"
+        return dict.fromkeys(MEASURES) | {"series": {}, "note": "; ".join(filter(None, (row["note"], note)))}
+    values, series = measures_of(Run(Path(row["run"])))
     return dict.fromkeys(MEASURES) | values | {"series": series}
 
 
-def _packed(row: TableRow) -> dict[str, Any]:
-    outcomes = {name: each.packed() for name, each in row["outcomes"].items()}
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
     series = {agent: [round(value, 4) for value in values] for agent, values in row["series"].items()}
-    return {key: value for key, value in row.items() if key != "curve"} | {"outcomes": outcomes, "series": series}
-
-
-def _unpacked(row: dict[str, Any]) -> TableRow:
-    return row | {"outcomes": {name: Outcomes.unpacked(each) for name, each in row["outcomes"].items()}}
+    return row | {"series": series}
 
 
 def _place(part: str, setting: str) -> str:

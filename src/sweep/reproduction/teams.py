@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...evaluation.records import EvaluationRecord
-from ...runs.index import best_match, find_runs
 from ...runs.run import Run
 from ..outcomes import Outcomes, combined
 from ..rows import METRICS, SweepJob, TableRow
+from ..stored import StoredRun, stored_cells
 from .plan import PartPlan
 from .table import Team
 
@@ -44,18 +45,26 @@ class Cell:
 
 def play_teams(plan: PartPlan, evaluate: Evaluate, say: Callable[[str], None]) -> list[Cell]:
     """The cells of all teams of a part; those whose runs are finished are played, unless they were before."""
-    runs = _finished_runs(plan)
+    runs, stored = _finished_runs(plan), _stored_cells(plan)
     cells = []
     for name, team in plan.teams.items():
         for variant in dict.fromkeys(job.variant for job in plan.record.jobs):
             wanted = list(_pairs(plan.record.jobs, team, variant))
             for number, (seed, other) in enumerate(wanted, 1):
-                words = _words(plan, team, seed, other, runs[variant])
-                outcomes = _outcomes(evaluate(words)) if words is not None else None
+                place = f"{plan.name}, {name}, team {number} of {len(wanted)}: seeds {seed} and {other}"
+                own = [runs[variant].get(each) for each in _places(team, seed, other)]
+                gone = [run for run in own if isinstance(run, StoredRun)]
+                outcomes = None
+                if gone:  # nobody can play the team; the same runs may have been played before
+                    same = len({run.file for run in gone}) == 1 and len(gone) == len(own)
+                    outcomes = stored.get((gone[0].file, name, variant, seed, other)) if same else None
+                    if outcomes is None:
+                        say(f"{place}, not played: the run directory {gone[0].path} is gone")
+                elif None not in own:
+                    outcomes = _outcomes(evaluate(_words(plan, team, [run for run in own if run is not None])))
                 cells.append(Cell(plan.name, name, variant, seed, other, outcomes))
                 if outcomes is not None:
-                    place = f"{plan.name}, {name}, team {number} of {len(wanted)}"
-                    say(f"{place}: seeds {seed} and {other}, success {outcomes.mean:.3f}")
+                    say(f"{place}, success {outcomes.mean:.3f}")
     return cells
 
 
@@ -88,14 +97,25 @@ def _row(part: str, team: str, variant: str, seed: int, cells: Sequence[Cell]) -
     return row | {"status": "finished", "after": after.mean, "outcomes": {"after": after}}
 
 
-def _finished_runs(plan: PartPlan) -> dict[str, dict[Place, Run]]:
+def _finished_runs(plan: PartPlan) -> dict[str, dict[Place, Run | StoredRun]]:
     """By variant."""
-    known = list(find_runs(plan.record.runs))
-    runs: dict[str, dict[Place, Run]] = {job.variant: {} for job in plan.record.jobs}
-    for job in plan.record.jobs:
-        if (run := best_match(known, job.training, job.evaluation)) is not None:
+    runs: dict[str, dict[Place, Run | StoredRun]] = {job.variant: {} for job in plan.record.jobs}
+    for job, run in zip(plan.record.jobs, plan.record.best_runs(), strict=True):
+        if run is not None:
             runs[job.variant][job.setting, job.seed] = run
     return runs
+
+
+def _stored_cells(plan: PartPlan) -> dict[tuple[Path, str, str, int, int], Outcomes]:
+    """The cells of this part in the summaries of runs that are gone, by file, team, variant and seeds."""
+    cells = [(file, Cell.unpacked(packed)) for file in plan.record.finished for packed in stored_cells(file)]
+    own = [(file, cell) for file, cell in cells if cell.part == plan.name and cell.outcomes is not None]
+    return {(f, c.team, c.variant, c.seed, c.other_seed): c.outcomes for f, c in own if c.outcomes is not None}
+
+
+def _places(team: Team, seed: int, other: int) -> list[Place]:
+    """Those of the team's own run and of its partners'."""
+    return [(team.setting, seed), *((setting, other) for setting in team.agents.values())]
 
 
 def _pairs(jobs: Sequence[SweepJob], team: Team, variant: str) -> Iterator[tuple[int, int]]:
@@ -107,14 +127,12 @@ def _pairs(jobs: Sequence[SweepJob], team: Team, variant: str) -> Iterator[tuple
                 yield seed, other
 
 
-def _words(plan: PartPlan, team: Team, seed: int, other: int, runs: Mapping[Place, Run]) -> list[str] | None:
-    """The keys of ``troupe eval``; None where a run is not finished."""
-    places = {agent: (setting, other) for agent, setting in team.agents.items()}
-    if any(place not in runs for place in [(team.setting, seed), *places.values()]):
-        return None
-    own = runs[team.setting, seed].path
-    words = [f"run={own}", "checkpoint=last", "temperature=own", *(plan.part.filled(key) for key in team.keys)]
-    return words + [f"agents.{plan.part.filled(agent)}={runs[place].path}@last" for agent, place in places.items()]
+def _words(plan: PartPlan, team: Team, runs: Sequence[Run | StoredRun]) -> list[str]:
+    """The keys of ``troupe eval``; ``runs`` are the team's own and its partners'."""
+    own, *partners = runs
+    words = [f"run={own.path}", "checkpoint=last", "temperature=own", *(plan.part.filled(key) for key in team.keys)]
+    pairs = zip(team.agents, partners, strict=True)
+    return words + [f"agents.{plan.part.filled(agent)}={run.path}@last" for agent, run in pairs]
 
 
 def _outcomes(evaluation: EvaluationRecord) -> Outcomes:

@@ -13,7 +13,8 @@ from troupe.sweep.reproduction.progress import Progress, shown
 def plan_of(disk: Any, runs: Path) -> Any:
     """A plan of one part, of which the progress reads jobs and the folder."""
     jobs = [SimpleNamespace(training=training_hash(disk.config(seed)), seed=seed) for seed in range(4)]
-    return SimpleNamespace(parts=[SimpleNamespace(name="p", record=SimpleNamespace(jobs=jobs, runs=runs))])
+    record = SimpleNamespace(jobs=jobs, runs=runs, finished=())
+    return SimpleNamespace(parts=[SimpleNamespace(name="p", record=record)])
 
 
 def test_lines(disk: Any, tmp_path: Path) -> None:
