@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from ...cluster.actors import Actor, Answer, LostActorError, answer_of
+from ...cluster.actors import Actor, Answer, LostActorError, answer_of, settle
 from ...cluster.settings import Execution
 from ...envs.base import TeamEnv
 from ...experience import Episode, Task
@@ -114,8 +111,7 @@ class WorldActor:
 
     async def begin(self, build: Callable[[], tuple[TeamEnv, Sampler]], folder: str, threads: int) -> Answer:
         """Build the world and the sampler, and open the world."""
-        os.chdir(folder)
-        torch.set_num_threads(threads)
+        settle(folder, threads)
 
         async def work() -> None:
             self.world, self.sampler = build()
