@@ -20,6 +20,7 @@ from ..runs.display import Display
 from ..runs.files import CHECKPOINTS, CONFIG, parse_yaml
 from ..runs.loggers import Loggers
 from ..runs.progress import Progress
+from .asynchrony import bounds
 from .closing import close_now
 from .critics import build_critics
 from .execution import spread
@@ -88,6 +89,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             faults=run.faults,
             diagnostics=run.diagnostics,
             rebuilds=run.execution.restarts if run.execution.on_ray else 0,
+            staleness=bounds(parts.settings, parts.policies),
         )
         if state:
             ranks.agreed(lambda: _restore(loop, state))

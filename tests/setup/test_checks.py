@@ -88,6 +88,14 @@ REFUSED = {
         [*VLLM, AHEAD[0], AHEAD[1], "engine.sleep=1"],
         "loop.staleness=1: with engine.sleep=1 the engine gives its memory to the learner",
     ),
+    "a policy's staleness": (
+        [*AHEAD, "+policies.tool.staleness=-1"],
+        "policies.tool.staleness must be a whole number of at least 0, got -1",
+    ),
+    "a policy's staleness above the run's": (
+        [*AHEAD, "+policies.tool.staleness=2"],
+        "policies.tool.staleness=2 is above loop.staleness=1, which says how far ahead tasks are played",
+    ),
     "staleness in another default dtype": (
         [*AHEAD, "strategy.precision=bf16-true"],
         "loop.staleness=1: strategy.precision=bf16-true sets torch's default dtype for all threads",
