@@ -124,8 +124,8 @@ async def test_tasks_go_on_while_a_slow_one_is_left_for_the_next_iteration() -> 
 
 
 async def test_a_policy_of_bound_0_speaks_with_its_present_weights_while_another_has_spoken_ahead() -> None:
-    """By hand: ``tool`` speaks first, ``plan`` (bound 0) second.  While the policies learn from batch 0, batch 1 has the
-    first message of ``tool`` and waits; the update then is between the two messages of its episodes.
+    """By hand: ``tool`` speaks first, ``plan`` (bound 0) second.  While the policies learn from batch 0, batch 1 has
+    the first message of ``tool`` and waits; the update is then between the two messages of its episodes.
     """
     team = Team(lambda task_id: 1)
     ahead = team.ahead(1, {"plan": 0})
