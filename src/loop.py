@@ -265,6 +265,8 @@ class TrainLoop:
         cpu_start = time.process_time() - progress.cpu_s
         status = "failed"
         try:
+            if self.rebuilds and not progress.iteration:
+                self._checkpoint()  # a pool may be lost before the first one that is due
             await self._begin()
             while progress.row or not self.over():
                 if not progress.row:
@@ -389,11 +391,6 @@ class TrainLoop:
         progress.summary |= prefixed("eval", last) | prefixed("eval_best", best)
 
     # ---- files ------------------------------------------------------------------------------------------------------
-
-    def keep_start(self) -> None:
-        """Write a checkpoint before the first iteration, for runs whose pools may be lost."""
-        if not self.progress.iteration:
-            self._checkpoint()
 
     def _checkpoint(self) -> None:
         ranks = self.ranks if self.team.sharded else Ranks()
