@@ -214,6 +214,24 @@ def test_a_critic_in_an_actor_estimates_and_learns_as_here_and_is_lost_with_its_
             there.evaluate(inputs)
 
 
+def test_tasks_go_on_during_updates_and_the_node_of_a_pool_is_killed(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop]
+) -> None:
+    """No task is lost.  Pools learn in float64, as they cannot where an engine shares their process."""
+    ahead = "loop.staleness=1", "loop.lockstep=false", "algorithm.objective.importance_cap=2", "execution.worlds=1"
+    loop = built("regime=shared", *ahead, "loop.iterations=3", f"run_dir={tmp_path / 'run'}", nodes=4)  # one to spare
+    pool: Any = loop.team.policies["shared"].pool
+    victim = node_of(cluster, pool.group)
+    kill_after(loop, 1, lambda: cluster.remove_node(victim, allow_graceful=False))
+    summary = train(loop)
+    assert loop.progress.iteration == 1 and summary["iterations"] == 3  # another loop went on
+    assert summary["status"] == "finished" and summary["rollout/unused_tasks"] == 0
+    metrics = rows(tmp_path / "run")
+    assert [(row["rollout/tasks"], row["rollout/tasks_ahead"]) for row in metrics] == [(3, 3), (3, 3), (3, 0)]
+    ages = [row["train/shared/staleness_max"] for row in metrics]
+    assert ages[0] == 0 and max(ages) == 1
+
+
 def rows(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 

@@ -27,9 +27,9 @@ def check_asynchrony(
     if not settings.staleness:
         return
     label = f"loop.staleness={settings.staleness}"
-    if execution.on_ray:
-        raise ConfigError(f"{label} was never run with execution=ray; give execution=local, or loop.staleness=0")
-    if strategy.strategy != "auto":
+    if (
+        strategy.strategy != "auto" and not execution.on_ray
+    ):  # where a strategy is that of pools, and the run one process
         raise ConfigError(
             f"{label} needs a run of one process: several would have to agree on which tasks have ended, in the middle "
             "of an update. Give strategy=single_device, and pools processes of their own (policies.NAME.devices, "
@@ -98,7 +98,9 @@ def _check_precision(
     label: str, strategy: StrategySettings, policies: Mapping[str, PolicySpec], critics: Mapping[str, CriticSpec]
 ) -> None:
     """Under these precisions Fabric sets torch's default dtype while a module computes, for all threads."""
-    learns_here = critics or any(spec.train_config is not None and spec.place is None for spec in policies.values())
+    learns_here = any(spec.place is None for spec in critics.values()) or any(
+        spec.train_config is not None and spec.place is None for spec in policies.values()
+    )
     decodes_here = any(engine_name(spec.engine) == "TorchEngine" for spec in policies.values())
     if strategy.precision in ("bf16-true", "64-true") and learns_here and decodes_here:
         raise ConfigError(

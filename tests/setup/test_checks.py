@@ -75,7 +75,10 @@ REFUSED = {
         "loop.staleness=1 with loop.lockstep=true: ",
     ),
     "staleness without correction": (AHEAD[:2], "give algorithm.objective.importance_cap=2 (truncated importance"),
-    "staleness on Ray": ([*AHEAD, "execution=ray"], "loop.staleness=1 was never run with execution=ray"),
+    "a policy's own staleness where others play": (
+        [*AHEAD, "execution=ray", "strategy.accelerator=cpu", "execution.worlds=2", "+policies.plan.staleness=0"],
+        "policies.plan.staleness=0: a policy with a smaller bound than loop.staleness waits for its turn",
+    ),
     "staleness of several processes": (
         [*AHEAD, "strategy=ddp", "strategy.accelerator=cpu", "strategy.devices=2"],
         "loop.staleness=1 needs a run of one process",
