@@ -27,7 +27,7 @@ from .memory import UpdateMemoryError, trim_heap
 from .models.checkpoint_folder import CheckpointFolder
 from .models.ranks import Ranks
 from .models.team import Team
-from .rollout.ahead import Ahead
+from .rollout.ahead import Ahead, MaySpeak, held
 from .rollout.samplers.base import Closing, Sampler
 from .rollout.seeds import derive
 from .routing import Router
@@ -64,6 +64,7 @@ class TrainLoop:
         faults: FaultSettings = DEFAULT_FAULTS,
         diagnostics: DiagnosticsSettings = DEFAULT_DIAGNOSTICS,
         rebuilds: int = 0,
+        staleness: Mapping[str, int] | None = None,
     ) -> None:
         self.world, self.team, self.sampler, self.credit, self.router = world, team, sampler, credit, router
         self.settings, self.directory, self.checkpoints = settings, directory, checkpoints
@@ -74,7 +75,7 @@ class TrainLoop:
         self.rebuilds = rebuilds
         self.resample = sampler.resample
         self.episodes_per_task = sampler.k if sampler.topology == "chain" else 1
-        self.ahead = self._ahead(settings.staleness) if settings.staleness else None
+        self.ahead = self._ahead(settings.staleness, staleness or {}) if settings.staleness else None
         self._last_taken: float | None = None
         self.update_in_progress = False  # True while some policies have learnt from an iteration and others have not
         self._held_out: dict[Split, list[Task]] = {}
@@ -154,8 +155,10 @@ class TrainLoop:
             episodes += await self._sample([task for task in tasks if task.task_id not in task_ids][:more], seed)
         return episodes
 
-    def _ahead(self, staleness: int) -> Ahead:
-        """What plays the tasks of further iterations, each with the tasks and seeds that it has on-policy."""
+    def _ahead(self, staleness: int, bounds: Mapping[str, int]) -> Ahead:
+        """What plays the tasks of further iterations, each with the tasks and seeds that it has on-policy; ``bounds``
+        are those of policies with a smaller one.
+        """
 
         def seed_of(batch: int) -> int:
             return derive(self.seed, "train", batch)
@@ -163,14 +166,14 @@ class TrainLoop:
         def draw(batch: int, size: int) -> list[Task]:
             return self.world.tasks("train", size, seed_of(batch))
 
-        async def play(task: Task, batch: int) -> list[Episode]:
-            seed, ended = seed_of(batch), self._ended
-            return (await self.sampler.collect(self.world, [task], self.team.training, seed, ended))[0]
+        async def play(task: Task, batch: int, may_speak: MaySpeak) -> list[Episode]:
+            clients = held(self.team.training, bounds, may_speak)
+            return (await self.sampler.collect(self.world, [task], clients, seed_of(batch), self._ended))[0]
 
         def versions() -> dict[str, int]:
             return {name: policy.version for name, policy in self.team.policies.items()}
 
-        return Ahead(staleness, draw, play, versions)
+        return Ahead(staleness, draw, play, versions, bounds)
 
     async def _collect_ahead(self, ahead: Ahead) -> list[Episode]:
         """The episodes of an iteration, of those that were begun in this iteration and in earlier ones."""
@@ -180,7 +183,7 @@ class TrainLoop:
         count = min(ahead.begun, self.budget.next_tasks(self.progress))
         missing = max(0, count - (ahead.begun - ahead.under_way))
         self.display.phase("rollout", missing * self.episodes_per_task)
-        episodes = [episode for episodes in await ahead.take(count) for episode in episodes]
+        episodes = [episode for episodes in await ahead.take(count, self.progress.iteration) for episode in episodes]
         self.faults.check(_failures(episodes), len(episodes), *self.progress.losses_before)
         return episodes
 
@@ -262,6 +265,8 @@ class TrainLoop:
         cpu_start = time.process_time() - progress.cpu_s
         status = "failed"
         try:
+            if self.rebuilds and not progress.iteration:
+                self._checkpoint()  # a pool may be lost before the first one that is due
             await self._begin()
             while progress.row or not self.over():
                 if not progress.row:
@@ -386,11 +391,6 @@ class TrainLoop:
         progress.summary |= prefixed("eval", last) | prefixed("eval_best", best)
 
     # ---- files ------------------------------------------------------------------------------------------------------
-
-    def keep_start(self) -> None:
-        """Write a checkpoint before the first iteration, for runs whose pools may be lost."""
-        if not self.progress.iteration:
-            self._checkpoint()
 
     def _checkpoint(self) -> None:
         ranks = self.ranks if self.team.sharded else Ranks()

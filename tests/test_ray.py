@@ -3,22 +3,30 @@
 ``make test-ray`` installs Ray and runs this.
 """
 
+import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from troupe.api.training import train
-from troupe.cluster.actors import ClusterError
+from troupe.cluster.actors import ClusterError, LostActorError
 from troupe.cluster.settings import Execution, ResourceMap, Resources
 from troupe.experience import Episode
 from troupe.loop import TrainLoop
+from troupe.models.critic import ValueSample
 from troupe.models.loading import checkpoint_weights
+from troupe.models.ranks import Ranks
+from troupe.models.ray_critic import RayCritic
 from troupe.models.ray_pool import RayPool
 from troupe.runs.run import Run
 from troupe.setup.build import build
+from troupe.setup.critics import build_critics
+from troupe.setup.parts import parts_of
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
 
@@ -156,6 +164,76 @@ def test_two_pools_of_two_processes_train_what_one_process_trains(
     assert len(list((tmp_path / "two" / "checkpoints" / "last" / "plan").glob("training_*"))) == 2
     assert_same(sampled, 2)
     assert 0 < difference(tmp_path / "one", tmp_path / "two") < 1e-9  # sums over two processes round otherwise
+
+
+def test_critics_learn_in_actors_and_the_node_of_one_is_killed(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop], sampled: Sampled
+) -> None:
+    words = "algorithm=maac", "loop.iterations=2"
+    train(built(*words, f"run_dir={tmp_path / 'one'}"))
+    loop = built(*words, f"run_dir={tmp_path / 'two'}", nodes=6)  # two pools, two engines, a critic, one to spare
+    critic: Any = loop.team.critics.by_name["team"]
+    victim = node_of(cluster, critic.group)
+    kill_after(loop, 1, lambda: cluster.remove_node(victim, allow_graceful=False))
+    train(loop)
+    assert Run(tmp_path / "two").status == "finished"
+    assert_same(sampled, 2)
+    assert difference(tmp_path / "one", tmp_path / "two") == 0
+    one, two = (rows(tmp_path / run) for run in ("one", "two"))
+    fits = [key for key in one[0] if key.startswith("critic/") and not key.endswith("_s")]
+    assert fits and all(mine[key] == other[key] for mine, other in zip(one, two, strict=True) for key in fits)
+
+
+def test_a_critic_in_an_actor_estimates_and_learns_as_here_and_is_lost_with_its_node(
+    composed: Callable[..., Any], cluster: Any
+) -> None:
+    node, execution = cluster.add_node(num_cpus=1), Execution("ray", cluster.address)
+    words = composed(*SMALL, "execution=ray", "algorithm=maac", "run_dir=nowhere")
+    parts = parts_of(OmegaConf.to_container(words, resolve=True), None)  # type: ignore[arg-type]
+    spec = parts.critics["team"]
+    assert spec.place is not None
+    common: Any = (parts.credit, spec.place, 0, Ranks(), execution)
+    here = build_critics({"team": replace(spec, place=None)}, *common).by_name["team"]
+    there = build_critics({"team": spec}, *common).by_name["team"]
+    assert isinstance(there, RayCritic) and there.context == here.context
+    inputs = [(5, 6, 7), (8, 9)]
+    begin = there.state_dict()
+    fits = [critic.update([ValueSample(ids, len(ids) - 2.5, 2) for ids in inputs]) for critic in (here, there)]
+    assert fits[0]["grad_norm"] == fits[1]["grad_norm"] > 0
+    values = here.evaluate(inputs)
+    assert values[0] != values[1] and there.evaluate(inputs) == values
+    states = [critic.state_dict()["model"] for critic in (here, there)]
+    assert all(torch.equal(weight, states[1][name]) for name, weight in states[0].items())
+    there.load_state_dict(begin)
+    assert there.evaluate(inputs) == [0, 0]
+    with pytest.raises(ValueError, match="do not fit"):
+        there.load_state_dict({**begin, "model": {}})
+    cluster.remove_node(node, allow_graceful=False)
+    with pytest.raises(LostActorError, match="critic 'team': its process, or its node, has ended"):
+        while True:  # a process ends soon after its node
+            there.evaluate(inputs)
+
+
+def test_tasks_go_on_during_updates_and_the_node_of_a_pool_is_killed(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop]
+) -> None:
+    """No task is lost.  Pools learn in float64, as they cannot where an engine shares their process."""
+    ahead = "loop.staleness=1", "loop.lockstep=false", "algorithm.objective.importance_cap=2", "execution.worlds=1"
+    loop = built("regime=shared", *ahead, "loop.iterations=3", f"run_dir={tmp_path / 'run'}", nodes=4)  # one to spare
+    pool: Any = loop.team.policies["shared"].pool
+    victim = node_of(cluster, pool.group)
+    kill_after(loop, 1, lambda: cluster.remove_node(victim, allow_graceful=False))
+    summary = train(loop)
+    assert loop.progress.iteration == 1 and summary["iterations"] == 3  # another loop went on
+    assert summary["status"] == "finished" and summary["rollout/unused_tasks"] == 0
+    metrics = rows(tmp_path / "run")
+    assert [(row["rollout/tasks"], row["rollout/tasks_ahead"]) for row in metrics] == [(3, 3), (3, 3), (3, 0)]
+    ages = [row["train/shared/staleness_max"] for row in metrics]
+    assert ages[0] == 0 and max(ages) == 1
+
+
+def rows(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_errors_come_back_and_no_room_is_named(cluster: Any) -> None:

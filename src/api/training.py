@@ -30,8 +30,6 @@ def train(loop: TrainLoop) -> dict[str, Any]:
     actors, ``loop.rebuilds`` times at most: a continued run is bit for bit the uninterrupted one.
     """
     rebuilds, lost = loop.rebuilds, False
-    if rebuilds:
-        loop.keep_start()
     while True:
         try:
             if lost:

@@ -158,8 +158,22 @@ def sendable(error: Exception, stand_in: type[Exception]) -> Exception:
     return error
 
 
-async def answer_of(work: Awaitable[Any], stand_in: type[Exception]) -> Answer:
+def settle(folder: str, threads: int) -> None:
+    """Begin the process of an actor: paths mean what they mean to the run, and torch has as many threads."""
+    os.chdir(folder)
+    torch.set_num_threads(threads)
+
+
+def answered(work: Callable[[], Any], stand_in: type[Exception]) -> Answer:
     """What ``work`` returns, or the error that it raises, as another process can read it."""
+    try:
+        return work(), None
+    except Exception as error:  # whatever it is, the caller raises it
+        return None, sendable(error, stand_in)
+
+
+async def answer_of(work: Awaitable[Any], stand_in: type[Exception]) -> Answer:
+    """As :func:`answered`, of what is awaited."""
     try:
         return await work, None
     except Exception as error:  # whatever it is, the caller raises it

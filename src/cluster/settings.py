@@ -39,6 +39,7 @@ class ResourceMap:
 
     pool: Resources = field(default_factory=Resources)
     engine: Resources = field(default_factory=Resources)
+    critic: Resources = field(default_factory=Resources)
     worlds: Resources = field(default_factory=Resources)
 
 

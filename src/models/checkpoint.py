@@ -29,15 +29,14 @@ from transformers import PreTrainedTokenizerBase
 
 from ..cluster.actors import LostActorError
 from ..errors import unwritten
-from .critic import Critic
-from .handles import PolicyHandle
+from .handles import CriticHandle, PolicyHandle
 from .pool import TRAINING
 from .ranks import OtherRankError, Ranks
 from .reading import read_states, reading
 
 CHECKSUMS, STATE, RNG, CRITICS = "checksums.json", "state.json", "rng.pt", "critics"
 ALONE = Ranks()
-NO_CRITICS: Mapping[str, Critic] = MappingProxyType({})
+NO_CRITICS: Mapping[str, CriticHandle] = MappingProxyType({})
 
 
 class CheckpointError(RuntimeError):
@@ -50,7 +49,7 @@ def write_checkpoint(
     tokenizers: Mapping[str, PreTrainedTokenizerBase],
     state: Mapping[str, Any],
     ranks: Ranks = ALONE,
-    critics: Mapping[str, Critic] = NO_CRITICS,
+    critics: Mapping[str, CriticHandle] = NO_CRITICS,
 ) -> None:
     """Write ``folder`` under a temporary name beside it, and rename it: whatever happens, it is complete or not there.
 
@@ -130,7 +129,9 @@ def read_state(folder: Path) -> dict[str, Any]:
     return _json(folder / STATE)
 
 
-def restore(folder: Path, policies: Mapping[str, PolicyHandle], critics: Mapping[str, Critic] = NO_CRITICS) -> None:
+def restore(
+    folder: Path, policies: Mapping[str, PolicyHandle], critics: Mapping[str, CriticHandle] = NO_CRITICS
+) -> None:
     """Bring ``policies``, ``critics`` and torch's random states to where they were.  ``folder`` has passed
     :func:`read_state`.
 

@@ -14,8 +14,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..errors import check_whole
 from .checkpoint import ALONE, NO_CRITICS, STATE, CheckpointError, read_state, sync_folder, write_checkpoint
-from .critic import Critic
-from .handles import PolicyHandle
+from .handles import CriticHandle, PolicyHandle
 from .ranks import Ranks
 
 FORMAT = 1
@@ -46,7 +45,7 @@ class CheckpointFolder:
         tokenizers: Mapping[str, PreTrainedTokenizerBase],
         state: Mapping[str, Any],
         ranks: Ranks = ALONE,
-        critics: Mapping[str, Critic] = NO_CRITICS,
+        critics: Mapping[str, CriticHandle] = NO_CRITICS,
     ) -> None:
         """Write the checkpoint of ``state["iteration"]``, unless it is there, and make it the last.
 

@@ -74,7 +74,7 @@ class Critic(OptimizerSteps):
     """One critic: its module, optimizer and version.  With several processes each computes its share, as a policy's
     :class:`.learner.Learner` does.
 
-    Of an input longer than its context, the first tokens are left out.
+    It reads inputs of at most ``context`` tokens.
     """
 
     def __init__(
@@ -96,15 +96,14 @@ class Critic(OptimizerSteps):
         bounds: dict[str, Any] = {"max_tokens": settings.max_tokens, "clip_norm": settings.clip_norm}
         super().__init__(f"critic '{name}'", wrapped, built, fabric, ranks or Ranks(), **bounds)
 
+    async def close(self) -> None:
+        """It has started nothing."""
+
     @property
     def plain(self) -> CriticModule:
         """The module itself: Fabric's wrapper would round its output to the default dtype."""
         module: CriticModule = self.module.module
         return module
-
-    def cut(self, token_ids: tuple[int, ...]) -> tuple[int, ...]:
-        """The last tokens of ``token_ids``, as many as fit."""
-        return token_ids[-self.context :]
 
     # ---- values -----------------------------------------------------------------------------------------------------
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from statistics import fmean, pvariance
 
 from ..algorithms.credit.gae import ActorCritic, CriticInput
 from ..experience import Episode, Node
-from .critic import Critic, ValueSample
+from .critic import ValueSample
+from .handles import CriticHandle
 from .ranks import Ranks
 
 
@@ -17,11 +19,12 @@ from .ranks import Ranks
 class Critics:
     """The critics by name, and the credit rule whose values they estimate; None where the run's rule needs none.
 
-    A node whose critic is not among them (of a policy that does not learn) has the value 0.
+    A node whose critic is not among them (of a policy that does not learn) has the value 0.  Of an input longer than
+    a critic's context, the first tokens are left out.
     """
 
     rule: ActorCritic | None = None
-    by_name: Mapping[str, Critic] = field(default_factory=dict)
+    by_name: Mapping[str, CriticHandle] = field(default_factory=dict)
 
     async def evaluate(self, episodes: Sequence[Episode], ranks: Ranks) -> None:
         """Set the value of every node, the same in all processes."""
@@ -29,9 +32,9 @@ class Critics:
         for node, _ in nodes:
             node.value = 0.0
         for name, critic in self.by_name.items():
-            own = [(node, critic.cut(each.token_ids)) for node, each in nodes if each.critic == name]
+            own = [(node, each.token_ids[-critic.context :]) for node, each in nodes if each.critic == name]
 
-            async def estimate(inputs: Sequence[tuple[int, ...]], critic: Critic = critic) -> list[float]:
+            async def estimate(inputs: Sequence[tuple[int, ...]], critic: CriticHandle = critic) -> list[float]:
                 return await asyncio.to_thread(critic.evaluate, inputs)
 
             distinct = list(dict.fromkeys(token_ids for _, token_ids in own))
@@ -48,10 +51,16 @@ class Critics:
         nodes, metrics = self._nodes(episodes), {}
         for name, critic in self.by_name.items():
             if own := [(node, each.token_ids) for node, each in nodes if each.critic == name]:
-                fitted = await asyncio.to_thread(critic.update, _samples(own, critic))
+                fitted = await asyncio.to_thread(critic.update, _samples(own, critic.context))
                 cut = fmean(len(token_ids) > critic.context for _, token_ids in own)
                 metrics[name] = {**_fit([node for node, _ in own]), "cut_inputs": cut, **fitted}
         return metrics
+
+    async def close(self) -> None:
+        """End what critics have started, each of them whatever fails."""
+        async with AsyncExitStack() as closing:
+            for critic in self.by_name.values():
+                closing.push_async_callback(critic.close)
 
     def _nodes(self, episodes: Sequence[Episode]) -> list[tuple[Node, CriticInput]]:
         if self.rule is None:
@@ -59,10 +68,10 @@ class Critics:
         return [pair for each in episodes for pair in zip(each.nodes, self.rule.inputs(each), strict=True)]
 
 
-def _samples(own: Sequence[tuple[Node, tuple[int, ...]]], critic: Critic) -> list[ValueSample]:
+def _samples(own: Sequence[tuple[Node, tuple[int, ...]]], context: int) -> list[ValueSample]:
     returns: dict[tuple[int, ...], list[float]] = {}
     for node, token_ids in own:
-        returns.setdefault(critic.cut(token_ids), []).append(_return(node))
+        returns.setdefault(token_ids[-context:], []).append(_return(node))
     return [ValueSample(token_ids, fmean(values), len(values)) for token_ids, values in returns.items()]
 
 

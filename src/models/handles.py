@@ -1,14 +1,15 @@
-"""What the loop, the engines and the checkpoints know of a pool and its policies, in this process or in others."""
+"""What the loop, the engines and the checkpoints know of pools, policies and critics, in this process or in others."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
 from ..experience import Sample
+from .critic import ValueSample
 from .learner import Groups
 
 
@@ -58,3 +59,25 @@ class PolicyHandle(Protocol):
 
         Raises ``ValueError``, ``KeyError`` or ``OSError`` for files that do not fit.
         """
+
+
+class CriticHandle(Protocol):
+    """One critic."""
+
+    context: int
+    """Tokens that an input may have."""
+
+    def evaluate(self, inputs: Sequence[tuple[int, ...]]) -> list[float]:
+        """The value of each input, all of them different, by the present weights."""
+
+    def update(self, samples: Sequence[ValueSample]) -> dict[str, float]:
+        """Take all steps of one iteration towards the targets of ``samples``; returns metrics."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that the next value and the next update depend on."""
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore what :meth:`state_dict` returned.  Raises ``ValueError`` for a state that does not fit."""
+
+    async def close(self) -> None:
+        """End what the critic has started.  May be called twice."""

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..cluster.actors import sendable
+from ..cluster.actors import answered
 from ..experience import Sample
 from ..memory import trim_heap
 from .learner import Groups
@@ -180,7 +180,7 @@ def _serve(connection: Connection, build: Callable[[], Pool], environment: dict[
 
     def begin() -> dict[str, int]:
         pools.append(build())
-        return _versions(pools[0])
+        return versions(pools[0])
 
     _reply(connection, begin)
     while pools:
@@ -192,16 +192,14 @@ def _serve(connection: Connection, build: Callable[[], Pool], environment: dict[
 
 
 def _reply(connection: Connection, work: Callable[[], Any]) -> None:
-    """Send what ``work`` returns, and the error that it raises instead."""
-    try:
-        answer: tuple[Any, BaseException | None] = work(), None
-    except Exception as error:  # whatever it is, the run's process raises it
-        answer = None, sendable(error, PoolProcessError)
+    """Send the answer of ``work``."""
+    pickled = pickle.dumps(answered(work, PoolProcessError))
     with suppress(BrokenPipeError):  # the run has ended
-        connection.send_bytes(pickle.dumps(answer))  # `send` would put tensors into shared memory, which may be small
+        connection.send_bytes(pickled)  # `send` would put tensors into shared memory, which may be small
 
 
-def _versions(pool: Pool) -> dict[str, int]:
+def versions(pool: Pool) -> dict[str, int]:
+    """Of each policy."""
     return {name: policy.version for name, policy in pool.policies.items()}
 
 
@@ -210,7 +208,7 @@ def _update(
 ) -> tuple[dict[str, dict[str, float]], dict[str, int]]:
     metrics = asyncio.run(pool.update(batches, by_agent))
     trim_heap()
-    return metrics, _versions(pool)
+    return metrics, versions(pool)
 
 
 def _weights(pool: Pool, name: str) -> dict[str, Tensor]:
@@ -234,7 +232,7 @@ def _save(pool: Pool, name: str, folder: Path) -> None:
 
 def _restore(pool: Pool, name: str, folder: Path) -> dict[str, int]:
     pool.policies[name].restore(folder)
-    return _versions(pool)
+    return versions(pool)
 
 
 CALLS: dict[str, Callable[..., Any]] = {

@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
-from ..cluster.actors import ActorGroup, Answer, LostActorError, sendable
+from ..cluster.actors import ActorGroup, Answer, LostActorError, answered, settle
 from ..cluster.settings import Execution
 from ..cluster.weights import StoredWeights, packed
 from .pool import Pool
-from .pool_process import CALLS, PoolProcessError, RemotePool
+from .pool_process import CALLS, PoolProcessError, RemotePool, versions
 
 GRACE_S = 30
 """For how long a process's error waits for the loss of another one, which may be its cause."""
@@ -84,14 +84,13 @@ class PoolActor:
         """Build the pool; the versions of its policies."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal, which is for the run
         os.environ |= environment
-        os.chdir(folder)  # that of the run's process: paths mean the same
-        torch.set_num_threads(threads)
+        settle(folder, threads)
 
         def work() -> dict[str, int]:
             self.pool = build()
-            return {name: policy.version for name, policy in self.pool.policies.items()}
+            return versions(self.pool)
 
-        return _answer(work)
+        return answered(work, PoolProcessError)
 
     def call(self, method: str, *arguments: Any) -> Answer:
         """See :meth:`RemotePool.call`."""
@@ -100,11 +99,4 @@ class PoolActor:
             result = CALLS[method](self.pool, *arguments)
             return packed(result) if method == "weights" else result
 
-        return _answer(work)
-
-
-def _answer(work: Callable[[], Any]) -> Answer:
-    try:
-        return work(), None
-    except Exception as error:  # whatever it is, the run's process raises it
-        return None, sendable(error, PoolProcessError)
+        return answered(work, PoolProcessError)

@@ -13,6 +13,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from ..cluster.weights import StoredWeights
 from ..experience import Candidate, Episode, Sample
 from ..rollout.engines.base import Engine, Stateful
 from ..rollout.engines.counters import drain_counters
@@ -89,7 +90,7 @@ class Team:
         loads = []
         for name, policy in self.policies.items():
             weights = await policy.weights()
-            if copies:
+            if copies and not isinstance(weights, StoredWeights):  # which nobody changes
                 weights = copy.deepcopy(dict(weights))  # tied ones stay so
             loads.append(await self._load(name, weights))
         wakes = [await engine.wake() for engine in self.distinct_engines()]
@@ -112,8 +113,9 @@ class Team:
             await engine.sleep()
 
     async def close(self) -> None:
-        """Close the engines, then the pools, each of them whatever fails."""
+        """Close the engines, then the pools and the critics, each of them whatever fails."""
         async with AsyncExitStack() as closing:
+            closing.push_async_callback(self.critics.close)
             for pool in dict.fromkeys(policy.pool for policy in self.policies.values()):
                 closing.push_async_callback(pool.close)
             for engine in self.distinct_engines():

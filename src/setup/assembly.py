@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ..loop import TrainLoop
 from ..models.checkpoint import restore
+from ..models.checkpoint_folder import START
 from ..models.ranks import Ranks
 from ..models.strategies import launch, trainable_fabric
 from ..rollout.samplers.base import Closing
@@ -20,6 +21,7 @@ from ..runs.display import Display
 from ..runs.files import CHECKPOINTS, CONFIG, parse_yaml
 from ..runs.loggers import Loggers
 from ..runs.progress import Progress
+from .asynchrony import bounds
 from .closing import close_now
 from .critics import build_critics
 from .execution import spread
@@ -59,7 +61,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         common = parts.strategy, run.seed, ranks
         team = ranks.agreed(lambda: build_team(parts.policies, parts.router.team, *common, run.execution))
         refused.callback(close_now, team)
-        team.critics = ranks.agreed(lambda: build_critics(parts.critics, parts.credit, parts.strategy, run.seed, ranks))
+        team.critics = ranks.agreed(lambda: build_critics(parts.critics, parts.credit, *common, run.execution))
         sampler = spread(parts.sampler, run) if run.execution.worlds else parts.sampler
         if isinstance(sampler, Closing):
             refused.callback(close_now, sampler)
@@ -88,6 +90,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             faults=run.faults,
             diagnostics=run.diagnostics,
             rebuilds=run.execution.restarts if run.execution.on_ray else 0,
+            staleness=bounds(parts.settings, parts.policies),
         )
         if state:
             ranks.agreed(lambda: _restore(loop, state))
@@ -98,9 +101,11 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
 
 
 def reassemble(path: Path) -> TrainLoop:
-    """The run in ``path``, whose configuration this process has checked before, at its last checkpoint."""
-    text = (path / CONFIG).read_text()
-    return assemble(parse_yaml(text), text, None, "last")
+    """The run in ``path``, whose configuration this process has checked before, at its last checkpoint; anew, where
+    there is none.
+    """
+    text, there = (path / CONFIG).read_text(), (path / CHECKPOINTS / "last").exists()
+    return assemble(parse_yaml(text), text, None, "last" if there else START)
 
 
 def _directory(path: Path, ranks: Ranks, new: str | None) -> RunDirectory:

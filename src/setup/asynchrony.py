@@ -23,12 +23,13 @@ def check_asynchrony(
     execution: Execution,
 ) -> None:
     """Refuse what cannot go on while policies learn.  Raises :class:`ConfigError` naming the key and the remedy."""
+    _check_bounds(settings, policies, execution)
     if not settings.staleness:
         return
     label = f"loop.staleness={settings.staleness}"
-    if execution.on_ray:
-        raise ConfigError(f"{label} was never run with execution=ray; give execution=local, or loop.staleness=0")
-    if strategy.strategy != "auto":
+    if (
+        strategy.strategy != "auto" and not execution.on_ray
+    ):  # where a strategy is that of pools, and the run one process
         raise ConfigError(
             f"{label} needs a run of one process: several would have to agree on which tasks have ended, in the middle "
             "of an update. Give strategy=single_device, and pools processes of their own (policies.NAME.devices, "
@@ -47,6 +48,27 @@ def check_asynchrony(
         raise ConfigError(
             f"{label} with loop.lockstep=true: in common rounds nobody decodes while a world waits, and how much of an "
             "episode an update sees depends on time, so that a seed cannot fix the run; give loop.lockstep=false"
+        )
+
+
+def bounds(settings: LoopSettings, policies: Mapping[str, PolicySpec]) -> dict[str, int]:
+    """The policies whose bound is smaller than the run's."""
+    own = {name: spec.staleness for name, spec in policies.items() if spec.staleness is not None}
+    return {name: bound for name, bound in own.items() if bound < settings.staleness}
+
+
+def _check_bounds(settings: LoopSettings, policies: Mapping[str, PolicySpec], execution: Execution) -> None:
+    for name, spec in policies.items():
+        if spec.staleness is not None and spec.staleness > settings.staleness:
+            raise ConfigError(
+                f"policies.{name}.staleness={spec.staleness} is above loop.staleness={settings.staleness}, which says "
+                "how far ahead tasks are played; give at most that"
+            )
+    if execution.worlds and (own := bounds(settings, policies)):
+        name, bound = next(iter(own.items()))
+        raise ConfigError(
+            f"policies.{name}.staleness={bound}: a policy with a smaller bound than loop.staleness waits for its turn "
+            "in the run's process, and actors of worlds ask engines themselves; give execution.worlds=0"
         )
 
 
@@ -76,7 +98,9 @@ def _check_precision(
     label: str, strategy: StrategySettings, policies: Mapping[str, PolicySpec], critics: Mapping[str, CriticSpec]
 ) -> None:
     """Under these precisions Fabric sets torch's default dtype while a module computes, for all threads."""
-    learns_here = critics or any(spec.train_config is not None and spec.place is None for spec in policies.values())
+    learns_here = any(spec.place is None for spec in critics.values()) or any(
+        spec.train_config is not None and spec.place is None for spec in policies.values()
+    )
     decodes_here = any(engine_name(spec.engine) == "TorchEngine" for spec in policies.values())
     if strategy.precision in ("bf16-true", "64-true") and learns_here and decodes_here:
         raise ConfigError(

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
 from ..algorithms.credit.base import CreditRule
 from ..algorithms.credit.gae import TEAM, ActorCritic
+from ..cluster.settings import Execution
 from ..errors import ConfigError
 from ..models.base_models import resolve
 from ..models.critic import Critic, CriticModule
 from ..models.critic_settings import CriticSettings
 from ..models.critics import Critics
+from ..models.handles import CriticHandle
 from ..models.ranks import Ranks
+from ..models.ray_critic import RayCritic
 from ..models.strategies import StrategySettings, launch
 from ..models.train_config import MakeOptimizer
 from .checks import Base, Machine, look_at
+from .closing import close_now
 from .instantiation import partially
 from .policies import PolicySpec
 from .sections import CriticSection
@@ -28,19 +34,29 @@ KEY = "algorithm.critic"
 
 @dataclass(frozen=True)
 class CriticSpec:
-    """One critic: its base model, how it learns, and the ``policies`` whose tokens it reads."""
+    """One critic: its base model, how it learns, and the ``policies`` whose tokens it reads.  ``place`` is its strategy
+    where it is an actor of Ray, None in the run's process.
+    """
 
     name: str
     base: str
     optimizer: MakeOptimizer
     settings: CriticSettings
     policies: tuple[str, ...]
+    place: StrategySettings | None = None
 
 
 def read_critics(
-    section: CriticSection | None, credit: CreditRule, policies: Mapping[str, PolicySpec], resample: int
+    section: CriticSection | None,
+    credit: CreditRule,
+    policies: Mapping[str, PolicySpec],
+    resample: int,
+    strategy: StrategySettings,
+    execution: Execution,
 ) -> dict[str, CriticSpec]:
-    """The critics that ``credit`` needs, by name; none where it needs no values.  Raises :class:`ConfigError`."""
+    """The critics that ``credit`` needs, by name; none where it needs no values.  ``strategy`` is the run's; a critic
+    learns in one process.  Raises :class:`ConfigError`.
+    """
     rule = type(credit).__name__
     if not isinstance(credit, ActorCritic):
         if section is not None:
@@ -53,12 +69,15 @@ def read_critics(
             f"algorithm.sampler.resample={resample} has no effect with algorithm.credit ({rule}), which compares no "
             "groups; give 0"
         )
+    place = replace(strategy, strategy="auto", devices=1, num_nodes=1) if execution.on_ray else None
+    if place is None and strategy.strategy != "auto":
+        raise ConfigError(f"{KEY}: a critic learns in one process so far; give strategy=single_device")
     readers = {TEAM: tuple(policies)}
     if not credit.centralised:
         readers = {name: (name,) for name, spec in policies.items() if spec.train_config is not None}
     optimizer = partially(f"{KEY}.optimizer", section.optimizer)
     return {
-        name: CriticSpec(name, section.base or _common_base(read, policies), optimizer, section.settings, read)
+        name: CriticSpec(name, section.base or _common_base(read, policies), optimizer, section.settings, read, place)
         for name, read in readers.items()
     }
 
@@ -99,17 +118,33 @@ def check_critics(critics: Mapping[str, CriticSpec], bases: Mapping[str, Base], 
 
 
 def build_critics(
-    specs: Mapping[str, CriticSpec], credit: CreditRule, strategy: StrategySettings, seed: int, ranks: Ranks
+    specs: Mapping[str, CriticSpec],
+    credit: CreditRule,
+    strategy: StrategySettings,
+    seed: int,
+    ranks: Ranks,
+    execution: Execution,
 ) -> Critics:
     """The critics of ``specs``, which have passed :func:`check_critics`, for ``credit``."""
     if not isinstance(credit, ActorCritic):
         return Critics()
-    critics = {}
-    for name, spec in specs.items():
-        model, _ = load_base(f"{KEY}.base", spec.base)
-        module = CriticModule(model)
-        recompute(module.backbone, strategy)
-        fabric = strategy.fabric()
-        launch(fabric)
-        critics[name] = Critic(name, module, spec.optimizer, spec.settings, fabric, seed=seed, ranks=ranks)
+    critics: dict[str, CriticHandle] = {}
+    with ExitStack() as failed:
+        for name, spec in specs.items():
+            if spec.place is None:
+                critics[name] = _critic(spec, strategy, seed, ranks)
+            else:
+                critics[name] = RayCritic(name, partial(_critic, spec, spec.place, seed, Ranks()), execution)
+            failed.callback(close_now, critics[name])
+        failed.pop_all()
     return Critics(credit, critics)
+
+
+def _critic(spec: CriticSpec, strategy: StrategySettings, seed: int, ranks: Ranks) -> Critic:
+    """The critic, in its process."""
+    model, _ = load_base(f"{KEY}.base", spec.base)
+    module = CriticModule(model)
+    recompute(module.backbone, strategy)
+    fabric = strategy.fabric()
+    launch(fabric)
+    return Critic(spec.name, module, spec.optimizer, spec.settings, fabric, seed=seed, ranks=ranks)

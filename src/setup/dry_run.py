@@ -135,7 +135,7 @@ def plan(parts: Parts) -> Plan:
         optimizer_steps=update.mini_batches * update.epochs,
         iterations=parts.settings.iterations,
         processes=parts.strategy.processes,
-        actors=tuple(actors(execution, backbones(parts.policies))) if execution.on_ray else (),
+        actors=tuple(actors(execution, backbones(parts.policies), parts.critics)) if execution.on_ray else (),
     )
 
 
@@ -188,7 +188,8 @@ def _critic(spec: CriticSpec, parts: Parts) -> PoolPlan:
     """A critic as a pool that no engine speaks for; its head has one number per hidden unit, and one more."""
     shape = shape_of("algorithm.critic.base", spec.base)
     trained = sum(p.numel() for p in meta_model(shape).base_model.parameters()) + shape.hidden_size + 1
-    strategy, number = parts.strategy, parts.strategy.number_bytes
+    strategy = spec.place or parts.strategy
+    number = strategy.number_bytes
     per_token = _activations(shape, strategy.gradient_checkpointing) - 2 * shape.vocab_size
     memory = Memory(
         weights=number * trained * _share(strategy, "weights"),
@@ -199,7 +200,7 @@ def _critic(spec: CriticSpec, parts: Parts) -> PoolPlan:
         engine=0.0,
     )
     agents = tuple(agent for agent, policy in parts.router.team.items() if policy in spec.policies)
-    where = strategy.device_names, strategy.processes, False
+    where = strategy.device_names, strategy.processes, spec.place is not None
     return PoolPlan(f"critic {spec.name}", agents, spec.base, trained, trained, *where, memory)
 
 

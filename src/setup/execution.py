@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..cluster.settings import Execution
+from ..cluster.settings import Execution, Resources
 from ..envs.base import TeamEnv
 from ..errors import ConfigError
 from ..rollout.samplers.base import Sampler
@@ -21,8 +21,6 @@ from .worlds import build_world
 
 def check_on_ray(execution: Execution, policies: Mapping[str, PolicySpec], critics: Mapping[str, CriticSpec]) -> None:
     """Raise :class:`ConfigError`, naming the key, for what has no actor."""
-    if critics:
-        raise ConfigError("execution=ray: a critic learns in the run's process so far; give execution=local")
     for name, spec in policies.items():
         if not spec.has_model:
             continue
@@ -37,18 +35,21 @@ def check_on_ray(execution: Execution, policies: Mapping[str, PolicySpec], criti
                 "and these are in several; give loop.lockstep=false, or execution.worlds=0"
             )
         if spec.place is not None:
-            _check_device(execution, name, spec.place.accelerator)
+            _check_device(execution, f"policy '{name}'", spec.place.accelerator, ("pool", "engine"))
+    for name, critic in critics.items():
+        assert critic.place is not None, "on Ray each has one"
+        _check_device(execution, f"critic '{name}'", critic.place.accelerator, ("critic",))
 
 
-def _check_device(execution: Execution, name: str, accelerator: str) -> None:
-    for kind in ("pool", "engine"):
+def _check_device(execution: Execution, title: str, accelerator: str, kinds: Sequence[str]) -> None:
+    for kind in kinds:
         key, gpus = f"execution.resources.{kind}.gpus", getattr(execution.resources, kind).gpus
         if accelerator in ("cuda", "gpu") and not gpus:
             raise ConfigError(
                 f"strategy.accelerator={accelerator}: Ray hides GPUs that are not asked for; give {key}=1"
             )
         if accelerator == "cpu" and gpus:
-            raise ConfigError(f"{key}={gpus:g}: policy '{name}' has the CPU (strategy.accelerator)")
+            raise ConfigError(f"{key}={gpus:g}: {title} has the CPU (strategy.accelerator)")
 
 
 def spread(sampler: Sampler, run: RunConfig) -> SpreadSampler:
@@ -62,18 +63,16 @@ def _rollout(env: Mapping[str, Any], sampler: Mapping[str, Any]) -> tuple[TeamEn
     return build_world("env", env), made
 
 
-def actors(execution: Execution, groups: Sequence[Sequence[PolicySpec]]) -> Iterator[str]:
+def actors(execution: Execution, groups: Sequence[Sequence[PolicySpec]], critics: Iterable[str]) -> Iterator[str]:
     """A line on each placement group of a run whose backbones are ``groups``, and one on all of them."""
-    cpus = gpus = 0.0
-    kinds = execution.resources
+    kinds, parts = execution.resources, list[tuple[str, int, Resources]]()
     for specs in groups:
         names, place = ", ".join(spec.name for spec in specs), specs[0].place
-        parts = [] if place is None else [(f"pool {names}", place.processes or 1, kinds.pool)]
-        for name, count, each in [*parts, (f"engine of {names}", 1, kinds.engine)]:
-            cpus, gpus = cpus + count * each.cpus, gpus + count * each.gpus
-            yield f"actors: {name}, {count} x {each.bundle}"
-    if execution.worlds:
-        each = kinds.worlds
-        cpus, gpus = cpus + execution.worlds * each.cpus, gpus + execution.worlds * each.gpus
-        yield f"actors: worlds, {execution.worlds} x {each.bundle}"
+        parts += [] if place is None else [(f"pool {names}", place.processes or 1, kinds.pool)]
+        parts += [(f"engine of {names}", 1, kinds.engine)]
+    parts += [(f"critic {name}", 1, kinds.critic) for name in critics]
+    parts += [("worlds", execution.worlds, kinds.worlds)] if execution.worlds else []
+    for name, count, each in parts:
+        yield f"actors: {name}, {count} x {each.bundle}"
+    cpus, gpus = (sum(count * getattr(each, kind) for _, count, each in parts) for kind in ("cpus", "gpus"))
     yield f"Ray keeps {cpus:g} CPUs and {gpus:g} GPUs for them"

@@ -67,9 +67,7 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
         _check_rows(policy.engine_key, policy.engine, sampler.k)
     _check_weight(credit, policies)
     _check_kl(credit, policies)
-    critics = read_critics(run.algorithm.critic, credit, policies, sampler.resample)
-    if critics and strategy.strategy != "auto":
-        raise ConfigError("algorithm.critic: a critic learns in one process so far; give strategy=single_device")
+    critics = read_critics(run.algorithm.critic, credit, policies, sampler.resample, strategy, run.execution)
     if isinstance(strategy.strategy, Sharded) and credit.kl:
         raise ConfigError(
             f"algorithm.credit.kl={credit.kl}: the reference cannot be sharded; give strategy=single_device or ddp"

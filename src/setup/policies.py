@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 from ..algorithms.objectives.base import Objective
 from ..cluster.settings import Execution
 from ..envs.base import ScriptedSkill
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, check_whole, nearest
 from ..experience import Sampling
 from ..models.lora_settings import LoraSettings
 from ..models.schedule import Schedule, count_turns
@@ -60,6 +60,8 @@ class PolicySpec:
     engine_key: str = "engine"
     agents: Mapping[str, tuple[Sampling, Sampling]] = field(default_factory=dict)
     """``train`` and ``eval`` of the agents that are sampled otherwise."""
+    staleness: int | None = None
+    """Updates that its messages may lie behind; None: as many as the run's."""
 
     def sampling_of(self, agent: str) -> tuple[Sampling, Sampling]:
         """How ``agent`` is sampled in training and in evaluation."""
@@ -234,7 +236,11 @@ def _common_policy(
     train_config = _train_config(f"policies.{name}", section, algorithm, objective, others)
     schedule = Schedule(freeze_until=section.schedule.freeze_until, alternate=section.schedule.alternate)
     lora = section.lora if isinstance(section, LoraSection) else None
-    return PolicySpec(name, section.base, train, evaluation, train_config, schedule, lora, chat=chat)
+    if section.staleness is not None:
+        check_whole(f"policies.{name}.staleness", section.staleness, 0)
+    return PolicySpec(
+        name, section.base, train, evaluation, train_config, schedule, lora, chat=chat, staleness=section.staleness
+    )
 
 
 def _train_config(

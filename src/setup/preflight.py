@@ -40,6 +40,9 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> list[str]:
     for name, spec in parts.policies.items():
         if spec.place is not None:
             machine.ask(call, f"policies.{name}", trainable_fabric, spec.place)
+    for critic in parts.critics.values():
+        if critic.place is not None:
+            machine.ask(call, "algorithm.critic", trainable_fabric, critic.place)
     if new:
         check_free(Path(run.run_dir))
     for name, node in run.logger.items():

@@ -29,6 +29,21 @@ def loop(composed: Callable[..., Any], tmp_path: Path) -> TrainLoop:
     return made
 
 
+def test_an_actor_that_is_lost_before_the_first_checkpoint_is_written_is_replaced(
+    loop: TrainLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed, close = [], loop.team.close
+
+    async def closing() -> None:
+        closed.append(True)
+        await close()
+
+    monkeypatch.setattr(loop.checkpoints, "write", lost)
+    monkeypatch.setattr(loop.team, "close", closing)
+    assert training.train(loop)["status"] == "finished"
+    assert closed and status(loop) == "finished"
+
+
 def status(loop: TrainLoop) -> str:
     found: str = json.loads((loop.directory.path / "summary.json").read_text())["status"]
     return found

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from troupe.cluster.weights import StoredWeights
 from troupe.models import team as module
 from troupe.models.schedule import Alternation, Schedule
 from troupe.models.team import Team
@@ -98,6 +99,26 @@ async def test_an_engine_of_several_policies_loads_each_and_wakes_once() -> None
     assert shared.calls == [("sleep",), ("load", "a", "a", 3), ("load", "b", "b", 3), ("wake",), ("close",)]
     assert own.calls == [("sleep",), ("load", "c", "c", 3), ("wake",), ("close",)]
     assert metrics == {"probe_nats": 3.0, "woken": 1.0}  # the largest
+
+
+async def test_an_engine_that_goes_on_gets_copies_but_of_stored_weights_which_stay_where_they_are(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    own, stored = {"a": torch.zeros(1)}, StoredWeights(reference=None)  # to read these would raise
+    given: dict[str, Any] = {}
+
+    async def weights(self: FakePolicy) -> Any:
+        return {"a": own, "b": stored}[self.name]
+
+    async def load(self: FakeEngine, policy: str, weights: Any, version: int) -> dict[str, float]:
+        given[policy] = weights
+        return {}
+
+    monkeypatch.setattr(FakePolicy, "weights", weights)
+    monkeypatch.setattr(FakeEngine, "load", load)
+    engine = FakeEngine()
+    await build({"a": FakePool(), "b": FakePool()}, {"a": engine, "b": engine}).load_weights(copies=True)
+    assert given["b"] is stored and given["a"]["a"] is not own["a"]
 
 
 async def test_a_checkpoint_is_loaded_by_policy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

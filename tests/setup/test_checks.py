@@ -75,7 +75,10 @@ REFUSED = {
         "loop.staleness=1 with loop.lockstep=true: ",
     ),
     "staleness without correction": (AHEAD[:2], "give algorithm.objective.importance_cap=2 (truncated importance"),
-    "staleness on Ray": ([*AHEAD, "execution=ray"], "loop.staleness=1 was never run with execution=ray"),
+    "a policy's own staleness where others play": (
+        [*AHEAD, "execution=ray", "strategy.accelerator=cpu", "execution.worlds=2", "+policies.plan.staleness=0"],
+        "policies.plan.staleness=0: a policy with a smaller bound than loop.staleness waits for its turn",
+    ),
     "staleness of several processes": (
         [*AHEAD, "strategy=ddp", "strategy.accelerator=cpu", "strategy.devices=2"],
         "loop.staleness=1 needs a run of one process",
@@ -87,6 +90,14 @@ REFUSED = {
     "staleness with an engine that sleeps": (
         [*VLLM, AHEAD[0], AHEAD[1], "engine.sleep=1"],
         "loop.staleness=1: with engine.sleep=1 the engine gives its memory to the learner",
+    ),
+    "a policy's staleness": (
+        [*AHEAD, "+policies.tool.staleness=-1"],
+        "policies.tool.staleness must be a whole number of at least 0, got -1",
+    ),
+    "a policy's staleness above the run's": (
+        [*AHEAD, "+policies.tool.staleness=2"],
+        "policies.tool.staleness=2 is above loop.staleness=1, which says how far ahead tasks are played",
     ),
     "staleness in another default dtype": (
         [*AHEAD, "strategy.precision=bf16-true"],

@@ -36,7 +36,8 @@ REFUSED = {
     "strategy=ddp strategy.devices=2 strategy.num_nodes=2": r"policies\.tool: with execution=ray Ray chooses the nodes",
     "strategy=ddp": r"policies\.tool: with execution=ray Ray chooses the devices of a pool; give their number",
     "execution.worlds=2": r"execution\.worlds=2: rounds of lockstep begin when all episodes of one process wait",
-    "algorithm=maac": r"execution=ray: a critic learns in the run's process so far",
+    "algorithm=maac execution.resources.critic.gpus=1": r"resources\.critic\.gpus=1: critic 'team' has the CPU",
+    "algorithm=maac execution.resources.critic.cpus=0": r"execution\.resources\.critic: cpus and gpus are 0",
     "engine=vllm": r"engine: VllmEngine was never run in an actor of Ray",
 }
 
@@ -89,6 +90,19 @@ def test_a_dry_run_shows_the_actors(composed: Callable[..., Any], monkeypatch: p
     # To Lightning each process is a node with one device; the run's own process has one.
     assert {(spec.place.devices, spec.place.num_nodes) for spec in parts.policies.values()} == {(1, 4), (1, 2)}  # type: ignore[union-attr]
     assert parts.strategy.processes == 1
+
+
+def test_a_dry_run_shows_the_actors_of_critics(composed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(actors, "find_spec", lambda name: name)
+    words = "algorithm=iac", "strategy=fsdp2", "strategy.devices=2", "execution.resources.critic.cpus=2"
+    parts, lacks = checked(composed(*RAY, *words))
+    assert lacks == []
+    assert plan(parts).actors[-3:] == (
+        "actors: critic tool, 1 x {'CPU': 2}",
+        "actors: critic plan, 1 x {'CPU': 2}",
+        "Ray keeps 10 CPUs and 0 GPUs for them",
+    )
+    assert [(pool.processes, pool.placed) for pool in plan(parts).pools] == [(2, True), (2, True), (1, True), (1, True)]
 
 
 def test_execution_is_no_part_of_what_is_trained(composed: Callable[..., Any]) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
 from typing import Any
 
-import torch
-
-from ...cluster.actors import Actor, Answer, LostActorError, answer_of
+from ...cluster.actors import Actor, Answer, LostActorError, answer_of, settle
 from ...cluster.settings import Execution
 from ...envs.base import TeamEnv
 from ...experience import Episode, Task
@@ -22,8 +19,9 @@ from .base import OnEpisode, Sampler
 
 
 class SpreadSampler:
-    """``sampler``, whose tasks are divided among ``execution.worlds`` actors: task i is played by actor i modulo their
-    number.  ``build`` makes the world and the sampler in each; it must be fit for pickle.
+    """``sampler``, whose tasks are divided among ``execution.worlds`` actors, each to the one that has fewest: task i
+    of a call, where there is no other, to actor i modulo their number.  ``build`` makes world and sampler in each;
+    it must be fit for pickle.
 
     Seeds derive from the task, so that the samples depend neither on the number of actors nor on which one is lost: its
     tasks are played again by another one.  Raises :class:`...cluster.actors.LostActorError` past
@@ -35,6 +33,7 @@ class SpreadSampler:
         self.topology, self.k, self.resample = sampler.topology, sampler.k, sampler.resample
         each = execution.resources.worlds
         self.actors: list[Actor] = []
+        self._under_way = [0] * execution.worlds
         with ExitStack() as failed:
             for index in range(execution.worlds):
                 self.actors.append(Actor(f"worlds {index}", WorldActor, each, execution, build))
@@ -58,17 +57,26 @@ class SpreadSampler:
     ) -> list[list[Episode]]:
         """See :class:`.base.Sampler`; ``on_episode`` is called once an actor has played all of its tasks.  The actors
         have worlds of their own."""
-        count = len(self.actors)
+        places = [self._next() for _ in tasks]
 
-        async def share(index: int) -> list[list[Episode]]:
-            mine = tasks[index::count]
-            played = await self._play(self.actors[index], mine, clients, seed) if mine else []
+        async def share(index: int) -> Iterator[list[Episode]]:
+            mine = [task for task, place in zip(tasks, places, strict=True) if place == index]
+            try:
+                played = await self._play(self.actors[index], mine, clients, seed) if mine else []
+            finally:
+                self._under_way[index] -= len(mine)
             for episode in (each for episodes in played for each in episodes):
                 on_episode(episode)
-            return played
+            return iter(played)
 
-        shares = await gather(*map(share, range(count)))
-        return [shares[index % count][index // count] for index in range(len(tasks))]
+        shares = await gather(*map(share, range(len(self.actors))))
+        return [next(shares[place]) for place in places]
+
+    def _next(self) -> int:
+        """The actor that plays the next task."""
+        place = self._under_way.index(min(self._under_way))
+        self._under_way[place] += 1
+        return place
 
     async def _play(
         self, actor: Actor, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
@@ -114,8 +122,7 @@ class WorldActor:
 
     async def begin(self, build: Callable[[], tuple[TeamEnv, Sampler]], folder: str, threads: int) -> Answer:
         """Build the world and the sampler, and open the world."""
-        os.chdir(folder)
-        torch.set_num_threads(threads)
+        settle(folder, threads)
 
         async def work() -> None:
             self.world, self.sampler = build()

@@ -34,6 +34,39 @@ def test_every_actor_ends_where_worlds_fail_to_close() -> None:
     assert [actor.calls for actor in sampler.actors] == [["close", "end"]] * 3
 
 
+def test_tasks_that_come_one_by_one_go_to_the_actor_with_fewest() -> None:
+    """As those of rollouts ahead of the updates do."""
+    played: list[tuple[int, list[Any]]] = []
+    ended = asyncio.Event()
+
+    class Playing:
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        async def ask(self, method: str, tasks: list[Any], *_: object) -> list[list[Any]]:
+            played.append((self.index, tasks))
+            if tasks == ["slow"]:
+                await ended.wait()
+            return [[SimpleNamespace(task=task)] for task in tasks]
+
+    sampler: Any = SpreadSampler.__new__(SpreadSampler)
+    sampler.actors, sampler._under_way = [Playing(0), Playing(1)], [0, 0]
+
+    async def run() -> None:
+        slow = asyncio.ensure_future(sampler.collect(None, ["slow"], {}, 0))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        for task in ("a", "b"):
+            await sampler.collect(None, [task], {}, 0)
+        ended.set()
+        await slow
+        together = await sampler.collect(None, ["c", "d", "e"], {}, 0)
+        assert [episode.task for (episode,) in together] == ["c", "d", "e"]
+
+    asyncio.run(run())
+    assert played == [(0, ["slow"]), (1, ["a"]), (1, ["b"]), (0, ["c", "e"]), (1, ["d"])]
+
+
 def test_actors_end_where_a_later_one_does_not_start(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[str] = []
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ....cluster.actors import Actor, Answer, LostActorError, answer_of, sendable
+from ....cluster.actors import Actor, Answer, LostActorError, answer_of, sendable, settle
 from ....cluster.settings import Execution
 from ....cluster.weights import StoredWeights, packed, unpacked
 from ....experience import Completion, Request
@@ -165,8 +163,7 @@ class EngineActor:
 
     async def begin(self, build: Callable[[], Engine], folder: str, threads: int) -> Answer:
         """Build the engine."""
-        os.chdir(folder)
-        torch.set_num_threads(threads)
+        settle(folder, threads)
 
         async def work() -> None:
             self.engine = build()
