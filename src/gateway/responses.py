@@ -103,28 +103,8 @@ def response_stream(reply: ChatReply, request: ChatRequest, id: str, created: in
     begun = whole | {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
     events: list[dict[str, Any]] = [{"type": "response.created", "response": begun}]
     for place, item in enumerate(whole["output"]):
-        at = {"output_index": place, "item_id": item["id"]}
-        if item["type"] == "message":
-            (part,) = item["content"]
-            at |= {"content_index": 0}
-            empty, pieces = (
-                {"content": []},
-                [
-                    {"type": "response.content_part.added", **at, "part": part | {"text": ""}},
-                    {"type": "response.output_text.delta", **at, "delta": part["text"], "logprobs": []},
-                    {"type": "response.output_text.done", **at, "text": part["text"], "logprobs": []},
-                    {"type": "response.content_part.done", **at, "part": part},
-                ],
-            )
-        else:
-            kind, arguments = "response.function_call_arguments", item["arguments"]
-            empty, pieces = (
-                {"arguments": ""},
-                [
-                    {"type": f"{kind}.delta", **at, "delta": arguments},
-                    {"type": f"{kind}.done", **at, "name": item["name"], "arguments": arguments},
-                ],
-            )
+        pieces = _text_pieces(item, place) if item["type"] == "message" else _call_pieces(item, place)
+        empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
         added = item | {"status": "in_progress"} | empty
         events.append({"type": "response.output_item.added", "output_index": place, "item": added})
         events += [*pieces, {"type": "response.output_item.done", "output_index": place, "item": item}]
@@ -132,6 +112,25 @@ def response_stream(reply: ChatReply, request: ChatRequest, id: str, created: in
     for number, event in enumerate(events):
         body = json.dumps(event | {"sequence_number": number})
         yield f"event: {event['type']}\ndata: {body}\n\n".encode()
+
+
+def _text_pieces(item: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
+    (part,) = item["content"]
+    at = {"output_index": place, "item_id": item["id"], "content_index": 0}
+    return [
+        {"type": "response.content_part.added", **at, "part": part | {"text": ""}},
+        {"type": "response.output_text.delta", **at, "delta": part["text"], "logprobs": []},
+        {"type": "response.output_text.done", **at, "text": part["text"], "logprobs": []},
+        {"type": "response.content_part.done", **at, "part": part},
+    ]
+
+
+def _call_pieces(item: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
+    kind, at = "response.function_call_arguments", {"output_index": place, "item_id": item["id"]}
+    return [
+        {"type": f"{kind}.delta", **at, "delta": item["arguments"]},
+        {"type": f"{kind}.done", **at, "name": item["name"], "arguments": item["arguments"]},
+    ]
 
 
 def _response(reply: ChatReply, request: ChatRequest, id: str, created: int) -> dict[str, Any]:

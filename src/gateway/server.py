@@ -166,6 +166,7 @@ class Server:
             access_log=False,
             lifespan="off",
             ws="none",
+            http="h11",
             timeout_keep_alive=KEEP_ALIVE_S,
             timeout_graceful_shutdown=GRACE_S,
         )
