@@ -57,7 +57,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 bench bench-vllm gpu-day soak test test-slow check-docs test-docs test-vllm test-gpu test-trl test-agents test-ray test-browser notebooks lint fmt clean results
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 bench bench-vllm gpu-day soak test test-slow check-docs test-docs test-vllm test-gpu test-trl test-agents sweep-agents test-ray test-browser notebooks lint fmt clean results
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -194,6 +194,10 @@ test-trl: $(TRL) ## Compare the objectives with TRL's published loss
 
 test-agents: $(AGENTS) ## Train teams of LangGraph and of plain Python through the gateway
 	@OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -m agents tests/agents $(args)
+
+sweep-agents: $(AGENTS) ## Train these teams over three seeds, and without learning, and print the table: [runs=DIR]
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests/agents $(AGENTS_VENV)/bin/troupe sweep --config-dir tests/agents/configs \
+	  sweep=gateway $(call SETTINGS,args) $(args)
 
 test-ray: $(RAY) ## Train on the nodes of a Ray cluster in this machine, and kill some of them
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/test_ray.py $(args)

@@ -1,10 +1,14 @@
 """The gateway against the same world played natively: the same requests, seeds and tokens, one run.
 
-Signalling in two turns, 64 episodes at once, with the laptop's model and the engine free-running; or SmolLM2-135M with
-prompts and messages in English.  The share of equal messages is printed: below 1 where batches of other requests change
-the last bits of logits, 1 with `--lockstep`.  Repetitions are interleaved; the figures are medians.
+Signalling in two turns, 64 episodes at once, with the laptop's model; or SmolLM2-135M that tells a story, `--turns`
+times per agent, in messages of up to `--tokens` tokens.  The engine is free-running: the share of equal messages is
+below 1 where batches of other requests change the last bits of logits, 1 with `--lockstep`.
 
-    python bench/gateway.py [--model laptop|smollm2_q4] [--episodes 64] [--repeat 5] [--lockstep]
+Repetitions are pairs, one after the other, in alternating order; the figures are medians with quartiles.  CPU time is
+that of the process.  `beside the engine` is what all threads but the engine's take: it depends less than a ratio of
+wall times on what else the machine does.
+
+    python bench/gateway.py [--model laptop|smollm2_q4] [--client openai|chat] [--episodes 64] [--repeat 5] [--lockstep]
 """
 
 from __future__ import annotations
@@ -14,7 +18,10 @@ import asyncio
 import statistics
 import time
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self
+
+import torch
 
 from troupe.envs.base import StepResult, TeamEnv
 from troupe.envs.signalling.world import Signalling
@@ -29,12 +36,13 @@ AGENTS = ("sender", "receiver")
 
 
 class Talk(TeamEnv):
-    """Two agents speak in turn, twice each."""
+    """Two agents tell a story, each ``turns`` times."""
 
-    agents, horizon = AGENTS, 2
+    agents = AGENTS
 
-    def __init__(self) -> None:
-        self.said: tuple[str, ...] = ("",) * 4
+    def __init__(self, turns: int) -> None:
+        self.horizon = turns
+        self.said: tuple[str, ...] = ("",) * (2 * turns)
 
     @property
     def turn(self) -> int:  # type: ignore[override]
@@ -47,19 +55,19 @@ class Talk(TeamEnv):
         self.said = ()
 
     def next_agents(self) -> tuple[str, ...]:
-        return (AGENTS[len(self.said) % 2],) if len(self.said) < 4 else ()
+        return (AGENTS[len(self.said) % 2],) if len(self.said) < 2 * self.horizon else ()
 
     def observe(self, agent: str) -> list[Message]:
-        last = self.said[-1] if self.said else "Tell a story about a fox and a crow."
+        last = f"Go on with this story: {self.said[-1]}" if self.said else "Tell a long story about a fox and a crow."
         return [{"role": "system", "content": f"You are the {agent}."}, {"role": "user", "content": last}]
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         ((agent, text),) = actions.items()
         self.said = (*self.said, text)
-        return StepResult({agent: 0.0}, 0.0, len(self.said) == 4, False)
+        return StepResult({agent: 0.0}, 0.0, len(self.said) == 2 * self.horizon, False)
 
     def fork(self) -> Self:
-        fork = type(self)()
+        fork = type(self)(self.horizon)
         fork.said = self.said
         return fork
 
@@ -67,67 +75,141 @@ class Talk(TeamEnv):
         return self.said
 
 
-def workflow(world: TeamEnv, pure: bool) -> WorkflowWorld:
-    """``world`` as a program behind the gateway."""
+def workflow(world: TeamEnv, client: str) -> WorkflowWorld:
+    """``world`` as a program behind the gateway, with OpenAI's ``client`` or that of the same process."""
 
     async def play(task: Task, client_for_agent: ClientForAgent) -> Result:
         game = world.fork()
         game.reset(task)
-        clients = {agent: client_for_agent(agent).openai() for agent in AGENTS}
+        clients = {agent: client_for_agent(agent) for agent in AGENTS}
+        callers = {agent: clients[agent].openai() for agent in AGENTS} if client == "openai" else {}
         success = False
         while acting := game.next_agents():
-            messages: Any = [dict(message) for message in game.observe(acting[0])]
-            reply = await clients[acting[0]].chat.completions.create(model=acting[0], messages=messages)
-            step = await game.step({acting[0]: reply.choices[0].message.content or ""})
-            client_for_agent(acting[0]).reward(local=step.local[acting[0]], team=step.team)
+            (agent,) = acting
+            messages: Any = [dict(message) for message in game.observe(agent)]
+            if callers:
+                reply = await callers[agent].chat.completions.create(model=agent, messages=messages)
+                text = reply.choices[0].message.content or ""
+            else:
+                text = (await clients[agent].chat(messages))["content"]
+            step = await game.step({agent: text})
+            clients[agent].reward(local=step.local[agent], team=step.team)
             success = step.success
         return Result(0.0, success)
 
-    return WorkflowWorld(workflow=play, tasks=world.tasks, agents=AGENTS, horizon=2, pure=pure)
+    return WorkflowWorld(workflow=play, tasks=world.tasks, agents=AGENTS, horizon=world.horizon, limit_s=3600)
 
 
-async def measure(model: str, episodes: int, repeat: int, lockstep: bool) -> None:
-    world = Signalling() if model == "laptop" else Talk()
-    base = "laptop_signalling" if model == "laptop" else model
-    tokenizer, tokens = load_tokenizer(base), 10 if model == "laptop" else 32
-    engine = TorchEngine({"p": load_model(base).eval()}, tokenizer, lockstep=lockstep, max_batch_rows=episodes)
-    client = PolicyClient("p", engine, tokenizer, 512, Sampling(max_tokens=tokens))
-    sampler, gateway = ChainSampler(k=1), workflow(world, pure=False)
-    await gateway.open()
-    clients, tasks = dict.fromkeys(AGENTS, client), world.tasks("train", episodes, 0)
-    rates: dict[str, list[float]] = {"native": [], "gateway": []}
-    cpu: dict[str, list[float]] = {"native": [], "gateway": []}
-    for number in range(repeat + 1):  # the first warms up
-        texts: list[Sequence[str]] = []
-        for name, env in (("native", world), ("gateway", gateway)):
-            start, begun = time.perf_counter(), time.process_time()
-            played = await sampler.collect(env, tasks, clients, number)
-            seconds, spent = time.perf_counter() - start, time.process_time() - begun
-            done = [candidate.completion for (each,) in played for _, candidate in each.candidates()]
-            assert not any(each.failure for (each,) in played)
-            texts.append([each.text for each in done])
-            if number:
-                rates[name].append(sum(len(each.token_ids) for each in done) / seconds)
-                cpu[name].append(spent / len(done) * 1000)
-        same = sum(a == b for a, b in zip(*texts, strict=False)) / len(texts[0])
-        print(f"repetition {number}: {same:.1%} of {len(texts[0])} messages equal", flush=True)
-    for name, each in rates.items():
-        values, used = statistics.median(each), statistics.median(cpu[name])
-        print(f"{name:8} {values:8.0f} tokens/s  {used:6.2f} ms of CPU a message")
-    ratios = [a / b for a, b in zip(rates["gateway"], rates["native"], strict=True)]
-    print(f"gateway / native: median {statistics.median(ratios):.3f}, from {min(ratios):.3f} to {max(ratios):.3f}")
-    await gateway.close()
+@dataclass
+class Play:
+    """One way of playing all episodes: what it cost.  Seconds, and tokens of all its messages."""
+
+    texts: list[str]
+    tokens: int
+    wall_s: float
+    cpu_s: float
+    engine_s: float
+    """CPU time of the engine's thread."""
+
+    @property
+    def line(self) -> str:
+        per_message = 1000 / len(self.texts)
+        return (
+            f"{self.wall_s:.1f} s, {self.tokens / self.wall_s:.0f} tokens/s, "
+            f"{self.cpu_s * per_message:.2f} ms of CPU per message, {self.beside_ms:.2f} ms beside the engine"
+        )
+
+    @property
+    def beside_ms(self) -> float:
+        """CPU time of all other threads, per message."""
+        return (self.cpu_s - self.engine_s) / len(self.texts) * 1000
+
+
+async def play(
+    env: TeamEnv, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], engine: TorchEngine, seed: int
+) -> Play:
+    def clock() -> tuple[float, float, float]:
+        of_engine = engine._worker.submit(time.thread_time).result()  # its one thread
+        return time.perf_counter(), time.process_time(), of_engine
+
+    begin = clock()
+    played = await ChainSampler(k=1).collect(env, tasks, clients, seed)
+    wall, cpu, of_engine = (b - a for a, b in zip(begin, clock(), strict=True))
+    assert not any(each.failure for (each,) in played)
+    done = [candidate.completion for (each,) in played for _, candidate in each.candidates()]
+    return Play([each.text for each in done], sum(len(each.token_ids) for each in done), wall, cpu, of_engine)
+
+
+async def measure(options: argparse.Namespace) -> None:
+    laptop = options.model == "laptop"
+    world: TeamEnv = Signalling() if laptop else Talk(options.turns)
+    base = "laptop_signalling" if laptop else options.model
+    tokenizer, sampling = load_tokenizer(base), Sampling(max_tokens=10 if laptop else options.tokens)
+    torch.set_num_threads(1)
+    engine = TorchEngine(
+        {"p": load_model(base).eval()}, tokenizer, lockstep=options.lockstep, max_batch_rows=options.episodes
+    )
+    client = PolicyClient("p", engine, tokenizer, 512, sampling)
+    worlds = {"native": world, "gateway": workflow(world, options.client)}
+    await worlds["gateway"].open()
+    clients, tasks = dict.fromkeys(AGENTS, client), world.tasks("train", options.episodes, 0)
+    for env in worlds.values():  # warms up
+        await play(env, tasks[:2], clients, engine, 0)
+    pairs: list[tuple[Play, Play]] = []
+    for number in range(1, options.repeat + 1):
+        order = list(worlds) if number % 2 else list(reversed(worlds))
+        each = {}
+        for name in order:
+            each[name] = await play(worlds[name], tasks, clients, engine, number)
+            print(f"{name:8} {each[name].line}", flush=True)
+        native, gateway = each["native"], each["gateway"]
+        pairs.append((native, gateway))
+        same = sum(a == b for a, b in zip(native.texts, gateway.texts, strict=False)) / len(native.texts)
+        print(
+            f"repetition {number}: {len(native.texts)} messages, {same:.1%} of them equal; "
+            f"{native.tokens / len(native.texts):.1f} tokens per message; gateway / native: "
+            f"wall {gateway.wall_s / native.wall_s:.3f}, CPU {gateway.cpu_s / native.cpu_s:.3f}",
+            flush=True,
+        )
+    report(pairs)
+    await worlds["gateway"].close()
     await engine.close()
+
+
+def report(pairs: Sequence[tuple[Play, Play]]) -> None:
+    """Print what the pairs show, native and through the gateway."""
+    for i, name in enumerate(("native", "gateway")):
+        rate = statistics.median(pair[i].tokens / pair[i].wall_s for pair in pairs)
+        cpu = statistics.median(pair[i].cpu_s / len(pair[i].texts) * 1000 for pair in pairs)
+        beside = statistics.median(pair[i].beside_ms for pair in pairs)
+        print(f"{name:8} {rate:8.0f} tokens/s  {cpu:7.2f} ms of CPU per message, {beside:.2f} ms beside the engine")
+    speeds = [b.tokens / b.wall_s / (a.tokens / a.wall_s) for a, b in pairs]
+    print("tokens/s of wall time, gateway / native:", _quartiles(speeds))
+    print(
+        "tokens/s of CPU time,  gateway / native:",
+        _quartiles([b.tokens / b.cpu_s / (a.tokens / a.cpu_s) for a, b in pairs]),
+    )
+    shares = [(b.beside_ms - a.beside_ms) * len(a.texts) / 1000 / a.cpu_s for a, b in pairs]
+    print("CPU beside the engine that the gateway adds, of the native CPU:", _quartiles(shares))
+
+
+def _quartiles(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return f"{values[0]:.4f}"
+    low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
+    return f"median {middle:.4f}, quartiles {low:.4f} and {high:.4f}, {len(values)} pairs"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=["laptop", "smollm2_q4"], default="laptop")
+    parser.add_argument("--client", choices=["openai", "chat"], default="openai")
     parser.add_argument("--episodes", type=int, default=64)
+    parser.add_argument("--turns", type=int, default=2, help="messages of each agent, of SmolLM2")
+    parser.add_argument("--tokens", type=int, default=48, help="of a message at most, of SmolLM2")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--lockstep", action="store_true")
-    arguments = parser.parse_args()
-    asyncio.run(measure(arguments.model, arguments.episodes, arguments.repeat, arguments.lockstep))
+    asyncio.run(measure(parser.parse_args()))
 
 
 if __name__ == "__main__":

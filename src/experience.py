@@ -118,6 +118,26 @@ class Completion:
         return not self.token_ids
 
 
+class MessageText(str):
+    """The text of a completion as a world is handed it: one that passes messages on to a program tells it how each
+    ended, and what it cost.  To all others it is a text.
+    """
+
+    is_cut: bool = False
+    """Whether the limit of tokens ended it."""
+    prompt_tokens: int | None = None
+    """None: not known, as of a remote policy's."""
+    completion_tokens: int | None = None
+
+    @classmethod
+    def of(cls, completion: Completion, prompt_tokens: int) -> MessageText:
+        text = cls(completion.text)
+        text.is_cut = completion.finish_reason == "length"
+        if not completion.text_only:
+            text.prompt_tokens, text.completion_tokens = prompt_tokens, len(completion.token_ids)
+        return text
+
+
 @dataclass
 class Candidate:
     """A completion with its rewards."""

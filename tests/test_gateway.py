@@ -15,6 +15,11 @@ from troupe.envs.signalling.world import Signalling
 from troupe.envs.workflow import ClientForAgent, Result, WorkflowWorld
 from troupe.experience import Episode, Task
 from troupe.loop import TrainLoop
+from troupe.rollout.samplers.base import Sampler
+from troupe.rollout.samplers.forest import ForestSampler
+from troupe.rollout.samplers.joint import JointSampler
+from troupe.rollout.samplers.replay import ReplaySampler
+from troupe.rollout.samplers.tree import TreeSampler
 
 SMALL = [
     "env=signalling",
@@ -27,6 +32,7 @@ SMALL = [
 ]
 CHAIN = ["algorithm=mas_grpo", "algorithm.sampler.k=3"]
 TREE = ["algorithm=at_grpo", "algorithm.sampler.k=3", "algorithm.sampler.lookahead=1"]
+REPLAY = ["algorithm=c3", "algorithm.sampler.k=2"]
 
 
 def world(history: bool) -> TeamEnv:
@@ -125,6 +131,16 @@ def test_the_same_run_to_the_bit(play: Play, algorithm: list[str], history: bool
 
 
 @pytest.mark.slow
+def test_the_same_run_to_the_bit_by_replay(play: Play) -> None:
+    native, weights, _ = play(world(False), *REPLAY)
+    others, learnt, _ = play(through_the_gateway(pure=True, history=False), *REPLAY)
+    assert any(episode.auxiliary for episode in native)
+    assert described(others) == described(native)
+    assert learnt.keys() == weights.keys()
+    assert all(torch.equal(learnt[key], weights[key]) for key in weights)
+
+
+@pytest.mark.slow
 def test_a_program_that_is_not_pure_plays_chains(play: Play) -> None:
     """Each sample then has a start of its own; with one sample, that of a native world."""
     one = [
@@ -141,8 +157,8 @@ def test_a_program_that_is_not_pure_plays_chains(play: Play) -> None:
     assert len(several) == 18 and len(first) > 6  # the samples of a task differ
 
 
-def test_a_tree_needs_a_pure_program() -> None:
-    from troupe.rollout.samplers.tree import TreeSampler
-
+@pytest.mark.parametrize("sampler", [TreeSampler, JointSampler, ForestSampler, ReplaySampler])
+def test_samplers_that_fork_need_a_pure_program(sampler: Callable[[], Sampler]) -> None:
     with pytest.raises(ValueError, match=r"^algorithm\.sampler: .* give env\.pure=true"):
-        TreeSampler().check(through_the_gateway(pure=False, history=False))
+        sampler().check(through_the_gateway(pure=False, history=False))
+    sampler().check(through_the_gateway(pure=True, history=False))

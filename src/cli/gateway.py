@@ -24,7 +24,7 @@ from ..envs.workflow.messages import offer, prompt, reply
 from ..errors import AbsentError, ConfigError
 from ..evaluation.assignment import ScriptedPolicy
 from ..evaluation.episodes import PolicyActor
-from ..experience import Completion
+from ..experience import Completion, MessageText
 from ..gateway.guard import RefusedError
 from ..gateway.protocol import ChatMessage, ChatReply, ChatRequest
 from ..gateway.server import Server, guarded
@@ -106,15 +106,13 @@ class TrainedAgents:
             (completion,) = await client.generate(written.ids, 1, seed, key)
         except EngineError as error:
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, str(error), "engine_failed") from error
-        answer, _ = reply(completion.text, request, self._format, number)
+        answer, _ = reply(MessageText.of(completion, len(written.ids)), request, self._format, number)
         history.add(request.agent, completion, answer)
         self._write(
             {"episode": episode, "call": number, "agent": request.agent, "seed": seed, "messages": messages}
             | {"prompt_ids": written.ids, "retokenised": written.retokenised, **asdict(completion)}
         )
-        cut = completion.finish_reason == "length" and not answer.tool_calls
-        reason = "length" if cut else answer.finish_reason
-        return ChatReply(answer.content, answer.tool_calls, reason, len(written.ids), len(completion.token_ids))
+        return answer
 
     def _history(self, episode: str | None) -> History:
         """Of a call without an episode, one of its own."""

@@ -1,4 +1,5 @@
-"""OpenAI's chat completions: requests read strictly, replies written whole or as a stream.
+"""OpenAI's chat completions: requests read strictly, replies written whole or as a stream.  :mod:`.responses` has
+OpenAI's other form of the same.
 
 A key that would change what a reply is, and that the gateway does not follow, is refused and never ignored; the keys of
 sampling are the policy's own settings, so that what is learnt from is what was sampled.
@@ -7,7 +8,7 @@ sampling are the policy's own settings, so that what is learnt from is what was 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
@@ -114,31 +115,47 @@ class ChatReply:
         return message | ({"tool_calls": [call.body for call in self.tool_calls]} if self.tool_calls else {})
 
 
-def read_request(body: bytes) -> ChatRequest:
-    """The request in ``body``, an object of JSON.  Raises :class:`RefusedError` naming the key that is wrong."""
-    keys = json.loads(body or b"{}")
-    for name, value in keys.items():
-        _check_text(name, value)
-    for name in keys:
-        if name not in KNOWN:
-            raise invalid(name, "the gateway does not follow this key; leave it out")
-    for name, values in NEUTRAL.items():
-        if (value := keys.get(name)) is not None and value not in values:
-            accepted = ", ".join(json.dumps(each) for each in values)
-            raise invalid(name, f"the gateway understands only {accepted} here, got {json.dumps(value)}")
-    agent = keys.get("model")
-    if not isinstance(agent, str):
-        raise invalid("model", "must be the name of an agent")
-    messages, tools = keys.get("messages"), keys.get("tools") or []
+def read_request(keys: Mapping[str, Any]) -> ChatRequest:
+    """The request with the ``keys`` of a body.  Raises :class:`RefusedError` naming the key that is wrong."""
+    check_keys(keys, KNOWN, NEUTRAL)
+    messages = keys.get("messages")
     if not isinstance(messages, list) or not messages:
         raise invalid("messages", "must be a list of at least one message")
-    if not isinstance(tools, list):
-        raise invalid("tools", "must be a list")
-    offered = [] if keys.get("tool_choice") == "none" else [_tool(i, tool) for i, tool in enumerate(tools)]
     options = keys.get("stream_options") or {}
     usage = isinstance(options, dict) and bool(options.get("include_usage"))
     read = tuple(_message(i, message) for i, message in enumerate(messages))
-    return ChatRequest(agent, read, tuple(offered), bool(keys.get("stream")), usage)
+    return ChatRequest(agent_of(keys), read, tools_of(keys), bool(keys.get("stream")), usage)
+
+
+def check_keys(keys: Mapping[str, Any], known: Collection[str], neutral: Mapping[str, Sequence[Any]]) -> None:
+    """Raise :class:`RefusedError` for a key that is not ``known``, and for another value than null and those of
+    ``neutral``.
+    """
+    for name, value in keys.items():
+        _check_text(name, value)
+    for name in keys:
+        if name not in known:
+            raise invalid(name, "the gateway does not follow this key; leave it out")
+    for name, values in neutral.items():
+        if (value := keys.get(name)) is not None and value not in values:
+            accepted = ", ".join(json.dumps(each) for each in values) or "null"
+            raise invalid(name, f"the gateway understands only {accepted} here, got {json.dumps(value)}")
+
+
+def agent_of(keys: Mapping[str, Any]) -> str:
+    """The agent that is asked.  Raises :class:`RefusedError`."""
+    agent = keys.get("model")
+    if not isinstance(agent, str):
+        raise invalid("model", "must be the name of an agent")
+    return agent
+
+
+def tools_of(keys: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
+    """The functions that are offered.  Raises :class:`RefusedError`."""
+    tools = keys.get("tools") or []
+    if not isinstance(tools, list):
+        raise invalid("tools", "must be a list")
+    return () if keys.get("tool_choice") == "none" else tuple(_tool(i, tool) for i, tool in enumerate(tools))
 
 
 def _check_text(name: str, value: Any) -> None:
@@ -175,18 +192,19 @@ def _message(index: int, message: Any) -> ChatMessage:
     if not isinstance(calls, list):
         raise invalid(f"{place}.tool_calls", "must be a list")
     called = tuple(_call(f"{place}.tool_calls[{i}]", call) for i, call in enumerate(calls))
-    return ChatMessage(role, _text(f"{place}.content", message.get("content"), bool(called)), called)
+    if called and message.get("content") is None:
+        return ChatMessage(role, "", called)
+    return ChatMessage(role, text_of(f"{place}.content", message.get("content"), ("text",)), called)
 
 
-def _text(place: str, content: Any, may_lack: bool) -> str:
-    if content is None and may_lack:
-        return ""
+def text_of(place: str, content: Any, kinds: Sequence[str]) -> str:
+    """A text, or the texts of parts of these kinds.  Raises :class:`RefusedError`."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else [None]
-    texts = [part.get("text") if isinstance(part, dict) and part.get("type") == "text" else None for part in parts]
+    texts = [part.get("text") if isinstance(part, dict) and part.get("type") in kinds else None for part in parts]
     if not all(isinstance(text, str) for text in texts):
-        raise invalid(place, "must be a text, or a list of parts of type text")
+        raise invalid(place, f"must be a text, or a list of parts of type {' or '.join(kinds)}")
     return "".join(texts)  # type: ignore[arg-type]  # checked
 
 

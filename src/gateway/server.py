@@ -1,33 +1,54 @@
-"""The gateway: chat completions over HTTP, each answered by whoever plays the episode that it belongs to.
+"""The gateway: chat completions and responses over HTTP, each answered by whoever plays the episode that it belongs to.
 
-The path names the episode, ``/episodes/ID/v1/chat/completions``, so that a program needs another base URL and nothing
-else; or the header ``x-troupe-episode`` does, with ``/v1/chat/completions``.
+The path names the episode, ``/episodes/ID/v1/chat/completions`` (or ``responses``), so that a program needs another
+base URL and nothing else; or the header ``x-troupe-episode`` does, with ``/v1/chat/completions``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import logging
 import re
 import socket
 import threading
 import time
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
 
 from .guard import App, Guard, GuardSettings, Receive, RefusedError, Send, refuse
 from .protocol import ChatReply, ChatRequest, completion, models, read_request, stream
+from .responses import read_response_request, response, response_stream
 
 log = logging.getLogger(__name__)
 
 EPISODE_HEADER = b"x-troupe-episode"
-PATH = re.compile(r"(?:/episodes/(?P<episode>[A-Za-z0-9_.-]{1,128}))?/v1/(?P<what>chat/completions|models)/?")
+PATH = re.compile(r"(?:/episodes/(?P<episode>[A-Za-z0-9_.-]{1,128}))?/v1/(?P<what>chat/completions|responses|models)/?")
 KEEP_ALIVE_S = 3600
 """How long an idle connection stays open: a policy may think for long between two calls."""
 GRACE_S = 2
 """How long the end of the server waits for replies that are being sent."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """A form in which OpenAI's clients ask: how a request is read, and a reply written."""
+
+    read: Callable[[Mapping[str, Any]], ChatRequest]
+    whole: Callable[[ChatReply, ChatRequest, str, int], bytes]
+    stream: Callable[[ChatReply, ChatRequest, str, int], Iterator[bytes]]
+    prefix: str = ""
+    """Of the ids of replies."""
+
+
+FORMS = {
+    "chat/completions": Form(read_request, completion, stream, "chatcmpl-"),
+    "responses": Form(read_response_request, response, response_stream),
+}
+"""By the end of the path."""
 
 
 class Episodes(Protocol):
@@ -62,12 +83,14 @@ class Gateway:
         try:
             if what == "models" and scope["method"] == "GET":
                 return await _respond(send, models(self._episodes.agents(episode), int(time.time())))
-            if what != "chat/completions" or scope["method"] != "POST":
+            if what not in FORMS or scope["method"] != "POST":
                 message = (
-                    f"{scope['method']} {scope['path']}: the gateway serves POST [/episodes/ID]/v1/chat/completions"
+                    f"{scope['method']} {scope['path']}: the gateway serves POST [/episodes/ID]/v1/chat/completions "
+                    "and /v1/responses"
                 )
                 raise RefusedError(HTTPStatus.NOT_FOUND, message, "unknown_path")
-            request = read_request((await receive()).get("body", b""))  # whole: the guard has read it
+            form = FORMS[what]
+            request = form.read(json.loads((await receive()).get("body") or b"{}"))  # whole: the guard has read it
             if request.agent not in (known := self._episodes.agents(episode)):
                 message = f"there is no agent '{request.agent}'; a model's name is one of {', '.join(known)}"
                 raise RefusedError(HTTPStatus.NOT_FOUND, message, "model_not_found", "model")
@@ -83,11 +106,11 @@ class Gateway:
             return await refuse(scope, failed, receive, send)
         if reply is None:
             return self._episodes.refused(episode, "disconnected")
-        id, now = f"chatcmpl-{next(self._numbers)}", int(time.time())
+        id, now = f"{form.prefix}{next(self._numbers)}", int(time.time())
         if not request.stream:
-            return await _respond(send, completion(reply, request, id, now))
+            return await _respond(send, form.whole(reply, request, id, now))
         await _respond_start(send, b"text/event-stream")
-        for event in stream(reply, request, id, now):
+        for event in form.stream(reply, request, id, now):
             await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 

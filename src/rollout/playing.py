@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import traceback
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar
@@ -96,8 +97,24 @@ async def or_failure(episode: Coroutine[Any, Any, T], task: Task) -> T | Failure
     except Exception as error:
         if (failure := failure_of(error, task)) is None:
             raise
+        _release(error)
     log.warning("an episode is lost: %s", failure.message)
     return failure
+
+
+def _release(error: BaseException) -> None:
+    """Let go of what the frames of ``error`` hold: the world of a lost episode may have a program that waits for a
+    reply, and that is to end now, not with the failure.
+    """
+    errors: list[BaseException | None] = [error]
+    done: set[int] = set()
+    while errors:
+        each = errors.pop()
+        if each is not None and id(each) not in done:
+            done.add(id(each))
+            traceback.clear_frames(each.__traceback__)
+            errors += [each.__cause__, each.__context__]
+            errors += each.exceptions if isinstance(each, BaseExceptionGroup) else ()
 
 
 async def or_lost_episode(episode: Coroutine[Any, Any, Episode], task: Task, sample: int = 0) -> Episode:

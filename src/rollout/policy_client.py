@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from ..envs.base import TeamEnv, WorldFailure
 from ..envs.history import without_oldest
 from ..envs.tool_calls import MARKS, ToolOffer
-from ..experience import Completion, Message, Request, Sampling, Task
+from ..experience import Completion, Message, MessageText, Request, Sampling, Task
 from .chat_codec import ChatCodec
 from .chat_markers import without_markers
 from .chat_template import is_raw, names
@@ -135,7 +135,7 @@ class PolicyClient:
         key: tuple[int | str, ...],
         said: Sequence[Completion] = (),
     ) -> tuple[Prompt, list[Completion]]:
-        """:meth:`prompt` and ``n`` completions of it.
+        """:meth:`prompt` and ``n`` completions of it, each with a :class:`..experience.MessageText`.
 
         The context of a server is not known here.  Where it says that the prompt exceeds it, parts are left out as
         :meth:`prompt` does: a turn at each attempt, then half of the characters of the longest messages.
@@ -145,7 +145,9 @@ class PolicyClient:
         tools: ToolOffer | None = None
         while True:
             try:
-                return prompt, await self.generate(prompt.ids, n, seed, key)
+                completions = await self.generate(prompt.ids, n, seed, key)
+                texts = (MessageText.of(each, len(prompt.ids)) for each in completions)
+                return prompt, [replace(each, text=text) for each, text in zip(completions, texts, strict=True)]
             except ContextExceededError:
                 if _at_start(env, task):
                     raise

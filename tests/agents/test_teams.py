@@ -26,7 +26,7 @@ def test_a_team_is_trained(tmp_path: Path, team: str, agents: int, regime: str) 
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
-    assert [row["rollout/completions"] for row in rows] == [4 * 4 * agents] * 2
+    assert len(rows) == 2 and all(row["rollout/completions"] >= 4 * 4 * agents for row in rows)
     assert all(row["rollout/lost_episodes"] == 0 == row["faults/world"] for row in rows)
     speakers = {key.split("/")[1] for key in rows[0] if key.endswith("/refused_requests") and key.startswith("rollout")}
     assert len(speakers) == agents and all(rows[0][f"rollout/{each}/refused_requests"] == 0 for each in speakers)

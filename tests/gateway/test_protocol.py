@@ -14,7 +14,7 @@ TOOL = {"type": "function", "function": {"name": "f"}}
 
 
 def read(**keys: Any) -> ChatRequest:
-    return read_request(json.dumps({"model": "ann", "messages": [USER]} | keys).encode())
+    return read_request({"model": "ann", "messages": [USER]} | keys)
 
 
 def test_a_request() -> None:

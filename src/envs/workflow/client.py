@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ...errors import AbsentError
+from ...gateway.protocol import ChatReply
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -78,11 +79,21 @@ class AgentClient:
     reward: Callable[..., None] = field(repr=False, compare=False)
     """``reward(local=0.0, team=0.0, **info)``: of the agent's last message, before the next call of any agent;
     ``info`` are finite numbers for the metrics.  Raises ``TypeError`` for others, ``RuntimeError`` at another time."""
+    ask: Callable[[Mapping[str, Any]], Awaitable[ChatReply]] = field(repr=False, compare=False)
+    """Of the keys of a request, the reply, without HTTP."""
     opened: list[AsyncOpenAI] = field(repr=False, compare=False, default_factory=list)
 
     @property
     def settings(self) -> dict[str, str]:
         return {"model": self.model, "base_url": self.base_url, "api_key": self.api_key}
+
+    async def chat(self, messages: Sequence[Mapping[str, Any]], **keys: Any) -> dict[str, Any]:
+        """The reply to ``messages``, a message in OpenAI's form, asked for in this process: for programs that need no
+        client of a framework, at a small part of its cost.  ``keys`` are others of a request, such as ``tools``.
+
+        Raises :class:`...gateway.guard.RefusedError` for a request that the server would refuse.
+        """
+        return (await self.ask({"model": self.model, "messages": list(messages), **keys})).message
 
     def openai(self) -> AsyncOpenAI:
         """OpenAI's own client, closed when the workflow ends.  Raises :class:`AbsentError` without the package."""

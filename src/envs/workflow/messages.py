@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...experience import Message
+from ...experience import Message, MessageText
 from ...gateway.protocol import ChatMessage, ChatReply, ChatRequest, ToolCall
 from ..tool_calls import ARGUMENTS, CLOSE, HERMES, OPEN, Tool, ToolFormat, ToolOffer, calls
 
@@ -34,16 +34,18 @@ def offer(request: ChatRequest, format: ToolFormat | None) -> ToolOffer | None:
 def reply(text: str, request: ChatRequest, format: ToolFormat | None, number: int) -> tuple[ChatReply, bool]:
     """The reply with ``text``, message ``number`` of its episode, and whether it calls functions in a malformed way.
 
-    Where the request offers functions, their calls are taken out of the text; a malformed call stays in it.
+    Where the request offers functions, their calls are taken out of the text; a malformed call stays in it.  A
+    :class:`...experience.MessageText` tells whether the message was cut, and its tokens.
     """
+    told = text if isinstance(text, MessageText) else MessageText(text)
+    usage = {"prompt_tokens": told.prompt_tokens, "completion_tokens": told.completion_tokens}
     bodies = calls(format, text) if format is not None and request.tools else None
-    if bodies is None:
-        return ChatReply(text), False
-    read = [_read(body, ARGUMENTS[format], f"call_{number}_{i}") for i, body in enumerate(bodies)]  # type: ignore[index]
-    if not read or not all(read):
-        return ChatReply(text), True
+    read = [_read(body, ARGUMENTS[format], f"call_{number}_{i}") for i, body in enumerate(bodies or ())]  # type: ignore[index]
+    called = tuple(call for call in read if call is not None)
+    if not called or len(called) < len(read):
+        return ChatReply(str(text), (), "length" if told.is_cut else "stop", **usage), bodies is not None
     content = HERMES.sub("", text).strip() if format == "hermes" else ""
-    return ChatReply(content, tuple(call for call in read if call is not None), "tool_calls"), False
+    return ChatReply(content, called, "tool_calls", **usage), False
 
 
 def _read(body: str, key: str, id: str) -> ToolCall | None:

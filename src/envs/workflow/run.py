@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -14,14 +14,14 @@ from typing import Any
 
 from ...experience import Task
 from ...gateway.guard import RefusedError
-from ...gateway.protocol import ChatReply, ChatRequest
+from ...gateway.protocol import ChatReply, ChatRequest, read_request
 from .client import AgentClient, Result, finite, finite_info
 from .service import Service
 
 
 @dataclass(eq=False)
 class Call:
-    """A call of an agent that waits for its reply; ``loop`` is the server's."""
+    """A call of an agent that waits for its reply; ``loop`` is the server's, or of the workflow itself."""
 
     request: ChatRequest
     loop: asyncio.AbstractEventLoop
@@ -136,20 +136,20 @@ class WorkflowRun:
             with suppress(RuntimeError):  # it has ended by itself
                 loop.call_soon_threadsafe(task.cancel)
 
-    # ---- for the server, in its thread -----------------------------------------------------------------------------
+    # ---- for the server, in its thread, and for the workflow in its own --------------------------------------------
 
     async def answer(self, request: ChatRequest) -> ChatReply:
         """The reply of a policy.  A request that is sent again after its connection broke is not asked again."""
-        call = next((each for each in self._orphans if each.request.key == request.key), None)
-        if call is not None:
-            self._orphans.remove(call)
-        else:
-            loop = asyncio.get_running_loop()
-            call = Call(request, loop, loop.create_future())
-            with self._lock:
-                if self.closed:
-                    raise RefusedError(HTTPStatus.GONE, "the episode is over", "episode_over")
-                self._pending.add(call)
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            again = (each for each in self._orphans if each.loop is loop and each.request.key == request.key)
+            if (orphan := next(again, None)) is not None:
+                self._orphans.remove(orphan)
+            elif self.closed:
+                raise RefusedError(HTTPStatus.GONE, "the episode is over", "episode_over")
+            call = orphan or Call(request, loop, loop.create_future())
+            self._pending.add(call)
+        if orphan is None:
             self._happen(call)
         try:
             return await asyncio.shield(call.future)
@@ -207,8 +207,19 @@ class WorkflowRun:
                     earned = Earned(finite("team", team), finite("local", local), finite_info(info))
                     self._reward(agent, earned)
 
-                self._clients[agent] = AgentClient(agent, self._base_url, self._service.key, reward)
+                self._clients[agent] = AgentClient(agent, self._base_url, self._service.key, reward, self._ask)
             return self._clients[agent]
+
+    async def _ask(self, keys: Mapping[str, Any]) -> ChatReply:
+        """:meth:`answer` without a server in between; what is refused is counted as there."""
+        try:
+            return await self.answer(read_request(keys))
+        except RefusedError as error:
+            self.count(error.code)
+            raise
+        except asyncio.CancelledError:
+            self.count("disconnected")
+            raise
 
     def _reward(self, agent: str, earned: Earned) -> None:
         with self._lock:

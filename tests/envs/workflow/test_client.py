@@ -1,0 +1,173 @@
+"""The ways in which a program asks, what it is told of a reply, and when it ends."""
+
+import asyncio
+import threading
+from typing import Any
+
+import openai
+import pytest
+
+from troupe.envs.workflow import ClientForAgent, WorkflowWorld
+from troupe.experience import Completion, Episode, Request, Sampling, Split, Task
+from troupe.gateway.guard import RefusedError
+from troupe.models.loading import load_tokenizer
+from troupe.rollout.engines.base import RequestFailedError
+from troupe.rollout.engines.scripted import ScriptedEngine
+from troupe.rollout.playing import gather, start_env
+from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.samplers.chain import ChainSampler
+from troupe.runs.metrics import rollout_metrics
+
+TASK = Task("t", "train", {})
+ADD = {"type": "function", "name": "add", "parameters": {"type": "object", "properties": {}}}
+ASKED: Any = [{"role": "system", "content": "sender signalling"}, {"role": "user", "content": "colours red"}]
+
+
+def tasks(split: Split, count: int, seed: int) -> list[Task]:
+    return [Task(f"{split}-{i}", split, {}) for i in range(count)]
+
+
+def world(workflow: Any, **settings: Any) -> WorkflowWorld:
+    return WorkflowWorld(workflow=workflow, tasks=tasks, agents=["ann", "bob"], horizon=5, **settings)
+
+
+async def test_responses_of_openais_own_client() -> None:
+    async def calculator(task: Task, client_for_agent: ClientForAgent) -> float:
+        responses = client_for_agent("ann").openai().responses
+        with pytest.raises(openai.BadRequestError, match="keeps no responses; send the whole") as refused:
+            await responses.create(model="ann", input="?", previous_response_id="resp_0")
+        assert refused.value.body["param"] == "previous_response_id"  # type: ignore[index]
+        said: Any = [{"role": "user", "content": "1 + 2?"}]
+        asked: Any = {"model": "ann", "instructions": "Be short.", "tools": [ADD]}
+        first = await responses.create(**asked, input=said)
+        call = first.output[1]
+        assert call.type == "function_call" and call.name == "add" and first.output_text == "I add."
+        said += [item.model_dump(exclude_none=True, exclude={"status", "id"}) for item in first.output]
+        said += [{"type": "function_call_output", "call_id": call.call_id, "output": "3"}]
+        text, done = "", None
+        async with responses.stream(**asked, input=said) as stream:
+            async for event in stream:
+                text += event.delta if event.type == "response.output_text.delta" else ""
+            done = await stream.get_final_response()
+        return float(text == done.output_text == "3" and done.status == "completed")
+
+    env = await start_env(world(calculator, tools="hermes"), TASK)
+    said = 'I add.\n<tool_call>\n{"name": "add", "arguments": {"terms": [1, 2]}}\n</tool_call>'
+    assert [each["role"] for each in env.observe("ann")] == ["system", "user"]
+    assert (await env.step({"ann": said})).info["refused_requests"] == 1
+    seen = [(each["role"], each["content"]) for each in env.observe("ann")]
+    assert seen == [("system", "Be short."), ("user", "1 + 2?"), ("assistant", said), ("tool", "3")]
+    assert (await env.step({"ann": "3"})).success
+    await env.close()
+
+
+async def test_a_client_without_a_server_in_between() -> None:
+    async def plain(task: Task, client_for_agent: ClientForAgent) -> float:
+        ann = client_for_agent("ann")
+        with pytest.raises(RefusedError, match=r"^n: the gateway understands only 1 here, got 2"):
+            await ann.chat(ASKED, n=2)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(ann.chat(ASKED), 0.2)
+        reply = await ann.chat(ASKED)  # the same request: the same call
+        return float(reply == {"role": "assistant", "content": "yes"})
+
+    env = await start_env(world(plain), TASK)
+    assert env._lease is not None
+    async with asyncio.timeout(30):
+        while env._lease.run._refusals.total() < 2:
+            await asyncio.sleep(0.01)
+    result = await env.step({"ann": "yes"})
+    assert result.success and result.info["refused_requests"] == 2
+    await env.close()
+
+
+def players(script: Any, max_tokens: int = 4) -> dict[str, PolicyClient]:
+    tokenizer = load_tokenizer("laptop_signalling")
+    engine = script if isinstance(script, ScriptedEngine) else ScriptedEngine(script, tokenizer)
+    return dict.fromkeys(("ann", "bob"), PolicyClient("p", engine, tokenizer, 64, Sampling(max_tokens=max_tokens)))
+
+
+async def test_a_reply_says_in_training_how_it_ended_and_what_it_cost() -> None:
+    told: list[Any] = []
+
+    async def two(task: Task, client_for_agent: ClientForAgent) -> float:
+        client = client_for_agent("ann").openai()
+        for _ in range(2):
+            reply = await client.chat.completions.create(model="ann", messages=ASKED)
+            assert reply.usage is not None
+            told.append((reply.choices[0].finish_reason, reply.usage.prompt_tokens, reply.usage.completion_tokens))
+        other = await client.responses.create(model="ann", input="colours red")
+        assert other.usage is not None and other.incomplete_details is not None
+        told.append((other.incomplete_details.reason, other.usage.input_tokens, other.usage.output_tokens))
+        return 1.0
+
+    env, texts = world(two), iter(["ba di ku", "ba di ku mo", "ba di ku mo"])
+    await env.open()
+    ((episode,),) = await ChainSampler(k=1).collect(
+        env, env.tasks("train", 1, 0), players(lambda *_: next(texts)), seed=0
+    )
+    assert episode.failure is None
+    ends = ["stop", "length", "max_output_tokens"]
+    assert told == [(end, len(node.prompt_ids), 4) for end, node in zip(ends, episode.nodes, strict=True)]
+    await env.close()
+
+
+class Broken(ScriptedEngine):
+    """Answers once."""
+
+    async def generate(self, request: Request) -> list[Completion]:
+        if self.requests:
+            raise RequestFailedError("the engine is gone")
+        return await super().generate(request)
+
+
+@pytest.mark.parametrize("pure", [True, False])
+async def test_the_program_of_a_lost_episode_ends_at_once(pure: bool) -> None:
+    """While the failure, with its error, is still held."""
+    ended = threading.Event()
+
+    async def waiting(task: Task, client_for_agent: ClientForAgent) -> float:
+        try:
+            await client_for_agent("ann").chat(ASKED)
+            await client_for_agent("bob").chat(ASKED)
+        finally:
+            ended.set()
+        return 1.0
+
+    env, clients = world(waiting, pure=pure), players(Broken(lambda *_: "ba", load_tokenizer("laptop_signalling")))
+
+    async def play() -> list[list[Episode]]:
+        return await ChainSampler(k=1).collect(env, env.tasks("train", 1, 0), clients, seed=0)
+
+    await env.open()
+    (((episode,),),) = await gather(play())
+    assert episode.failure is not None and "the engine is gone" in episode.failure.message
+    assert await asyncio.to_thread(ended.wait, 10) and episode.failure.error is not None
+    assert not env._service._runs
+    await env.close()
+
+
+async def test_of_programs_that_fail_each_costs_its_own_episode() -> None:
+    async def each(task: Task, client_for_agent: ClientForAgent) -> float:
+        client, number = client_for_agent("ann"), int(task.task_id.rpartition("-")[2])
+        if number == 1:
+            with pytest.raises(RefusedError, match="must be a list of at least one message"):
+                await client.chat([])
+        await client.chat(ASKED)
+        if number == 2:
+            await asyncio.Event().wait()
+        if number == 3:
+            raise LookupError("nothing there")
+        await client_for_agent("bob").chat(ASKED)
+        return 1.0
+
+    env = world(each, limit_s=0.5)
+    await env.open()
+    played = await ChainSampler(k=2).collect(env, env.tasks("train", 4, 0), players(lambda *_: "ba"), seed=0)
+    episodes = [episode for episodes in played for episode in episodes]
+    assert [len(episode.nodes) for episode in episodes] == [2, 2, 2, 2, 0, 0, 0, 0]
+    assert all(episode.failure and episode.failure.kind == "world" for episode in episodes[4:])
+    row = rollout_metrics(episodes, 1.0)
+    assert row["rollout/lost_episodes"] == 4 and row["rollout/ann/refused_requests"] == 0.5
+    assert row["rollout/success"] == 1.0 and not env._service._runs
+    await env.close()

@@ -1,0 +1,89 @@
+"""OpenAI's responses, read strictly; replies whole and streamed."""
+
+import json
+from typing import Any
+
+import pytest
+
+from troupe.gateway.guard import RefusedError
+from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest, ToolCall
+from troupe.gateway.responses import read_response_request, response, response_stream
+
+USER = {"role": "user", "content": [{"type": "input_text", "text": "hel"}, {"type": "input_text", "text": "lo"}]}
+CALL = {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}
+TOOL = {"type": "function", "name": "f", "strict": True}
+
+
+def read(**keys: Any) -> ChatRequest:
+    return read_response_request({"model": "ann", "input": "hello"} | keys)
+
+
+def test_a_request() -> None:
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "I see."}]}
+    other = {"type": "function_call_output", "call_id": "1", "output": "3"}
+    request = read(
+        input=[{"role": "developer", "content": "b"}, USER, said, CALL, CALL | {"call_id": "2"}, other, CALL],
+        instructions="a",
+        tools=[TOOL],
+        temperature=0.3,
+        max_output_tokens=7,
+        store=False,
+    )
+    calls = (ToolCall("1", "f", "{}"), ToolCall("2", "f", "{}"))
+    assert request.messages == (
+        ChatMessage("system", "a"),
+        ChatMessage("system", "b"),
+        ChatMessage("user", "hello"),
+        ChatMessage("assistant", "I see.", calls),
+        ChatMessage("tool", "3"),
+        ChatMessage("assistant", "", calls[:1]),
+    )
+    assert [tool["function"]["name"] for tool in request.tools] == ["f"] and not request.stream
+    assert read().messages == (ChatMessage("user", "hello"),) and read(tools=[TOOL], tool_choice="none").tools == ()
+
+
+@pytest.mark.parametrize(
+    ("keys", "param"),
+    [
+        ({"model": 3}, "model"),
+        ({"input": None}, "input"),
+        ({"input": []}, "input"),
+        ({"input": ["hello"]}, "input[0]"),
+        ({"input": [{"role": "tool", "content": "3"}]}, "input[0]"),
+        ({"input": [{"type": "reasoning", "summary": []}]}, "input[0]"),
+        ({"input": [{"type": "function_call", "name": "f"}]}, "input[0]"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content"),
+        ({"input": [{"type": "function_call_output", "output": None}]}, "input[0].output"),
+        ({"instructions": 3}, "instructions"),
+        ({"tools": "f"}, "tools"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+        ({"tools": [{"type": "function"}]}, "tools[0]"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id"),
+        ({"conversation": "c"}, "conversation"),
+        ({"background": True}, "background"),
+        ({"text": {"format": {"type": "json_object"}}}, "text"),
+        ({"messages": []}, "messages"),
+        ({"input": "half of \ud83d"}, "input"),
+    ],
+)
+def test_what_the_gateway_does_not_follow_is_refused(keys: dict[str, Any], param: str) -> None:
+    with pytest.raises(RefusedError) as error:
+        read(**keys)
+    assert error.value.body["error"]["param"] == param and error.value.code == "invalid_value"
+
+
+def test_replies() -> None:
+    reply = ChatReply("I call.", (ToolCall("call_0_0", "f", "{}"),), "tool_calls", 3, 4)
+    whole = json.loads(response(reply, read(tools=[TOOL]), "0", 1))
+    assert whole["status"] == "completed" and whole["model"] == "ann" and whole["usage"]["total_tokens"] == 7
+    message, call = whole["output"]
+    assert message["content"][0]["text"] == "I call." and (call["call_id"], call["arguments"]) == ("call_0_0", "{}")
+    pairs = [event.decode().split("\n")[:2] for event in response_stream(reply, read(tools=[TOOL]), "0", 1)]
+    events = [json.loads(data.removeprefix("data: ")) for _, data in pairs]
+    assert [f"event: {event['type']}" for event in events] == [name for name, _ in pairs]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == [message, call]
+    assert events[-1] == {"type": "response.completed", "response": whole, "sequence_number": len(events) - 1}
+    cut = json.loads(response(ChatReply("I", (), "length"), read(), "0", 1))
+    assert cut["status"] == "incomplete" and cut["incomplete_details"] == {"reason": "max_output_tokens"}
+    assert cut["usage"] is None and cut["output"][0]["status"] == "incomplete"
