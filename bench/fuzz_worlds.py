@@ -275,10 +275,12 @@ async def fuzz_world(
             env.reset(task)
             earned = 0.0
             while acting := env.next_agents():
-                drawn.extra = [lambda text=text: text for text in spec.honest(task)]
-                if demonstrates:
-                    drawn.extra = [lambda env=env, agent=acting[0]: env.demonstration(agent, rng, skill=_skill(rng))]
-                texts = {agent: drawn.message() for agent in acting}
+                texts = {}
+                for agent in acting:
+                    drawn.extra = [lambda text=text: text for text in spec.honest(task)]
+                    if demonstrates:
+                        drawn.extra = [lambda env=env, agent=agent: env.demonstration(agent, rng, skill=_skill(rng))]
+                    texts[agent] = drawn.message()
                 row.messages += len(texts)
                 turn = env.turn
                 try:

@@ -9,8 +9,9 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Callable, Mapping
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 ALWAYS: Final = 1 << 30
 """Bytes that a compressed file may always unfold to."""
@@ -65,7 +66,7 @@ def check_bounds(file: Path) -> None:
         raise ValueError(str(error)) from error
 
 
-def _check_size(unpacked: IO[bytes], limit: int) -> None:
+def _check_size(unpacked: BufferedIOBase, limit: int) -> None:
     size = 0
     while chunk := unpacked.read(1 << 20):
         size += len(chunk)
@@ -73,14 +74,14 @@ def _check_size(unpacked: IO[bytes], limit: int) -> None:
             raise ValueError(f"it unfolds to more than {limit >> 20} MiB, {FACTOR} times its size")
 
 
-def _check_csv(rows: IO[bytes], limit: int) -> None:
+def _check_csv(rows: BufferedIOBase, limit: int) -> None:
     columns, count = rows.readline().count(b",") + 1, 0
     while chunk := rows.read(1 << 20):
         count += chunk.count(b"\n")
         _check_cells(columns, count, limit)
 
 
-def _check_json(rows: IO[bytes], limit: int) -> None:
+def _check_json(rows: BufferedIOBase, limit: int) -> None:
     """Rows in lines, or one document.  Nothing of them is kept but the names of keys."""
     keys: set[str] = set()
     objects = good_lines = 0
@@ -117,7 +118,7 @@ def _check_cells(columns: int, rows: int, limit: int) -> None:
         )
 
 
-_CHECKS: Final[Mapping[str, Callable[[IO[bytes], int], None]]] = {
+_CHECKS: Final[Mapping[str, Callable[[BufferedIOBase, int], None]]] = {
     ".csv": _check_csv,
     ".json": _check_json,
     ".jsonl": _check_json,
@@ -125,7 +126,7 @@ _CHECKS: Final[Mapping[str, Callable[[IO[bytes], int], None]]] = {
 
 
 def _check_parquet(file: Path, limit: int) -> None:
-    command = [sys.executable, "-P", _TRIAL, file, *map(str, (limit, MOST_ROWS, _TRIAL_MEMORY))]
+    command = [sys.executable, "-P", *map(str, (_TRIAL, file, limit, MOST_ROWS, _TRIAL_MEMORY))]
     trial = subprocess.run(
         command,
         capture_output=True,
