@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import signal
@@ -118,10 +119,17 @@ class _Watch:
 
 def _own_wait_s() -> float:
     """The time that this process has waited for a core; 0 where the kernel does not record it."""
+    file = _own_schedstat()
+    return 0.0 if file is None else int(os.pread(file, 64, 0).split()[1]) * 1e-9
+
+
+@functools.cache
+def _own_schedstat() -> int | None:
+    """A descriptor, opened once: each run reads it."""
     try:
-        return int(read("/proc/self/schedstat").split()[1]) * 1e-9
-    except OSError:
-        return 0.0
+        return os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
 
 
 def _stopped(control: socket.socket, request: RunRequest) -> bool:
