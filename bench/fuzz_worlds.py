@@ -269,7 +269,7 @@ async def fuzz_world(
     client = PolicyClient("p", engine, codec, 60_000, Sampling(max_tokens=100))
     tasks, start = spec.tasks(world), time.perf_counter()
     row.most = f"{spec.team:g}, {spec.local:g}, {spec.team:g}"
-    demonstrates = "demonstration" in _defined(type(world))
+    demonstrates = not spec.reads and "demonstration" in _defined(type(world))  # an ensemble of questions has none
 
     async def play(rng: Random) -> None:
         drawn = Messages(rng)
