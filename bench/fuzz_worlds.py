@@ -72,6 +72,9 @@ MEASURABLE_S = 0.02
 """Of the longest text: below, there is no slope."""
 PLAYERS = 64
 """Episodes of a world at the same time, so that the sandbox has answers to read together."""
+TABLES_S, ANSWER_S = 0.5, 0.03
+"""CPU time of a run that reads several answers: for the grammar's tables, and for each answer.  One that takes longer
+is read by itself in the end, with the limits of its world."""
 SHORT = Limits(cpu_s=0.1, idle_s=0.1, memory_mib=256)
 
 
@@ -266,7 +269,7 @@ async def fuzz_world(
     client = PolicyClient("p", engine, codec, 60_000, Sampling(max_tokens=100))
     tasks, start = spec.tasks(world), time.perf_counter()
     row.most = f"{spec.team:g}, {spec.local:g}, {spec.team:g}"
-    demonstrates = "demonstration" in _defined(type(world))
+    demonstrates = not spec.reads and "demonstration" in _defined(type(world))  # an ensemble of questions has none
 
     async def play(rng: Random) -> None:
         drawn = Messages(rng)
@@ -275,10 +278,12 @@ async def fuzz_world(
             env.reset(task)
             earned = 0.0
             while acting := env.next_agents():
-                drawn.extra = [lambda text=text: text for text in spec.honest(task)]
-                if demonstrates:
-                    drawn.extra = [lambda env=env, agent=acting[0]: env.demonstration(agent, rng, skill=_skill(rng))]
-                texts = {agent: drawn.message() for agent in acting}
+                texts = {}
+                for agent in acting:
+                    drawn.extra = [lambda text=text: text for text in spec.honest(task)]
+                    if demonstrates:
+                        drawn.extra = [lambda env=env, agent=agent: env.demonstration(agent, rng, skill=_skill(rng))]
+                    texts[agent] = drawn.message()
                 row.messages += len(texts)
                 turn = env.turn
                 try:
@@ -472,7 +477,7 @@ class ReadingTogether(LocalSandbox):
             return
         texts = [_texts(each) for each, _, _ in waiting]
         entry = Call("parse", [[text for part in texts for text in part], _several(job)])
-        wide = replace(limits, cpu_s=limits.cpu_s * count, value_bytes=limits.value_bytes * count)
+        wide = replace(limits, cpu_s=TABLES_S + ANSWER_S * count, value_bytes=limits.value_bytes * count)
         read = await super().run(replace(job, entry=entry), wide)
         if read.verdict is not Verdict.OK or not isinstance(read.value, list):
             await self._read(waiting[: count // 2])

@@ -29,6 +29,7 @@ Exits with 1 where it is not flat.  Ctrl-C ends the run and judges what there is
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import statistics
@@ -186,7 +187,9 @@ def kill(options: argparse.Namespace) -> int:
         for regime in regimes:
             (folder / regime).mkdir(parents=True)
             progress.update(task, detail=regime)
-            reports.append(soak(regime, folder / regime, options.kills, options.seed, lambda: progress.advance(task)))
+            given = {"iterations": options.iterations, "overrides": options.overrides}
+            on_kill = functools.partial(progress.advance, task)
+            reports.append(soak(regime, folder / regime, options.kills, options.seed, on_kill, **given))
             progress.console.print(str(reports[-1]), soft_wrap=True, highlight=False)
     return any(report.differences for report in reports)
 
@@ -207,7 +210,9 @@ def main() -> None:
     command.add_argument("--kills", type=int, default=50)
     command.add_argument("--regimes", default=",".join(REGIMES), help="separated by commas")
     command.add_argument("--seed", type=int, default=0)
+    command.add_argument("--iterations", type=int, help="of each run; by default enough for as many kills")
     command.add_argument("--out", help="a folder for the runs; a new one in the folder for temporary files")
+    command.add_argument("overrides", nargs="*", help="key=value")
     command.set_defaults(work=kill)
     command = commands.add_parser("memory", help="is memory flat over hours?")
     command.add_argument("--hours", type=float, default=2.0)

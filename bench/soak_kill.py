@@ -141,10 +141,22 @@ class Report:
         )
 
 
-def soak(regime: str, folder: Path, kills: int, seed: int, on_kill: Callable[[], None] = lambda: None) -> Report:
-    """Train undisturbed and killed, below ``folder``; ``on_kill`` is called after every kill."""
-    report, start = Report(regime, iterations=kills + kills // 5 + 10), time.monotonic()
-    words = [*REGIMES[regime], *BUDGET, f"loop.iterations={report.iterations}"]
+def soak(
+    regime: str,
+    folder: Path,
+    kills: int,
+    seed: int,
+    on_kill: Callable[[], None] = lambda: None,
+    *,
+    iterations: int | None = None,
+    overrides: Sequence[str] = (),
+) -> Report:
+    """Train undisturbed and killed, below ``folder``; ``on_kill`` is called after every kill.
+
+    ``iterations``: of the run; None: enough for as many kills, wherever they are drawn.  ``overrides``: key=value.
+    """
+    report, start = Report(regime, iterations=iterations or kills + kills // 5 + 10), time.monotonic()
+    words = [*REGIMES[regime], *BUDGET, f"loop.iterations={report.iterations}", *overrides]
     straight, killed, log = folder / "straight", folder / "killed", folder / "log.txt"
     durations = _watch(Life([*words, f"run_dir={straight}"], log), log)
     rng = Random(f"{regime}/{seed}")

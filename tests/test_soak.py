@@ -48,9 +48,20 @@ def test_too_few_samples_have_no_verdict(soak: ModuleType) -> None:
         soak.flatness([(float(second), 600.0) for second in range(9)])
 
 
+def assert_the_same(folder: Path, regime: str, kills: int, *words: str) -> None:
+    """`bench/soak.py kill` of one regime: as many kills as asked for, and no difference."""
+    command = [sys.executable, BENCH / "soak.py", "kill", "--regimes", regime, "--kills", str(kills), "--out", folder]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(rf"{regime}: {kills} kills .*: the same to the bit", done.stdout), done.stdout
+
+
+def test_a_run_that_is_killed_twice_is_the_same_to_the_bit(tmp_path: Path) -> None:
+    """Seed 0 draws the update of the second iteration, and then the writing of a checkpoint."""
+    few = [f"loop.{key}=1" for key in ("checkpoint.every", "tasks_per_iteration", "validation_tasks", "test_tasks")]
+    assert_the_same(tmp_path, "magrpo", 2, "--iterations", "2", *few)
+
+
 @pytest.mark.slow
 def test_a_run_that_is_killed_again_and_again_is_the_same_to_the_bit(tmp_path: Path) -> None:
-    command = [sys.executable, BENCH / "soak.py", "kill", "--kills", "3", "--regimes", "sandboxed", "--out", tmp_path]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert re.search(r"sandboxed: 3 kills .*: the same to the bit", done.stdout)
+    assert_the_same(tmp_path, "sandboxed", 3)

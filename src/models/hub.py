@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from fnmatch import fnmatch
 from pathlib import Path
 from shutil import disk_usage
@@ -30,15 +31,20 @@ def is_here(base: str) -> bool:
 
 
 def check_available(base: str) -> None:
-    """Return where ``base`` is a folder, a model of the hub's local cache, or one that the hub offers and that has room
-    on the disk.
+    """Return where ``base`` is a folder, a model of the hub's local cache, or one that the hub offers and whose
+    weights, as far as they are not in the cache, have room on the disk.
+
+    A model of whose files only some are in the cache, with its configuration among them, passes where the hub is not
+    reached: whether the others are needed is known when they are read.
 
     Raises :class:`ModelNotFoundError` naming the places that were tried and the remedy.
     """
     if Path(base).is_dir():
         return
+    begun = False
     try:
-        if isinstance(try_to_load_from_cache(base, "config.json"), str):
+        begun = _cached(base, "config.json")
+        if begun and _weights_cached(base):
             return
         info = HfApi().model_info(base, timeout=PATIENCE_S, files_metadata=True)
     except ValueError as error:  # not the name of a model
@@ -50,17 +56,36 @@ def check_available(base: str) -> None:
     except RepositoryNotFoundError as error:
         raise ModelNotFoundError("no such folder, and the hub has no such model, or keeps it private") from error
     except (OSError, TransportError) as error:
+        if begun:
+            return
         raise ModelNotFoundError(
             f"no such folder, not in the hub's cache on this machine, and the hub was not reached ({error}). Give a "
             "local folder in its place, or set HF_HOME to a folder whose cache holds it"
         ) from error
-    _check_room(info)
+    _check_room(base, info)
 
 
-def _check_room(info: ModelInfo) -> None:
+def _cached(base: str, name: str) -> bool:
+    return isinstance(try_to_load_from_cache(base, name), str)
+
+
+def _weights_cached(base: str) -> bool:
+    """Whether all weights of ``base`` are in the cache: one file, or those that an index names."""
+    index = try_to_load_from_cache(base, "model.safetensors.index.json")
+    if not isinstance(index, str):
+        return _cached(base, "model.safetensors")
+    try:
+        names = set(json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"].values())
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):  # who loads it says what is wrong with it
+        return False
+    return all(isinstance(name, str) and _cached(base, name) for name in names)
+
+
+def _check_room(base: str, info: ModelInfo) -> None:
     """Raise :class:`ModelNotFoundError` where the disk has less room than the weights need, before any is fetched."""
     weights = [each for each in info.siblings or () if fnmatch(each.rfilename, "model*.safetensors")]
-    size, cache = sum(each.size or 0 for each in weights), Path(constants.HF_HUB_CACHE)
+    size = sum(each.size or 0 for each in weights if not _cached(base, each.rfilename))
+    cache = Path(constants.HF_HUB_CACHE)
     place = next(folder for folder in (cache, *cache.parents) if folder.exists())
     if size > (free := disk_usage(place).free):
         raise ModelNotFoundError(

@@ -106,8 +106,9 @@ class Result:
 
     ``value`` is the value of the call or expression, parsed from JSON, or ``NO_VALUE`` if the run wrote nothing or
     something else than one JSON document.  ``exit_code`` is ``None`` if a ``signal`` ended the run, ``signal`` is
-    ``None`` otherwise.  ``cpu_s`` and ``wall_s`` are seconds, ``peak_bytes`` is memory above the worker's own.
-    ``detail`` is the reason for the verdict, in words.
+    ``None`` otherwise.  ``cpu_s`` and ``wall_s`` are seconds, ``waited_s`` those of ``wall_s`` in which the run, or the
+    worker that watches it, waited for a core (0 for a run shorter than its limits of time); ``peak_bytes`` is memory
+    above the worker's own.  ``detail`` is the reason for the verdict, in words.
     """
 
     verdict: Verdict
@@ -118,6 +119,7 @@ class Result:
     signal: int | None = None
     cpu_s: float = 0.0
     wall_s: float = 0.0
+    waited_s: float = 0.0
     peak_bytes: int = 0
     stderr_truncated: bool = False
     detail: str = ""

@@ -7,13 +7,16 @@ import os
 from collections.abc import Callable
 
 _CHUNK = 1 << 16
+_SMALL, _MANY_SMALL, _REST_S = 1 << 12, 64, 0.005
+"""After so many reads of so few bytes, it rests before each further one: whoever writes byte by byte must not keep the
+trainer's loop busy, which plays all other episodes."""
 
 
 class Drain:
     """Keeps the first ``keep`` bytes, counts the others, and calls ``overflow`` once at more than ``limit`` bytes."""
 
     def __init__(self, keep: int, limit: int, overflow: Callable[[], None]) -> None:
-        self.total = 0
+        self.total = self._small = 0
         self._keep, self._limit, self._overflow = keep, limit, overflow
         self._data = bytearray()
         self._loop = asyncio.get_running_loop()
@@ -67,3 +70,11 @@ class Drain:
         self._data += chunk[: max(self._keep - len(self._data), 0)]
         if self.overflowed and not before:
             self._overflow()
+        self._small += len(chunk) <= _SMALL
+        if self._small > _MANY_SMALL and len(chunk) <= _SMALL:
+            self._loop.remove_reader(self._fd)
+            self._loop.call_later(_REST_S, self._go_on)
+
+    def _go_on(self) -> None:
+        if self._fd >= 0:
+            self._loop.add_reader(self._fd, self._read)

@@ -22,7 +22,7 @@ MACHINES: Final = ("x86_64", "aarch64")
 
 ALLOWED: Final = """
 read readv pread64 preadv preadv2 write writev pwrite64 pwritev pwritev2 close lseek
-mprotect munmap mremap madvise brk msync mincore
+mprotect munmap mremap brk msync
 fstat stat lstat newfstatat statx fstatfs access faccessat faccessat2 readlink readlinkat getcwd getdents getdents64
 dup dup2 dup3 futex futex_waitv set_robust_list get_robust_list rseq set_tid_address
 exit exit_group restart_syscall gettid getpid getppid getuid geteuid getgid getegid getresuid getresgid getgroups
@@ -58,9 +58,12 @@ shmget shmat shmctl msgget msgsnd msgrcv msgctl semget semop semctl semtimedop m
 _FCNTL: Final = (0, 1, 2, 3, 4, 1030, 1032, 1034)  # descriptors, flags, sizes, seals; no locks, no signals
 _IOCTL: Final = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # terminal? its size, FIONREAD, FIONBIO, cloexec
 _PRCTL: Final = (3, 15, 16, 0x53564D41)  # dumpable?, a thread's name, names of mappings (malloc)
+_MADVISE: Final = (0, 1, 2, 3, 4, 8, 14, 15, 16, 17, 18, 102, 103)
+"""What allocators and thread stacks ask for.  Other advice works for the kernel's threads, whose time nobody counts
+(merging equal pages), moves pages to the swap or out of the cache that programs share, or is the administrator's."""
 _CLONE_THREAD, _PTHREAD = 0x10000, 0x3D0F00
 """``clone`` makes a thread of any kind with the first flag; pthread_create(3) passes exactly the second set."""
-_SHARED, _ANONYMOUS, _CLOSE_RANGE_UNSHARE = 0x1, 0x20, 0x2
+_SHARED, _ANONYMOUS, _HUGETLB, _CLOSE_RANGE_UNSHARE = 0x1, 0x20, 0x40000, 0x2
 _AF_UNIX, _SOCK_STREAM, _SOCK_TYPE, _MSG_OOB = 1, 1, 0xF, 0x1
 
 
@@ -102,6 +105,7 @@ def compiled(landlock_abi: int) -> bytes:
     rules.only("fcntl", 1, _FCNTL)
     rules.only("ioctl", 1, _IOCTL)
     rules.only("prctl", 0, _PRCTL)
+    rules.only("madvise", 2, _MADVISE)
     rules.opening(landlock_abi)
     rules.sockets()
     return rules.export()
@@ -156,11 +160,15 @@ class _Rules:
                 self.by_flag(self._seccomp.ALLOW, self._seccomp.ERRNO(errno.EACCES), name, argument, os.O_TRUNC)
 
     def mapping(self) -> None:
-        """Refuse shared memory without a file: all of it stays as long as one page of it is mapped, uncounted."""
+        """Refuse shared memory without a file: all of it stays as long as one page of it is mapped, uncounted.  And
+        pages that an administrator has set aside for others.
+        """
         both = _SHARED | _ANONYMOUS
         for value in (0, _SHARED, _ANONYMOUS, both):
             action = self._seccomp.ERRNO(errno.EPERM) if value == both else self._seccomp.ALLOW
-            self.add(action, "mmap", self._seccomp.Arg(3, self._seccomp.MASKED_EQ, both, value))
+            self.add(action, "mmap", self._seccomp.Arg(3, self._seccomp.MASKED_EQ, both | _HUGETLB, value))
+        reserved = self._seccomp.Arg(3, self._seccomp.MASKED_EQ, _HUGETLB, _HUGETLB)
+        self.add(self._seccomp.ERRNO(errno.EPERM), "mmap", reserved)
         # The kernel remembers calls that are always allowed; of the others this is by far the most frequent.
         self._filter.syscall_priority("mmap", 255)
 

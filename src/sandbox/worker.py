@@ -216,6 +216,7 @@ def _result(reply: RunReply, drains: dict[str, Drain], limits: Limits) -> Result
         signal=os.WTERMSIG(reply.status) if signalled else None,
         cpu_s=reply.cpu_s,
         wall_s=reply.wall_s,
+        waited_s=reply.waited_s,
         peak_bytes=reply.peak,
         stderr_truncated=drains["stderr"].truncated,
         detail=detail,

@@ -25,12 +25,18 @@ def test_a_folder_is_there(tmp_path: Path) -> None:
     check_available(str(tmp_path))
 
 
-def test_a_model_of_the_cache_is_there(tmp_path: Path) -> None:
+def cached(tmp_path: Path, **files: str) -> None:
+    """Put files of some/model into the cache; two underscores of a name are a dot."""
     folder = tmp_path / "cache" / "models--some--model"
-    (folder / "snapshots" / "abc").mkdir(parents=True)
-    (folder / "snapshots" / "abc" / "config.json").write_text("{}")
-    (folder / "refs").mkdir()
+    (folder / "snapshots" / "abc").mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / "snapshots" / "abc" / name.replace("__", ".")).write_text(text)
+    (folder / "refs").mkdir(exist_ok=True)
     (folder / "refs" / "main").write_text("abc")
+
+
+def test_a_model_of_the_cache_is_there(tmp_path: Path) -> None:
+    cached(tmp_path, config__json="{}")
     check_available("some/model")
 
 
@@ -94,3 +100,29 @@ def test_weights_that_the_disk_cannot_hold_are_not_fetched(serve: Callable[..., 
         ModelNotFoundError, match=r"its weights have 1000000000\.0 GiB, and .* GiB are free at .*HF_HOME"
     ):
         check_available("some/model")
+
+
+SHARDS = json.dumps({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})
+
+
+def test_weights_that_are_missing_in_the_cache_need_room(serve: Callable[..., None], tmp_path: Path) -> None:
+    """The configuration alone, or a part of the weights, is no model that is there."""
+    halves = [{"rfilename": f"model-{i}.safetensors", "size": 2**59} for i in (1, 2)]
+    serve(200, {}, {"id": "some/model", "siblings": halves})
+    for files, gib in (
+        ({"config__json": "{}"}, 2**30),
+        ({"model__safetensors__index__json": SHARDS}, 2**30),
+        ({"model-1__safetensors": ""}, 2**29),
+        ({"model__safetensors__index__json": "{"}, 2**29),
+    ):
+        cached(tmp_path, **files)
+        with pytest.raises(ModelNotFoundError, match=rf"its weights have {gib}\.0 GiB, and .* are free"):
+            check_available("some/model")
+    cached(tmp_path, **{"model__safetensors__index__json": SHARDS, "model-2__safetensors": ""})
+    check_available("some/model")
+
+
+def test_one_file_of_weights_in_the_cache_is_enough(serve: Callable[..., None], tmp_path: Path) -> None:
+    serve(200, {}, {"id": "some/model", "siblings": [{"rfilename": "model.safetensors", "size": 2**60}]})
+    cached(tmp_path, config__json="{}", model__safetensors="")
+    check_available("some/model")

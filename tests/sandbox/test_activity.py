@@ -77,8 +77,8 @@ def test_who_waits_for_the_disk_is_idle_in_the_end() -> None:
         while activity.excess_s != 1.0:  # of who waits for the disk
             activity.look(0.0)
         request = RunRequest(1, cpu_s=0.1, idle_s=0.1, backstop_s=30, memory=1 << 26, threads=64)
-        cause = supervise(process.pid, request, theirs, begin=time.monotonic(), tables=0, gate=None)
-        assert cause is Cause.IDLE, "no program decides whether it is the sandbox that failed"
+        end = supervise(process.pid, request, theirs, begin=time.monotonic(), tables=0, gate=None)
+        assert end.cause is Cause.IDLE, "no program decides whether it is the sandbox that failed"
         assert process.wait() == -signal.SIGKILL
 
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import gzip
+import json
+import os
+import subprocess
+import sys
 import zlib
+from collections.abc import Callable, Mapping
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +19,11 @@ FACTOR: Final = 50
 """Above, it may unfold to so many times its size: text of rows rarely reaches 20, a file made to harm 1,000."""
 MOST_ROWS: Final = 100_000_000
 """Of a parquet file, in which a repeated value takes no room."""
+CELL: Final = 8
+"""Bytes that a table needs for a value, one that is missing too."""
+_TRIAL: Final = Path(__file__).with_name("parquet_trial.py")
+_TRIAL_MEMORY: Final = 4 << 30
+"""Bytes of address space in which a parquet file is tried."""
 
 _COMPRESSED: Final = {
     b"PK\x03\x04": "a zip archive",
@@ -27,7 +38,9 @@ _COMPRESSED: Final = {
 
 
 def check_bounds(file: Path) -> None:
-    """Raise ``ValueError`` for a ``file`` with another compression than its name says, or that unfolds too far."""
+    """Raise ``ValueError`` for a ``file`` with another compression than its name says, or that unfolds too far: by its
+    compression, or because few of its rows have the columns of the others, which a table has in each row.
+    """
     with file.open("rb") as opened:
         head = opened.read(512)
     kind = next((kind for magic, kind in _COMPRESSED.items() if head.startswith(magic)), None)
@@ -38,29 +51,90 @@ def check_bounds(file: Path) -> None:
     if kind is not None:
         raise ValueError(f"it is {kind}; unpack it first")
     limit = max(ALWAYS, FACTOR * file.stat().st_size)
-    if file.suffix == ".gz":
-        _check_gzip(file, limit)
-    elif file.suffix == ".parquet":
+    if file.suffix == ".parquet":
         _check_parquet(file, limit)
-
-
-def _check_gzip(file: Path, limit: int) -> None:
-    size = 0
+        return
     try:
-        with gzip.open(file) as opened:
-            while chunk := opened.read(1 << 20):
-                size += len(chunk)
-                if size > limit:
-                    raise ValueError(f"it unfolds to more than {limit >> 20} MiB, {FACTOR} times its size")
+        if file.suffix == ".gz":
+            with gzip.open(file) as unpacked:
+                _check_size(unpacked, limit)
+        check = _CHECKS.get(Path(file.name.removesuffix(".gz")).suffix)
+        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as rows:
+            if check is not None:
+                check(rows, limit)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(str(error)) from error
 
 
-def _check_parquet(file: Path, limit: int) -> None:
-    from pyarrow.parquet import read_metadata  # comes with `datasets`
+def _check_size(unpacked: BufferedIOBase, limit: int) -> None:
+    size = 0
+    while chunk := unpacked.read(1 << 20):
+        size += len(chunk)
+        if size > limit:
+            raise ValueError(f"it unfolds to more than {limit >> 20} MiB, {FACTOR} times its size")
 
-    footer = read_metadata(file)
-    size = sum(footer.row_group(index).total_byte_size for index in range(footer.num_row_groups))
-    if size > limit or footer.num_rows > MOST_ROWS:
-        most = f"{limit >> 20} MiB and {MOST_ROWS} rows"
-        raise ValueError(f"it unfolds to {size >> 20} MiB and {footer.num_rows} rows, of at most {most}")
+
+def _check_csv(rows: BufferedIOBase, limit: int) -> None:
+    columns, count = rows.readline().count(b",") + 1, 0
+    while chunk := rows.read(1 << 20):
+        count += chunk.count(b"\n")
+        _check_cells(columns, count, limit)
+
+
+def _check_json(rows: BufferedIOBase, limit: int) -> None:
+    """Rows in lines, or one document.  Nothing of them is kept but the names of keys."""
+    keys: set[str] = set()
+    objects = good_lines = 0
+
+    def note(pairs: list[tuple[str, object]]) -> None:
+        nonlocal objects
+        objects += 1
+        keys.update(key for key, _ in pairs)
+
+    def count(text: bytes) -> None:
+        decoder = json.JSONDecoder(object_pairs_hook=note, parse_int=len, parse_float=len, strict=False)
+        try:
+            decoder.decode(text.decode("utf-8-sig", "replace"))
+        except RecursionError as error:
+            raise ValueError("it is nested too deep") from error
+        _check_cells(len(keys), objects, limit)
+
+    for number, line in enumerate(rows, 1):
+        if not line.strip():
+            continue
+        try:
+            count(line)
+            good_lines += 1
+        except json.JSONDecodeError as error:
+            if good_lines:
+                raise ValueError(f"line {number} is no JSON: {error}") from error
+            count(line + rows.read())  # a document of several lines
+
+
+def _check_cells(columns: int, rows: int, limit: int) -> None:
+    if columns * rows * CELL > limit:
+        raise ValueError(
+            f"its {rows} rows or objects have {columns} different keys: as a table, more than {limit >> 20} MiB"
+        )
+
+
+_CHECKS: Final[Mapping[str, Callable[[BufferedIOBase, int], None]]] = {
+    ".csv": _check_csv,
+    ".json": _check_json,
+    ".jsonl": _check_json,
+}
+
+
+def _check_parquet(file: Path, limit: int) -> None:
+    command = [sys.executable, "-P", *map(str, (_TRIAL, file, limit, MOST_ROWS, _TRIAL_MEMORY))]
+    trial = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OMP_NUM_THREADS": "1"},  # others reserve addresses
+    )
+    if reason := trial.stdout.strip():
+        raise ValueError(reason)
+    if trial.returncode:
+        last = (trial.stderr.strip().splitlines() or [f"signal {-trial.returncode}"])[-1]
+        raise ValueError(f"reading it within {_TRIAL_MEMORY >> 20} MiB of address space ended with {last}")

@@ -108,7 +108,11 @@ class Table:
     def _from_hub(self, datasets: Any) -> Any:
         try:
             builder = datasets.load_dataset_builder(self.path, self.config, revision=self.revision)
-            check_data_files(url for urls in (builder.config.data_files or {}).values() for url in urls)
+            if not Path(builder.cache_dir).is_dir():  # else its files were read, and are not needed any more
+                urls = [str(url) for urls in (builder.config.data_files or {}).values() for url in urls]
+                check_data_files(urls)
+                for file in datasets.DownloadManager().download(urls):
+                    check_bounds(Path(file))
             return datasets.load_dataset(self.path, self.config, split=self.split, revision=self.revision)
         except (OSError, ValueError) as error:  # not reached, not there, or no such configuration or split
             raise DataError(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import select
 import signal
 import socket
 import time
-from typing import Final
+from typing import Final, NamedTuple
 
 from . import wire
 from .activity import Activity, read
@@ -20,10 +21,17 @@ _TABLES_SHARE: Final = 16
 """One part in so many of the memory limit may go to page tables: 32 times as much as mappings without holes need."""
 
 
+class End(NamedTuple):
+    """The end of a run, and the time in which it, or the worker, waited for a core."""
+
+    cause: Cause
+    waited_s: float
+
+
 def supervise(
     pid: int, request: RunRequest, control: socket.socket, *, begin: float, tables: int, gate: ThreadGate | None
-) -> Cause:
-    """Wait until ``pid`` ends, or kill it at a limit; returns the cause of the end.
+) -> End:
+    """Wait until ``pid`` ends, or kill it at a limit.
 
     ``begin``: monotonic time, in seconds.  ``tables``: bytes of page tables that the run has inherited.
     """
@@ -43,8 +51,9 @@ def supervise(
         cause = Cause.STOPPED if stopped else watch.look()
     if cause is not Cause.ENDED:
         _kill(pid, pidfd)
+    waited_s = watch.waited_s(pidfd)
     os.close(pidfd)
-    return cause
+    return End(cause, waited_s)
 
 
 def page_tables(pid: int | str) -> int:
@@ -67,7 +76,17 @@ class _Watch:
         self._tables = tables + request.memory // _TABLES_SHARE
         now = time.monotonic()
         self._next_sample = now + _SAMPLE_S
-        self._next_look = now + min(request.cpu_s, request.idle_s)
+        self._first_look = self._next_look = now + min(request.cpu_s, request.idle_s)
+        self._own_wait_s = _own_wait_s()
+
+    def waited_s(self, pidfd: int) -> float:
+        """See :class:`End`; waits for the end."""
+        if time.monotonic() < self._first_look:
+            return 0.0
+        select.select([pidfd], [], [])
+        cpu_s = time.clock_gettime(self._cpu_clock)
+        self._activity.look(cpu_s)
+        return max(self._activity.seconds - cpu_s, 0.0) + _own_wait_s() - self._own_wait_s
 
     def wait_s(self) -> float:
         """The time until the next look."""
@@ -96,6 +115,21 @@ class _Watch:
         patience_s = max(request.idle_s - idle_s, _LOOK_AGAIN_S)
         self._next_look = time.monotonic() + min(request.cpu_s - cpu_s, patience_s, request.backstop_s - wall_s)
         return Cause.ENDED
+
+
+def _own_wait_s() -> float:
+    """The time that this process has waited for a core; 0 where the kernel does not record it."""
+    file = _own_schedstat()
+    return 0.0 if file is None else int(os.pread(file, 64, 0).split()[1]) * 1e-9
+
+
+@functools.cache
+def _own_schedstat() -> int | None:
+    """A descriptor, opened once: each run reads it."""
+    try:
+        return os.open("/proc/self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
 
 
 def _stopped(control: socket.socket, request: RunRequest) -> bool:

@@ -49,7 +49,8 @@ class RunRequest(NamedTuple):
 class RunReply(NamedTuple):
     """``status`` as ``waitpid`` returns it; times in seconds; ``peak`` in bytes above the worker's own memory.
 
-    ``refused``: whether it asked for more threads than it may have.
+    ``refused``: whether it asked for more threads than it may have.  ``waited_s``: the part of ``wall_s`` in which the
+    run or the worker waited for a core; 0 for a run that ended before the first look at its time.
     """
 
     run: int
@@ -59,18 +60,19 @@ class RunReply(NamedTuple):
     wall_s: float
     peak: int
     refused: bool = False
+    waited_s: float = 0.0
 
     def pack(self) -> bytes:
         return _REPLY.pack(*self)
 
     @classmethod
     def unpack(cls, data: bytes) -> Self:
-        run, cause, status, cpu_s, wall_s, peak, refused = _REPLY.unpack(data)
-        return cls(run, Cause(cause), status, cpu_s, wall_s, peak, refused)
+        run, cause, *rest = _REPLY.unpack(data)
+        return cls(run, Cause(cause), *rest)
 
 
 _REQUEST = struct.Struct("<QdddQQ")
-_REPLY = struct.Struct("<QIiddQ?")
+_REPLY = struct.Struct("<QIiddQ?d")
 _STOP = struct.Struct("<Q")
 
 

@@ -114,14 +114,15 @@ class ForkServer:
             self._become(request, files, ready_end, worker)
         for fd in (*files, ready_end):
             os.close(fd)
-        cause = supervise(pid, request, control, begin=begin, tables=self._tables, gate=self._gate)
+        cause, waited_s = supervise(pid, request, control, begin=begin, tables=self._tables, gate=self._gate)
         _, status, usage = os.wait4(pid, 0)
         prepared = os.read(ready, 1)
         os.close(ready)
         cpu_s, wall_s = usage.ru_utime + usage.ru_stime, time.monotonic() - begin
         peak = max(usage.ru_maxrss * 1024 - self._resident, 0)
         refused = self._gate is not None and self._gate.refused
-        return RunReply(request.run, cause if prepared else Cause.UNPREPARED, status, cpu_s, wall_s, peak, refused)
+        cause = cause if prepared else Cause.UNPREPARED
+        return RunReply(request.run, cause, status, cpu_s, wall_s, peak, refused, waited_s)
 
     def _become(self, request: RunRequest, files: list[int], ready: int, worker: int) -> NoReturn:
         """In the forked process: give up all rights, then run the program.  It ends with the worker at the latest."""

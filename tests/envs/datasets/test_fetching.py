@@ -126,3 +126,19 @@ def test_the_files_of_a_data_set_are_counted_together(tmp_path: Path, monkeypatc
     monkeypatch.setattr(fetching, "MOST_BYTES", 150 * len(LINE))
     with pytest.raises(DataError, match="somebody/rows cannot be loaded from the hub: it has more than 2,100 bytes"):
         Table("somebody/rows").load()
+
+
+def test_the_files_of_a_data_set_unfold_no_further_than_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above; what has been prepared is not looked at again."""
+    import datasets
+
+    for name, content in (("bomb.jsonl.gz", BOMB), ("rows.jsonl", b"PK\x03\x04")):
+        (tmp_path / name).write_bytes(content)
+        builder = datasets.load_dataset_builder("json", data_files=str(tmp_path / name))
+        monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, builder=builder, **__: builder)
+        monkeypatch.setattr(datasets, "load_dataset", lambda *_, **__: "loaded")
+        monkeypatch.setattr(bounds, "ALWAYS", MIB)
+        with pytest.raises(DataError, match=r"somebody/rows .*it (unfolds to more than 1 MiB|is a zip archive)"):
+            Table("somebody/rows").load()
+    Path(builder.cache_dir).mkdir(parents=True)
+    assert Table("somebody/rows").load() == "loaded"

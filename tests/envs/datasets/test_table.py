@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import io
+import json
 import lzma
 import os
 import tarfile
@@ -54,7 +55,7 @@ def test_a_path_without_a_suffix_is_a_name_on_the_hub(monkeypatch: pytest.Monkey
     import datasets
 
     calls: list[Any] = []
-    without_files = SimpleNamespace(config=SimpleNamespace(data_files=None))
+    without_files = SimpleNamespace(config=SimpleNamespace(data_files=None), cache_dir="nowhere")
     monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: without_files)
     monkeypatch.setattr(datasets, "load_dataset", lambda *args, **kwargs: calls.append((args, kwargs)))
     Table("codeparrot/apps", split="test", config="all", revision="abc").load()
@@ -125,5 +126,46 @@ def test_a_file_that_unfolds_too_far_is_not_unpacked(tmp_path: Path, monkeypatch
 def test_a_table_of_too_many_rows_is_not_read(tmp_path: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
     Table(write([ROW, ROW, ROW])).load().to_parquet(tmp_path / "rows.parquet")
     monkeypatch.setattr(bounds, "MOST_ROWS", 2)
-    with pytest.raises(DataError, match=r"rows\.parquet .*: it unfolds to 0 MiB and 3 rows, of at most 1024 MiB and 2"):
+    with pytest.raises(DataError, match=r"rows\.parquet .*: it has 3 rows, of at most 2"):
         Table(str(tmp_path / "rows.parquet")).load()
+
+
+@pytest.mark.parametrize(("memory", "said"), [(4 << 30, "it unfolds to more than 64 MiB"), (1 << 29, "address space")])
+def test_a_value_that_stands_in_every_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, said: str
+) -> None:
+    """A dictionary holds it once, and its footer counts it once."""
+    import pyarrow
+    from pyarrow import parquet
+
+    monkeypatch.setattr(bounds, "ALWAYS", 1 << 26)
+    monkeypatch.setattr(bounds, "_TRIAL_MEMORY", memory)
+    file = tmp_path / "rows.parquet"
+    values = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * 1024), pyarrow.array(["x" * 500_000]))
+    parquet.write_table(pyarrow.table({"name": values}), file, store_schema=False)
+    assert file.stat().st_size < 1 << 20
+    with pytest.raises(DataError, match=rf"rows\.parquet cannot be read as parquet: .*{said}"):
+        Table(str(file)).load()
+
+
+EXPLODING = {
+    "keys.jsonl": b"".join(b'{"k%d": 1}\n' % i for i in range(5000)),
+    "keys.json": b"[\n" + b",\n".join(b'{"k%d": 1}' % i for i in range(5000)) + b"]",
+    "inner.jsonl": b'{"a": [' + b", ".join(b'{"k%d": 1}' % i for i in range(5000)) + b"]}\n",
+    "packed.jsonl.gz": gzip.compress(b"".join(b'{"k%d": 1}\n' % i for i in range(5000))),
+    "columns.csv": b"k," * 5000 + b"k\n" + b"1\n" * 5000,
+}
+
+
+@pytest.mark.parametrize("name", EXPLODING)
+def test_keys_that_few_rows_have_are_columns_of_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """1,000 times as many rows of this kind, in 14 MB, would be a table of 200 TB."""
+    monkeypatch.setattr(bounds, "ALWAYS", 1 << 24)
+    (tmp_path / name).write_bytes(EXPLODING[name])
+    with pytest.raises(DataError, match=rf"{name} cannot be read .*different keys: as a table, more than 16 MiB"):
+        Table(str(tmp_path / name)).load()
+
+
+def test_a_document_of_several_lines_is_read(tmp_path: Path) -> None:
+    (tmp_path / "rows.json").write_text(json.dumps([ROW, ROW], indent=2))
+    assert len(Table(str(tmp_path / "rows.json")).load()) == 2

@@ -19,6 +19,7 @@ from ...chat_codec import TOOLS, ChatCodec
 from ..base import ContextExceededError, EngineClosedError, RequestFailedError, Weightless
 from ..lockstep import hold
 from ..requests import check_prompt, in_time, label
+from .client import UnusableAnswerError, bounded_client
 from .settings import RemoteSettings
 
 if TYPE_CHECKING:
@@ -33,17 +34,13 @@ MAX_QUOTE = 500
 """Characters of a server's answer that an error repeats, at the most."""
 
 
-class UnusableAnswerError(ValueError):
-    """An answer without a completion that can be read; the message says why."""
-
-
 class RemoteEngine(Weightless):
     """Chat completions of one policy.  Prompts are those of a :class:`...chat_codec.ChatCodec`.
 
     A completion is text alone: no token ids and no log-probabilities, so no policy can be trained on it.  A request
     without an answer (429, 5xx, a lost connection, no answer in time) is repeated by the client, with backoff; so is
-    one whose answer cannot be read.  Where an answer has too few candidates, the rest is requested again.  The greedy
-    candidates of a request are one completion, requested once.
+    one whose answer cannot be read, or is larger than what was asked for (:mod:`.client`).  Where an answer has too few
+    candidates, the rest is requested again.  The greedy candidates of a request are one completion, requested once.
 
     Lockstep engines begin no round while an answer is awaited, so that their batches do not depend on who was quicker.
 
@@ -187,7 +184,7 @@ class RemoteEngine(Weightless):
     def _connect(self) -> AsyncOpenAI:
         """The client.  Raises :class:`....errors.AbsentError` where it is not installed."""
         check_client(self.policy, self.settings)
-        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+        from openai import AsyncOpenAI
 
         for name in ("openai", "httpx", "httpx2"):  # one line per request would drown all others
             if logging.getLogger(name).level == logging.NOTSET:
@@ -197,7 +194,7 @@ class RemoteEngine(Weightless):
             api_key=self._key or "none",
             max_retries=self.settings.retries,
             timeout=self.settings.timeout_s,
-            http_client=DefaultAsyncHttpxClient(event_hooks={"request": [self._before_request]}),
+            http_client=bounded_client(self.settings.timeout_s, self._before_request),
         )
 
     async def _before_request(self, request: Any) -> None:

@@ -32,7 +32,7 @@ class RemoteSettings:
     retries: int = 6
     """How often a request is repeated, at the most."""
     timeout_s: float = 120.0
-    """Seconds to wait for each part of an answer."""
+    """Seconds to wait for each part of an answer, which may take ten times as long in all."""
     prompt_price: float | None = None
     """Of a million tokens, in any currency; None: unknown."""
     completion_price: float | None = None
