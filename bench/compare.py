@@ -123,13 +123,14 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     transformers.utils.logging.set_verbosity_error()
     arguments.seconds = {"wall": time.perf_counter, "cpu": time.process_time}[arguments.clock]
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}, {platform.machine()}"
     with_vllm = find_spec("vllm") is not None
     for name in arguments.only or [name for name in COMPARISONS if (name in VLLM) is with_vllm]:
         what, measure = COMPARISONS[name]
         machine = f"{versions}, {arguments.threads} threads, {arguments.clock} time"
-        results[name] = summary(measure(arguments)) | {"what": what, "machine": machine}
+        result = summary(measure(arguments)) | {"what": what, "machine": machine}
+        # Read only now: the part in vLLM's environment may write its results meanwhile.
+        results = (json.loads(RESULTS.read_text()) if RESULTS.exists() else {}) | {name: result}
         print(name, json.dumps(results[name]), flush=True)
         ordered = {key: results[key] for key in [*COMPARISONS, *results] if key in results}
         RESULTS.write_text(json.dumps(ordered, indent=2) + "\n")
