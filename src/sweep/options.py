@@ -86,7 +86,8 @@ class Options:
         for overrides, origin in ((file.overrides, "overrides"), (own, f"settings.{setting}"), (arguments, "")):
             words |= parse_overrides(overrides, origin)
         with self.configurations():
-            check_overrides("train", [*self.search_path, *(texts[0] for texts in words.values())])
+            texts = [*self.search_path, *(own[0] for own in words.values())]
+            check_overrides("train", texts, own=[field.name for field in fields(self)], taken=("run_dir", "resume"))
 
     def file(self) -> SweepFile:
         """The sweep's yaml.  Raises :class:`ConfigError`."""
