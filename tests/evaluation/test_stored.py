@@ -82,11 +82,14 @@ def test_rewards_that_are_not_the_world_s_are_not_compared(run_dir: Path, tree: 
         ("{_target_: a.ReplaySampler}", {"local"}),
     ):
         (run_dir / "config.yaml").write_text(f"algorithm: {{sampler: {sampler}}}")
-        assert set(locate_episode(Run(run_dir, tolerant=True), "train_00000/t").messages[0].answer) == keys
+        message = locate_episode(Run(run_dir, tolerant=True), "train_00000/t").messages[0]
+        assert set(message.answer) == keys and set(message.rewards) == {"local", "team"}  # shown all the same
     several = tree("t", 0)
-    several["edges"].append({"members": {"tool": [0, 1], "plan": [1, 1]}})
+    several["edges"].append({"members": {"tool": [0, 1], "plan": [1, 1]}, "team": 7.0})
+    several["edges"][0]["team"] = 3.0
     lines(run_dir / "episodes" / "train_00000.jsonl", [several])
-    assert locate_episode(Run(run_dir, tolerant=True), "train_00000/t").messages[0].answer == {}
+    first = locate_episode(Run(run_dir, tolerant=True), "train_00000/t").messages[0]
+    assert first.answer == {} and first.rewards["team"] == 3.0  # that of the joint action
 
 
 WRONG = {
