@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...evaluation.records import EvaluationRecord
-from ...runs.index import best_match, find_runs
+from ...runs.index import best_match, readable_runs
 from ...runs.run import Run
 from ..outcomes import Outcomes, combined
 from ..rows import METRICS, SweepJob, TableRow
@@ -90,7 +90,7 @@ def _row(part: str, team: str, variant: str, seed: int, cells: Sequence[Cell]) -
 
 def _finished_runs(plan: PartPlan) -> dict[str, dict[Place, Run]]:
     """By variant."""
-    known = list(find_runs(plan.record.runs))
+    known, _ = readable_runs(plan.record.runs)
     runs: dict[str, dict[Place, Run]] = {job.variant: {} for job in plan.record.jobs}
     for job in plan.record.jobs:
         if (run := best_match(known, job.training, job.evaluation)) is not None:
