@@ -117,7 +117,8 @@ def gather(folders: Sequence[Path]) -> RunsPage:
         raise RunDirectoryError("; ".join([*problems, "no run is left to show"]))
     names = [one.name for one in shown] or [overview.name for overview in sweeps.values()]
     count = sum(len(setting.runs) for setting in settings)
-    questions = dict.fromkeys(one.question for one in [*shown, *sweeps.values()] if one.question)
+    asked = [*(one.question for one in shown), *(overview.question for overview in sweeps.values())]
+    questions = dict.fromkeys(filter(None, asked))
     title, plot = ", ".join(names) or f"{count} runs", "\n".join(one.plot for one in shown)
     return RunsPage(title, settings, " ".join(questions), tables, [*problems, *left_out], plot)
 
