@@ -178,7 +178,8 @@ def _ends(line: Series, share: bool) -> str:
 
 
 def _axis(value: float, share: bool) -> str:
-    return percent(value).replace(".0 %", " %") if share else number(value)
+    text = percent(value).replace(".0 %", " %") if share else number(value)
+    return text.replace("-", "−") if value < 0 else text
 
 
 def _value(value: float, share: bool) -> str:
