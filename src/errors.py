@@ -6,9 +6,11 @@ import difflib
 import errno
 import math
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+LIKE = 0.65
+"""The similarity, by difflib, from which on a name is suggested: a slip or two of the fingers, not another word."""
 CONTROLS = (
     {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
     | {0x7F: 0x2421}
@@ -66,6 +68,12 @@ def check_above_zero(key: str, value: object, largest: float = math.inf) -> None
         raise ValueError(f"{key} must be above 0, got {value!r}")
 
 
+def near(word: str, known: Iterable[str]) -> str:
+    """``; did you mean ONE?`` of the names ``known``, or a full stop where none is like ``word``."""
+    names = difflib.get_close_matches(word, list(known), 1, LIKE)
+    return f"; did you mean {names[0]}?" if names else "."
+
+
 def nearest(word: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, known, 1, 0.4)
-    return (f"; did you mean {near[0]}?" if near else ".") + f" Known: {', '.join(known)}"
+    """:func:`near`, and all names."""
+    return f"{near(word, known)} Known: {', '.join(known)}"

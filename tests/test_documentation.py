@@ -54,6 +54,14 @@ def test_links_lead_somewhere(page: Path) -> None:
             assert anchor in anchors(target), f"{page.name}: {link}#{anchor}"
 
 
+def test_every_sweep_and_table_is_named_on_its_page() -> None:
+    for folder, page in (("sweep", "experiments.md"), ("reproduce", "reproduction.md")):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        named = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+        files = {file.stem for file in (ROOT / "configs" / folder).glob("*.yaml")}
+        assert files and files - set(named) == set(), page
+
+
 def anchors(page: Path) -> set[str]:
     """Of the headings of a page, as GitHub and the site make them."""
     headings = re.findall(r"^#+ (.*)$", without_code(page), re.MULTILINE)

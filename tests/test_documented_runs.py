@@ -54,6 +54,7 @@ READERS = {
     r"\bnode=2": "node=1",
     r"\bcandidate=3": "candidate=1",
     r"runs/sweeps/(?:role_swap|k)/sokoban_specialized": "runs/sweeps/seeds/plan_path_shared",
+    r"runs/reproduce/role_swap/laptop": "runs/sweeps/seeds/plan_path_shared",
     r"(?<=resume=)runs/sokoban_\w+/DATE_TIME-\d+": "runs/mine",
     r"runs/sokoban_\w+/DATE_TIME-\d+|(?<=run=)\.\.\.": DEMO,
     r"(?<=base=)(DIR|\.\.\.)": "tiny",

@@ -49,7 +49,8 @@ class Place:
 @dataclass(frozen=True)
 class Replay:
     """A stored ``episode``, its messages ``before`` the fork, what followed it in the file and the ``new`` episodes,
-    whole; ``checked`` says how many answers of the world were compared."""
+    whole.  Their first ``forced`` messages after the fork are those of a candidate, not of a policy; ``checked`` says
+    how many answers of the world were compared."""
 
     episode: StoredEpisode
     turn: int
@@ -59,13 +60,19 @@ class Replay:
     new: Sequence[EpisodeResult]
     speakers: Mapping[str, str]
     checked: Mapping[str, int]
+    forced: int = 0
+
+    def continued(self, number: int) -> list[dict[str, Any]]:
+        """The messages of new episode ``number`` after the fork; those that were forced have the key ``forced``."""
+        messages = self.new[number].messages[len(self.before) :]
+        return [message | ({"forced": True} if n < self.forced else {}) for n, message in enumerate(messages)]
 
     def record(self) -> dict[str, Any]:
         """As JSON has it."""
         stored = {"success": self.stored.success, "turns": self.stored.turns, "messages": list(self.stored.messages)}
         new = [
-            {"success": each.success, "turns": each.turns, "messages": each.messages[len(self.before) :]}
-            for each in self.new
+            {"success": each.success, "turns": each.turns, "messages": self.continued(number)}
+            for number, each in enumerate(self.new)
         ]
         place = {"episode": self.episode.place, "sample": self.episode.sample, "turn": self.turn + 1}
         place |= {"agent": self.agent, "speakers": dict(self.speakers), "checked": dict(self.checked)}
@@ -79,17 +86,19 @@ def replay_episode(keys: Mapping[str, Any], console: Console | None = None) -> R
     :class:`~troupe.evaluation.replay.ReplayError` where the world does not repeat the stored episode.
     """
     console = console or Console(highlight=False)
-    place, samples = _place(keys), _whole("samples", keys["samples"], 1)
     team = trained_team("run", _required(keys, "run"), Trust.of(keys["trust"]))
     assert team.run is not None
     run = Run(team.run.path, tolerant=True)
-    episode = locate_episode(run, _required(keys, "episode"), keys["sample"], place.node)
+    asked, place = _required(keys, "episode"), _place(keys)
+    episode = locate_episode(run, asked, _optional(keys, "sample", 0), place.node)
+    _check_turn(keys, episode)
+    samples = _whole("samples", keys["samples"], 1)
     if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
         call("threads", set_threads, threads)
     request = read_request(_request_keys(keys, episode, team), team)
     condition = _condition(episode, build_conditions(request, team, other_teams(request, team)))
     task = _task(episode, condition.tasks)
-    _check_place(place, episode, condition)
+    _check_agent(place, condition)
     replay = asyncio.run(_replay(episode, place, samples, condition, task, request, keys["sampling"], team))
     if keys["json"]:
         console.print(json.dumps(replay.record()), markup=False, soft_wrap=True)
@@ -107,6 +116,10 @@ def _required(keys: Mapping[str, Any], key: str) -> str:
     return str(keys[key])
 
 
+def _optional(keys: Mapping[str, Any], key: str, least: int) -> int | None:
+    return None if keys[key] is None else _whole(key, keys[key], least)
+
+
 def _whole(key: str, value: Any, least: int) -> int:
     if type(value) is not int or value < least:
         raise ConfigError(f"{key} must be a whole number of at least {least}, got {value!r}")
@@ -114,14 +127,22 @@ def _whole(key: str, value: Any, least: int) -> int:
 
 
 def _place(keys: Mapping[str, Any]) -> Place:
-    if (keys["turn"] is None) == (keys["node"] is None):
-        raise ConfigError("give either turn=T, from 1, or node=N of a training tree, from 0")
+    if keys["turn"] is not None and keys["node"] is not None:
+        raise ConfigError("turn and node both say where the fork is: give one of them")
     if keys["node"] is not None and keys["agent"] is not None:
         raise ConfigError("node and agent both say who speaks at the fork: give one of them")
-    node = None if keys["node"] is None else _whole("node", keys["node"], 0)
-    turn = 0 if keys["turn"] is None else _whole("turn", keys["turn"], 1) - 1
-    candidate = None if keys["candidate"] is None else _whole("candidate", keys["candidate"], 1) - 1
-    return Place(turn, keys["agent"], node, candidate)
+    turn, candidate = _optional(keys, "turn", 1) or 1, _optional(keys, "candidate", 1)
+    return Place(turn - 1, keys["agent"], _optional(keys, "node", 0), None if candidate is None else candidate - 1)
+
+
+def _check_turn(keys: Mapping[str, Any], episode: StoredEpisode) -> None:
+    """Once the episode is there: that the keys say where it is forked."""
+    turns = episode.messages[-1].turn + 1
+    has = f"{episode.place} has {turns} turn{'s' if turns > 1 else ''}"
+    if keys["turn"] is None and keys["node"] is None:
+        raise ConfigError(f"give either turn=T, from 1, or node=N of a training tree, from 0: {has}")
+    if keys["turn"] is not None and keys["turn"] > turns:
+        raise ConfigError(f"turn={keys['turn']}: {has}")
 
 
 def _request_keys(keys: Mapping[str, Any], episode: StoredEpisode, team: TeamSource) -> dict[str, Any]:
@@ -170,13 +191,10 @@ def _task(episode: StoredEpisode, tasks: Sequence[Task]) -> Task:
     )
 
 
-def _check_place(place: Place, episode: StoredEpisode, condition: Condition) -> None:
+def _check_agent(place: Place, condition: Condition) -> None:
     agents = condition.world.agents
     if place.agent is not None and place.agent not in agents:
         raise ConfigError(f"agent={place.agent}: the world has no agent '{place.agent}'{nearest(place.agent, agents)}")
-    turns = episode.messages[-1].turn + 1
-    if place.turn >= turns:
-        raise ConfigError(f"turn={place.turn + 1}: {episode.place} has {turns} turn{'s' if turns > 1 else ''}")
 
 
 # ---- the replay -----------------------------------------------------------------------------------------------------
@@ -196,10 +214,15 @@ async def _replay(
     try:
         await world.open()
         fork = await replay_to(world, task, episode, place.turn, place.agent, place.node)
-        before, turn, agent = list(fork.result.messages), fork.world.turn, fork.world.next_agents()[0]
+        before, turn, agents = list(fork.result.messages), fork.world.turn, fork.world.next_agents()
+        if place.agent is not None and len(agents) > 1:
+            raise ConfigError(
+                f"agent={place.agent}: {', '.join(agents)} speak at once in turn {turn + 1}, and a fork is where all "
+                "of them begin; leave agent out"
+            )
         stored = _stored(fork, episode, before)
         if place.candidate is not None:
-            await take(fork, _siblings(fork.rest[: len(fork.world.next_agents())], place.candidate))
+            await take(fork, _siblings(fork.rest[: len(agents)], place.candidate))
         factory.prepare(condition.assignment.values())
         actors = {name: factory.actor(source, condition.temperature) for name, source in condition.assignment.items()}
         actors = {name: _sampling(actor, sampling) for name, actor in actors.items()}
@@ -208,7 +231,8 @@ async def _replay(
         await world.close()
         await factory.close()
     speakers = {name: _speaker(source) for name, source in condition.assignment.items()}
-    return Replay(episode, turn, agent, before, stored, new, speakers, fork.checked)
+    forced = len(agents) if place.candidate is not None else 0
+    return Replay(episode, turn, ", ".join(agents), before, stored, new, speakers, fork.checked, forced)
 
 
 async def _continued(
@@ -240,7 +264,7 @@ def _sampling(actor: Actor, sampling: Mapping[str, Any]) -> Actor:
 
 def _stored(fork: Fork, episode: StoredEpisode, before: Sequence[Mapping[str, Any]]) -> Continuation:
     messages = [
-        {"turn": message.turn, "agent": message.agent, "said": message.said}
+        {"turn": message.turn, "agent": message.agent, "said": message.said, **message.rewards}
         | {key: value for key, value in message.answer.items() if value is not None}
         for message in fork.rest
     ]
@@ -270,14 +294,13 @@ def _show(console: Console, replay: Replay, run: Run) -> None:
     heads = [f"{replay.episode.place}, forked at turn {replay.turn + 1}, {replay.agent}", str(run.path), proof]
     heads += [f"{agent}: {speaker}" for agent, speaker in replay.speakers.items()]
     news = [
-        _new(result, len(replay.before), f"new{f' {n}' if len(replay.new) > 1 else ''}")
-        for n, result in enumerate(replay.new, 1)
+        _new(result, replay.continued(n), f"new{f' {n + 1}' if len(replay.new) > 1 else ''}")
+        for n, result in enumerate(replay.new)
     ]
     show_replay(console, heads, replay.before, [replay.stored, *news])
 
 
-def _new(result: EpisodeResult, begin: int, title: str) -> Continuation:
+def _new(result: EpisodeResult, messages: Sequence[Mapping[str, Any]], title: str) -> Continuation:
     texts = [each["text"] if isinstance(each, dict) else "\n".join(each) for each in result.pictures]
     pictures = dict(enumerate(texts))
-    messages = result.messages[begin:]
     return Continuation(title, messages, result.success, result.turns, pictures, texts[-1] if texts else "")

@@ -1,7 +1,8 @@
 """Write a run's report.html again from the files of its directory, or one page about several runs.
 
-DIR is a run directory, the folder of a sweep, or a folder with runs below it.  Of one run directory the page is its
-report.html; of one sweep, report.html in its folder; else runs.html in the folder in which the command runs.
+DIR is a run directory, the folder of a sweep or of a reproduced table, or a folder with runs below it.  Of one run
+directory the page is its report.html; of one sweep or table, report.html in its folder; else runs.html in the folder in
+which the command runs.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +31,9 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
         "troupe report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folders", metavar="DIR", type=Path, nargs="+", help="run directories, sweeps, folders of runs")
+    parser.add_argument(
+        "folders", metavar="DIR", type=Path, nargs="+", help="run directories, sweeps, tables, folders of runs"
+    )
     parser.add_argument("--out", metavar="FILE", type=Path, help="the page about several runs")
     options = parser.parse_args(arguments)
     folders: list[Path] = options.folders
@@ -39,7 +43,7 @@ def main(arguments: Sequence[str]) -> None:
                 sys.exit("error: --out is for several runs; the page of one is its report.html")
             print(_report(folders[0]))
         else:
-            place = folders[0] / REPORT if len(folders) == 1 and (folders[0] / SWEEP).is_file() else Path(PAGE)
+            place = folders[0] / REPORT if len(folders) == 1 and _is_sweep(folders[0]) else Path(PAGE)
             print(_comparison(folders, options.out or place))
     except (RunDirectoryError, DiskFullError) as error:
         sys.exit(f"error: {visible(error)}")
@@ -48,7 +52,12 @@ def main(arguments: Sequence[str]) -> None:
 def _holds_several(folder: Path) -> bool:
     if (folder / CONFIG).is_file() or not folder.is_dir():
         return False
-    return (folder / SWEEP).is_file() or next(find_runs(folder), None) is not None
+    return _is_sweep(folder) or next(find_runs(folder), None) is not None
+
+
+def _is_sweep(folder: Path) -> bool:
+    """Whether it is the folder of a sweep, or of a reproduced table, whose parts are sweeps."""
+    return (folder / SWEEP).is_file() or any(folder.glob(f"parts/*/{SWEEP}"))
 
 
 def _report(folder: Path) -> Path:
@@ -68,43 +77,58 @@ def _comparison(folders: Sequence[Path], file: Path) -> Path:
 
 
 def gather(folders: Sequence[Path]) -> RunsPage:
-    """What the page shows.  Settings of sweeps have their names there; other runs are one setting where they differ in
-    their seed alone.
+    """What the page shows.  Settings of sweeps have their names there, a reproduced table is the sweeps of its parts;
+    other runs are one setting where they differ in their seed alone.
 
     Raises :class:`~troupe.runs.files.RunDirectoryError` for a folder that is not there, and where no run is left.
     """
-    from ..reports.comparison import PlainTable, RunsPage, read_run
+    from ..reports.comparison import RunsPage, read_run
     from ..reports.settings import Setting, one_per_seed, settings_of
     from ..sweep.overview import SweepOverview
+    from ..sweep.reproduction.overview import TableOverview, parts_of
 
+    for folder in (folder for folder in folders if not folder.is_dir()):
+        raise RunDirectoryError(f"{folder}: {'it is a file' if folder.is_file() else 'there is no such folder'}")
+    shown = [TableOverview.of(folder) for folder in folders if parts_of(folder)]
+    places = [place for folder in folders for place in parts_of(folder) or [folder]]
+    problems = [problem for one in shown for problem in one.problems]
+    sweeps: dict[Path, SweepOverview] = {}
+    for place in (place for place in places if (place / SWEEP).is_file()):
+        try:
+            sweeps[place] = SweepOverview.of(place)
+        except RunDirectoryError as error:
+            problems.append(f"{error}. The sweep is left out.")
     settings: list[Setting] = []
-    tables: list[PlainTable] = []
-    problems: list[str] = []
-    questions: list[str] = []
-    paths: dict[Path, Path] = {}
-    sweeps = [folder for folder in folders if (folder / SWEEP).is_file()]
-    for folder in folders:
-        if not folder.is_dir():
-            raise RunDirectoryError(f"{folder}: {'it is a file' if folder.is_file() else 'there is no such folder'}")
-        if folder in sweeps:
-            overview = SweepOverview.of(folder)
-            prefix = f"{overview.name}: " if len(sweeps) > 1 else ""
-            problems += overview.problems
-            questions += [overview.question] if overview.question else []
-            tables += [PlainTable(prefix + t.title, t.heads, t.lines, t.note) for t in overview.tables]
-            for name, own in overview.settings.items():
-                setting, left_out = one_per_seed(prefix + name, [read_run(path) for path in own])
-                settings.append(setting)
-                problems += left_out
-            continue
-        below = [folder] if (folder / CONFIG).is_file() else [run.path for run in find_runs(folder)]
-        if not below:
-            problems.append(f"{folder} holds no run: {CONFIG} is missing. It is left out.")
-        paths |= {path.resolve(): path for path in below if path.resolve() not in paths}
-    others, left_out = settings_of(read_run(path) for path in paths.values())
+    tables = [table for one in shown for table in one.tables]
+    told = {part for one in shown if one.tables for part in one.parts}  # by the table itself
+    for place, overview in sweeps.items():
+        group = overview.name if len(sweeps) > 1 else ""
+        prefix = f"{group}: " if group else ""
+        problems += [prefix + problem for problem in overview.problems]
+        if place not in told:
+            tables += [replace(table, title=prefix + table.title) for table in overview.tables]
+        for name, own in overview.settings.items():
+            setting, left_out = one_per_seed(prefix + name, [read_run(path) for path in own])
+            settings.append(replace(setting, group=group))
+            problems += left_out
+    others, left_out = settings_of(map(read_run, _runs([place for place in places if not _is_sweep(place)], problems)))
     settings += others
     if not settings:
         raise RunDirectoryError("; ".join([*problems, "no run is left to show"]))
-    title = ", ".join(SweepOverview.of(folder).name for folder in sweeps) if sweeps else ""
+    names = [one.name for one in shown] or [overview.name for overview in sweeps.values()]
     count = sum(len(setting.runs) for setting in settings)
-    return RunsPage(title or f"{count} runs", settings, " ".join(questions), tables, [*problems, *left_out])
+    asked = [*(one.question for one in shown), *(overview.question for overview in sweeps.values())]
+    questions = dict.fromkeys(filter(None, asked))
+    title, plot = ", ".join(names) or f"{count} runs", "\n".join(one.plot for one in shown)
+    return RunsPage(title, settings, " ".join(questions), tables, [*problems, *left_out], plot)
+
+
+def _runs(places: Sequence[Path], problems: list[str]) -> list[Path]:
+    """The runs in and below ``places``, each once; ``problems`` receives a sentence about each place without one."""
+    paths: dict[Path, Path] = {}
+    for place in places:
+        below = [place] if (place / CONFIG).is_file() else [run.path for run in find_runs(place)]
+        if not below:
+            problems.append(f"{place} holds no run: {CONFIG} is missing. It is left out.")
+        paths |= {path.resolve(): path for path in below if path.resolve() not in paths}
+    return list(paths.values())

@@ -17,15 +17,14 @@ import io
 import sys
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from hydra.errors import HydraException
-
-from ..errors import ConfigError, visible
-from ..runs.files import RunDirectoryError
+from ..errors import visible
 from ..setup.composition import configurations, register
 from ..sweep.reproduction.options import ReproduceOptions
 from .main import loading
+from .resumable import name_damaged, perform
 from .sweep import announce_unanswering
 
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ def run(arguments: Sequence[str]) -> int:
     if options.scale == "paper":
         _print_paper(options, words)
         return 0
+    name_damaged(Path(options.runs))
     return 0 if all([_one(options, table, words) for table in options.tables]) else 1
 
 
@@ -80,20 +80,39 @@ def _print_paper(options: ReproduceOptions, words: Sequence[str]) -> None:
 def _print_plan(plan: TablePlan, options: ReproduceOptions) -> None:
     """What is missing, and its cost by earlier runs."""
     from ..sweep.cost import costs, measured
+    from ..sweep.reproduction.cpu_hours import cpu_hours
     from ..sweep.reproduction.teams import team_cells
 
     known = measured([part.record for part in plan.parts])
-    hours = []
+    hours: list[float] = []
+    unknown: list[str] = []
     for part in plan.parts:
         jobs = part.record.jobs_to_run(options.rerun_stale)
         print(_numbers(plan, part, len(jobs)))
         print("\n".join(_by_setting(jobs)))
-        hours += [cost.hours for cost in costs(part.record, jobs, known) if cost.runs]
+        if known:
+            hours += [cost.hours for cost in costs(part.record, jobs, known) if cost.hours is not None]
+        elif jobs and (own := cpu_hours(part, jobs, plan.scale)) is not None:
+            hours.append(own)
+        elif jobs:
+            unknown.append(part.name)
         if cells := team_cells(part):
             print(f"  and {cells} evaluations of teams of finished runs")
-    spent = [hour for hour in hours if hour is not None]
-    cost = f"{sum(spent):.1f} CPU-hours" if len(spent) == len(hours) else "not known: no run was measured yet"
-    print(f"cost of the missing runs: {cost}, {options.jobs_of(plan.table)} runs at a time", flush=True)
+    print(
+        f"cost of the missing runs: {_cost(hours, unknown, bool(known))}, {options.jobs_of(plan.table)} at a time",
+        flush=True,
+    )
+
+
+def _cost(hours: Sequence[float], unknown: Sequence[str], measured: bool) -> str:
+    """``unknown`` are the parts without an estimate; ``measured``: by runs of this table, not by those of others."""
+    from ..sweep.reproduction.cpu_hours import ASSUMED
+
+    if unknown and not hours:
+        return "not known: no run was measured yet"
+    total = f"{sum(hours):.{1 if sum(hours) >= 1 else 2}f} CPU-hours"
+    without = f", without {', '.join(unknown)}, whose cost is not known" if unknown else ""
+    return f"{total}{without}" if measured else f"about {total} ({ASSUMED}){without}"
 
 
 def _by_setting(jobs: Sequence[SweepJob]) -> list[str]:
@@ -179,15 +198,6 @@ def _say(stream: TextIO, text: str) -> None:
     print(visible(text), file=stream, flush=True)
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> NoReturn:
     """``troupe reproduce table=NAME key=value ...``."""
-    if {"-h", "--help"} & set(arguments):
-        print(__doc__)
-        return
-    try:
-        status = run(arguments)
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from there")
-    except (ConfigError, RunDirectoryError, HydraException) as error:
-        sys.exit(f"error: {visible(error)}")
-    sys.exit(status)
+    perform(run, arguments, __doc__)

@@ -10,19 +10,16 @@ with both.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
 
-from hydra.errors import HydraException
-
-from ..errors import ConfigError, visible
-from ..runs.files import RunDirectoryError
 from ..setup.composition import register
 from ..sweep.launcher import launcher_of
 from ..sweep.options import Options
 from .main import loading
+from .resumable import name_damaged, perform
 
 if TYPE_CHECKING:
     from ..sweep.cost import SettingCost
@@ -66,6 +63,7 @@ def run(arguments: Sequence[str]) -> int:
         options.check(arguments)
         from ..sweep.plan import plan_sweep, plan_tuning  # heavy, as the others, hence after the check
         from ..sweep.tuning import choices
+    name_damaged(Path(options.runs))
     chosen, untuned, records = None, False, []
     if (tuning := plan_tuning(options, arguments)) is not None:
         file = options.file()
@@ -127,15 +125,6 @@ def _cost_lines(costs: Sequence[SettingCost]) -> list[str]:
     return [*lines, f"in all {sum(known):.1f} CPU-hours"] if known and lines else lines
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> NoReturn:
     """``troupe sweep sweep=NAME key=value ...``."""
-    if {"-h", "--help"} & set(arguments):
-        print(__doc__)
-        return
-    try:
-        status = run(arguments)
-    except KeyboardInterrupt:
-        sys.exit("interrupted; the same command goes on from there")
-    except (ConfigError, RunDirectoryError, HydraException) as error:
-        sys.exit(f"error: {visible(error)}")
-    sys.exit(status)
+    perform(run, arguments, __doc__)

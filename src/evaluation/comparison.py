@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .records import EvaluationError, EvaluationRecord, locate
-from .statistics import Estimate, bootstrap_interval, hierarchical_estimate, holm, mcnemar
+from .statistics import DIFFERENCE, Estimate, bootstrap_interval, hierarchical_estimate, holm, mcnemar
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def compare(first: Mapping[str, list[bool]], second: Mapping[str, list[bool]], n
     differences = [b - a for a, b in pairs]
     means = (len(pairs), fmean(a for a, _ in pairs), fmean(b for _, b in pairs), fmean(differences))
     lost = len(first) - len(pairs)
-    interval = bootstrap_interval(differences)
+    interval = bootstrap_interval(differences, DIFFERENCE)
     if any(len(samples) > 1 for samples in [*first.values(), *second.values()]):
         return Comparison(*means, interval, lost=lost)
     only_first, only_second = differences.count(-1), differences.count(1)
@@ -148,7 +148,7 @@ def _sides(pairs: Sequence[Pair]) -> tuple[list[NDArray[np.float64]], list[NDArr
 def _estimate(pairs: Sequence[Pair]) -> Estimate:
     """Of the differences; there are two pairs or more."""
     crossed = len({pair.tasks for pair in pairs}) == 1
-    estimate = hierarchical_estimate([pair.second - pair.first for pair in pairs], crossed=crossed)
+    estimate = hierarchical_estimate([pair.second - pair.first for pair in pairs], crossed=crossed, bounds=DIFFERENCE)
     assert estimate is not None
     return estimate
 

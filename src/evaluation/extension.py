@@ -8,7 +8,7 @@ from statistics import fmean
 
 from .comparison import check_tasks
 from .records import EvaluationError
-from .statistics import bootstrap_interval, pass_at_k
+from .statistics import DIFFERENCE, bootstrap_interval, pass_at_k
 
 Successes = Mapping[str, Sequence[bool]]
 """Of each task, the success of each of its samples."""
@@ -58,7 +58,7 @@ def extension(base: Successes, trained: Successes) -> Extension:
         curve(base),
         curve(trained),
         fmean(differences),
-        bootstrap_interval(differences),
+        bootstrap_interval(differences, DIFFERENCE),
         len(unsolved),
         sum(any(trained[task]) for task in unsolved),
         fmean(fmean(trained[task]) for task in unsolved) if unsolved else 0.0,

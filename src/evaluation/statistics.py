@@ -20,11 +20,11 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
 
 def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """The 95 % interval of the mean of ``values``, one per seed, by Student's t with n - 1 degrees of freedom; None for
-    fewer than two values.
+    fewer than two values, and where all are equal: that few seeds agree does not say how far others would differ.
 
     It is not cut to the range of the values: the interval of a mean share may reach beyond 1.
     """
-    if len(values) < 2:
+    if len(values) < 2 or min(values) == max(values):
         return None
     half_width = float(t.ppf(0.975, len(values) - 1) * sem(values))
     return fmean(values) - half_width, fmean(values) + half_width
@@ -43,16 +43,69 @@ def pass_at_k(samples: int, successes: int, k: int) -> float:
     return 1 - comb(samples - successes, k) / comb(samples, k)
 
 
-def bootstrap_interval(values: Sequence[float], resamples: int = 4000, seed: int = 0) -> tuple[float, float]:
-    """The 95 % percentile bootstrap interval of the mean of ``values``, one per task, by scipy.
+SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
+"""The bounds of a success, and of a difference of two."""
 
-    Tasks are drawn with replacement; ``seed`` fixes the draws.  Values that are all equal give an interval without
-    width: there is nothing to draw between.  Raises ``ValueError`` where there are none.
+
+@dataclass(frozen=True)
+class Unanimous:
+    """The mean of values within ``bounds``, of which all that were seen are ``value``: no task solved, or each, or each
+    as on the other side.  A bootstrap has nothing to draw between there, and its interval no width.
+
+    ``trials`` independent tasks without another value bound the share of tasks that have one, as Clopper and Pearson
+    (1934) bound a share of which nothing was seen ("the rule of three"); such tasks have the value of a bound at worst.
+    """
+
+    value: float
+    trials: float
+    bounds: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        low, high = self.bounds
+        if not low - 1e-9 <= self.value <= high + 1e-9:
+            raise ValueError(f"a value of {self.value:g} is not within [{low:g}, {high:g}]")
+
+    @classmethod
+    def over_seeds(cls, value: float, tasks: int, seeds: int, bounds: tuple[float, float]) -> Unanimous:
+        """Of ``tasks`` in all, in ``seeds`` clusters: as many independent ones as Korn and Graubard (1998, Survey
+        Methodology 24) count: fewer by the ratio of Student's t squared, since few seeds may agree by chance."""
+        ratio = float(t.ppf(0.975, max(1, tasks - 1)) / t.ppf(0.975, seeds - 1))
+        return cls(value, tasks * min(1.0, ratio**2), bounds)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval, within ``bounds``."""
+        others = 1 - 0.025 ** (1 / self.trials)
+        low, high = self.bounds
+        return self.value - others * (self.value - low), self.value + others * (high - self.value)
+
+    def p_at_most(self, bound: float) -> float:
+        """The one-sided p-value of the hypothesis that the true mean is at most ``bound``."""
+        return self._p(self.value - bound, self.value - self.bounds[0])
+
+    def p_at_least(self, bound: float) -> float:
+        """The one-sided p-value of the hypothesis that the true mean is at least ``bound``."""
+        return self._p(bound - self.value, self.bounds[1] - self.value)
+
+    def _p(self, distance: float, room: float) -> float:
+        """Of a mean that is ``distance`` away, where no value is farther away than ``room``."""
+        if distance <= 0:
+            return 1.0
+        return (1 - distance / room) ** self.trials if distance < room else 0.0
+
+
+def bootstrap_interval(
+    values: Sequence[float], bounds: tuple[float, float] = SHARE, *, resamples: int = 4000, seed: int = 0
+) -> tuple[float, float]:
+    """The 95 % percentile bootstrap interval of the mean of ``values`` within ``bounds``, one per task, by scipy.
+
+    Tasks are drawn with replacement; ``seed`` fixes the draws.  Of values that are all equal it is that of
+    :class:`Unanimous`.  Raises ``ValueError`` where there are none.
     """
     if not values:
         raise ValueError("an interval of no values")
     if min(values) == max(values):
-        return float(values[0]), float(values[0])
+        return Unanimous(float(values[0]), len(values), bounds).interval
     result = bootstrap(
         (np.asarray(values, dtype=np.float64),),
         np.mean,
@@ -78,39 +131,50 @@ Values = Sequence[NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over ``seeds``, and its standard error over seeds and tasks."""
+    """A mean over ``seeds``, and its standard error over seeds and tasks; where that is 0, ``unanimous`` has the
+    interval and the p-values."""
 
     mean: float
     standard_error: float
     seeds: int
+    unanimous: Unanimous | None = None
 
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval by Student's t, ``seeds`` - 1 degrees of freedom; not cut to the range of the values."""
+        if self.unanimous is not None:
+            return self.unanimous.interval
         half_width = float(t.ppf(0.975, self.seeds - 1)) * self.standard_error
         return self.mean - half_width, self.mean + half_width
 
     def p_at_most(self, bound: float) -> float:
         """The one-sided p-value of the hypothesis that the true mean is at most ``bound``."""
-        return self._p(self.mean - bound)
+        return self._p(self.mean - bound) if self.unanimous is None else self.unanimous.p_at_most(bound)
 
     def p_at_least(self, bound: float) -> float:
         """The one-sided p-value of the hypothesis that the true mean is at least ``bound``."""
-        return self._p(bound - self.mean)
+        return self._p(bound - self.mean) if self.unanimous is None else self.unanimous.p_at_least(bound)
 
     def _p(self, distance: float) -> float:
-        if not self.standard_error:
-            return float(distance <= 0)
         return float(t.sf(distance / self.standard_error, self.seeds - 1))
 
 
 def seeds_estimate(values: Sequence[float]) -> Estimate | None:
-    """The mean of ``values``, one per seed, its standard error over seeds alone; None for fewer than two."""
-    return Estimate(fmean(values), float(sem(values)), len(values)) if len(values) > 1 else None
+    """The mean of ``values``, one per seed, its standard error over seeds alone; None for fewer than two, and where all
+    are equal, as of :func:`t_interval`."""
+    if len(values) < 2 or min(values) == max(values):
+        return None
+    return Estimate(fmean(values), float(sem(values)), len(values))
 
 
 def hierarchical_estimate(
-    values: Values, less: Values | None = None, *, crossed: bool = False, resamples: int = 4000, seed: int = 0
+    values: Values,
+    less: Values | None = None,
+    *,
+    crossed: bool = False,
+    bounds: tuple[float, float] = SHARE,
+    resamples: int = 4000,
+    seed: int = 0,
 ) -> Estimate | None:
     """The mean over seeds of the mean over tasks, its standard error by the hierarchical bootstrap: each resample draws
     seeds with replacement, and for each of them tasks with replacement (Saravanan et al. 2020, Neurons, Behavior, Data
@@ -123,7 +187,8 @@ def hierarchical_estimate(
 
     The interval is Student's, not the percentiles' one: a bootstrap over few seeds is too narrow by the factor
     sqrt((n - 1) / n), and its percentiles do not reach beyond the seeds' own means.  Where seeds hardly differ it is
-    wider than it need be, since the choice of tasks is then counted in the seeds' means and once more.
+    wider than it need be, since the choice of tasks is then counted in the seeds' means and once more.  Where resamples
+    do not differ at all, :class:`Unanimous` takes its place; ``bounds`` are those of a task's value (or difference).
 
     None for fewer than two seeds.  Raises ``ValueError`` where a seed has no task.
     """
@@ -138,7 +203,10 @@ def hierarchical_estimate(
     signs = (1.0, -1.0)
     mean = sum(sign * fmean(map(np.mean, side)) for sign, side in zip(signs, sides, strict=False))
     draws = sum(sign * _draws(side, drawn, crossed, rng) for sign, side in zip(signs, sides, strict=False))
-    return Estimate(float(mean), float(np.std(draws)), count)
+    if np.ptp(draws) > 1e-9:
+        return Estimate(float(mean), float(np.std(draws)), count)
+    tasks = min(len(side[0]) if crossed else sum(map(len, side)) for side in sides)
+    return Estimate(float(mean), 0.0, count, Unanimous.over_seeds(float(mean), tasks, count, bounds))
 
 
 def _complete(values: Values, crossed: bool) -> list[NDArray[np.float64]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import nearest
@@ -21,7 +21,8 @@ LISTED = 5
 @dataclass(frozen=True)
 class StoredMessage:
     """A message of ``agent`` at ``turn``, from 0, and the world's answer as far as it is stored: ``answer`` has the
-    keys of an evaluated episode's message (what the agent saw, rewards, numbers of the world).
+    keys of an evaluated episode's message (what the agent saw, rewards, numbers of the world).  ``rewards`` as they are
+    stored, ``team`` and ``local``: of a tree also those that are no answer of the world, but a mean or an estimate.
 
     ``picture`` of the world before it, rows of characters, "" where there is none.  ``candidates``: the texts that were
     sampled from its prompt, its own the ``chosen`` one; ``node`` is their node, None of an evaluated episode.
@@ -35,6 +36,7 @@ class StoredMessage:
     candidates: tuple[str, ...] = ()
     chosen: int = 0
     node: int | None = None
+    rewards: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -133,14 +135,14 @@ def _from_tree(
         raise EvaluationError(f"node={node}: {name}/{tree['task_id']} has {len(tree['nodes'])} nodes, from 0")
     edges = _path(tree, node)
     asked_world = _asked_world(config)
-    places = [(agent, place) for edge in edges for agent, place in edge["members"].items()]
-    messages = [_message(tree, agent, place, asked_world) for agent, place in places]
+    places = [(edge, agent, place) for edge in edges for agent, place in edge["members"].items()]
+    messages = [_message(tree, *each, asked_world) for each in places]
     outcome = edges[-1].get("outcome") or {} if edges else {}
     if not messages:
         raise EvaluationError(f"{name}/{tree['task_id']} is a tree without a path")
     turns = outcome.get("turns", messages[-1].turn + 1)
     success = bool(outcome.get("success"))
-    _, (node, c) = places[-1]
+    _, _, (node, c) = places[-1]
     end = _tree_picture(tree, (tree["nodes"][node]["candidates"][c].get("next") or {}).get("picture"))
     of_task = (tree["task_id"], sample, messages, success, turns, end)
     return StoredEpisode(name, str(tree.get("split")), iteration, *of_task, watched=bool(tree.get("watched")))
@@ -179,8 +181,10 @@ def _asked_world(config: Mapping[str, Any]) -> bool:
     return str(sampler.get("_target_", "")).endswith(("TreeSampler", "ChainSampler")) and not sampler.get("lookahead")
 
 
-def _message(tree: Mapping[str, Any], agent: str, at: Sequence[int], asked_world: bool) -> StoredMessage:
-    """``at`` is a node and one of its candidates."""
+def _message(
+    tree: Mapping[str, Any], edge: Mapping[str, Any], agent: str, at: Sequence[int], asked_world: bool
+) -> StoredMessage:
+    """``at`` is a node and one of its candidates, in the joint action ``edge``."""
     node, c = at
     place = tree["nodes"][node]
     candidate = place["candidates"][c]
@@ -190,7 +194,9 @@ def _message(tree: Mapping[str, Any], agent: str, at: Sequence[int], asked_world
         answer |= {"team": candidate.get("team")} if asked_world else {}
     before = _tree_picture(tree, place.get("picture"))
     texts = tuple(each["text"] for each in place["candidates"])
-    return StoredMessage(place["turn"], agent, candidate["text"], answer, before, texts, c, node)
+    earned = {"team": edge.get("team", candidate.get("team")), "local": candidate.get("local")}
+    rewards = {key: value for key, value in earned.items() if value is not None}
+    return StoredMessage(place["turn"], agent, candidate["text"], answer, before, texts, c, node, rewards)
 
 
 def _tree_picture(tree: Mapping[str, Any], index: Any) -> str:

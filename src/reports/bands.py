@@ -40,7 +40,10 @@ def completions(run: Run) -> dict[int, float]:
 
 def learning_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:
     """Success on validation tasks by iteration and by completions."""
-    note = "Mean over the seeds that have the point; the band is its 95 % interval over seeds (Student's t)."
+    note = (
+        "Mean over the seeds that have the point; the band is its 95 % interval over seeds (Student's t). "
+        "Where all seeds agree, there is none."
+    )
     axes = (
         ("Success on validation tasks, by iteration", "iteration", iterations, note),
         ("Success on validation tasks, by completions of training", "completions", completions, ""),
@@ -64,12 +67,12 @@ def metric_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:
         *((f"rollout/{agent}/reward", f"{agent}: reward per message, in training", False) for agent in agents),
         *((f"rollout/{agent}/tokens_per_message", f"{agent}: tokens per message", False) for agent in agents),
         *(
-            (f"diagnostics/{agent}/{key}", f"{agent}: {title[0].lower()}{title[1:]}", key != "entropy_nats")
+            (f"diagnostics/{agent}/{key}", f"{agent}: {uncapitalised(title)}", key != "entropy_nats")
             for key, title in DIAGNOSTICS.items()
             for agent in agents
         ),
         *(
-            (f"train/{policy}/{key}", f"{policy}: {title}", key in SHARES)
+            (f"train/{policy}/{key}", f"{policy}: {uncapitalised(title)}", key in SHARES)
             for key, title in PER_POLICY.items()
             for policy in policies
         ),
@@ -79,6 +82,11 @@ def metric_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:
         draw(Chart(title, _lines(settings, key, iterations, share), share=share)) for key, title, share in charts
     )
     return [drawing for drawing in drawings if drawing]
+
+
+def uncapitalised(title: str) -> str:
+    """``Loss`` -> ``loss``; an abbreviation, ``KL to the reference``, stays."""
+    return title if title[1:2].isupper() else title[0].lower() + title[1:]
 
 
 def _lines(settings: Sequence[Setting], key: str, axis: Axis, share: bool) -> list[Series]:

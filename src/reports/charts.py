@@ -130,9 +130,24 @@ def _mark(line: Series, at: Callable[[float, float], str]) -> Mark:
     if line.style == "dots":
         mark.whiskers = " ".join(f"M{at(x, low)} L{at(x, high)}" for x, low, high in line.band)
     elif line.band:
-        upper, lower = [at(x, high) for x, _, high in line.band], [at(x, low) for x, low, _ in reversed(line.band)]
-        mark.band = "M" + " L".join(upper + lower) + " Z"
+        mark.band = " ".join(_area(edges, at) for edges in _unbroken(line))
     return mark
+
+
+def _area(band: Sequence[tuple[float, float, float]], at: Callable[[float, float], str]) -> str:
+    upper, lower = [at(x, high) for x, _, high in band], [at(x, low) for x, low, _ in reversed(band)]
+    return "M" + " L".join(upper + lower) + " Z"
+
+
+def _unbroken(line: Series) -> list[list[tuple[float, float, float]]]:
+    """The stretches of the band without a point that has no interval."""
+    spans, stretches = {x: (x, low, high) for x, low, high in line.band}, [list[tuple[float, float, float]]()]
+    for x, _ in line.points:
+        if x in spans:
+            stretches[-1].append(spans[x])
+        else:
+            stretches.append([])
+    return [stretch for stretch in stretches if stretch]
 
 
 def _finite(series: Series) -> Series:
@@ -163,7 +178,8 @@ def _ends(line: Series, share: bool) -> str:
 
 
 def _axis(value: float, share: bool) -> str:
-    return percent(value).replace(".0 %", " %") if share else number(value)
+    text = percent(value).replace(".0 %", " %") if share else number(value)
+    return text.replace("-", "−") if value < 0 else text
 
 
 def _value(value: float, share: bool) -> str:

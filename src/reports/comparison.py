@@ -14,11 +14,12 @@ from typing import Any
 
 from ..runs.directory import write_atomic
 from ..runs.files import FORMAT, FORMAT_KEY
+from ..runs.plain_table import PlainTable
 from ..runs.run import Run
 from .bands import COLOURS, learning_curves, metric_curves, tag
 from .differences import differences, signed, success_of
 from .page import SETTINGS_PAGE, render_page
-from .settings import Setting, config_differences
+from .settings import ABSENT, Setting, config_differences
 from .values import duration, numeric
 
 MOST_TASKS = 12
@@ -26,19 +27,9 @@ MOST_TASKS = 12
 
 
 @dataclass(frozen=True)
-class PlainTable:
-    """A table of texts with a note below it."""
-
-    title: str
-    heads: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    note: str = ""
-
-
-@dataclass(frozen=True)
 class RunsPage:
     """What is shown: ``settings`` of tolerant runs, in their order; ``tables``, those of a sweep; ``problems``,
-    sentences about what is missing beside what the runs say themselves.
+    sentences about what is missing beside what the runs say themselves; ``plot``, a drawing (SVG) of Troupe's own.
     """
 
     title: str
@@ -46,6 +37,7 @@ class RunsPage:
     question: str = ""
     tables: Sequence[PlainTable] = ()
     problems: Sequence[str] = field(default_factory=list)
+    plot: str = ""
 
 
 def write_comparison(content: RunsPage, file: Path) -> Path:
@@ -58,6 +50,7 @@ def write_comparison(content: RunsPage, file: Path) -> Path:
 def render(content: RunsPage) -> str:
     settings = content.settings
     charts = metric_curves(settings)
+    different = config_differences(settings)
     colours = [place % COLOURS for place in range(len(settings))]
     return render_page(
         SETTINGS_PAGE,
@@ -77,10 +70,12 @@ def render(content: RunsPage) -> str:
         learning=learning_curves(settings),
         differences=differences(settings, colours),
         most_tasks=MOST_TASKS,
-        config=config_differences(settings),
+        config=[(key, values) for key, values in different if ABSENT not in values],
+        partial_config=[(key, values) for key, values in different if ABSENT in values],
         charts=[chart for chart in charts if not chart.flat],
         flat=[chart for chart in charts if chart.flat],
         tables=content.tables,
+        plot=content.plot,
         runs=_runs_table(settings),
         alarms=_alarms(settings),
         signed=signed,

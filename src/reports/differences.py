@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..evaluation.comparison import compare
-from ..evaluation.statistics import hierarchical_estimate, holm, t_interval
+from ..evaluation.statistics import DIFFERENCE, hierarchical_estimate, holm, t_interval
 from ..runs.run import Run
 from .charts import Chart, ChartDrawing, Series, draw, percent
 from .settings import Setting
@@ -103,13 +103,21 @@ def success_of(setting: Setting, prefix: str, name: str) -> Success | None:
 
 
 def differences(settings: Sequence[Setting], colours: Sequence[int]) -> list[Difference]:
-    """Of each pair of ``settings``, or of the first with each other, where they are many."""
-    places = range(len(settings))
-    pairs = list(combinations(places, 2)) if len(settings) <= MOST_SETTINGS else [(0, i) for i in places[1:]]
+    """Of each pair of ``settings`` of one group, or of its first with each other, where they are many."""
+    groups: dict[str, list[int]] = {}
+    for place, setting in enumerate(settings):
+        groups.setdefault(setting.group, []).append(place)
+    pairs = [pair for own in groups.values() for pair in _compared(own)]
     rows = [_difference(settings[i], settings[j], (colours[i], colours[j])) for i, j in pairs]
     tested = [row.p for row in rows if row.p is not None]
     adjusted = iter(holm(tested))
     return [row if row.p is None else replace(row, p=next(adjusted)) for row in rows]
+
+
+def _compared(places: Sequence[int]) -> list[tuple[int, int]]:
+    if len(places) <= MOST_SETTINGS:
+        return list(combinations(places, 2))
+    return [(places[0], place) for place in places[1:]]
 
 
 def _difference(first: Setting, second: Setting, colours: tuple[int, int]) -> Difference:
@@ -155,7 +163,7 @@ def _estimated(names: tuple[str, str], pairs: Sequence[Mapping[str, tuple[bool |
         mean, span, p = single.difference, single.interval, single.p
         return Difference(*names, seeds=1, tasks=tasks, means=(one, other), mean=mean, interval=span, p=p)
     arrays = [np.array([float(bool(b)) - float(bool(a)) for a, b in pair.values()]) for pair in pairs]
-    estimate = hierarchical_estimate(arrays, crossed=len({tuple(pair) for pair in pairs}) == 1)
+    estimate = hierarchical_estimate(arrays, crossed=len({tuple(pair) for pair in pairs}) == 1, bounds=DIFFERENCE)
     assert estimate is not None  # of two seeds or more
     p = min(1.0, 2 * min(estimate.p_at_most(0.0), estimate.p_at_least(0.0)))
     means, span = (one, other), estimate.interval

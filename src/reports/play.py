@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from textwrap import indent
-from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -13,6 +12,7 @@ from rich.text import Text
 from ..errors import visible
 from ..evaluation.episodes import EpisodeResult
 from ..experience import Message
+from .console import ending, message_line
 from .episodes import plain
 
 
@@ -32,11 +32,11 @@ class EpisodePrinter:
             self._messages, self._turn = 0, -1
             self._print(f"task {result.task_id}", "bold")
         for message in result.messages[self._messages :]:
-            self._message(message)
+            self._console.print(message_line(message, indent="  "), soft_wrap=True)
         self._messages = len(result.messages)
         if done:
             self._picture(result, drawing)
-            self._print(f"{'solved' if result.success else 'not solved'} after {_turns(turn)}\n", "bold")
+            self._print(f"{ending(result.success, turn)}\n", "bold")
         elif turn != self._turn:
             self._print(f"turn {turn + 1} of {horizon}", "bold")
             self._picture(result, drawing)
@@ -48,12 +48,6 @@ class EpisodePrinter:
         for message in prompt:
             self._print(indent(plain(message["content"]), "  "), "dim")
 
-    def _message(self, message: Mapping[str, Any]) -> None:
-        said = visible(plain(message["said"])).replace("\n", "\n  ")
-        rewards = f"  (team {message['team']:+.2f}, own {message['local']:+.2f})"
-        line = Text.assemble((f"{visible(message['agent'])}: ", "bold cyan"), said, (rewards, "dim"))
-        self._console.print(line, soft_wrap=True)
-
     def _picture(self, result: EpisodeResult, drawing: str | None) -> None:
         if drawing is not None and self._console.color_system is not None:
             self._console.print(Padding(Text.from_markup(drawing), (0, 0, 0, 2)), soft_wrap=True)
@@ -64,7 +58,3 @@ class EpisodePrinter:
 
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(Text(visible(text), style), soft_wrap=True)
-
-
-def _turns(count: int) -> str:
-    return "1 turn" if count == 1 else f"{count} turns"

@@ -12,14 +12,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import visible
+from .console import ending, message_line
 from .episodes import plain
-from .values import numeric
 
 
 @dataclass(frozen=True)
 class Continuation:
     """What followed the fork: ``messages`` as an evaluated episode has them, and ``pictures`` of the world by turn: at
-    its start; ``end`` is the last one.  ``turns`` counts from the start of the episode.
+    its start; ``end`` is the last one.  ``turns`` counts from the start of the episode.  A message with ``forced`` is
+    none of the policies': the command named it.
     """
 
     title: str
@@ -39,7 +40,7 @@ def show_replay(
     if before:
         console.print(Text("replayed", "bold"))
         for message in before:
-            console.print(Text(f"turn {message['turn'] + 1} ", "dim"), _message(message), sep="", soft_wrap=True)
+            console.print(Text(f"turn {message['turn'] + 1} ", "dim"), message_line(message), sep="", soft_wrap=True)
     table = Table(box=SIMPLE_HEAD, expand=True, pad_edge=False, show_lines=True)
     table.add_column("turn", width=4)
     for continuation in continuations:
@@ -53,23 +54,14 @@ def show_replay(
 def _turn(continuation: Continuation, turn: int) -> Group:
     messages = [message for message in continuation.messages if message["turn"] == turn]
     picture = continuation.pictures.get(turn, "") if messages else ""
-    return Group(*_picture(picture), *map(_message, messages))
+    lines = (message_line(message, ["forced"] if message.get("forced") else []) for message in messages)
+    return Group(*_picture(picture), *lines)
 
 
 def _end(continuation: Continuation) -> Group:
-    turns = f"{continuation.turns} turn{'s' if continuation.turns != 1 else ''}"
-    verdict = Text(f"{'solved' if continuation.success else 'not solved'} after {turns}", "bold")
-    return Group(*_picture(continuation.end), verdict)
+    verdict = ending(continuation.success, continuation.turns)
+    return Group(*_picture(continuation.end), Text(verdict, "bold"))
 
 
 def _picture(rows: str) -> Iterable[Text]:
     return [Text(visible(plain(rows)), "dim")] if rows else []
-
-
-def _message(message: Mapping[str, Any]) -> Text:
-    known = [(name, message.get(key)) for name, key in (("team", "team"), ("own", "local"))]
-    rewards = [f"{name} {value:+.2f}" for name, value in known if numeric(value)]
-    said = visible(plain(message["said"])) or "(nothing)"
-    return Text.assemble(
-        (f"{visible(message['agent'])}: ", "bold cyan"), said, (f"  ({', '.join(rewards)})" if rewards else "", "dim")
-    )

@@ -20,10 +20,12 @@ SHOWN_KEYS = 2
 
 @dataclass(frozen=True)
 class Setting:
-    """Runs that differ in their seed alone, one per seed."""
+    """Runs that differ in their seed alone, one per seed.  Settings of other groups, worlds of one table say, are not
+    compared."""
 
     name: str
     runs: tuple[Run, ...]
+    group: str = ""
 
     @property
     def by_seed(self) -> dict[str, Run]:

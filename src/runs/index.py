@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from .files import CONFIG, METRICS, VERSIONS
+from .files import CONFIG, METRICS, VERSIONS, RunDirectoryError
 from .run import Run
 
 
@@ -38,6 +38,20 @@ def find_runs(root: Path) -> Iterator[Run]:
         if is_run(Path(folder)):
             below.clear()
             yield Run(Path(folder))
+
+
+def readable_runs(root: Path) -> tuple[list[Run], list[str]]:
+    """The runs below ``root`` whose configuration, versions and summary can be read, and sentences about the others."""
+    runs, problems = [], []
+    for run in find_runs(root):
+        try:
+            _ = run.config["loop"], run.summary, run.code, run.of_sweeps
+            runs.append(run)
+        except RunDirectoryError as error:
+            problems.append(f"{error} It is left out.")
+        except KeyError as error:
+            problems.append(f"{run.path}: config.yaml has no {error}. It is left out.")
+    return runs, problems
 
 
 def best_match(runs: Iterable[Answer], training: str, evaluation: Mapping[str, Any]) -> Answer | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
@@ -80,8 +80,12 @@ def _check_one_run(overrides: Sequence[Override]) -> None:
         )
 
 
-def check_overrides(config: str, texts: Sequence[str]) -> None:
-    """:func:`check_command_line` for overrides alone, in the Hydra that is initialised."""
+def check_overrides(
+    config: str, texts: Sequence[str], *, own: Collection[str] = (), taken: Collection[str] = ()
+) -> None:
+    """:func:`check_command_line` for overrides alone, in the Hydra that is initialised.  ``own`` keys of the command
+    are suggested for a misspelt one, too; those that are ``taken`` from ``config`` are not.
+    """
     overrides = parsed(texts)
     check_folders(overrides)
     groups = check_choices(overrides)
@@ -93,7 +97,7 @@ def check_overrides(config: str, texts: Sequence[str]) -> None:
         key = override.key_or_group
         strict = override.type is OverrideType.CHANGE and not override.is_hydra_override()
         if strict and override not in groups and key not in known:
-            raise unknown_path(key, known)
+            raise unknown_path(key, (known | {*own}) - {*taken})
     # The others may still have values that do not fit; those of several runs are left to Hydra.
     single = [each for each in overrides if not each.is_sweep_override() and not each.is_hydra_override()]
     words = [*search_path_words(overrides), *(str(each.input_line) for each in single)]

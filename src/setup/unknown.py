@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Sequence
 
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, near, nearest
 
 KEYS = {
     "loop.boards": "loop.tasks_per_iteration",
@@ -39,9 +38,7 @@ def unknown_path(key: str, known: Collection[str]) -> ConfigError:
     """The error for the dotted ``key``, where ``known`` are whole keys."""
     if key in KEYS:
         return ConfigError(f"{key} is now {KEYS[key]}")
-    near = difflib.get_close_matches(key, known, 1, 0.4)
-    hint = f"; did you mean {near[0]}?" if near else "."
-    return ConfigError(f"{key} is an unknown key{hint} docs/configuration.md lists all keys")
+    return ConfigError(f"{key} is an unknown key{near(key, known)} docs/configuration.md lists all keys")
 
 
 def unknown_choice(group: str, name: str, known: Sequence[str]) -> ConfigError:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ..runs.index import find_runs
+from ..runs.index import readable_runs
 from .record import SweepRecord
 from .rows import SweepJob
 
@@ -30,7 +30,7 @@ def measured(records: Sequence[SweepRecord]) -> dict[str, list[tuple[float, floa
     seconds are those of evaluations, too."""
     settings = {job.training: job.setting for record in records for job in record.jobs}
     result: dict[str, list[tuple[float, float]]] = {}
-    for run in (run for folder in {record.runs for record in records} for run in find_runs(folder)):
+    for run in (run for folder in {record.runs for record in records} for run in readable_runs(folder)[0]):
         setting, spent = settings.get(run.training_hash), run.summary.get("time/cpu_s")
         if setting and spent and (completions := run.summary.get("train/completions")):
             result.setdefault(setting, []).append((spent / completions, completions))

@@ -20,7 +20,7 @@ from ..models.ranks import OtherRankError, current_ranks
 from ..runs.directory import write_atomic
 from ..runs.files import RunDirectoryError, parse_yaml
 from ..runs.fingerprint import evaluation_keys, training_hash
-from ..runs.index import best_match, find_runs
+from ..runs.index import best_match, readable_runs
 from ..runs.lock import HeldError
 from ..runs.run import Run
 from ..setup.build import build
@@ -60,7 +60,7 @@ class JobRunner:
 
     def _finished_run(self, cfg: DictConfig, runs: Path, training: str, evaluation: Mapping[str, Any]) -> Run:
         """An earlier run, or an interrupted one that is trained to its end, or a new one."""
-        matching = [run for run in find_runs(runs) if run.training_hash == training]
+        matching = [run for run in readable_runs(runs)[0] if run.training_hash == training]
         run = best_match(matching, training, evaluation)
         if run is not None and not self._too_stale(run, evaluation):
             return run

@@ -27,6 +27,9 @@ Overrides = dict[str, list[str]]
 EVALUATIONS = ("swapped", "sealed")
 """The evaluations that a sweep may make of each finished run; :mod:`.again` makes them."""
 
+KEYS_OF_SWEEP = ("sweep", "launcher", "runs", "rerun_stale", "dry_run", "sealed")
+"""The keys of the command itself."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -56,7 +59,7 @@ class Options:
         flags, arguments = parser.parse_known_args(arguments)
         if wrong := [word for word in arguments if word.startswith("-")]:
             raise ConfigError(f"{wrong[0]} is no option of sweep; it has --config-dir FOLDER, and keys: KEY=VALUE")
-        types = {field.name: field.type for field in fields(cls) if field.name not in ("config_dir", "search_path")}
+        types = {field.name: field.type for field in fields(cls) if field.name in KEYS_OF_SWEEP}
         search_path = tuple(word for word in arguments if word.startswith(f"{KEY}="))
         values: dict[str, Any] = {"config_dir": flags.config_dir, "search_path": search_path}
         others = []
@@ -93,7 +96,8 @@ class Options:
         for overrides, origin in ((file.overrides, "overrides"), (own, f"settings.{setting}"), (arguments, "")):
             words |= parse_overrides(overrides, origin)
         with self.configurations():
-            check_overrides("train", [*self.search_path, *(texts[0] for texts in words.values())])
+            texts = [*self.search_path, *(own[0] for own in words.values())]
+            check_overrides("train", texts, own=KEYS_OF_SWEEP, taken=("run_dir", "resume"))
 
     def file(self) -> SweepFile:
         """The sweep's yaml.  Raises :class:`ConfigError`."""

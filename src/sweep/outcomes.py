@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evaluation.statistics import Estimate, hierarchical_estimate
+from ..evaluation.statistics import DIFFERENCE, SHARE, Estimate, hierarchical_estimate
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,18 @@ def combined(terms: Sequence[tuple[float, Outcomes]]) -> Outcomes:
     return Outcomes(terms[0][1].tasks, tuple(None if np.isnan(value) else float(value) for value in total))
 
 
-def mean_over_seeds(by_seed: Sequence[Outcomes]) -> Estimate | None:
+def mean_over_seeds(by_seed: Sequence[Outcomes], bounds: tuple[float, float] = SHARE) -> Estimate | None:
     """One of ``by_seed`` per seed; see :func:`..evaluation.statistics.hierarchical_estimate`."""
-    return hierarchical_estimate([one.array for one in by_seed], crossed=_crossed(by_seed))
+    return hierarchical_estimate([one.array for one in by_seed], crossed=_crossed(by_seed), bounds=bounds)
 
 
 def difference_over_seeds(pairs: Sequence[tuple[Outcomes, Outcomes]]) -> Estimate | None:
     """The first less the second of each seed's pair: task by task where both have the same tasks."""
     firsts, seconds = [a for a, _ in pairs], [b for _, b in pairs]
     if all(a.tasks == b.tasks for a, b in pairs):
-        return mean_over_seeds([combined([(1.0, a), (-1.0, b)]) for a, b in pairs])
+        return mean_over_seeds([combined([(1.0, a), (-1.0, b)]) for a, b in pairs], DIFFERENCE)
     values, less = ([one.array for one in side] for side in (firsts, seconds))
-    return hierarchical_estimate(values, less, crossed=_crossed(firsts) and _crossed(seconds))
+    return hierarchical_estimate(values, less, crossed=_crossed(firsts) and _crossed(seconds), bounds=DIFFERENCE)
 
 
 def _crossed(by_seed: Sequence[Outcomes]) -> bool:

@@ -9,24 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..runs.files import RunDirectoryError
-from ..runs.index import find_runs, is_run
-from ..runs.run import Run
+from ..runs.index import is_run, readable_runs
+from ..runs.plain_table import PlainTable
 from .readings import with_readings
 from .record import SweepRecord
 from .rows import SweepJob, TableRow, aggregate
 from .tables import TESTED, budgets_line, readings_cells, settings_cells, verdicts_cells
 from .verdicts import judge
-
-
-@dataclass(frozen=True)
-class CellTable:
-    """A table of texts, with a note."""
-
-    title: str
-    heads: Sequence[str]
-    lines: Sequence[Sequence[str]]
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,14 +26,14 @@ class SweepOverview:
     name: str
     question: str
     settings: dict[str, list[Path]]
-    tables: Sequence[CellTable]
+    tables: Sequence[PlainTable]
     problems: Sequence[str]
 
     @classmethod
     def of(cls, folder: Path) -> SweepOverview:
         """Raises :class:`~troupe.runs.files.RunDirectoryError` where ``folder`` holds no sweep."""
         record = SweepRecord.read(folder)
-        runs, problems = _readable(record.runs)
+        runs, problems = readable_runs(record.runs)
         settings: dict[str, list[Path]] = {}
         rows = record.rows(runs)
         for job, row in zip(record.jobs, rows, strict=True):
@@ -58,20 +47,6 @@ class SweepOverview:
         return cls(record.name, record.question, {n: paths for n, paths in settings.items() if paths}, tables, problems)
 
 
-def _readable(root: Path) -> tuple[list[Run], list[str]]:
-    """The runs below ``root`` whose configuration, versions and summary can be read, and sentences about the others."""
-    runs, problems = [], []
-    for run in find_runs(root):
-        try:
-            _ = run.config["loop"], run.summary, run.code, run.of_sweeps
-            runs.append(run)
-        except RunDirectoryError as error:
-            problems.append(f"{error} It is left out.")
-        except KeyError as error:
-            problems.append(f"{run.path}: config.yaml has no {error}. It is left out.")
-    return runs, problems
-
-
 def _sentence(job: SweepJob, row: TableRow, begun: bool) -> str:
     what = {"failed": "failed", "missing": "is not finished" if begun else "is missing"}[row["status"]]
     variant = f" {job.variant}" if job.variant else ""
@@ -79,13 +54,13 @@ def _sentence(job: SweepJob, row: TableRow, begun: bool) -> str:
     return f"The run of setting {job.setting}{variant}, seed {job.seed}, {what}{note}."
 
 
-def _tables(record: SweepRecord, rows: Sequence[TableRow]) -> list[CellTable]:
+def _tables(record: SweepRecord, rows: Sequence[TableRow]) -> list[PlainTable]:
     rows, budgets = with_readings(rows, record.threshold)
     settings, verdicts = aggregate(rows), judge(record.claims, rows)
-    tables = [CellTable("Verdicts", *verdicts_cells(verdicts), note=TESTED.replace("`", ""))] if verdicts else []
+    tables = [PlainTable("Verdicts", *verdicts_cells(verdicts), note=TESTED.replace("`", ""))] if verdicts else []
     legend = "Success on held-out tasks: the mean over seeds with its 95 % interval over seeds and tasks."
-    tables.append(CellTable("Settings of the sweep", *settings_cells(settings), note=legend))
+    tables.append(PlainTable("Settings of the sweep", *settings_cells(settings), note=legend))
     if budgets:
         cells = readings_cells(settings, record.threshold)
-        tables.append(CellTable("At equal budgets", *cells, note=budgets_line(budgets).replace("`", "")))
+        tables.append(PlainTable("At equal budgets", *cells, note=budgets_line(budgets).replace("`", "")))
     return tables

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..runs.directory import write_atomic
 from ..runs.files import RunDirectoryError
-from ..runs.index import best_match, find_runs
+from ..runs.index import best_match, readable_runs
 from ..runs.lock import Lock
 from ..runs.run import Run
 from .rows import SweepJob, TableRow, row_of
@@ -80,12 +80,12 @@ class SweepRecord:
         return SweepSummary(self.name, self.question, tuple(self.claims), self.threshold, tuple(self.rows()))
 
     def best_runs(self, among: Sequence[Run] | None = None) -> list[Run | StoredRun | None]:
-        """For each job the finished run that answers it best, of those below ``runs``, or ``among``, and in the
-        summaries ``finished``.
+        """For each job the finished run that answers it best, of those below ``runs`` that can be read, or ``among``,
+        and in the summaries ``finished``.
 
         Raises :class:`~troupe.runs.files.RunDirectoryError` where one of ``finished`` cannot be read.
         """
-        runs: list[Run | StoredRun] = [*(find_runs(self.runs) if among is None else among)]
+        runs: list[Run | StoredRun] = [*(readable_runs(self.runs)[0] if among is None else among)]
         runs += self._stored_runs()
         return [best_match(runs, job.training, job.evaluation) for job in self.jobs]
 

@@ -129,7 +129,7 @@ def _compare(claim: Claim, variant: str, rows: Sequence[TableRow]) -> ClaimTest:
         why = ""
     elif metric in MEASURES:
         estimate = seeds_estimate(differences)
-        why = "" if estimate else "one seed gives no interval"
+        why = "" if estimate else _no_interval(differences)
     else:
         results: list[tuple[Outcomes | None, Outcomes | None]] = [
             (a["outcomes"].get(metric), b["outcomes"].get(over_metric)) for a, b in finished
@@ -139,8 +139,12 @@ def _compare(claim: Claim, variant: str, rows: Sequence[TableRow]) -> ClaimTest:
             why = f"the results by task are missing in {len(finished) - len(known)} of {len(finished)} pairs"
         else:
             estimate = difference_over_seeds(known)
-            why = "" if estimate else "one seed gives no interval"
+            why = "" if estimate else _no_interval(differences)
     return ClaimTest(claim, variant, differences, estimate, why, note)
+
+
+def _no_interval(differences: Sequence[float]) -> str:
+    return "one seed gives no interval" if len(differences) == 1 else "all seeds are equal, which gives no interval"
 
 
 def _verdict(comparison: ClaimTest, adjusted: tuple[float, float] | None) -> TableRow:

@@ -101,6 +101,7 @@ def test_training_trees(run: Run, replayed: Replayed) -> None:
             ]
             assert replay.agent == node["agent"]
             assert replay.new[0].messages[len(replay.before)]["said"] == node["candidates"][-1]["text"]
+            assert [message.get("forced") for message in replay.continued(0)][:2] in ([True], [True, None])
             assert replay.stored.success == tree["edges"][-1]["outcome"]["success"]
             assert replay.checked["pictures"] == node["id"] + 1
     told = trees[0]["nodes"][0]["candidates"]
@@ -208,7 +209,10 @@ def test_a_task_that_is_not_drawn_any_more(replayed: Replayed, altered: Callable
 
 WRONG = {
     "turn=1": r"replay needs episode=: run=DIR episode=FILE/TASK turn=T",
-    "episode=test_00001/0": r"give either turn=T, from 1, or node=N",
+    "episode=tst_00001/0": r"no file of .* has that name; did you mean test_00001\?",  # the episode before the turn
+    "episode=test_00001/0": r"give either turn=T, from 1, or node=N .*: test_00001/\S+ has [123] turn",
+    "episode=test_00001/0 turn=1 node=0": r"turn and node both say where the fork is",
+    "episode=test_00001/0 turn=1 sample=x": r"sample must be a whole number of at least 0, got 'x'",
     "episode=test_00001/0 turn=0": r"turn must be a whole number of at least 1, got 0",
     "episode=test_00001/0 turn=9": r"turn=9: test_00001/\S+ has [123] turns?",
     "episode=test_00001/0 turn=1 agent=plam": r"agent=plam: the world has no agent 'plam'; did you mean plan\?",
@@ -218,6 +222,15 @@ WRONG = {
     "episode=test_00001/0 turn=1 samples=0": r"samples must be a whole number of at least 1",
     "episode=test_00001/0 turn=1 agents.pan=base": r"agents\.pan: the world has no agent 'pan'",
 }
+
+
+def test_agents_that_speak_at_once_cannot_be_forked_apart(replayed: Replayed, tmp_path: Path) -> None:
+    small = "loop.iterations=0 loop.completions=0 loop.test_tasks=2 loop.validation_tasks=1 env.horizon=1".split()
+    own = Experiment.compose("couplet_specialized", [*small, f"run_dir={tmp_path / 'at_once'}"]).train()
+    with pytest.raises(
+        ConfigError, match=r"agent=second: first, second speak at once in turn 1, and a fork is where all"
+    ):
+        replayed("episode=test_00000/0", "turn=1", "agent=second", "checkpoint=base", path=own.path)
 
 
 @pytest.mark.parametrize("words", WRONG)

@@ -51,7 +51,12 @@ def called(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
 
 
 def test_every_command_is_a_module_of_its_name() -> None:
-    files = {file.stem for file in Path(module.__file__).parent.glob("*.py")} - {"__init__", "main", "start"}
+    files = {file.stem for file in Path(module.__file__).parent.glob("*.py")} - {
+        "__init__",
+        "main",
+        "resumable",
+        "start",
+    }
     assert {name.replace("-", "_") for name in COMMANDS} == files
     for name in COMMANDS:
         command = import_module(f"troupe.cli.{name.replace('-', '_')}")

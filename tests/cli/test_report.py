@@ -1,6 +1,8 @@
 """The command that writes a report, of one run or of several."""
 
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,8 @@ import pytest
 
 from troupe.cli.main import main as program
 from troupe.cli.report import main
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_command(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,3 +64,44 @@ def test_a_sweep(tmp_path: Path, disk: Any, capsys: pytest.CaptureFixture[str]) 
         assert part in text
     main([str(record.folder), str(tmp_path / "game" / "2-0"), "--out", str(tmp_path / "x.html")])
     assert "3 settings" in (tmp_path / "x.html").read_text()
+
+
+def test_a_reproduced_table(tmp_path: Path, disk: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder that `troupe reproduce` names: its parts are sweeps, its results stand beside the paper's."""
+    folder = tmp_path / "reproduce" / "writing" / "laptop"
+    for part in ("writing", "more"):
+        record = replace(disk.sweep(tmp_path / part), folder=folder / "parts" / part, name=f"writing, {part}")
+        record.write()
+        for k, wins in ((2, 2), (4, 8)):
+            for seed in (0, 1):
+                disk.run(tmp_path / part / "game" / f"{k}-{seed}", disk.config(seed, k), disk.scores(1, wins, wins))
+    summary = folder / "summary.jsonl"
+    shutil.copy(ROOT / "docs/results/reproduction/writing_laptop.jsonl", summary)
+    main([str(folder)])
+    assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
+    text = (folder / "report.html").read_text()
+    for part in (
+        "<h1>MAGRPO, writing, laptop</h1>",
+        "Results beside the paper&#39;s",
+        "<h2>Claims</h2>",
+        "does not appear",
+    ):
+        assert part in text, part
+    assert text.count('class="diff"') == 2 and "writing, more: a" in text  # no setting is compared across worlds
+    assert '<svg xmlns="http://www.w3.org/2000/svg"' in text and "text{font" not in text
+
+    summary.write_text(summary.read_text()[:3000])
+    main([str(folder)])
+    error = capsys.readouterr().err
+    assert f"{summary} is no summary of a table" in error and "The table's own results are left out." in error
+    assert "writing, more: Settings of the sweep" in (folder / "report.html").read_text()
+    summary.unlink()
+    main([str(folder)])
+    assert "summary.jsonl is missing: the table has not ended yet, or was killed." in capsys.readouterr().err
+    (folder / "parts" / "more" / "sweep.json").write_text("{")
+    main([str(folder)])  # the other part is shown
+    assert "parts/more/sweep.json cannot be read" in capsys.readouterr().err
+    assert (folder / "report.html").read_text().count('class="diff"') == 1
+    (folder / "parts" / "writing" / "sweep.json").write_text("")
+    with pytest.raises(SystemExit, match=r"error: .*more/sweep\.json cannot be read.*no run is left to show"):
+        main([str(folder)])

@@ -4,6 +4,7 @@ import csv
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -82,6 +83,16 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -
     cells = [(row["seed"], row["other_seed"]) for row in table("cross_play") if row["team"] == "others"]
     assert cells == [("0", "1"), ("1", "0")]
 
+    # A run that is cut is named and counts as missing; the others are not run again.
+    cut = next(iter(find_runs(Path("runs")))).path / "summary.json"
+    whole = cut.read_text()
+    cut.write_text(whole[:40])
+    assert run([*words, "dry_run=true"]) == 0
+    out, err = capsys.readouterr()
+    assert "mine, couplet: 4 runs, 3 finished, 1 to run" in out
+    assert f"{cut.parent}: summary.json is not whole JSON" in err and "It is left out." in err
+    cut.write_text(whole)
+
     # A second call runs nothing and plays nothing: it reads what is there.
     before = {file: file.stat().st_mtime_ns for file in Path("runs").rglob("results.jsonl")}
     summary = (FOLDER / "summary.jsonl").read_text()
@@ -102,6 +113,16 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -
     assert run([*words, "finished=earlier.jsonl"]) == 1
     assert "couplet, exchanged, team 1 of 2: seeds 0 and 0, not played: the run directory" in capsys.readouterr().out
     assert [row["n"] for row in table("table")] == ["2", "0", "2", "2"]
+
+
+def test_the_cost_is_estimated_before_the_first_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["table=writing", "seeds=2", "dry_run=true"]) == 0
+    out = capsys.readouterr().out
+    hours = re.search(r"cost of the missing runs: about (\d+\.\d+) CPU-hours \(no run of them was measured here: ", out)
+    # Ten runs of this table took 0.06 CPU-hours (docs/reproduction.md); four of them are asked for here.
+    assert hours is not None and 0.012 < float(hours[1]) < 0.048
+    assert run(["table=mine.yaml", "seeds=1", "dry_run=true"]) == 0
+    assert "cost of the missing runs: not known: no run was measured yet" in capsys.readouterr().out
 
 
 def test_the_papers_scale_is_a_plan(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,14 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.stats import beta
 
 from troupe.evaluation.statistics import (
+    DIFFERENCE,
     Estimate,
+    Unanimous,
     bootstrap_interval,
     hierarchical_estimate,
     holm,
     mcnemar,
     pass_at_k,
+    seeds_estimate,
     t_interval,
     wilson,
 )
@@ -25,6 +29,8 @@ def test_t_interval_by_hand() -> None:
     assert t_interval([1.0, 2.0, 3.0]) == pytest.approx((2 - 2.484138, 2 + 2.484138), abs=1e-6)
     assert t_interval([0.5]) is None
     assert t_interval([]) is None
+    assert t_interval([0.0, 0.0, 0.0]) is None  # three that agree do not say how far a fourth would differ
+    assert seeds_estimate([4.0, 4.0]) is None
 
 
 @pytest.mark.parametrize(
@@ -92,7 +98,10 @@ def test_bootstrap_is_near_the_normal_interval_and_repeats_itself() -> None:
 
 
 def test_bootstrap_of_equal_values_and_of_none() -> None:
-    assert bootstrap_interval([0.5, 0.5, 0.5]) == (0.5, 0.5)
+    # Without a success among 20 tasks, Clopper and Pearson: 1 - 0.025^(1/20) = 0.16843
+    assert bootstrap_interval([0.0] * 20) == (0.0, pytest.approx(0.16843, abs=5e-6))
+    assert bootstrap_interval([1.0] * 20) == (pytest.approx(1 - 0.16843, abs=5e-6), 1.0)
+    assert bootstrap_interval([0.0] * 20, DIFFERENCE) == pytest.approx((-0.16843, 0.16843), abs=5e-6)
     with pytest.raises(ValueError, match="no values"):
         bootstrap_interval([])
 
@@ -172,8 +181,50 @@ def test_the_interval_and_the_p_values_are_students() -> None:
     assert tenth.p_at_most(0.1 - 2.262157 * 0.02) == pytest.approx(0.025, abs=1e-7)
     assert tenth.p_at_least(0.1 + 2.262157 * 0.02) == pytest.approx(0.025, abs=1e-7)
     assert tenth.p_at_most(0.1) == tenth.p_at_least(0.1) == 0.5
-    certain = Estimate(0.1, 0.0, 10)
-    assert (certain.p_at_most(0.05), certain.p_at_most(0.1), certain.p_at_least(0.2)) == (0, 1, 0)
+
+
+def test_seeds_that_all_fail_have_an_interval() -> None:
+    # 5 seeds of the same 200 tasks: (t(0.975, 199) / t(0.975, 4))^2 = (1.971957 / 2.776445)^2 = 0.504443, that is
+    # 100.889 independent tasks, and 1 - 0.025^(1 / 100.889) = 0.035904.
+    failed = hierarchical_estimate([np.zeros(200)] * 5, crossed=True)
+    assert failed is not None
+    assert failed.interval == (0.0, pytest.approx(0.035904, abs=1e-6))
+    # Of other tasks there are 1000: (1.962341 / 2.776445)^2 * 1000 = 499.539, and 1 - 0.025^(1 / 499.539) = 0.007357.
+    solved = hierarchical_estimate([np.ones(200)] * 5)
+    assert solved is not None
+    assert solved.interval == (pytest.approx(1 - 0.007357, abs=1e-6), 1.0)
+    assert solved.interval[1] - solved.interval[0] == pytest.approx(1 - beta.ppf(0.025, 499.539, 1), abs=1e-6)
+    # All solved on one side, all failed on the other, other tasks: a task may be off by two.
+    apart = hierarchical_estimate([np.ones(200)] * 5, [np.zeros(200)] * 5, bounds=DIFFERENCE)
+    assert apart is not None
+    assert apart.interval == (pytest.approx(1 - 2 * 0.007357, abs=1e-6), 1.0)
+
+
+def test_the_p_values_of_values_that_agree_are_those_of_their_interval() -> None:
+    same = Unanimous(0.0, 100, DIFFERENCE)
+    low, high = same.interval
+    assert (low, high) == pytest.approx((-0.036217, 0.036217), abs=1e-6)  # 1 - 0.025^(1/100)
+    assert same.p_at_most(low) == same.p_at_least(high) == pytest.approx(0.025)
+    assert same.p_at_least(0.01) == pytest.approx(0.99**100)
+    assert same.p_at_most(0.0) == same.p_at_least(0.0) == same.p_at_most(0.2) == 1.0
+    assert same.p_at_least(1.0) == same.p_at_most(-2.0) == 0.0
+    most = Unanimous(1.0, 100, (0.0, 1.0))
+    assert (most.p_at_most(0.95), most.p_at_least(0.95), most.p_at_most(0.0)) == (pytest.approx(0.95**100), 1.0, 0.0)
+    with pytest.raises(ValueError, match="not within"):
+        Unanimous(-1.0, 100, (0.0, 1.0))
+
+
+def test_rare_successes_are_within_the_interval_of_seeds_that_all_fail() -> None:
+    rng = np.random.default_rng(2)
+    covered, empty, trials = 0, 0, 200
+    for trial in range(trials):
+        values = [(rng.random(100) < 0.002).astype(float) for _ in range(5)]  # of 500 tasks none: exp(-1)
+        result = hierarchical_estimate(values, resamples=100, seed=trial)
+        assert result is not None
+        covered += result.interval[0] <= 0.002 <= result.interval[1]
+        empty += not result.mean
+    assert empty > 50
+    assert covered >= 181
 
 
 def test_with_variance_over_seeds_the_interval_covers_and_the_naive_one_does_not() -> None:
@@ -218,7 +269,8 @@ def test_tasks_that_all_seeds_share_count_once() -> None:
 def test_shifts_and_scales_go_through(outcomes: list[list[bool]], shift: float, scale: float, crossed: bool) -> None:
     values = [np.array(one, dtype=float) for one in outcomes]
     plain = hierarchical_estimate(values, crossed=crossed, resamples=50)
-    moved = hierarchical_estimate([shift + scale * one for one in values], crossed=crossed, resamples=50)
+    bounds = (shift, shift + scale)
+    moved = hierarchical_estimate([shift + scale * one for one in values], crossed=crossed, bounds=bounds, resamples=50)
     assert plain is not None and moved is not None
     assert moved.mean == pytest.approx(shift + scale * plain.mean)
     assert moved.standard_error == pytest.approx(scale * plain.standard_error, abs=1e-9)

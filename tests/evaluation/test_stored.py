@@ -82,11 +82,14 @@ def test_rewards_that_are_not_the_world_s_are_not_compared(run_dir: Path, tree: 
         ("{_target_: a.ReplaySampler}", {"local"}),
     ):
         (run_dir / "config.yaml").write_text(f"algorithm: {{sampler: {sampler}}}")
-        assert set(locate_episode(Run(run_dir, tolerant=True), "train_00000/t").messages[0].answer) == keys
+        message = locate_episode(Run(run_dir, tolerant=True), "train_00000/t").messages[0]
+        assert set(message.answer) == keys and set(message.rewards) == {"local", "team"}  # shown all the same
     several = tree("t", 0)
-    several["edges"].append({"members": {"tool": [0, 1], "plan": [1, 1]}})
+    several["edges"].append({"members": {"tool": [0, 1], "plan": [1, 1]}, "team": 7.0})
+    several["edges"][0]["team"] = 3.0
     lines(run_dir / "episodes" / "train_00000.jsonl", [several])
-    assert locate_episode(Run(run_dir, tolerant=True), "train_00000/t").messages[0].answer == {}
+    first = locate_episode(Run(run_dir, tolerant=True), "train_00000/t").messages[0]
+    assert first.answer == {} and first.rewards["team"] == 3.0  # that of the joint action
 
 
 WRONG = {
@@ -115,3 +118,26 @@ def test_what_cannot_be_replayed_is_named(run: Run, episode: Build, lines: Build
     (run.path / "episodes" / "test_00003.jsonl").write_text('{"task_id"')
     with pytest.raises(EvaluationError, match=r"it has none \(episodes/test_00003.jsonl, line 1, is not a whole"):
         locate_episode(Run(run.path, tolerant=True), "test_00003/a")
+
+
+def test_of_a_file_cut_in_the_middle_the_whole_episodes_are_there(
+    run_dir: Path, episode: Build, tree: Build, lines: Build
+) -> None:
+    episodes = run_dir / "episodes"
+    for name, records in (
+        ("test_00003", [episode("a", True), episode("b", True)]),
+        ("train_00002", [tree("a", 2)] * 2),
+    ):
+        lines(episodes / f"{name}.jsonl", records)
+        text = (episodes / f"{name}.jsonl").read_text()
+        (episodes / f"{name}.jsonl").write_text(text[:-20])
+    run = Run(run_dir, tolerant=True)
+    assert locate_episode(run, "test_00003/a").success and locate_episode(run, "train_00002/a").messages
+    with pytest.raises(EvaluationError, match=r"test_00003 has no task 'b'; it has a \(.*line 2, is not a whole JSON"):
+        locate_episode(run, "test_00003/b")
+    with pytest.raises(EvaluationError, match=r"train_00002 has no task 'b'; it has a \(.*line 2, is not a whole JSON"):
+        locate_episode(run, "train_00002/b")
+    for file in episodes.iterdir():
+        file.unlink()
+    with pytest.raises(EvaluationError, match=r"no file of .* has that name; it has none"):
+        locate_episode(Run(run_dir, tolerant=True), "test_00003/a")

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from troupe.cli.report import gather
-from troupe.reports.comparison import PlainTable, RunsPage, render, write_comparison
+from troupe.reports.comparison import RunsPage, render, write_comparison
 from troupe.reports.settings import Setting
+from troupe.runs.plain_table import PlainTable
 
 HOSTILE = '</script><img src=x onerror="alert(1)"><b>bold</b>'
 

@@ -1,6 +1,7 @@
 """Differences of settings on the same tasks, with values computed by hand."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,13 @@ def test_one_seed(setting: Make) -> None:
     ]
     assert row.counts == {"first": 1, "neither": 1, "second": 2}
     assert row.chart is not None and [hit.tip.split("\n")[0] for hit in row.chart.hits] == ["b", "a", "c", "d"]
+
+
+def test_settings_of_other_groups_are_not_compared(setting: Make) -> None:
+    settings = [
+        replace(setting(name, {0: [1, 0]}), group=group) for name, group in (("a", "x"), ("b", "x"), ("c", "y"))
+    ]
+    assert [(row.first, row.second) for row in differences(settings, [0, 1, 2])] == [("a", "b")]
 
 
 def test_seeds_are_paired_and_tasks_have_an_interval_over_seeds(setting: Make) -> None:

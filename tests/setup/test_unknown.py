@@ -23,6 +23,9 @@ def test_others_are_answered_with_the_nearest() -> None:
     assert str(unknown_choice("regime", "lroa", ["lora", "shared"])) == (
         "regime=lroa is unknown; did you mean lora? Known: lora, shared"
     )
+    assert str(unknown_choice("regime", "mean", ["lora", "shared"])) == (
+        "regime=mean is unknown. Known: lora, shared"  # a hint at shared would be far
+    )
     assert str(unknown_path("loop.iteration", ["loop.iterations", "seed"])) == (
         "loop.iteration is an unknown key; did you mean loop.iterations? docs/configuration.md lists all keys"
     )

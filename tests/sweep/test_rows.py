@@ -50,6 +50,12 @@ def test_a_setting_is_the_mean_over_seeds(disk: Any, tmp_path: Path) -> None:
     assert (other["n"], other["after_mean"], other["after_low"]) == (1, 0.9, None)
 
 
+def test_a_setting_that_never_succeeds_has_an_interval(disk: Any, tmp_path: Path) -> None:
+    (setting,) = aggregate(rows(disk, tmp_path, [0, 0, 0]))
+    # 3 seeds of 10 tasks: (t(0.975, 9) / t(0.975, 2))^2 * 10 = (2.262157 / 4.302653)^2 * 10 = 2.764222
+    assert (setting["after_low"], setting["after_high"]) == (0.0, pytest.approx(1 - 0.025 ** (1 / 2.764222), abs=1e-6))
+
+
 def test_without_its_episodes_a_run_gives_no_interval(disk: Any, tmp_path: Path) -> None:
     all_rows = rows(disk, tmp_path, [4, 5])
     (tmp_path / "a0" / "episodes" / "test_00004.jsonl").unlink()

@@ -29,7 +29,9 @@ def rows(differences: list[float | None]) -> list[TableRow]:
     ("differences", "low_above", "verdict", "why"),
     [
         ([0.10, 0.11, 0.12], 0.0, "met", ""),
-        ([0.05, 0.05], 0.0, "met", ""),  # exactly the threshold
+        ([0.049, 0.05, 0.051], 0.0, "met", ""),  # exactly the threshold
+        ([0.05, 0.05], 0.0, "undecided", "large, but not surely"),  # two seeds of four tasks that agree
+        ([0.0, 0.0, 0.0], 0.0, "undecided", "too small, but not surely"),
         ([0.00, 0.30, 0.10], 0.0, "undecided", "large, but not surely"),
         ([0.00, 0.30, 0.10], None, "met", ""),
         ([0.01, 0.02, 0.01], 0.0, "not met", "surely too small"),
@@ -98,14 +100,14 @@ def test_a_setting_without_a_seed_of_the_other_is_undecided() -> None:
 
 def test_stale_runs_are_said() -> None:
     (judged,) = judge(
-        [Claim(**CLAIM)], [row("a", 0, 0.9), row("a", 1, 0.9, "code"), row("b", 0, 0.5), row("b", 1, 0.5)]
+        [Claim(**CLAIM)], [row("a", 0, 0.9), row("a", 1, 0.901, "code"), row("b", 0, 0.5), row("b", 1, 0.5)]
     )
     assert (judged["verdict"], judged["why"]) == ("met", "1 of 2 pairs hold a stale run")
 
 
 def test_variants_are_judged_apart() -> None:
-    small = [r | {"variant": "env=small"} for r in rows([0.2, 0.2])]
-    large = [r | {"variant": "env=large"} for r in rows([0.0, 0.0])]
+    small = [r | {"variant": "env=small"} for r in rows([0.2, 0.201])]
+    large = [r | {"variant": "env=large"} for r in rows([0.0, 0.001])]
     assert [judged["verdict"] for judged in judge([Claim(**CLAIM)], small + large)] == ["met", "not met"]
 
 

@@ -69,21 +69,30 @@ def gpu_hours(plan: PartPlan) -> list[SettingHours]:
 
 def completions_of(config: Mapping[str, Any]) -> float:
     """The completions of a run, at the most."""
-    loop, k = config["loop"], config["algorithm"]["sampler"]["k"]
-    agents, turns = len(config["team"]), config["env"].get("horizon", 1)
+    loop = config["loop"]
+    most = float(loop["iterations"] * _per_iteration(config))
+    return min(most, loop["completions"]) if loop["completions"] else most
+
+
+def _per_iteration(config: Mapping[str, Any]) -> int:
+    k, turns = config["algorithm"]["sampler"]["k"], config["env"].get("horizon", 1)
     joint = config["algorithm"]["sampler"]["_target_"].rpartition(".")[2].lower().startswith("joint")
     nodes = sum(k**turn for turn in range(turns)) if joint else turns
-    most = float(loop["iterations"] * loop["tasks_per_iteration"] * nodes * k * agents)
-    return min(most, loop["completions"]) if loop["completions"] else most
+    return int(config["loop"]["tasks_per_iteration"] * nodes * k * len(config["team"]))
+
+
+def evaluated_of(config: Mapping[str, Any]) -> float:
+    """The completions of a run's evaluations, at the most."""
+    loop, turns = config["loop"], config["env"].get("horizon", 1)
+    iterations = min(loop["iterations"], -(-completions_of(config) // _per_iteration(config)))
+    validations = iterations // loop["eval_every"] * loop["validation_tasks"]
+    return float((3 * loop["test_tasks"] + validations) * turns * len(config["team"]))
 
 
 def run_hours(config: Mapping[str, Any]) -> float:
     """Hours of one GPU."""
-    loop, k = config["loop"], config["algorithm"]["sampler"]["k"]
-    completions, agents = completions_of(config), len(config["team"])
-    turns = config["env"].get("horizon", 1)
-    validations = loop["iterations"] // loop["eval_every"] * loop["validation_tasks"]
-    evaluated = (3 * loop["test_tasks"] + validations) * turns * agents
+    k = config["algorithm"]["sampler"]["k"]
+    completions, evaluated, agents = completions_of(config), evaluated_of(config), len(config["team"])
     seconds = 0.0
     for name in config["team"].values():
         policy = config["policies"][name]

@@ -84,7 +84,7 @@ class ReproduceOptions:
         for texts in (file.overrides, next(iter(file.settings.values())), words):
             merged |= parse_overrides(texts, "")
         with self.of_sweep(table).configurations():
-            check_overrides("train", [each[0] for each in merged.values()])
+            check_overrides("train", [each[0] for each in merged.values()], own=KEYS, taken=TAKEN)
 
     def file(self, table: ReproductionTable, part: Part) -> SweepFile:
         """The sweep of ``part``."""

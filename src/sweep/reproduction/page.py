@@ -10,7 +10,7 @@ from typing import Any
 
 from ...runs.directory import write_atomic
 from ..measures import MEASURES
-from ..tables import codes_line, markdown
+from ..tables import Cells, codes_line, markdown, without_empty
 from .figure import figure_of
 from .results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults, counted
 from .table import ReproductionTable
@@ -53,11 +53,11 @@ def page_of(results: TableResults, figure: str = "", level: int = 1) -> str:
         f"{head} {table.title}\n",
         f"{table.question} Publication: {table.publication}. Table `{table.name}`, {_scope(results)}.\n",
         f"{head}# Results\n",
-        estimates_table(estimates),
+        markdown(*estimates_cells(estimates)),
         READ.format(unit="per cent" if table.unit == "%" else table.unit),
         plot,
         f"{head}# Claims\n",
-        verdicts_table(verdicts),
+        markdown(*verdicts_cells(verdicts, strong="**")),
         f"{_sentence(verdicts)}\n\n{WORDS}",
         *_matrices(results, head),
         f"{head}# Settings\n",
@@ -69,7 +69,7 @@ def page_of(results: TableResults, figure: str = "", level: int = 1) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def estimates_table(entries: Sequence[Mapping[str, Any]]) -> str:
+def estimates_cells(entries: Sequence[Mapping[str, Any]]) -> Cells:
     """One line per row of the table and part."""
     heads = ["part", "variant", "row", "figure", "ours", "seeds", "the paper's", "section"]
     lines = [
@@ -79,21 +79,21 @@ def estimates_table(entries: Sequence[Mapping[str, Any]]) -> str:
         ]
         for entry in entries
     ]
-    return markdown(heads, lines)
+    return without_empty(heads, lines)
 
 
-def verdicts_table(verdicts: Sequence[Mapping[str, Any]]) -> str:
-    """One line per claim, part and variant."""
+def verdicts_cells(verdicts: Sequence[Mapping[str, Any]], strong: str = "") -> Cells:
+    """One line per claim, part and variant; the verdict between two ``strong``."""
     heads = ["claim", "part", "variant", "the paper's", "threshold", "difference", "seeds", "p, Holm", "verdict", "why"]
     lines = [
         [
             *(row[key] for key in ("claim", "part", "variant", "paper", "threshold")),
             *(_difference(row), str(row["n"] or ""), "" if row["p_above"] is None else f"{row['p_above']:.3g}"),
-            *(f"**{row['verdict']}**", row["why"]),
+            *(f"{strong}{row['verdict']}{strong}", row["why"]),
         ]
         for row in verdicts
     ]
-    return markdown(heads, lines)
+    return without_empty(heads, lines)
 
 
 def settings_table(table: ReproductionTable) -> str:

@@ -26,6 +26,26 @@ def chromium() -> Iterator[Any]:
 
 
 @pytest.fixture
+def accessible() -> Callable[[Any], None]:
+    """``accessible(page)``: axe-core finds nothing serious, and nothing is wider than the window."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    def check(page: Any) -> None:
+        results = Axe().run(page).response
+        serious = [
+            (each["id"], node["target"], node.get("failureSummary"))
+            for each in results["violations"]
+            if each["impact"] in ("serious", "critical")
+            for node in each["nodes"][:3]
+        ]
+        assert serious == []
+        assert len(results["passes"]) > 15  # it did look
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+    return check
+
+
+@pytest.fixture
 def open_page(chromium: Any) -> Iterator[Open]:
     """``open_page(file, hash="", width=1280, scheme="light")``: the page once its explorer is ready.
 

@@ -65,4 +65,8 @@ def test_keys_of_runs_are_checked_at_once() -> None:
         options.check(words)
     with pytest.raises(ConfigError, match="table=turns varies regime; it cannot be given"):
         options.check(["regime=shared"])
+    with pytest.raises(ConfigError, match=r"sead is an unknown key; did you mean seeds\?"):
+        options.check(["sead=3"])  # seed, which is nearer, cannot be given
+    with pytest.raises(ConfigError, match=r"sheep is an unknown key\. docs/configuration\.md lists all keys"):
+        options.check(["sheep=3"])
     options.check(["loop.iterations=3"])

@@ -7,7 +7,7 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 
 from troupe.errors import ConfigError
-from troupe.sweep.reproduction.gpu_hours import completions_of, gpu_hours, lines_of, parameters, run_hours
+from troupe.sweep.reproduction.gpu_hours import completions_of, evaluated_of, gpu_hours, lines_of, parameters, run_hours
 from troupe.sweep.reproduction.options import ReproduceOptions
 from troupe.sweep.reproduction.plan import plan_table
 from troupe.sweep.reproduction.table import SCALES, ReproductionTable, table_names
@@ -103,6 +103,10 @@ CONFIG = {
 def test_gpu_hours_by_hand() -> None:
     assert completions_of(CONFIG) == 10 * 2 * 4 * 3 * 2
     assert completions_of(CONFIG | {"loop": CONFIG["loop"] | {"completions": 100}}) == 100
+    # Of 48 completions per iteration 100 take three: no validation after five; 3 tests of 2 tasks, 3 turns, 2 agents.
+    evaluated = {"completions": 100, "validation_tasks": 4, "test_tasks": 2}
+    assert evaluated_of(CONFIG | {"loop": CONFIG["loop"] | evaluated}) == 3 * 2 * 3 * 2
+    assert evaluated_of(CONFIG | {"loop": CONFIG["loop"] | evaluated | {"completions": 0}}) == (3 * 2 + 2 * 4) * 3 * 2
     joint = {"sampler": {"_target_": "troupe.rollout.samplers.JointSampler", "k": 4}}
     assert completions_of(CONFIG | {"algorithm": joint}) == 10 * 2 * 4 * (1 + 4 + 16) * 2
     # Half of the completions are a's: 240, each of 512 tokens after a prompt of 1024 that four candidates share.

@@ -64,7 +64,20 @@ class Stage {
         `return ${digits(row.reward)}`, count(row.turns, "turn"), row.watched ? "watched: never learnt from" : null].filter(Boolean).map((text) => el("span", {}, text))),
       tree.problem ? el("p", { class: "note" }, tree.problem) : null,
       tree.best_of_k ? el("p", { class: "note" }, "The best of the K candidates went on at each prompt, so this outcome is above the team's own.") : null,
-      this.samples(row));
+      this.samples(row),
+      el("p", { class: "links" }, el("button", { type: "button", "data-keep": "link", onclick: () => this.copyLink() }, "Copy link")));
+  }
+
+  /** The address of what is shown goes to the clipboard; the status line says so. */
+  async copyLink() {
+    const link = location.href.replace(/#.*/, "") + address(this.row, this.state);
+    try {
+      await navigator.clipboard.writeText(link);
+      this.voice.textContent = "link copied";
+    } catch {  // a browser that does not let a page write there
+      this.voice.textContent = "the browser did not allow it: copy the address of the page";
+    }
+    this.box.querySelector(".links").append(el("small", {}, this.voice.textContent));
   }
 
   /** The other episodes that were sampled of the same task at the same time. */

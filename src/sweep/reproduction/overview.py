@@ -1,0 +1,53 @@
+"""A reproduced table as its page shows it: the sweeps of its parts, its results and verdicts, its plot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...runs.files import RunDirectoryError
+from ...runs.plain_table import PlainTable
+from .figure import STYLE, figure_of
+from .page import READ, WORDS, estimates_cells, verdicts_cells
+from .results import TableResults
+
+SUMMARY = "summary.jsonl"
+
+
+@dataclass(frozen=True)
+class TableOverview:
+    """``parts``: the folders of its sweeps.  ``tables`` and ``plot`` (SVG without a style of its own, "" where there is
+    none) are those of the last time that `troupe reproduce` ended; ``problems`` say where they are missing."""
+
+    name: str
+    question: str
+    parts: Sequence[Path]
+    tables: Sequence[PlainTable] = ()
+    plot: str = ""
+    problems: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, folder: Path) -> TableOverview:
+        parts, file = parts_of(folder), folder / SUMMARY
+        name = f"{folder.parent.name}, {folder.name}"
+        if not file.is_file():
+            missing = f"{file} is missing: the table has not ended yet, or was killed. The same command writes it."
+            return cls(name, "", parts, problems=[missing])
+        try:
+            results = TableResults.read(file)
+        except RunDirectoryError as error:
+            return cls(name, "", parts, problems=[f"{error}. The table's own results are left out."])
+        table = results.table
+        unit = "per cent" if table.unit == "%" else table.unit
+        tables = [
+            PlainTable("Results beside the paper's", *estimates_cells(results.estimates()), READ.format(unit=unit)),
+            PlainTable("Claims", *verdicts_cells(results.verdicts()), WORDS.replace("`", "").replace("*", "")),
+        ]
+        plot = figure_of(results).replace(f"{STYLE}\n", "")
+        return cls(f"{table.title}, {results.scale}", table.question, parts, [one for one in tables if one.lines], plot)
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """The folders of the sweeps of the table in ``folder``, `runs/reproduce/TABLE/SCALE`; none of another folder."""
+    return sorted(file.parent for file in folder.glob("parts/*/sweep.json"))
