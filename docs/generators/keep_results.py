@@ -1,0 +1,43 @@
+"""Keep results for the documentation: `python docs/generators/keep_results.py runs/reproduce/turns/laptop ...`.
+
+Copies the `summary.jsonl` of a reproduced table to `docs/results/reproduction/TABLE_SCALE.jsonl`, that of a sweep to
+`docs/results/summaries/SWEEP_EXPERIMENT.jsonl`; then ``make results`` writes the pages.  In a copy the folder of the
+runs is called `runs`.  Where all runs were trained by the same code they are not marked as stale for it: that the code
+has changed since is to be expected of committed results, whose page names the commit.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent.parent / "results"
+
+
+def kept(lines: list[dict[str, Any]], runs: str) -> list[dict[str, Any]]:
+    """The lines of a summary as they are committed; ``runs`` is the folder of the runs."""
+    rows = [line.get("run", line) if isinstance(line.get("run", ""), dict) else line for line in lines[1:]]
+    rows = [row for row in rows if "code" in row]
+    one_code = len({row["code"] for row in rows if row["code"]}) == 1
+    for row in rows:
+        row["run"] = row["run"] and row["run"].replace(runs, "runs", 1)
+        if one_code and row["stale"] == "code":
+            row["stale"] = ""
+    return lines
+
+
+def keep(folder: Path, results: Path = RESULTS) -> Path:
+    """The copy of the summary of ``folder``, a table or a sweep in a folder of runs."""
+    lines = [json.loads(line) for line in (folder / "summary.jsonl").read_text(encoding="utf-8").splitlines()]
+    name = f"{folder.parent.name}_{folder.name.removesuffix('_specialized')}"
+    file = results / ("reproduction" if "table" in lines[0] else "summaries") / f"{name}.jsonl"
+    runs = str(folder.parents[2])
+    file.write_text("".join(json.dumps(line) + "\n" for line in kept(lines, runs)), encoding="utf-8")
+    return file
+
+
+if __name__ == "__main__":
+    for word in sys.argv[1:]:
+        print(keep(Path(word)))
