@@ -27,7 +27,7 @@ Overrides = dict[str, list[str]]
 EVALUATIONS = ("swapped", "sealed")
 """The evaluations that a sweep may make of each finished run; :mod:`.again` makes them."""
 
-KEYS_OF_SWEEP = ("sweep", "launcher", "runs", "rerun_stale", "dry_run", "sealed")
+KEYS_OF_SWEEP = ("sweep", "launcher", "runs", "rerun_stale", "dry_run", "sealed", "finished", "block")
 """The keys of the command itself."""
 
 

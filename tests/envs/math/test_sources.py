@@ -159,7 +159,7 @@ def test_hub_names_go_the_same_way(monkeypatch: pytest.MonkeyPatch) -> None:
         return datasets.Dataset.from_list([ROWS[Gsm8k][0]])
 
     monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    without_files = SimpleNamespace(config=SimpleNamespace(data_files=None))
+    without_files = SimpleNamespace(config=SimpleNamespace(data_files=None), cache_dir="nowhere")
     monkeypatch.setattr(datasets, "load_dataset_builder", lambda *_, **__: without_files)
     assert load(Gsm8k(revision="abc")) == [ROWS[Gsm8k][1]]
     assert calls == [("openai/gsm8k", "main", "test", "abc")]
