@@ -132,7 +132,14 @@ def interrupt(*arguments: str) -> Path:
     return begun
 
 
-@pytest.mark.parametrize("launcher", [["launcher=basic"], ["launcher=joblib", "hydra.launcher.n_jobs=1"]], ids=str)
+@pytest.mark.parametrize(
+    "launcher",
+    [
+        ["launcher=basic"],
+        pytest.param(["launcher=joblib", "hydra.launcher.n_jobs=1"], marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_no_iteration_is_done_twice(launcher: list[str], advanced: list[tuple[int, int]]) -> None:
     sweep = write("two", {"a": ["loop.iterations=2"]}, [0, 1])
     interrupt(sweep, *launcher)

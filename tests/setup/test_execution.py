@@ -124,6 +124,7 @@ def test_the_cluster_of_a_stored_run_is_not_asked(composed: Callable[..., Any], 
     assert continued(composed(f"resume={run_dir}", "execution=local"), Run(run_dir)).execution == {"kind": "local"}
 
 
+@pytest.mark.slow
 def test_a_local_run_does_not_import_ray() -> None:
     code = (
         "import sys; sys.modules['ray'] = None; import troupe.cli.train, troupe.setup.assembly, troupe.models.ray_pool;"

@@ -51,6 +51,7 @@ def test_every_table_plans_at_every_scale(name: str, scale: str, tmp_path: Path)
     check(name, scale, tmp_path)
 
 
+@pytest.mark.slow
 def test_other_figures_have_a_folder_of_their_own(tmp_path: Path) -> None:
     options, words = ReproduceOptions.split(["table=writing", f"runs={tmp_path}", "loop.iterations=3", "threads=1"])
     (table,) = options.tables

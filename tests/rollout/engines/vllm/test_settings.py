@@ -74,6 +74,7 @@ def test_an_engine_refuses_several_models_and_several_merged_adapters(
         VllmEngine({"a": build()}, digits, probe_nats=0)
 
 
+@pytest.mark.slow
 def test_training_imports_of_the_engine_only_its_settings() -> None:
     program = "import sys, troupe.cli.train; print(*sorted(name for name in sys.modules if 'vllm' in name))"
     imported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
