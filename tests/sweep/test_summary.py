@@ -1,5 +1,6 @@
 """The committed summary of a sweep gives the page that its runs gave."""
 
+import json
 import runpy
 import shutil
 import sys
@@ -50,6 +51,21 @@ def test_committed_pages_are_those_of_their_summaries() -> None:
     pages = runpy.run_path(str(ROOT / "docs" / "generators" / "make_results.py"))["pages"]
     for file, page in pages().items():
         assert file.read_text(encoding="utf-8") == page, "run `make results`"
+
+
+def test_a_kept_summary_has_no_folder_of_this_machine(sweep: Path, tmp_path: Path) -> None:
+    """And of runs of one code none is stale for it, of several those that are."""
+    script = runpy.run_path(str(ROOT / "docs" / "generators" / "keep_results.py"))
+    write_tables(sweep)
+    content = [json.loads(line) for line in (sweep / "summary.jsonl").read_text().splitlines()]
+    for row in content[1:]:
+        row.update(stale="code", code="a", run="/home/me/runs/x/1")
+    assert {(row["run"], row["stale"]) for row in script["kept"](content, "/home/me/runs")[1:]} == {("runs/x/1", "")}
+    content[1].update(stale="code", code="b")
+    assert script["kept"](content, "/home/me/runs")[1]["stale"] == "code"
+    (tmp_path / "summaries").mkdir()
+    file = script["keep"](sweep, tmp_path)
+    assert file.parent.name == "summaries" and SweepSummary.read(file).name == content[0]["sweep"]
 
 
 def test_a_file_that_is_no_summary_is_named(tmp_path: Path) -> None:
