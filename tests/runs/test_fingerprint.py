@@ -186,7 +186,8 @@ def test_all_functions_that_run_while_a_team_trains_are_hashed_or_left_out(exper
     )
     ran = set(json.loads(done.stdout.splitlines()[-1]))
     with initialize_config_module("troupe.configs", version_base="1.3"):
-        config = parse_yaml(OmegaConf.to_yaml(compose("train", overrides=[f"experiment={experiment}"]), resolve=True))
+        cfg = compose("train", overrides=[f"experiment={experiment}", "name=run"])  # the default name needs Hydra's job
+        config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
     observed = code_files(["diagnostics.diagnostics", "diagnostics.influence"])  # plays for the diagnostics' metrics
     others = {name for name in ran - files_of(config) - set(observed) if name.endswith(".py")}
     started = {"setup/build.py", "rollout/samplers/replay.py"}  # calls `assemble`; replays for diagnostics
