@@ -28,7 +28,7 @@ PAGE = Path(__file__).parent.parent / "algorithms.md"
 BEGIN, END = "<!-- bias, written by `make docs`: begin -->\n", "<!-- bias: end -->\n"
 AT_ONCE = ("joint", "replay", "forest")
 """The topologies with which both agents of the game act at once, which keeps the outcomes few."""
-DRAWS = ("at_grpo_shuffled",)
+DRAWS = ("at_grpo_shuffled", "magrpo_shuffled")
 """The algorithms whose credit rule draws, so that outcomes of the sampler alone are not all."""
 VARIANTS = {
     "rloo": ["credit.weight=message"],

@@ -1,4 +1,4 @@
-"""A control: AT-GRPO with advantages that are unrelated to their candidates."""
+"""Controls: a rule's advantages, unrelated to their candidates."""
 
 from __future__ import annotations
 
@@ -8,27 +8,18 @@ from typing import Any
 
 from ...experience import Episode, Weighting
 from .at_grpo import AtGrpo
-from .base import Baseline
+from .base import Baseline, CreditRule
+from .magrpo import Magrpo
 
 
-class ShuffledAtGrpo(AtGrpo):
-    """AT-GRPO's advantages, randomly permuted over all candidates of an iteration.
+class Shuffled(CreditRule):
+    """The advantages of the rule that it is mixed into, randomly permuted over all candidates of an iteration.
 
     Their distribution, and so the size of the updates, stays the same; their relation to the candidates is lost.  A
-    metric that still rises under this rule is not learnt from rewards.
+    metric that still rises is not learnt from rewards.
     """
 
-    def __init__(
-        self,
-        *,
-        baseline: Baseline = "mean",
-        normalise: bool = True,
-        std_floor: float = 1e-6,
-        weight: Weighting = "message",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
-        self._rng = Random(f"shuffled/{seed}")
+    _rng: Random
 
     def state_dict(self) -> dict[str, Any]:
         version, internal, gauss = self._rng.getstate()
@@ -45,3 +36,36 @@ class ShuffledAtGrpo(AtGrpo):
         self._rng.shuffle(advantages)
         for candidate, advantage in zip(candidates, advantages, strict=True):
             candidate.advantage = advantage
+
+
+class ShuffledAtGrpo(Shuffled, AtGrpo):
+    """AT-GRPO's advantages, permuted."""
+
+    def __init__(
+        self,
+        *,
+        baseline: Baseline = "mean",
+        normalise: bool = True,
+        std_floor: float = 1e-6,
+        weight: Weighting = "message",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
+        self._rng = Random(f"shuffled/{seed}")
+
+
+class ShuffledMagrpo(Shuffled, Magrpo):
+    """MAGRPO's advantages, permuted."""
+
+    def __init__(
+        self,
+        *,
+        gamma: float = 1.0,
+        baseline: Baseline = "mean",
+        normalise: bool = False,
+        std_floor: float = 1e-6,
+        weight: Weighting = "episode",
+        seed: int = 0,
+    ) -> None:
+        super().__init__(gamma=gamma, baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
+        self._rng = Random(f"shuffled/{seed}")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from troupe.algorithms.credit.base import Baseline
 from troupe.algorithms.credit.checks import CreditError
 from troupe.algorithms.credit.magrpo import Magrpo
+from troupe.algorithms.credit.shuffled import ShuffledMagrpo
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 
 Advantages = Callable[[Sequence[Episode]], list[list[float | None]]]
@@ -50,6 +51,14 @@ def judged(rule: Magrpo, episode: Episode, advantages: Advantages) -> list[float
 def test_returns_to_go_less_the_nodes_mean(advantages: Advantages) -> None:
     # R: 1 + (2 + 0) / 2 = 2 and 0 + (1 + 0) / 2 = 0.5, mean 1.25; then 2, 0 and 1, 0.  Both agents alike.
     assert judged(Magrpo(), two_turns(), advantages) == [0.75, -0.75] * 2 + [1, -1] * 2 + [0.5, -0.5] * 2
+
+
+def test_the_control_has_the_same_advantages_elsewhere(advantages: Advantages) -> None:
+    straight, control = (judged(rule, two_turns(), advantages) for rule in (Magrpo(), ShuffledMagrpo(seed=0)))
+    assert sorted(control) == sorted(straight)  # type: ignore[type-var]
+    assert control != straight
+    assert control == judged(ShuffledMagrpo(seed=0), two_turns(), advantages)
+    assert control != judged(ShuffledMagrpo(seed=1), two_turns(), advantages)
 
 
 def test_gamma_discounts_what_follows(advantages: Advantages) -> None:
