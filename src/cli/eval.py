@@ -81,7 +81,7 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         console.print(f"finished before{other}; again=true plays it anew", soft_wrap=True)
     console.print(str(evaluation.path), soft_wrap=True)
     if not request.benchmark:
-        show(console, evaluation_table(evaluation.conditions))
+        show(console, evaluation_table(evaluation.conditions, evaluation.seconds))
         return evaluation
     show(console, benchmark_table(evaluation.conditions, evaluation.seconds))
     for benchmark in benchmarks(request, team.config):

@@ -132,7 +132,7 @@ async def play_conditions(
                 faults.check(lost_failures(episodes), len(episodes))
                 samples.append(episodes)
             seconds = time.perf_counter() - start
-            results.append(ConditionResult(condition, samples, summarise_samples(samples), seconds))
+            results.append(ConditionResult(condition, samples, summarise_samples(samples, request.pass_at), seconds))
         return results
     finally:
         for condition in conditions:

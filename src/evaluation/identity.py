@@ -37,8 +37,9 @@ def evaluation_identity(request: EvalRequest, conditions: Sequence[Condition]) -
         for condition in conditions
     ]
     identity = {"split": request.split, "tasks": request.tasks, "seed": request.seed, "conditions": identities}
-    # Without the key where it is 0: evaluations of the time before it are those of 0.
-    return identity | ({"task_seed": request.task_seed} if request.task_seed else {})
+    # Without these keys where they say nothing: so are evaluations of the time before them.
+    later = {"task_seed": request.task_seed, "pass_at": list(request.pass_at)}
+    return identity | {key: value for key, value in later.items() if value}
 
 
 def source_identity(source: AgentSource, temperature: Temperature, digests: Mapping[str, str]) -> dict[str, Any]:

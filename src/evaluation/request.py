@@ -35,6 +35,7 @@ class EvalRequest:
     echo: Mapping[str, str] = field(default_factory=dict)
     benchmark: tuple[str, ...] = ()
     data: Mapping[str, str] = field(default_factory=dict)
+    pass_at: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for key, known in (("checkpoint", get_args(Checkpoint)), ("split", get_args(Split))):
@@ -47,6 +48,9 @@ class EvalRequest:
                 continue  # all of them
             if not _is_integer(getattr(self, key)) or getattr(self, key) < 1:
                 raise ConfigError(f"{key} must be a whole number of at least 1, got {getattr(self, key)!r}")
+        for k in self.pass_at:
+            if not _is_integer(k) or not 1 <= k <= self.samples:
+                raise ConfigError(f"pass_at must be whole numbers from 1 to samples={self.samples}, got {k!r}")
         if (self.tasks or 0) * self.samples > MOST_EPISODES:
             raise ConfigError(
                 f"tasks={self.tasks} with samples={self.samples} are more than {MOST_EPISODES:,} episodes, and an "
@@ -86,6 +90,7 @@ def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool)
         silence=_as_tuple(keys["silence"]),
         benchmark=benchmark,
         data=keys.get("data") or {},
+        pass_at=_as_tuple(keys.get("pass_at") or []),
         **{key: keys[key] for key in ("world", "swap", "agents", "echo")},
     )
 

@@ -7,34 +7,40 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
+from ..envs.judging import METRIC
 from ..faults import Failure
 from .episodes import EpisodeResult
 from .statistics import bootstrap_interval, pass_at_k, wilson
 
+MESSAGE = ("turn", "agent", "saw", "said", "team", "local")
+"""What each message has; all else of one is measured by its world."""
+ALARMS = ("cut_prompts", METRIC)
+"""Measures that are 0 where all is well, and then left out."""
+
 
 def summarise(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     """Flat metrics of one episode per task: success with its 95 % Wilson interval, mean turns, totals of tokens and
-    steps, and per agent the mean reward per message, the shares of malformed and blocked messages, and where there are
-    any the share of prompts that were cut and the errors of judges per message.
+    steps, and per agent the mean reward per message, the means of what the world measures (over the messages of which it
+    measures it), and where there are any the share of prompts that were cut and the errors of judges per message.
 
     All of it is over the episodes that were not lost; ``lost_episodes`` counts the others.
     """
     return _success(results) | _averages(results)
 
 
-def summarise_samples(samples: Sequence[Sequence[EpisodeResult]]) -> dict[str, Any]:
+def summarise_samples(samples: Sequence[Sequence[EpisodeResult]], ks: Sequence[int] = ()) -> dict[str, Any]:
     """Flat metrics of several samples, each one episode per task, of the same tasks in the same order.
 
     ``success`` is that of the first sample alone; the averages are over all episodes.  With n > 1 samples also
-    ``avg@n``, the mean success of all, and ``pass@k`` for the powers of two from 2 to n and n itself
-    (:func:`.statistics.pass_at_k`), each a mean over the tasks of which no sample is lost, with its 95 % bootstrap
-    interval over them.
+    ``avg@n``, the mean success of all, and ``pass@k`` (:func:`.statistics.pass_at_k`) for those of ``ks`` up to n, by
+    default the powers of two from 2 to n and n itself; each a mean over the tasks of which no sample is lost, with its
+    95 % bootstrap interval over them.
     """
     summary = _success(samples[0]) | {"tasks": len(samples[0]), "samples": len(samples)}
     whole = [task for task in zip(*samples, strict=True) if not any(result.lost for result in task)]
     if (n := len(samples)) > 1 and whole:
         wins = [sum(result.success for result in task) for task in whole]
-        ks = sorted({2**i for i in range(1, n.bit_length())} | {n})
+        ks = [k for k in ks if k <= n] if ks else sorted({2**i for i in range(1, n.bit_length())} | {n})
         shares = {f"avg@{n}": [c / n for c in wins]} | {f"pass@{k}": [pass_at_k(n, c, k) for c in wins] for k in ks}
         for name, values in shares.items():
             summary |= {name: fmean(values), f"{name}_ci95": list(bootstrap_interval(values))}
@@ -76,10 +82,9 @@ def _averages(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     for agent in sorted({message["agent"] for message in messages}):
         own = [message for message in messages if message["agent"] == agent]
         summary[f"{agent}/reward"] = fmean(message["team"] + message["local"] for message in own)
-        for name in ("malformed", "blocked"):
-            if all(name in message for message in own):
-                summary[f"{agent}/{name}"] = fmean(message[name] for message in own)
-        for alarm in ("cut_prompts", "judge_errors"):
+        for name in dict.fromkeys(name for message in own for name in message if name not in (*MESSAGE, *ALARMS)):
+            summary[f"{agent}/{name}"] = fmean(message[name] for message in own if name in message)
+        for alarm in ALARMS:
             if share := fmean(message.get(alarm, 0.0) for message in own):
                 summary[f"{agent}/{alarm}"] = share
     return summary

@@ -34,11 +34,12 @@ def progress_bar(console: Console) -> Progress:
     return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
 
 
-def evaluation_table(conditions: Mapping[str, Mapping[str, Any]]) -> Table:
-    """One row per metric, one column per condition."""
+def evaluation_table(conditions: Mapping[str, Mapping[str, Any]], seconds: Mapping[str, float]) -> Table:
+    """One row per metric, one column per condition, the ``seconds`` that a condition took among the metrics."""
     table = Table("")
     for name in conditions:
         table.add_column(_text(name), justify="right")
+    conditions = {name: {**row, **_pace(row, seconds.get(name))} for name, row in conditions.items()}
     metrics = dict.fromkeys(key for row in conditions.values() for key in row if not key.endswith("_ci95"))
     for metric in metrics:
         table.add_row(_text(metric), *(_text(_cell(row, metric)) for row in conditions.values()))
@@ -52,16 +53,20 @@ def benchmark_table(conditions: Mapping[str, Mapping[str, Any]], seconds: Mappin
     rates = dict.fromkeys(
         key for row in conditions.values() for key in row if key.startswith(("avg@", "pass@")) and "_ci95" not in key
     )
-    columns = ["success", *rates, "tokens per episode", "s per episode"]
+    columns = ["success", *rates, "tokens per episode", "s per episode", "tokens per s"]
     table = Table("", "tasks", "samples", *columns)
     for name, row in conditions.items():
-        episodes = row["episodes"] or 1
-        own = {**row, "tokens per episode": row["tokens"] / episodes}
-        if name in seconds:
-            own["s per episode"] = seconds[name] / episodes
+        own = {**row, "tokens per episode": row["tokens"] / (row["episodes"] or 1), **_pace(row, seconds.get(name))}
         cells = (str(row["tasks"]), str(row["samples"]), *(_cell(own, column) for column in columns))
         table.add_row(_text(name), *cells)
     return table
+
+
+def _pace(row: Mapping[str, Any], seconds: float | None) -> dict[str, float]:
+    """The seconds per episode and the tokens per second of a condition; nothing where its ``seconds`` are not known."""
+    if not seconds or not row.get("episodes"):
+        return {}
+    return {"s per episode": seconds / row["episodes"], "tokens per s": row["tokens"] / seconds}
 
 
 def _text(name: object) -> Text:

@@ -24,6 +24,7 @@ GOOD: dict[str, Any] = {
         ({"split": "dev"}, "split=dev is unknown"),
         ({"tasks": 0}, "tasks must be a whole number of at least 1, got 0"),
         ({"tasks": 10**6, "samples": 11}, "tasks=1000000 with samples=11 are more than 10,000,000 episodes"),
+        ({"pass_at": [1, 9]}, "pass_at must be whole numbers from 1 to samples=1, got 9"),
         ({"samples": 0}, "samples must be a whole number of at least 1, got 0"),
         ({"samples": True}, "samples must be a whole number of at least 1, got True"),
         ({"temperature": (0.5, -0.1)}, r"temperature must be own or a number of at least 0, got -0\.1"),

@@ -71,6 +71,20 @@ def test_one_sample_has_no_pass_at_k_and_three_have_two_and_three() -> None:
     assert [key for key in three if "@" in key and "ci95" not in key] == ["avg@3", "pass@2", "pass@3"]
 
 
+def test_pass_at_the_ks_that_are_asked_for() -> None:
+    won, lost = EpisodeResult("a", True, 1), EpisodeResult("a", False, 1)
+    asked = summarise_samples([[won], [lost], [lost], [lost]], ks=(1, 3, 10))  # 10: of another condition
+    rates = {key: value for key, value in asked.items() if key.startswith("pass@") and "ci95" not in key}
+    assert rates == {"pass@1": 0.25, "pass@3": 0.75}
+
+
+def test_what_a_world_measures_is_averaged_over_the_messages_that_have_it() -> None:
+    messages = [tool(0, 0, tests=0.5), tool(0, 0), tool(0, 0, tests=1.0, syntax=1), plan(0, 0, syntax=0)]
+    summary = summarise([EpisodeResult("a", True, 2, messages)])
+    assert (summary["tool/tests"], summary["tool/syntax"], summary["plan/syntax"]) == (0.75, 1, 0)
+    assert "plan/tests" not in summary
+
+
 def test_one_row_per_episode() -> None:
     messages = [tool(1, 0.5), plan(0, 0.25), tool(0, 0.25)]
     samples = [[EpisodeResult("a", True, 2, messages, 10, 20, 3)], [EpisodeResult("a", False, 1, messages[1:2])]]

@@ -8,14 +8,14 @@ from troupe.evaluation.comparison import Comparison
 from troupe.evaluation.tables import comparison_table, evaluation_table, progress_bar, show
 
 CONDITIONS = {
-    "sampled": {"success": 0.5, "success_ci95": [0.25, 0.75], "pass@2": 1.0, "tokens": 12345},
+    "sampled": {"success": 0.5, "success_ci95": [0.25, 0.75], "pass@2": 1.0, "tokens": 12345, "episodes": 40},
     "greedy, in a world with a long name": {"success": 1.0, "success_ci95": [0.9, 1.0], "tokens": 7},
 }
 
 
 def shown(terminal: bool) -> str:
     file = io.StringIO()
-    show(Console(file=file, force_terminal=terminal, width=60), evaluation_table(CONDITIONS))
+    show(Console(file=file, force_terminal=terminal, width=60), evaluation_table(CONDITIONS, {"sampled": 100.0}))
     return file.getvalue()
 
 
@@ -27,6 +27,9 @@ def test_plain_rows_are_never_wrapped() -> None:
         ["success", "0.500 (0.250-0.750)", "1.000 (0.900-1.000)"],
         ["pass@2", "1.000"],
         ["tokens", "12,345", "7"],
+        ["episodes", "40"],
+        ["s per episode", "2.500"],
+        ["tokens per s", "123.450"],
     ]
 
 
@@ -63,7 +66,7 @@ def test_what_a_file_says_is_neither_markup_nor_a_command_for_the_terminal() -> 
     hostile = {"[/x]\x1b[2J": {"success": "\x1b]0;t\x07", "turns": 1.0, "turns_ci95": ["a", 2]}}
     for terminal in (False, True):
         file = io.StringIO()
-        show(Console(file=file, force_terminal=terminal, no_color=True), evaluation_table(hostile))
+        show(Console(file=file, force_terminal=terminal, no_color=True), evaluation_table(hostile, {}))
         assert "[/x]␛[2J" in file.getvalue() and "␛]0;t␇" in file.getvalue()
         assert "\x1b[2J" not in file.getvalue() and "\x07" not in file.getvalue()
     file = io.StringIO()
