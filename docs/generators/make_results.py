@@ -1,18 +1,27 @@
 """Write the pages of `docs/results/` whose sweeps have a committed summary: `docs/results/summaries/NAME.jsonl`.
 
 A sweep leaves its `summary.jsonl` in `runs/sweeps/NAME/EXPERIMENT`; a copy of it below `summaries/` is enough to make
-its page again, without the runs.  ``make results`` writes the pages; ``tests/sweep/test_summary.py`` checks that they
-were written.
+its page again, without the runs.  The section of `docs/results.md` on learning has a line for each of `sweep=learning`
+and `sweep=learning_magrpo`.  ``make results`` writes the pages; ``tests/sweep/test_summary.py`` checks that they were
+written.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from marked_section import with_section
+
+from troupe.sweep.rows import TableRow, aggregate
 from troupe.sweep.summary import SweepSummary
-from troupe.sweep.tables import page_of
+from troupe.sweep.tables import markdown, page_of, share
+from troupe.sweep.verdicts import judge
 
 RESULTS = Path(__file__).parent.parent / "results"
+PAGE = RESULTS.parent / "results.md"
+BEGIN, END = "<!-- learning, written by `make results`: begin -->\n", "<!-- learning: end -->\n"
+LEARNING = ("trained", "learning rate 0", "shuffled advantages")
+"""The settings of a sweep that shows whether a team learns."""
 
 
 def pages(results: Path = RESULTS) -> dict[Path, str]:
@@ -21,6 +30,42 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
     return {results / f"{file.stem}.md": page_of(SweepSummary.read(file)) for file in summaries}
 
 
+def page(results: Path = RESULTS) -> str:
+    """`docs/results.md`, with its section on learning from the summaries in ``results``."""
+    heads = [
+        "experiment",
+        "algorithm",
+        "seeds",
+        "before",
+        *LEARNING,
+        "trained less before",
+        "p, Holm",
+        "verdict",
+        "commit",
+    ]
+    files = sorted((results / "summaries").glob("learning*.jsonl"))
+    return with_section(PAGE, BEGIN, END, markdown(heads, [learning_line(file) for file in files]))
+
+
+def learning_line(file: Path) -> list[str]:
+    """The line of a sweep: success before training, and after it in each setting; the claim's verdict."""
+    summary = SweepSummary.read(file)
+    settings = {row["setting"]: row for row in aggregate(summary.rows)}
+    trained = settings["trained"]
+    verdict = judge(summary.claims, summary.rows)[0]
+    return [
+        f"[`{summary.rows[0]['run'].split('/')[-2]}`](results/{file.stem}.md)",
+        "MAGRPO" if summary.name == "learning_magrpo" else "AT-GRPO",
+        str(trained["n"]),
+        share(trained, "before_mean", "before"),
+        *(share(settings[name], "after_mean", "after") for name in LEARNING),
+        share(verdict, "difference"),
+        f"{verdict['p_above']:.2g}",
+        verdict["verdict"],
+        ", ".join(sorted({commit[:7] for row in summary.rows if (commit := row.get("commit"))})),
+    ]
+
+
 if __name__ == "__main__":
-    for file, text in pages().items():
+    for file, text in {**pages(), PAGE: page()}.items():
         file.write_text(text, encoding="utf-8")
