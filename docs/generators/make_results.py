@@ -12,7 +12,7 @@ from pathlib import Path
 
 from marked_section import with_section
 
-from troupe.sweep.rows import TableRow, aggregate
+from troupe.sweep.rows import aggregate
 from troupe.sweep.summary import SweepSummary
 from troupe.sweep.tables import markdown, page_of, share
 from troupe.sweep.verdicts import judge
