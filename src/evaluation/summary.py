@@ -20,8 +20,8 @@ ALARMS = ("cut_prompts", METRIC)
 
 def summarise(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     """Flat metrics of one episode per task: success with its 95 % Wilson interval, mean turns, totals of tokens and
-    steps, and per agent the mean reward per message, the means of what the world measures (over the messages of which it
-    measures it), and where there are any the share of prompts that were cut and the errors of judges per message.
+    steps, and per agent the mean reward per message, the means of what the world measures, each over the messages of
+    which it does, and where there are any the share of prompts that were cut and the errors of judges per message.
 
     All of it is over the episodes that were not lost; ``lost_episodes`` counts the others.
     """

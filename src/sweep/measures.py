@@ -11,8 +11,8 @@ from ..runs.run import Run
 MEASURES = {
     "turns_before": "turns per episode, untrained",
     "turns_after": "turns per episode, trained",
-    "reward_before": "reward per message, untrained",
-    "reward_after": "reward per message, trained",
+    "return_before": "return of an episode, untrained",
+    "return_after": "return of an episode, trained",
     "role_reward_first": "standardised reward, first fifth of training, of the agent whose reward rises least",
     "role_reward_last": "standardised reward, last fifth of training, of the same agent",
     "rollout_s": "seconds of a rollout",
@@ -29,9 +29,11 @@ Series = dict[str, list[float]]
 def measures_of(run: Run) -> tuple[dict[str, float], Series]:
     """Those of :data:`MEASURES` that ``run`` has, and its rewards over training.
 
-    Reward and turns before and after are of the run's own test; the reward is the mean over agents.  Rewards over
-    training are standardised per run and agent: less their mean over iterations, divided by their standard deviation
-    (0 where it is 0).  Seconds are means over iterations, of the wall.
+    Return and turns before and after are of the run's own test.  The return is the sum over the steps of an episode of
+    the mean reward of the agents that act, where each agent acts in as many steps; steps that nobody judges (drafts of
+    a discussion, the first agent of a sequence) add 0.  Rewards over training are standardised per run and agent: less
+    their mean over iterations, divided by their standard deviation (0 where it is 0).  Seconds are means over
+    iterations, of the wall.
     """
     values: dict[str, float] = {}
     series = {
@@ -42,7 +44,9 @@ def measures_of(run: Run) -> tuple[dict[str, float], Series]:
     for when, prefix in (("before", "eval_before"), ("after", "eval")):
         rewards = [run.summary.get(f"{prefix}/{agent}/reward") for agent in run.config["team"]]
         known = [float(value) for value in rewards if value is not None]
-        values |= {f"reward_{when}": fmean(known)} if known else {}
+        steps, episodes = (run.summary.get(f"{prefix}/{name}") for name in ("env_steps", "episodes"))
+        if known and steps is not None and episodes:
+            values[f"return_{when}"] = fmean(known) * steps / episodes
         values |= {f"turns_{when}": float(turns)} if (turns := run.summary.get(f"{prefix}/turns")) is not None else {}
     if ends := [_ends(standardised(rewards)) for rewards in series.values() if len(rewards) > 1]:
         first, last = min(ends, key=lambda pair: pair[1] - pair[0])

@@ -15,6 +15,7 @@ from troupe.sweep.verdicts import Claim, claims_of, judge
 @pytest.fixture
 def run(disk: Any, tmp_path: Path) -> Run:
     summary = disk.scores(1, 5, 6) | {"eval_before/turns": 3.0, "eval/tool/reward": 2.0, "eval/plan/reward": 1.0}
+    summary |= {"eval/env_steps": 600, "eval/episodes": 200}
     path = disk.run(tmp_path / "run", disk.config() | {"team": {"tool": "tool", "plan": "plan"}}, summary)
     rows = [
         {"iteration": i, "rollout/tool/reward": float(i), "rollout/plan/reward": 0.5, "time/rollout_s": 2.0 * i}
@@ -31,13 +32,21 @@ def test_of_a_run(run: Run) -> None:
     assert values == {
         "turns_before": 3.0,
         "turns_after": 1.5,
-        "reward_after": 1.5,
+        "return_after": 4.5,
         "role_reward_first": 0.0,
         "role_reward_last": 0.0,
         "rollout_s": 6.0,
         "log_rollout_s": math.log(6.0),
     }
     assert values.keys() <= MEASURES.keys()
+
+
+def test_the_return_counts_each_step_once(disk: Any, tmp_path: Path) -> None:
+    """Of 10 episodes of a sequence: the first agent's message is not judged, the second's earns 2 points."""
+    summary = disk.scores(1, 5, 6) | {"eval/tool/reward": 0.0, "eval/plan/reward": 2.0}
+    summary |= {"eval/env_steps": 20, "eval/episodes": 10}
+    path = disk.run(tmp_path / "run", disk.config() | {"team": {"tool": "tool", "plan": "plan"}}, summary)
+    assert measures_of(Run(path))[0]["return_after"] == 2.0
 
 
 def test_standardised_rewards() -> None:
