@@ -57,8 +57,8 @@ class ReplaySampler(EpisodeSampler):
 
     A candidate's team reward is what the team earned from its message on, the mean over ``continuations``: its context
     is frozen, the simultaneous messages of other agents are kept, and the following ones are sampled from the same
-    policies with the main episode's seeds, so that two messages of equal tokens have equal ends.  Its local reward is its own
-    message's.  The main episode goes on with a candidate that was drawn like the others, not with the best; the
+    policies with the main episode's seeds, so that two messages of equal tokens have equal ends.  Its local reward is
+    its own message's.  The main episode goes on with a candidate that was drawn like the others, not with the best; the
     messages of continuations are auxiliary: they cost, and no policy is trained on them.
 
     With ``removal`` each message is also removed: that text (``""``: silence) takes its place, the episode is played on
