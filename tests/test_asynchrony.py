@@ -204,9 +204,8 @@ def test_a_run_ahead_ends_with_every_task_learnt_from_and_honest_ages(ahead: Bui
 
 
 def held_for_loads(loop: TrainLoop, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Completions that are under way in an update, where any task is, go on once new weights come."""
-    step, update, ahead = Decoder.step, loop.team.update, loop.ahead
-    assert ahead is not None
+    """The gate opens in the first update, and completions that are under way in an update go on once weights come."""
+    step, update = Decoder.step, loop.team.update
 
     def holding(self: Decoder) -> None:
         engine = loop.team.engines[self.policy]
@@ -214,19 +213,21 @@ def held_for_loads(loop: TrainLoop, monkeypatch: pytest.MonkeyPatch) -> None:
             time.sleep(0.001)
         step(self)
 
-    async def under_way(*arguments: Any, **settings: Any) -> Any:
+    async def opening(*arguments: Any, **settings: Any) -> Any:
+        Gated.gate.set()
         decoders = [each for engine in loop.team.distinct_engines() for each in engine._decoders.values()]
-        while ahead.under_way and not any(each.rows for each in decoders):
+        while not any(each.rows for each in decoders) and not loop.progress.iteration:
             await asyncio.sleep(0)
         return await update(*arguments, **settings)
 
     monkeypatch.setattr(Decoder, "step", holding)
-    loop.team.update = under_way
+    loop.team.update = opening
 
 
 @pytest.mark.parametrize("regime", ["specialized", pytest.param("lora", marks=pytest.mark.slow)])
-def test_new_weights_reach_completions_under_way(ahead: Build, monkeypatch: pytest.MonkeyPatch, regime: str) -> None:
-    loop = ahead(f"experiment=sokoban_{regime}", "loop.in_flight=true", "loop.iterations=2")
+def test_new_weights_reach_completions_under_way(gated: Build, monkeypatch: pytest.MonkeyPatch, regime: str) -> None:
+    loop = gated(f"experiment=sokoban_{regime}", "loop.in_flight=true", "loop.iterations=2")
+    Gated.closed = {on_policy(loop)[1][0]}
     held_for_loads(loop, monkeypatch)
     found, learn, ages = learnt_from(loop), loop._learn, list[tuple[int, ...]]()
 
