@@ -94,7 +94,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Completion:
-    """What an engine sampled.  Raises ``ValueError`` where tokens and log-probabilities differ in number."""
+    """What an engine sampled.  Raises ``ValueError`` where tokens do not fit log-probabilities or versions."""
 
     token_ids: tuple[int, ...]
     """As sampled, never re-tokenised; end-of-sequence included where it was sampled.  Empty for a remote or
@@ -106,11 +106,18 @@ class Completion:
     finish_reason: FinishReason
     policy: str
     version: int
-    """Of the weights that sampled it."""
+    """Of the weights that sampled it; where there were several, of those of its first token, the oldest."""
+    versions: tuple[int, ...] = ()
+    """One per token, where weights were loaded between two of them; empty: all are of ``version``."""
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.logprobs):
             raise ValueError(f"{len(self.token_ids)} tokens but {len(self.logprobs)} log-probs (policy {self.policy})")
+        if self.versions and (len(self.versions) != len(self.token_ids) or self.versions[0] != self.version):
+            raise ValueError(
+                f"{len(self.token_ids)} tokens, the first of version {self.version}, but the versions "
+                f"{self.versions} (policy {self.policy})"
+            )
 
     @property
     def text_only(self) -> bool:
@@ -326,7 +333,9 @@ class Sample:
     penalties: tuple[float, ...] = ()
     """One per token: what the advantage loses there; empty: nothing."""
     version: int | None = None
-    """Of the policy's weights that sampled it; None: those that learn from it."""
+    """Of the policy's weights that sampled it, the oldest where there were several; None: those that learn from it."""
+    mixed_versions: bool = False
+    """Whether weights of several versions sampled it."""
 
 
 class Segment(NamedTuple):

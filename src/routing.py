@@ -95,6 +95,7 @@ def _sample(policy: str, node: Node, candidate: Candidate, weight: float, share:
         share=share,
         penalties=candidate.penalties,
         version=candidate.completion.version,
+        mixed_versions=bool(candidate.completion.versions),
     )
 
 

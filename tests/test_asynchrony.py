@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import chain
@@ -202,6 +203,55 @@ def test_a_run_ahead_ends_with_every_task_learnt_from_and_honest_ages(ahead: Bui
     assert any("train/plan/behind1_ess_ratio" in row for row in rows(loop.directory.path))
 
 
+def held_for_loads(loop: TrainLoop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gate opens in the first update, and completions that are under way in an update go on once weights come."""
+    step, update = Decoder.step, loop.team.update
+
+    def holding(self: Decoder) -> None:
+        engine = loop.team.engines[self.policy]
+        while loop.update_in_progress and not engine._waiting_loads:
+            time.sleep(0.001)
+        step(self)
+
+    async def opening(*arguments: Any, **settings: Any) -> Any:
+        Gated.gate.set()
+        decoders = [each for engine in loop.team.distinct_engines() for each in engine._decoders.values()]
+        while not any(each.rows for each in decoders) and not loop.progress.iteration:
+            await asyncio.sleep(0)
+        return await update(*arguments, **settings)
+
+    monkeypatch.setattr(Decoder, "step", holding)
+    loop.team.update = opening
+
+
+@pytest.mark.parametrize("regime", ["specialized", pytest.param("lora", marks=pytest.mark.slow)])
+def test_new_weights_reach_completions_under_way(gated: Build, monkeypatch: pytest.MonkeyPatch, regime: str) -> None:
+    loop = gated(f"experiment=sokoban_{regime}", "loop.in_flight=true", "loop.iterations=2")
+    Gated.closed = {on_policy(loop)[1][0]}
+    held_for_loads(loop, monkeypatch)
+    found, learn, ages = learnt_from(loop), loop._learn, list[tuple[int, ...]]()
+
+    async def aged(episodes: list[Episode], *arguments: Any) -> dict[str, Any]:
+        for _, candidate in (pair for episode in episodes for pair in episode.candidates()):
+            said = candidate.completion
+            now = loop.team.policies[said.policy].version
+            ages.append(tuple(now - version for version in said.versions or [said.version]))
+        return await learn(episodes, *arguments)
+
+    loop._learn = aged
+    summary = asyncio.run(asyncio.wait_for(loop.run(), 120))
+    assert summary["status"] == "finished" and all_of(found) == all_of(on_policy(loop))
+    mixed = [each for each in ages if len(set(each)) > 1]
+    assert mixed and {age for each in ages for age in each} == {0, 1}
+    assert all(list(each) == sorted(each, reverse=True) for each in mixed)
+    policies, metrics = list(loop.team.policies), rows(loop.directory.path)
+    assert sum(row.get(f"train/{name}/mixed_version_samples", 0) for row in metrics for name in policies) == len(mixed)
+    assert max(row[f"train/{name}/staleness_max"] for row in metrics for name in policies) == 1
+    # The ledger of the engine has none of them, whose caches no learner computes.
+    drifts = [value for row in metrics for key, value in row.items() if key.endswith("/max_abs_nats")]
+    assert max(drifts) < 1e-4
+
+
 def test_a_policy_of_bound_0_learns_from_its_present_weights_alone(ahead: Build) -> None:
     """``tool`` speaks first: its messages are sampled ahead; ``plan`` answers once the update has ended."""
     loop = ahead("+policies.plan.staleness=0")
@@ -231,10 +281,11 @@ def test_a_budget_of_completions_leaves_little_unused(ahead: Build) -> None:
 # ---- interrupts and resumption ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("in_flight", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_an_interrupted_run_goes_on_with_the_tasks_that_were_under_way(
-    gated: Build, composed: Callable[..., DictConfig]
+    gated: Build, composed: Callable[..., DictConfig], in_flight: bool
 ) -> None:
-    loop = gated()
+    loop = gated(f"loop.in_flight={in_flight}")
     batches = on_policy(loop)
     Gated.closed = {batches[1][2]}  # without it the second iteration cannot end
     found = learnt_from(loop)

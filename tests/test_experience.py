@@ -62,3 +62,10 @@ def test_every_turn_is_reached_or_ended_before(tree: Tree) -> None:
         ]
         ended = [chance for chance, outcome in episode.leaves if outcome.turns <= turn]
         assert fsum([*reached, *ended]) == pytest.approx(1)
+
+
+def test_a_completion_of_several_versions_begins_with_its_own() -> None:
+    Completion((4, 5), (-0.5, -1.0), "", "stop", "p", 3, (3, 4))
+    for versions in ((3,), (4, 4), (3, 4, 4)):
+        with pytest.raises(ValueError, match=r"2 tokens, the first of version 3, but the versions \("):
+            Completion((4, 5), (-0.5, -1.0), "", "stop", "p", 3, versions)

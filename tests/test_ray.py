@@ -214,12 +214,14 @@ def test_a_critic_in_an_actor_estimates_and_learns_as_here_and_is_lost_with_its_
             there.evaluate(inputs)
 
 
+@pytest.mark.parametrize("in_flight", [False, True])
 def test_tasks_go_on_during_updates_and_the_node_of_a_pool_is_killed(
-    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop]
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop], in_flight: bool
 ) -> None:
     """No task is lost.  Pools learn in float64, as they cannot where an engine shares their process."""
     ahead = "loop.staleness=1", "loop.lockstep=false", "algorithm.objective.importance_cap=2", "execution.worlds=1"
-    loop = built("regime=shared", *ahead, "loop.iterations=3", f"run_dir={tmp_path / 'run'}", nodes=4)  # one to spare
+    run = "regime=shared", *ahead, f"loop.in_flight={in_flight}", "loop.iterations=3", f"run_dir={tmp_path / 'run'}"
+    loop = built(*run, nodes=4)  # one to spare
     pool: Any = loop.team.policies["shared"].pool
     victim = node_of(cluster, pool.group)
     kill_after(loop, 1, lambda: cluster.remove_node(victim, allow_graceful=False))

@@ -1,6 +1,7 @@
 """Which candidates go to which policy, with which weight, and teams that do not fit."""
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 import pytest
@@ -44,6 +45,15 @@ def played() -> list[Episode]:
 
 def origins(groups: Sequence[Sequence[Sample]]) -> list[list[tuple[int, ...]]]:
     return [[sample.token_ids for sample in group] for group in groups]
+
+
+def test_a_sample_has_the_version_of_its_first_token() -> None:
+    episodes = played()
+    first, second = episodes[0].nodes[0].candidates
+    first.completion = replace(first.completion, version=3, versions=(3, 3, 4, 5))
+    second.completion = replace(second.completion, version=4)
+    ((one, two), *_) = Router({"tool": "p", "plan": "p"}, AGENTS, ("p",)).route(episodes, by_node)["p"]
+    assert [(each.version, each.mixed_versions) for each in (one, two)] == [(3, True), (4, False)]
 
 
 def test_each_agent_feeds_its_own_policy() -> None:

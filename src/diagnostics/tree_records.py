@@ -100,6 +100,7 @@ def _candidate(
     }
     for name, scores in (("learner_logprobs", tree.before), ("updated_logprobs", tree.after)):
         record |= {name: _rounded(scores[id(candidate)])} if id(candidate) in scores else {}
+    record |= {"versions": list(completion.versions)} if completion.versions else {}
     record |= {"penalties": _rounded(candidate.penalties)} if candidate.penalties else {}
     if followed is not None:
         next_picture = images.key("picture", followed["picture"])

@@ -1,6 +1,8 @@
 """Staleness statistics: how many updates the samples of an update lie behind the weights that learn from them.
 
-A sample's age is the version of the policy that learns, less the version that sampled it; 0 is on-policy.  The
+A sample's age is the version of the policy that learns, less the version that sampled it; 0 is on-policy.  Where
+several versions sampled it, its age is that of its first token, the oldest: the later ones were sampled on keys and
+values of older weights, so that they too differ from what the learner computes, without any fault of the engine's.  The
 importance ratio of each of its tokens is the learner at the update's start over the behaviour policy, whose
 log-probabilities the engine recorded with the version that sampled the token: one truncated importance sampling for
 every version (:class:`..algorithms.objectives.Objective`).
@@ -29,7 +31,9 @@ class StalenessStats:
 
     def __init__(self, samples: Iterable[Sample], version: int, device: torch.device) -> None:
         self.version = version
+        samples = list(samples)
         self._ages = [self.age(sample) for sample in samples]
+        self._mixed = sum(sample.mixed_versions for sample in samples)
         self._older = sorted({age for age in self._ages if age})
         self._ratios = MismatchStats((("", age) for age in self._older), device)
 
@@ -53,7 +57,8 @@ class StalenessStats:
 
     def metrics(self) -> dict[str, float]:
         """``staleness_mean`` and ``staleness_max`` of the samples' ages; and of the importance ratios :data:`NAMES`,
-        under ``stale_NAME`` of all samples that are older, under ``behindN_NAME`` of those of age N.
+        under ``stale_NAME`` of all samples that are older, under ``behindN_NAME`` of those of age N.  Beside the
+        former ``mixed_version_samples``: how many of these several versions sampled.
         """
         metrics = {
             "staleness_mean": fmean(self._ages) if self._ages else 0.0,
@@ -62,6 +67,7 @@ class StalenessStats:
         parts = {f"behind{age}_": [("", age)] for age in self._older}
         if self._older:
             parts["stale_"] = [("", age) for age in self._older]
+            metrics["mixed_version_samples"] = float(self._mixed)
         for prefix, places in parts.items():
             found = self._ratios.of(prefix, places)
             metrics |= {f"{prefix}{name}": found[f"{prefix}{name}"] for name in NAMES if found}

@@ -68,7 +68,8 @@ class LoopSettings:
     ``lockstep`` is for the engines: they decode in common rounds, so that a seed fixes the run.
 
     With ``staleness`` n > 0 the tasks of the next n iterations are played while policies learn, and no message is
-    learnt from more than n updates of its policy after the one that sampled it; 0: exactly on-policy.
+    learnt from more than n updates of its policy after the one that sampled it; 0: exactly on-policy.  ``in_flight`` is
+    for the engines, too: they load new weights between two tokens, instead of between two completions.
     """
 
     iterations: int
@@ -81,10 +82,11 @@ class LoopSettings:
     task_seed: int = 0
     validate_first: bool = False
     staleness: int = 0
+    in_flight: bool = False
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
-            if name in ("lockstep", "validate_first"):
+            if name in ("lockstep", "validate_first", "in_flight"):
                 continue
             least = 0 if name in ("iterations", "completions", "task_seed", "staleness") else 1
             if not isinstance(value, int) or value < least:

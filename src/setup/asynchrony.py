@@ -24,6 +24,8 @@ def check_asynchrony(
 ) -> None:
     """Refuse what cannot go on while policies learn.  Raises :class:`ConfigError` naming the key and the remedy."""
     _check_bounds(settings, policies, execution)
+    for spec in policies.values():
+        _check_in_flight(settings, spec)
     if not settings.staleness:
         return
     label = f"loop.staleness={settings.staleness}"
@@ -69,6 +71,20 @@ def _check_bounds(settings: LoopSettings, policies: Mapping[str, PolicySpec], ex
         raise ConfigError(
             f"policies.{name}.staleness={bound}: a policy with a smaller bound than loop.staleness waits for its turn "
             "in the run's process, and actors of worlds ask engines themselves; give execution.worlds=0"
+        )
+
+
+def _check_in_flight(settings: LoopSettings, spec: PolicySpec) -> None:
+    if not settings.staleness and (settings.in_flight or spec.engine.get("in_flight")):
+        key = "loop.in_flight" if settings.in_flight else f"{spec.engine_key}.in_flight"
+        raise ConfigError(
+            f"{key}=true with loop.staleness=0: no completion is under way when weights come; give loop.staleness=1 or "
+            f"more, or {key}=false"
+        )
+    if settings.in_flight and spec.train_config is not None and "in_flight" not in spec.engine:
+        raise ConfigError(
+            f"loop.in_flight=true: the engine of policy '{spec.name}', {engine_name(spec.engine)}, loads weights "
+            "between two completions alone; give engine=torch, or loop.in_flight=false"
         )
 
 

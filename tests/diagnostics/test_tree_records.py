@@ -1,6 +1,7 @@
 """A tree as a line: whole, readable, and what its tokens and baselines are."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -30,6 +31,9 @@ Play = Callable[..., Any]
 async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> None:
     (episode,) = await play(lambda prompt, row, seed: ("no", "yes please")[row % 2], Plain(), TreeSampler(k=2), 1)
     AtGrpo()([episode])
+    said = episode.nodes[0].candidates[0].completion
+    versions = [said.version] + [said.version + 1] * (len(said.token_ids) - 1)
+    episode.nodes[0].candidates[0].completion = replace(said, versions=tuple(versions))
     scores = {id(c): tuple(v - 0.5 for v in c.completion.logprobs) for _, c in episode.candidates()}
     tree = TrainingTree(
         episode, True, await pictures(Game(), episode.task, episode), scores, scores, baselines(AtGrpo(), [episode])
@@ -48,6 +52,8 @@ async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> Non
             assert line["baseline"] == pytest.approx(mean)
             assert line["advantage"] == candidate.advantage and line["continued"] == candidate.continued
             assert line["next"]["done"] in (True, False)
+    first, second = record["nodes"][0]["candidates"]
+    assert (first["version"], first["versions"]) == (said.version, versions) and "versions" not in second
     assert record["edges"][0] == {"members": {"tool": [0, record["edges"][0]["members"]["tool"][1]]}, "child": 1}
     assert record["edges"][-1]["outcome"]["team_return"] == episode.outcomes[-1].team_return
 

@@ -89,11 +89,22 @@ async def test_what_no_step_learns_from_is_counted_too(tiny: Tiny, plain_logprob
     assert "behind1_samples" not in stats
 
 
+async def test_what_several_versions_sampled_is_as_old_as_its_oldest(tiny: Tiny) -> None:
+    """It says nothing of the engine, even where most of it is of the present version: its cache is older."""
+    own = full_policy(tiny())
+    own.learner.version = 2
+    said = [Sample("p", (5, 6), (7, 1), (-1.0, -1.0), a, 0.5, version=1, mixed_versions=a > 0) for a in (1.0, -1.0)]
+    stats = await learn(own, [said])
+    assert stats["staleness_mean"] == stats["staleness_max"] == 1
+    assert (stats["behind1_samples"], stats["mixed_version_samples"]) == (2, 1)
+    assert not any(key.startswith("mismatch/") for key in stats)
+
+
 async def test_on_policy_there_is_nothing_to_report(tiny: Tiny) -> None:
     samples = [Sample("p", (5, 6), (7, 1), (-1.0, -1.0), a, 0.5, version=v) for a, v in ((1.0, 0), (-1.0, None))]
     stats = await learn(full_policy(tiny()), [samples])
     assert (stats["staleness_mean"], stats["staleness_max"]) == (0, 0)
-    assert not any(key.startswith(("stale_", "behind")) for key in stats)
+    assert not any(key.startswith(("stale_", "behind", "mixed_")) for key in stats)
 
 
 async def test_a_sample_of_a_version_to_come_is_refused(tiny: Tiny) -> None:

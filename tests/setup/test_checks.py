@@ -99,6 +99,16 @@ REFUSED = {
         [*AHEAD, "+policies.tool.staleness=2"],
         "policies.tool.staleness=2 is above loop.staleness=1, which says how far ahead tasks are played",
     ),
+    "weights in flight on-policy": (["loop.in_flight=true"], "loop.in_flight=true with loop.staleness=0: "),
+    "an engine's weights in flight on-policy": (
+        ["engine.in_flight=true", "loop.lockstep=false"],
+        "engine.in_flight=true with loop.staleness=0: ",
+    ),
+    "weights in flight in lockstep": ([AHEAD[0], AHEAD[2], "loop.in_flight=true"], "policy 'tool' decodes in lockstep"),
+    "weights in flight with vLLM": (
+        [*VLLM, *AHEAD, "loop.in_flight=true"],
+        "loop.in_flight=true: the engine of policy 'tool', VllmEngine, loads weights between two completions alone",
+    ),
     "staleness in another default dtype": (
         [*AHEAD, "strategy.precision=bf16-true"],
         "loop.staleness=1: strategy.precision=bf16-true sets torch's default dtype for all threads",
@@ -152,6 +162,7 @@ def test_what_training_builds_a_dry_run_lets_pass(composed: Composed) -> None:
         two_optimizers,
         ["strategy=ddp", "strategy.accelerator=cpu"],
         [*AHEAD, "algorithm=mas_grpo"],
+        [*AHEAD, "loop.in_flight=true"],
         places,
     ):
         _, lacks = checked(composed("run_dir=new", "name=test", *words, *SMALL))

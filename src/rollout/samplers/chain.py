@@ -13,7 +13,7 @@ from ..playing import gather, or_failure, or_lost_episode
 from ..policy_client import PolicyClient
 from .base import OnEpisode, check_at_least
 from .rewards import RewardMix
-from .task_rollout import PromptCompletions, TaskRollout, advance, extend, first_texts
+from .task_rollout import PromptCompletions, TaskRollout, advance, continued, extend, first_texts
 
 
 class ChainSampler:
@@ -107,7 +107,7 @@ class ChainSampler:
             episode.env_steps += 1
             if outcome is None:
                 env = transition.env
-                answers = await rollout.sample_all(env, 1, len(episode.nodes), sample, after=episode.nodes)
+                answers = await rollout.sample_all(env, 1, len(episode.nodes), sample, after=continued(episode.nodes))
         return episode
 
     def _mixed_return(self, rollout: TaskRollout, nodes: Sequence[Node], team_return: float) -> float:

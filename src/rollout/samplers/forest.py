@@ -12,7 +12,7 @@ from ..playing import gather
 from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .joint_tree import JointNode, JointStep, to_episode
 from .rewards import RewardMix
-from .task_rollout import PromptCompletions, TaskRollout, try_aligned
+from .task_rollout import PromptCompletions, Said, TaskRollout, said_in, try_aligned
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,8 @@ class BranchPoint:
     path: tuple[int, ...]
     team_return: float
     """What the team had earned before."""
+    after: Said
+    """What was said before."""
 
 
 class ForestSampler(EpisodeSampler):
@@ -58,12 +60,12 @@ class ForestSampler(EpisodeSampler):
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
         env = await rollout.start(world)
         root = await _act(rollout, env, await rollout.sample_all(env, self.k), ())
-        await gather(*(self._grow(rollout, step, tree) for tree, step in enumerate(root.steps)))
+        await gather(*(self._grow(rollout, root, tree) for tree in range(self.k)))
         return to_episode(rollout.task, root, best_of_k=False)
 
-    async def _grow(self, rollout: TaskRollout, first: JointStep, tree: int) -> None:
-        """Play on from ``first``, the first joint action of ``tree``, to the end; then add the branches."""
-        points = await _play_on(rollout, first, (tree,), 0.0)
+    async def _grow(self, rollout: TaskRollout, root: JointNode, tree: int) -> None:
+        """Play on from the joint action ``tree`` of ``root`` to the end; then add the branches."""
+        points = await _play_on(rollout, root, tree, (tree,), 0.0, ())
         drawn = rollout.rng("expansions", tree).choices(points, k=self.expansions) if points else []
         indices = [1 + sum(each is point for each in drawn[:i]) for i, point in enumerate(drawn)]
         branches = await gather(*(_branch(rollout, *pair) for pair in zip(drawn, indices, strict=True)))
@@ -77,26 +79,28 @@ class ForestSampler(EpisodeSampler):
 
 async def _branch(rollout: TaskRollout, point: BranchPoint, index: int) -> JointNode:
     """One more joint action at ``point``, number ``index`` there, played on to the end."""
-    answers = await rollout.sample_all(point.env, 1, *point.path, index)
+    answers = await rollout.sample_all(point.env, 1, *point.path, index, after=point.after)
     branch = await _act(rollout, point.env, answers, point.path)
-    await _play_on(rollout, branch.steps[0], (*point.path, index), point.team_return)
+    await _play_on(rollout, branch, 0, (*point.path, index), point.team_return, point.after)
     return branch
 
 
 async def _play_on(
-    rollout: TaskRollout, step: JointStep, path: tuple[int, ...], team_return: float
+    rollout: TaskRollout, node: JointNode, index: int, path: tuple[int, ...], team_return: float, after: Said
 ) -> list[BranchPoint]:
-    """Play on from ``step``, the last of ``path``, to the end; the states on the way.
+    """Play on from the joint action ``index`` of ``node``, the last of ``path``, to the end; the states on the way.
 
-    ``team_return`` is what the team had earned before ``step``.
+    ``team_return`` is what the team had earned before, ``after`` what was said.
     """
     points: list[BranchPoint] = []
+    step = node.steps[index]
     total = team_return + step.transition.team_return
     while not step.transition.result.done:
-        env = step.transition.env
-        step.next = await _act(rollout, env, await rollout.sample_all(env, 1, *path, 0), path)
-        points.append(BranchPoint(env, step.next, path, total))
-        (step,) = step.next.steps
+        env, after = step.transition.env, (*after, *said_in(node.nodes, step.members))
+        answers = await rollout.sample_all(env, 1, *path, 0, after=after)
+        step.next = node = await _act(rollout, env, answers, path)
+        points.append(BranchPoint(env, node, path, total, after))
+        (step,) = node.steps
         path, total = (*path, 0), total + step.transition.team_return
     step.outcome = step.transition.outcome(total)
     return points

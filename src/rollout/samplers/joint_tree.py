@@ -12,7 +12,7 @@ from typing import Literal, get_args
 from ...envs.base import TeamEnv
 from ...experience import Candidate, Episode, JointAction, Node, Outcome, Task
 from ..playing import gather
-from .task_rollout import PromptCompletions, TaskRollout, Transition, advance
+from .task_rollout import PromptCompletions, Said, TaskRollout, Transition, advance, said_in
 
 Pairing = Literal["aligned", "cross"]
 Growth = Literal["full", "best"]
@@ -72,9 +72,12 @@ class TreeBuilder:
     settings: JointSettings
     rollout: TaskRollout
 
-    async def build(self, env: TeamEnv, path: tuple[int, ...] = (), team_return: float = 0.0) -> JointNode:
-        """The tree from the state of ``env``, to which the joint actions ``path`` led, earning ``team_return``."""
-        answers = await self.rollout.sample_all(env, self.settings.k, *path)
+    async def build(
+        self, env: TeamEnv, path: tuple[int, ...] = (), team_return: float = 0.0, after: Said = ()
+    ) -> JointNode:
+        """The tree from the state of ``env``, to which the joint actions ``path``, in which ``after`` was said, led,
+        earning ``team_return``."""
+        answers = await self.rollout.sample_all(env, self.settings.k, *path, after=after)
         joint_actions = self.settings.joint_actions(len(answers))
         transitions = await gather(*(advance(env.fork(), _texts(answers, members)) for members in joint_actions))
         steps = [
@@ -85,7 +88,7 @@ class TreeBuilder:
             self.rollout.node(env, agent, answer, self._candidates(agent, answer, i, steps), path)
             for i, (agent, answer) in enumerate(answers.items())
         ]
-        await self._go_on(nodes, steps, path, team_return)
+        await self._go_on(nodes, steps, path, team_return, after)
         return JointNode(nodes, steps)
 
     def _step(
@@ -113,7 +116,12 @@ class TreeBuilder:
         return candidates
 
     async def _go_on(
-        self, nodes: Sequence[Node], steps: Sequence[JointStep], path: tuple[int, ...], team_return: float
+        self,
+        nodes: Sequence[Node],
+        steps: Sequence[JointStep],
+        path: tuple[int, ...],
+        team_return: float,
+        after: Said,
     ) -> None:
         """Set the outcome or the next node of each step that goes on, and mark its candidates."""
         stop_above = self.settings.stop_above
@@ -128,7 +136,8 @@ class TreeBuilder:
                 step.outcome = step.transition.outcome(total)
             else:
                 open_steps.append(step)
-                subtrees.append(self.build(step.transition.env, (*path, index), total))
+                said = (*after, *said_in(nodes, step.members))
+                subtrees.append(self.build(step.transition.env, (*path, index), total, said))
         for step, subtree in zip(open_steps, await gather(*subtrees), strict=True):
             step.next = subtree
 

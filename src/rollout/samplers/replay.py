@@ -13,7 +13,17 @@ from ...experience import Completion, Episode, Node, Topology
 from ..playing import gather
 from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .rewards import RewardMix
-from .task_rollout import PromptCompletions, TaskRollout, Transition, advance, auxiliary, extend, first_texts
+from .task_rollout import (
+    PromptCompletions,
+    Said,
+    TaskRollout,
+    Transition,
+    advance,
+    auxiliary,
+    extend,
+    first_said,
+    first_texts,
+)
 
 
 @dataclass(frozen=True)
@@ -22,6 +32,8 @@ class MainStep:
 
     env: TeamEnv
     """Before the step."""
+    after: Said
+    """What was said before the step."""
     answers: Mapping[str, PromptCompletions]
     transition: Transition
 
@@ -45,8 +57,8 @@ class ReplaySampler(EpisodeSampler):
 
     A candidate's team reward is what the team earned from its message on, the mean over ``continuations``: its context
     is frozen, the simultaneous messages of other agents are kept, and the following ones are sampled from the same
-    policies with the main episode's seeds, so that two equal messages have equal ends.  Its local reward is its own
-    message's.  The main episode goes on with a candidate that was drawn like the others, not with the best; the
+    policies with the main episode's seeds, so that two messages of equal tokens have equal ends.  Its local reward is
+    its own message's.  The main episode goes on with a candidate that was drawn like the others, not with the best; the
     messages of continuations are auxiliary: they cost, and no policy is trained on them.
 
     With ``removal`` each message is also removed: that text (``""``: silence) takes its place, the episode is played on
@@ -104,12 +116,13 @@ class ReplaySampler(EpisodeSampler):
 
     async def _main_steps(self, world: TeamEnv, rollout: TaskRollout) -> list[MainStep]:
         env = await rollout.start(world)
+        after: Said = ()
         steps: list[MainStep] = []
         while not steps or not steps[-1].transition.result.done:
-            answers = await rollout.sample_all(env, self.k, 0)
+            answers = await rollout.sample_all(env, self.k, 0, after=after)
             transition = await advance(env.fork(), first_texts(answers))
-            steps.append(MainStep(env, answers, transition))
-            env = transition.env
+            steps.append(MainStep(env, after, answers, transition))
+            env, after = transition.env, (*after, *first_said(answers))
         return steps
 
     async def _expand(
@@ -126,12 +139,13 @@ class ReplaySampler(EpisodeSampler):
         self, rollout: TaskRollout, step: MainStep, team_return: float, agent: str
     ) -> tuple[Node, list[Continuation]]:
         answer, texts = step.answers[agent], first_texts(step.answers)
+        others = (*step.after, *(each for each in first_said(step.answers) if each[0] != agent))
         ends = {(0, 0): Continuation(step.transition.result, team_return, [], 0)}  # the main episode itself
-        messages = [completion.text for completion in answer.completions]
+        messages = [(completion.text, (*others, (agent, completion))) for completion in answer.completions]
         if self.removal is not None:
-            messages.append(self.removal)
+            messages.append((self.removal, others))
         places = [(c, i) for c in range(len(messages)) for i in range(self.continuations) if (c, i) not in ends]
-        replays = (_play_on(rollout, step.env, texts | {agent: messages[c]}, i) for c, i in places)
+        replays = (_play_on(rollout, step.env, texts | {agent: messages[c][0]}, i, messages[c][1]) for c, i in places)
         ends |= dict(zip(places, await gather(*replays), strict=True))
         teams = [fmean(ends[c, i].team_return for i in range(self.continuations)) for c in range(len(messages))]
         candidates = []
@@ -144,8 +158,11 @@ class ReplaySampler(EpisodeSampler):
         return node, list(ends.values())
 
 
-async def _play_on(rollout: TaskRollout, env: TeamEnv, texts: Mapping[str, str], index: int) -> Continuation:
-    """Act ``texts`` in the state of ``env``, then play on to the end: continuation ``index`` of a message.
+async def _play_on(
+    rollout: TaskRollout, env: TeamEnv, texts: Mapping[str, str], index: int, after: Said
+) -> Continuation:
+    """Act ``texts`` in the state of ``env``, then play on to the end: continuation ``index`` of a message.  ``after``
+    is what was said up to then, ``texts`` included, but for a message that was removed.
 
     Its requests have the keys of the main episode at the same turn (``index`` 0), or of other continuations with that
     index, and so draw alike in states that are alike.
@@ -153,8 +170,9 @@ async def _play_on(rollout: TaskRollout, env: TeamEnv, texts: Mapping[str, str],
     transition = await advance(env.fork(), texts)
     continuation = Continuation(transition.result, transition.team_return, [], 1)
     while not transition.result.done:
-        answers = await rollout.sample_all(transition.env, 1, index)
+        answers = await rollout.sample_all(transition.env, 1, index, after=after)
         transition = await advance(transition.env, first_texts(answers))
+        after = (*after, *first_said(answers))
         continuation.auxiliary += auxiliary(answers)
         continuation.team_return += transition.team_return
         continuation.env_steps += 1

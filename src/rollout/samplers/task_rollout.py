@@ -13,6 +13,9 @@ from ..policy_client import PolicyClient
 from ..seeds import derive
 from .rewards import RewardMix
 
+Said = tuple[tuple[str, Completion], ...]
+"""The completions that led to a state, oldest first, each with the agent that said it."""
+
 
 @dataclass(frozen=True)
 class PromptCompletions:
@@ -39,23 +42,21 @@ class TaskRollout:
         """A fork of ``world`` at the start of the task."""
         return await start_env(world, self.task)
 
-    async def sample(
-        self, env: TeamEnv, agent: str, n: int, *place: int | str, after: Sequence[Node] = ()
-    ) -> PromptCompletions:
-        """``n`` completions of ``agent`` in the state of ``env``, which stays as it is; ``after`` are the nodes that
-        led there, whose completions are in the prompt as they were sampled.
+    async def sample(self, env: TeamEnv, agent: str, n: int, *place: int | str, after: Said = ()) -> PromptCompletions:
+        """``n`` completions of ``agent`` in the state of ``env``, which stays as it is; ``after`` is what led there:
+        the agent's own completions are in the prompt as they were sampled.
 
         Task, turn, agent and ``place`` are the request's key; the key and the rollout's seed give the request's seed.
         So a request draws the same in whatever order requests come; two with the same key get the same draws.
         """
         key = (self.task.task_id, env.turn, agent, *place)
         seed = derive(self.seed, *key)
-        said = [each.completion for node in after if node.agent == agent for each in node.candidates if each.continued]
+        said = [completion for author, completion in after if author == agent]
         prompt, completions = await self.clients[agent].complete(env, agent, self.task, n, seed, key, said)
         return PromptCompletions(prompt.ids, completions, prompt.cut, prompt.retokenised)
 
     async def sample_all(
-        self, env: TeamEnv, n: int, *place: int | str, after: Sequence[Node] = ()
+        self, env: TeamEnv, n: int, *place: int | str, after: Said = ()
     ) -> dict[str, PromptCompletions]:
         """:meth:`sample` of each agent that acts now, by agent; all are asked at once."""
         agents = env.next_agents()
@@ -154,6 +155,21 @@ async def try_aligned(env: TeamEnv, answers: Mapping[str, PromptCompletions]) ->
 def first_texts(answers: Mapping[str, PromptCompletions]) -> dict[str, str]:
     """The joint action of each agent's first completion."""
     return {agent: answer.completions[0].text for agent, answer in answers.items()}
+
+
+def first_said(answers: Mapping[str, PromptCompletions]) -> Said:
+    """What is said in the joint action of each agent's first completion."""
+    return tuple((agent, answer.completions[0]) for agent, answer in answers.items())
+
+
+def said_in(nodes: Sequence[Node], members: Sequence[int]) -> Said:
+    """What is said in the joint action of the candidates ``members``, one of each node."""
+    return tuple((node.agent, node.candidates[c].completion) for node, c in zip(nodes, members, strict=True))
+
+
+def continued(nodes: Sequence[Node]) -> Said:
+    """What is said in an episode without branches that has ``nodes``."""
+    return tuple((node.agent, each.completion) for node in nodes for each in node.candidates if each.continued)
 
 
 def auxiliary(answers: Mapping[str, PromptCompletions]) -> list[tuple[int, Completion]]:

@@ -13,7 +13,7 @@ from ...experience import Completion, Episode, Node, Topology
 from ..playing import gather
 from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .rewards import RewardMix
-from .task_rollout import TaskRollout, Transition, advance, auxiliary, extend, first_texts, try_aligned
+from .task_rollout import TaskRollout, Transition, advance, auxiliary, continued, extend, first_texts, try_aligned
 
 SelectionRule = Literal["greedy", "sampled"]
 
@@ -103,10 +103,10 @@ class TreeSampler(EpisodeSampler):
         """The next node of each acting agent, and what each joint action of their candidates led to on a fork of
         ``env``.  The cost is added to ``episode``.
         """
-        agents, first = env.next_agents(), len(episode.nodes)
+        agents, first, after = env.next_agents(), len(episode.nodes), continued(episode.nodes)
         k = self.group_size(agents)
         # Each agent's place is its own node, as it is for agents in turn.
-        samples = (rollout.sample(env, agent, k, first + i, after=episode.nodes) for i, agent in enumerate(agents))
+        samples = (rollout.sample(env, agent, k, first + i, after=after) for i, agent in enumerate(agents))
         answers = dict(zip(agents, await gather(*samples), strict=True))
         transitions = await try_aligned(env, answers)
         episode.env_steps += k
@@ -131,7 +131,7 @@ class TreeSampler(EpisodeSampler):
     ) -> tuple[float, list[tuple[int, Completion]]]:
         """The team reward of one sampled answer of the agents that act next, and these answers."""
         nodes = episode.nodes
-        answers = await rollout.sample_all(env, 1, len(nodes), "lookahead", branch, after=nodes)
+        answers = await rollout.sample_all(env, 1, len(nodes), "lookahead", branch, after=continued(nodes))
         transition = await advance(env.fork(), first_texts(answers))
         return transition.result.team, auxiliary(answers)
 

@@ -60,6 +60,8 @@ class Row:
     """One per token, in [0, 1): see :mod:`.sampling`."""
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    """Of the weights that each token was drawn with."""
     searched: int = 0
     """Index of the first token that may still be part of a stop string."""
 
@@ -70,7 +72,8 @@ class Decoder:
     ``eos`` are the tokens that end a completion.  With ``adapter``, the policy is that adapter on ``model``.
     ``forwarded`` counts the tokens that the model has read: ``prompt`` (without padding) and ``completion``.
 
-    Between two steps, the last token of each row is drawn and not yet read by the model.
+    Between two steps, the last token of each row is drawn and not yet read by the model; weights may be loaded then.
+    Rows under way go on with the keys and values that the weights before have computed of their earlier tokens.
     """
 
     def __init__(
@@ -91,13 +94,17 @@ class Decoder:
         self._cache = SharedPromptCache()
         self._sampling: SamplingTensors | None = None  # of all rows; kept from step to step while they stay the same
 
-    def load(self, weights: Mapping[str, Tensor]) -> None:
-        """Replace the policy's weights.  Raises ``ValueError`` for weights that do not fit; nothing is changed then."""
+    def load(self, weights: Mapping[str, Tensor], version: int) -> None:
+        """Replace the policy's weights by those of ``version``.
+
+        Raises ``ValueError`` for weights that do not fit; nothing is changed then.
+        """
         if self.adapter is None:
             load_strictly(self.policy, self.model, weights)
         else:
             self.adapter.load(weights)
             self.forward = self._plain.adapted(self.adapter)
+        self.version = version
 
     def clear(self) -> None:
         """Drop all rows and the memory they held."""
@@ -192,6 +199,7 @@ class Decoder:
             row = self.rows[index]
             row.tokens.append(token)
             row.logprobs.append(logprob)
+            row.versions.append(self.version)
             if (end := self._end(row)) is not None:
                 row.job.finish(row.index, self._completion(row, *end))
                 complete.append(index)
@@ -233,7 +241,9 @@ class Decoder:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
     def _completion(self, row: Row, reason: FinishReason, text: str) -> Completion:
-        return Completion(tuple(row.tokens), tuple(row.logprobs), text, reason, self.policy, self.version)
+        oldest = row.versions[0]
+        versions = () if oldest == self.version else tuple(row.versions)
+        return Completion(tuple(row.tokens), tuple(row.logprobs), text, reason, self.policy, oldest, versions)
 
     def _remove(self, indices: Sequence[int]) -> None:
         if len(indices) == len(self.rows):

@@ -47,12 +47,18 @@ class TorchEngine(LocalEngine):
     shape of a batch: on CPU, the same batches give the same bits.  Without lockstep, a request joins the running batch
     at the next token; its draws are still those of its seed, but its logits may differ in the last bits.
 
+    With ``in_flight`` new weights are loaded between two tokens, instead of once no completion is under way.  Those
+    under way go on with them, on the keys and values that the weights before have computed of prompt and earlier tokens
+    (PipelineRL, arXiv 2509.19128).  Each token's log-probability is that under the weights and the cache that drew it,
+    and the completion's ``versions`` say which weights these were.
+
     ``dtype`` (``float32``, ``bfloat16``) is that of weights, activations and cache: the engine computes with copies of
     models that have another; None: with the models as they are.
 
     A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
 
-    Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly.
+    Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly, and ``ValueError`` for
+    ``in_flight`` in lockstep.
     """
 
     def __init__(
@@ -62,13 +68,15 @@ class TorchEngine(LocalEngine):
         max_batch_rows: int = 256,
         lockstep: bool = True,
         dtype: str | None = None,
+        in_flight: bool = False,
     ) -> None:
         if not models:
             raise ValueError("a torch engine needs at least one policy")
         _check_rows(max_batch_rows)
         check_dtype(dtype)
+        _check_in_flight(in_flight, lockstep)
         super().__init__(models, lockstep)
-        self.max_batch_rows = max_batch_rows
+        self.max_batch_rows, self.in_flight = max_batch_rows, in_flight
         self._rows = max_batch_rows  # fewer, once memory did not suffice; a request with more decodes alone
         tokenizer = copy.deepcopy(tokenizer)  # of its own, because tokenizers must not be used by two threads at once
         self._decoders = _decoders(models, tokenizer, dtype)
@@ -78,7 +86,7 @@ class TorchEngine(LocalEngine):
         self._queue: deque[DecodingJob] = deque()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="torch-engine")
         self._worker_lock = asyncio.Lock()  # who holds it may change models and decoders
-        self._waiting_loads = 0  # while there are any, no request is admitted
+        self._waiting_loads = 0  # while there are any, no request is admitted; in flight, nothing is decoded
         self._serving: asyncio.Task[None] | None = None
         self._joining: list[DecodingJob] = []  # neither in the queue nor in a row yet
         self._failures = self._splits = 0
@@ -93,10 +101,12 @@ class TorchEngine(LocalEngine):
         max_batch_rows: int,
         lockstep: bool,
         dtype: str | None,
+        in_flight: bool = False,
     ) -> None:
         """See :class:`..base.Checking`.  Raises as the constructor does."""
         _check_rows(max_batch_rows)
         check_dtype(dtype)
+        _check_in_flight(in_flight, lockstep)
         check_architecture(policies[0], model, tokenizer)
 
     # ---- the interface ----------------------------------------------------------------------------------------------
@@ -125,7 +135,8 @@ class TorchEngine(LocalEngine):
         return await in_time(request, answer)
 
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
-        """Copy ``weights`` into ``policy``'s model, in the model's dtype, once no completion is under way.
+        """Copy ``weights`` into ``policy``'s model, in the model's dtype, once no completion is under way; with
+        ``in_flight`` between two tokens.
 
         Requests that wait meanwhile are served with the new ones.  Raises ``ValueError`` for weights that do not fit,
         see :func:`..weights.load_into`, and for those of a model that other policies share; nothing is changed then.
@@ -138,11 +149,10 @@ class TorchEngine(LocalEngine):
             raise ValueError(
                 f"policy '{policy}': its weights are those of {', '.join(sharing)} too, and stay as they are"
             )
-        self._waiting_loads += 1  # the batch runs dry, so that a completion never mixes two versions
+        self._waiting_loads += 1  # the batch runs dry, or pauses in flight, and the lock is free
         try:
             async with self._worker_lock:
-                await asyncio.get_running_loop().run_in_executor(self._worker, decoder.load, weights)
-                decoder.version = version
+                await asyncio.get_running_loop().run_in_executor(self._worker, decoder.load, weights, version)
                 return {}
         finally:
             self._waiting_loads -= 1
@@ -196,8 +206,8 @@ class TorchEngine(LocalEngine):
             self._serving = asyncio.get_running_loop().create_task(self._serve(), name="torch engine")
 
     async def _serve(self) -> None:
-        while self._arrived or self._queue:
-            await self.serve_round()
+        while self._arrived or self._queue or any(decoder.rows for decoder in self._decoders.values()):
+            await self.serve_round()  # after a load that waits for the lock, which serves in turn
 
     async def serve_round(self) -> None:
         """Serve all that waits; a failure goes to every caller."""
@@ -260,8 +270,8 @@ class TorchEngine(LocalEngine):
         log.warning("decoding is out of memory: from now on at most %d completions together. %s", self._rows, reason)
 
     def _decode_rows(self) -> None:
-        """Decode until nothing is left."""
-        while True:
+        """Decode until nothing is left, or a load is waited for."""
+        while not (self.in_flight and self._waiting_loads):
             if not self.lockstep:
                 while self._arrived:
                     self._queue.append(self._arrived.popleft())
@@ -305,6 +315,14 @@ class TorchEngine(LocalEngine):
 def _check_rows(max_batch_rows: int) -> None:
     if max_batch_rows < 1:
         raise ValueError(f"engine.max_batch_rows must be at least 1, got {max_batch_rows}")
+
+
+def _check_in_flight(in_flight: bool, lockstep: bool) -> None:
+    if in_flight and lockstep:
+        raise ValueError(
+            "engine.in_flight=true with engine.lockstep=true: the token at which weights come depends on time; give "
+            "loop.lockstep=false"
+        )
 
 
 def _decoders(

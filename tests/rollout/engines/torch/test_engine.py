@@ -231,6 +231,7 @@ async def test_a_completion_is_of_one_version(lockstep, tokenizer):
     nodes = await asyncio.gather(*tasks)
     versions = [{c.version for c in node} for node in nodes]
     assert versions[0] == {0} and versions[-1] == {1} and all(len(v) == 1 for v in versions)
+    assert not any(c.versions for node in nodes for c in node)
     for each, node, version in zip(requests, nodes, versions, strict=True):
         assert worst(other if version == {1} else model, [each], [node]) < 1e-4
 
