@@ -103,6 +103,7 @@ def test_evaluations_of_the_run_are_in_its_row(disk: Any, tmp_path: Path, store:
     assert [(row["swapped"], row["sealed"], row["note"]) for row in record.rows()[:3]] == [(0.3, 0.3, "")] * 3
     row = replace(record, sealed=10).rows()[0]
     assert row["note"] == "not evaluated: sealed (the run directory is gone)", "on the tasks of another seed"
+    assert (row["sealed"], row["sealed_low"], row["sealed_seed"]) == (None, None, None)
 
 
 def test_an_error_does_not_hide_a_row_that_is_not_stale(disk: Any, tmp_path: Path, store: Store) -> None:
