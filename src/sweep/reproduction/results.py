@@ -50,7 +50,7 @@ class TableResults:
     @property
     def rows(self) -> list[TableRow]:
         """Of runs and of teams."""
-        return [*self.runs, *team_rows(self.cells, self.table.teams)]
+        return [*self.runs, *team_rows(self.cells, self.table.teams, self.runs)]
 
     # ---- the file ---------------------------------------------------------------------------------------------------
 
