@@ -80,7 +80,7 @@ class TableResults:
             if head["claims"] != claims:
                 raise ConfigError(f"the claims of configs/reproduce/{table.name}.yaml are not those of the runs")
             return results
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunDirectoryError(f"{file} is no summary of a table: {error!r}") from error
 
     # ---- what it says -----------------------------------------------------------------------------------------------
