@@ -124,9 +124,9 @@ def comparisons_over_seeds(ones: Sequence[str], others: Sequence[str]) -> list[t
     for pair in sides:
         for (record, condition), names in zip(pair, zip(*named, strict=True), strict=True):
             if condition is not None and names != (condition,):
-                first = ", ".join(names)
+                compared = ", ".join(names)
                 raise EvaluationError(
-                    f"{record.path}@{condition}: the first pair compares {first}; name the same in all"
+                    f"{record.path}@{condition}: the first pair compares {compared}; name the same in all"
                 )
     by_condition = [[_by_task(first, second, names) for (first, _), (second, _) in sides] for names in named]
     estimates = [_estimate(pairs) for pairs in by_condition]

@@ -165,10 +165,9 @@ def _estimated(names: tuple[str, str], pairs: Sequence[Pairs], common: Sequence[
         single = compare(next(sides), next(sides), names)
         mean, span, p = single.difference, single.interval, single.p
         return Difference(*names, seeds=1, tasks=tasks, means=(one, other), mean=mean, interval=span, p=p)
-    sides = [[_array(each[side] for each in pair.values()) for side in (0, 1)] for pair in common]
+    arrays = [_array(b for _, b in pair.values()) - _array(a for a, _ in pair.values()) for pair in common]
     # A task that one seed lost is no reason to draw the others' tasks apart.
     crossed = len({tuple(pair) for pair in common}) == 1 and bool(set.intersection(*map(set, pairs)))
-    arrays = [second - first for first, second in sides]
     estimate = hierarchical_estimate(arrays, crossed=crossed, bounds=DIFFERENCE)
     assert estimate is not None  # of two seeds or more
     p = min(1.0, 2 * min(estimate.p_at_most(0.0), estimate.p_at_least(0.0)))
