@@ -124,6 +124,14 @@ def test_a_team_without_one_of_its_runs_has_no_success(results: TableResults) ->
     assert (rows[1]["status"], rows[1]["after"]) == ("finished", 0.5)
 
 
+def test_files_of_what_is_not_there_any_more_are_removed(results: TableResults, tmp_path: Path) -> None:
+    write_results(results, tmp_path)
+    assert (tmp_path / "cross_play.csv").is_file() and (tmp_path / "verdicts.csv").is_file()
+    write_results(replace(results, cells=(), table=replace(results.table, claims=())), tmp_path)
+    names = {path.name for path in tmp_path.iterdir() if path.name != "mine.yaml"}
+    assert names == {"table.md", "table.csv", "plot.svg", "summary.jsonl"}
+
+
 def test_a_team_of_a_stale_run_is_stale(results: TableResults) -> None:
     runs = [one | ({"stale": "code"} if (one["setting"], one["seed"]) == ("b", 2) else {}) for one in results.runs]
     stale = replace(results, runs=runs)
