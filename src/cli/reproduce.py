@@ -161,10 +161,10 @@ def _train(plan: TablePlan, part: PartPlan, options: ReproduceOptions, jobs: int
     from ..sweep.launcher import launcher_of
 
     record = part.record
+    record.write()  # also where nothing is missing: a report reads it
     missing = record.jobs_to_run(options.rerun_stale)
     if not missing:
         return
-    record.write()
     _say(sys.stdout, _numbers(plan, part, len(missing)))
     runner = JobRunner(record.folder, options.rerun_stale, to_file=True, train=train)
     many = min(jobs, len(missing)) > 1

@@ -9,7 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..algorithms.credit.base import CreditRule
+from ..algorithms.credit.base import CreditRule, GroupRelative
+from ..algorithms.credit.counterfactual import Counterfactual
 from ..experience import Candidate, Episode, JointAction, Node
 from ..rollout.chat_codec import ChatCodec
 from ..runs.trees import TREE_FORMAT
@@ -134,9 +135,18 @@ class _Images:
 
 
 def baselines(credit: CreditRule, episodes: Sequence[Episode]) -> dict[int, float]:
-    """By ``id`` of a candidate, what its value was compared with: the critic's value of its node, or the mean over its
-    group.  None of a candidate that has several values, or that a rule judges by another measure.
+    """By ``id`` of a candidate, what its value was compared with: the critic's value of its node, what the node earned
+    without the message, or the mean over its group.  None of a candidate that has several values, or that a rule judges
+    by another measure.
     """
+    own: dict[int, float] = {}
+    if isinstance(credit, GroupRelative) and credit.baseline in ("mean", "leave_one_out"):
+        own = _group_means(credit, episodes)
+    values = _values(episodes, removed=isinstance(credit, Counterfactual))
+    return own | {id(candidate): value for candidate, value in values}
+
+
+def _group_means(credit: CreditRule, episodes: Sequence[Episode]) -> dict[int, float]:
     groups: dict[Hashable, list[float]] = {}
     own: dict[int, list[Hashable]] = {}
     for episode in episodes:
@@ -144,15 +154,15 @@ def baselines(credit: CreditRule, episodes: Sequence[Episode]) -> dict[int, floa
             groups.setdefault(key, []).append(share.value)
             for candidate in share.candidates:
                 own.setdefault(id(candidate), []).append(key)
-    means = {identity: fmean(groups[keys[0]]) for identity, keys in own.items() if len(keys) == 1}
-    return means | {id(candidate): value for candidate, value in _values(episodes)}
+    return {identity: fmean(groups[keys[0]]) for identity, keys in own.items() if len(keys) == 1}
 
 
-def _values(episodes: Sequence[Episode]) -> Iterator[tuple[Candidate, float]]:
+def _values(episodes: Sequence[Episode], *, removed: bool) -> Iterator[tuple[Candidate, float]]:
     for episode in episodes:
         for node, candidate in episode.candidates():
-            if node.value is not None:
-                yield candidate, node.value
+            value = node.removed if removed else node.value
+            if value is not None:
+                yield candidate, value
 
 
 def prompt_text(tokenizer: PreTrainedTokenizerBase | ChatCodec | None, node: Node) -> str:

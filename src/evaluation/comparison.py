@@ -114,12 +114,20 @@ def comparisons_over_seeds(ones: Sequence[str], others: Sequence[str]) -> list[t
     """The comparisons of ``ones`` and ``others`` (``FOLDER[@CONDITION]``, one per seed, in the same order), by the
     name of the condition.  The two of a pair need the same tasks; other pairs may have others.
 
-    Raises :class:`EvaluationError` where the two sides differ in number, or a pair has no tasks in common.
+    Raises :class:`EvaluationError` where the two sides differ in number, or a pair has no tasks in common, and for a
+    condition that is not the first pair's.
     """
     if len(ones) != len(others):
         raise EvaluationError(f"A has {len(ones)} evaluations and B {len(others)}: give one pair per seed")
     sides = [(locate(a), locate(b)) for a, b in zip(ones, others, strict=True)]
     named = condition_pairs(*sides[0])
+    for pair in sides:
+        for (record, condition), names in zip(pair, zip(*named, strict=True), strict=True):
+            if condition is not None and names != (condition,):
+                compared = ", ".join(names)
+                raise EvaluationError(
+                    f"{record.path}@{condition}: the first pair compares {compared}; name the same in all"
+                )
     by_condition = [[_by_task(first, second, names) for (first, _), (second, _) in sides] for names in named]
     estimates = [_estimate(pairs) for pairs in by_condition]
     p_values = holm([min(1.0, 2 * min(each.p_at_most(0.0), each.p_at_least(0.0))) for each in estimates])

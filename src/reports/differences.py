@@ -24,6 +24,8 @@ NEUTRAL = 7
 
 Results = Mapping[str, bool | None]
 """The success of each task; None where its episode was lost."""
+Pairs = Mapping[str, tuple[bool | None, bool | None]]
+"""Those of two settings."""
 
 
 @dataclass(frozen=True)
@@ -138,8 +140,8 @@ def _difference(first: Setting, second: Setting, colours: tuple[int, int]) -> Di
             if len(tasks) < max(len(a), len(b)):
                 notes.append(f"seed {seed}: {len(tasks)} of {max(len(a), len(b))} tasks in common")
             common.append({task: (a[task], b[task]) for task in tasks})
+    common = [each for each in common if any(None not in pair for pair in each.values())]
     both = [{task: pair for task, pair in each.items() if None not in pair} for each in common]
-    both = [each for each in both if each]
     if not both:
         return Difference(*names, problem="; ".join(notes) or "all episodes are lost", colours=colours)
     by_task = _by_task(both)
@@ -149,12 +151,13 @@ def _difference(first: Setting, second: Setting, colours: tuple[int, int]) -> Di
         "second": sum(task.difference > 0 for task in by_task),
     }
     chart, note = _chart(names, by_task, colours), "; ".join(notes)
-    estimated = _estimated(names, both)
+    estimated = _estimated(names, both, common)
     return replace(estimated, note=note, by_task=by_task, colours=colours, counts=counts, chart=chart)
 
 
-def _estimated(names: tuple[str, str], pairs: Sequence[Mapping[str, tuple[bool | None, bool | None]]]) -> Difference:
-    """The mean difference; ``pairs`` has for each seed the results of each task in both settings."""
+def _estimated(names: tuple[str, str], pairs: Sequence[Pairs], common: Sequence[Pairs]) -> Difference:
+    """The mean difference; ``common`` has for each seed the results of each task in both settings, ``pairs`` without
+    tasks of which one is lost."""
     tasks = len({task for pair in pairs for task in pair})
     one, other = (fmean(fmean(bool(each[side]) for each in pair.values()) for pair in pairs) for side in (0, 1))
     if len(pairs) == 1:
@@ -162,8 +165,10 @@ def _estimated(names: tuple[str, str], pairs: Sequence[Mapping[str, tuple[bool |
         single = compare(next(sides), next(sides), names)
         mean, span, p = single.difference, single.interval, single.p
         return Difference(*names, seeds=1, tasks=tasks, means=(one, other), mean=mean, interval=span, p=p)
-    arrays = [np.array([float(bool(b)) - float(bool(a)) for a, b in pair.values()]) for pair in pairs]
-    estimate = hierarchical_estimate(arrays, crossed=len({tuple(pair) for pair in pairs}) == 1, bounds=DIFFERENCE)
+    arrays = [_array(b for _, b in pair.values()) - _array(a for a, _ in pair.values()) for pair in common]
+    # A task that one seed lost is no reason to draw the others' tasks apart.
+    crossed = len({tuple(pair) for pair in common}) == 1 and bool(set.intersection(*map(set, pairs)))
+    estimate = hierarchical_estimate(arrays, crossed=crossed, bounds=DIFFERENCE)
     assert estimate is not None  # of two seeds or more
     p = min(1.0, 2 * min(estimate.p_at_most(0.0), estimate.p_at_least(0.0)))
     means, span = (one, other), estimate.interval
@@ -193,7 +198,7 @@ def _array(results: Iterable[bool | None]) -> NDArray[np.float64]:
     return np.array([np.nan if value is None else float(value) for value in results])
 
 
-def _by_task(pairs: Sequence[Mapping[str, tuple[bool | None, bool | None]]]) -> list[TaskDifference]:
+def _by_task(pairs: Sequence[Pairs]) -> list[TaskDifference]:
     """From the task on which the first is most ahead to the one on which the second is."""
     rows = []
     for task in dict.fromkeys(task for pair in pairs for task in pair):

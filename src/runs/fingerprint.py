@@ -27,7 +27,11 @@ LEFT_OUT = (
 """Modules that these import and no figure depends on: they compose and check configurations, whose result has a hash of
 its own, and show and observe runs."""
 
-BY_PATH = {"sandbox/launch.py": ("sandbox.guest.zygote",), "rollout/chat_template.py": ("rollout.template_trial",)}
+BY_PATH = {
+    "envs/math/answers.py": ("envs.math.answer_parser",),
+    "rollout/chat_template.py": ("rollout.template_trial",),
+    "sandbox/launch.py": ("sandbox.guest.zygote",),
+}
 """Programs that a file starts, which no import names."""
 
 EVALUATION = (

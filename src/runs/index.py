@@ -60,6 +60,6 @@ def best_match(runs: Iterable[Answer], training: str, evaluation: Mapping[str, A
     return max(matching, key=lambda run: (*_freshness(run, evaluation), run.path.name), default=None)
 
 
-def _freshness(run: Finished, evaluation: Mapping[str, Any]) -> tuple[bool, bool]:
+def _freshness(run: Finished, evaluation: Mapping[str, Any]) -> tuple[bool, ...]:
     reasons = run.stale(evaluation)
-    return "code" not in reasons, "evaluation" not in reasons
+    return tuple(reason not in reasons for reason in ("code", "configuration", "evaluation"))

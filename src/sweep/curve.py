@@ -45,7 +45,8 @@ def curve_of(run: Run) -> list[Point]:
     spent = {"completions": 0.0, "tokens": 0.0, "steps": 0.0}
     costs = {0: dict(spent)}
     for row in run.rows:
-        steps = [value for key, value in row.items() if key.endswith("/optimizer_steps")]
+        # Those of policies alone: critics have steps of their own, critic/NAME/optimizer_steps.
+        steps = [row[key] for key in row if key.startswith("train/") and key.endswith("/optimizer_steps")]
         spent["completions"] += row.get("rollout/completions", 0)
         spent["tokens"] += row.get("rollout/tokens", 0)
         spent["steps"] += fmean(steps) if steps else 0

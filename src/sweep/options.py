@@ -20,6 +20,7 @@ from ..setup.command_line import check_overrides
 from ..setup.composition import all_choices, configurations
 from ..setup.search_path import KEY, file_content
 from .launcher import LAUNCHERS
+from .shapes import check_shapes
 
 Overrides = dict[str, list[str]]
 """The key of an override, with its prefix, to one override, or to several that the sweep varies."""
@@ -160,8 +161,9 @@ class SweepFile:
             raise ConfigError(f"sweep={name}: {error}") from error
 
     @classmethod
-    def of(cls, content: Mapping[str, Any]) -> SweepFile:
-        """Raises ``TypeError`` for a key that is unknown or missing."""
+    def of(cls, content: Any) -> SweepFile:
+        """Raises :class:`ConfigError`, and ``TypeError`` for a key that is unknown or missing."""
+        check_shapes(cls, content)
         tuning = content.get("tuning")
         return cls(**{**content, "tuning": Tuning(**tuning) if tuning is not None else None})
 

@@ -14,7 +14,7 @@ from ..runs.files import RunDirectoryError
 from ..runs.index import best_match, readable_runs
 from ..runs.lock import Lock
 from ..runs.run import Run
-from .rows import SweepJob, TableRow, row_of
+from .rows import SweepJob, TableRow, row_of, without_metric
 from .stored import StoredRun, stored_runs
 from .summary import SweepSummary
 from .verdicts import Claim
@@ -146,6 +146,11 @@ class SweepRecord:
         return [self._row(job, run) for job, run in zip(self.jobs, self.best_runs(among), strict=True)]
 
     def _row(self, job: SweepJob, run: Run | StoredRun | None) -> TableRow:
+        row = self._row_of(job, run)
+        # What was played on the tasks of another seed, of another sweep or an earlier plan, is no result of this one.
+        return row if row.get("sealed_seed") in (None, self.sealed) else without_metric(row, "sealed")
+
+    def _row_of(self, job: SweepJob, run: Run | StoredRun | None) -> TableRow:
         missing = self.missing_evaluations(run) if isinstance(run, Run) else []
         error = error_file(self.folder, job.training)
         # The error of a job that has a run by now, as the plan wants it, is out of date.

@@ -76,6 +76,13 @@ def row_of(job: SweepJob, run: Run | None, status: str, note: str = "") -> Table
     return row | {"config": dict(flat(without_excluded(run.config))) if run else {}}
 
 
+def without_metric(row: TableRow, name: str) -> TableRow:
+    """``row`` without the success ``name`` (:data:`METRICS`), its interval and its results by task."""
+    outcomes = {key: value for key, value in row["outcomes"].items() if key != name}
+    figures = (key for key in row if key == name or key.startswith(f"{name}_"))
+    return row | dict.fromkeys(figures) | {"outcomes": outcomes}
+
+
 def further_figures(run: Run) -> dict[str, Any]:
     """The figures of the evaluations that a sweep made of the run, under flat keys as in its summary."""
     return {f"{name}/{key}": value for name, file in run.of_sweeps.items() for key, value in file.items()}

@@ -42,7 +42,7 @@ class SweepSummary:
             claims = tuple(Claim(**claim) for claim in head["verdicts"])
             rows = tuple(unpacked_rows(head, lines))
             return cls(head["sweep"], head["question"], claims, head["threshold"], rows)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunDirectoryError(f"{file} is no summary of a sweep: {error!r}") from error
 
 

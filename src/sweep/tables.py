@@ -219,6 +219,8 @@ def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
     write_atomic(folder / "settings.csv", csv_text(aggregate(rows)))
     if verdicts := judge(summary.claims, rows):
         write_atomic(folder / "verdicts.csv", csv_text(verdicts))
+    else:  # of an earlier plan, which had claims
+        (folder / "verdicts.csv").unlink(missing_ok=True)
     return page, rows
 
 

@@ -118,7 +118,7 @@ def _compare(claim: Claim, variant: str, rows: Sequence[TableRow]) -> ClaimTest:
     one, other = (_by_seed(rows, variant, setting) for setting in claim.settings())
     metric, over_metric = (side[1] for side in claim._sides)
     pairs = [(one[seed], other[seed]) for seed in one if seed in other]
-    finished = [(a, b) for a, b in pairs if a.get(metric) is not None and b.get(over_metric) is not None]
+    finished = [(a, b) for a, b in pairs if _has(a, metric) and _has(b, over_metric)]
     stale = sum(bool(a["stale"] or b["stale"]) for a, b in pairs)
     note = f"{stale} of {len(pairs)} pairs hold a stale run" if stale else ""
     differences = [a[metric] - b[over_metric] for a, b in finished]
@@ -141,6 +141,11 @@ def _compare(claim: Claim, variant: str, rows: Sequence[TableRow]) -> ClaimTest:
             estimate = difference_over_seeds(known)
             why = "" if estimate else _no_interval(differences)
     return ClaimTest(claim, variant, differences, estimate, why, note)
+
+
+def _has(row: TableRow, metric: str) -> bool:
+    """Whether the run counts, as in the means over seeds: where a run that was to replace it has failed it does not."""
+    return row["status"] == "finished" and row.get(metric) is not None
 
 
 def _no_interval(differences: Sequence[float]) -> str:

@@ -21,6 +21,7 @@ from hydra.core.hydra_config import HydraConfig
 from troupe.cli.reproduce import run
 from troupe.errors import ConfigError
 from troupe.runs.index import find_runs
+from troupe.sweep.overview import SweepOverview
 
 SILENT = "the paper is silent"
 SMALL = "loop.iterations=2 loop.completions=0 loop.tasks_per_iteration=2 loop.eval_every=1 loop.validation_tasks=2"
@@ -107,6 +108,7 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -
     assert run([*words, "finished=earlier.jsonl"]) == 0
     out = capsys.readouterr().out
     assert "4 of 4 runs done" in out and (FOLDER / "summary.jsonl").read_text() == summary
+    assert not SweepOverview.of(FOLDER / "parts" / "couplet").problems, "a report counts them, too"
     head, *lines = map(json.loads, summary.splitlines())
     kept = [line for line in lines if line.get("cell", {}).get("team") != "exchanged"]
     Path("earlier.jsonl").write_text("\n".join(map(json.dumps, [head, *kept])))

@@ -8,12 +8,17 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from troupe.algorithms.credit.at_grpo import AtGrpo
+from troupe.algorithms.credit.counterfactual import Counterfactual
+from troupe.algorithms.credit.reinforce_pp import ReinforcePP
+from troupe.algorithms.credit.role_baselines import RoleBaselines
 from troupe.diagnostics.pictures import pictures
 from troupe.diagnostics.tree_records import TrainingTree, baselines, prompt_text, token_texts, tree_record
 from troupe.enumeration.game import Game
 from troupe.experience import Node
 from troupe.models.base_models import base_path
 from troupe.rollout.chat_codec import ChatCodec
+from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.runs.trees import TREE_FORMAT, tree_problem
 
@@ -56,6 +61,20 @@ async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> Non
     assert (first["version"], first["versions"]) == (said.version, versions) and "versions" not in second
     assert record["edges"][0] == {"members": {"tool": [0, record["edges"][0]["members"]["tool"][1]]}, "child": 1}
     assert record["edges"][-1]["outcome"]["team_return"] == episode.outcomes[-1].team_return
+
+
+async def test_baselines_of_rules_that_compare_with_no_mean(play: Play) -> None:
+    def said(prompt: str, row: int, seed: int) -> str:
+        return ("no", "yes please")[row % 2]
+
+    (replayed,) = await play(said, Plain(), ReplaySampler(k=2, removal="yes please"), 1)
+    removed = {id(c): node.removed for node, c in replayed.candidates()}
+    assert removed and any(removed.values())
+    assert baselines(Counterfactual(removal="yes please"), [replayed]) == removed
+    (chain,) = await play(said, Plain(), ChainSampler(k=1), 1)
+    for rule in (RoleBaselines(), ReinforcePP()):
+        rule([chain])
+        assert baselines(rule, [chain]) == {}, "neither a running mean nor nothing is the mean of this group"
 
 
 @pytest.mark.parametrize("base", ["laptop", "laptop_math", "laptop_writing"])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from troupe.evaluation import records
-from troupe.evaluation.comparison import Comparison, compare, comparisons, locate
+from troupe.evaluation.comparison import Comparison, compare, comparisons, comparisons_over_seeds, locate
 from troupe.evaluation.records import EvaluationError, EvaluationRecord
 
 NAMES = ("A", "B")
@@ -68,6 +68,18 @@ def test_conditions_of_one_name_are_compared(tmp_path: Path) -> None:
     assert [(name, row.difference) for name, row in comparisons(str(a), str(b))] == [("sampled", -1), ("greedy", 0)]
     ((name, row),) = comparisons(f"{a}@greedy", f"{a}@sampled")
     assert (name, row.difference) == ("greedy / sampled", 1)
+
+
+def test_seeds_are_compared_in_one_condition(tmp_path: Path) -> None:
+    ones, others = (
+        [str(stored(tmp_path / f"{side}{i}", sampled={"t": [True]}, greedy={"t": [False]})) for i in range(2)]
+        for side in "ab"
+    )
+    assert [name for name, _ in comparisons_over_seeds(ones, others)] == ["sampled", "greedy"]
+    assert [n for n, _ in comparisons_over_seeds([f"{ones[0]}@greedy", ones[1]], others)] == ["greedy"]
+    for last in ([f"{ones[0]}@greedy", f"{ones[1]}@sampled"], [ones[0], f"{ones[1]}@sampled"]):
+        with pytest.raises(EvaluationError, match=r"a1@sampled: the first pair compares .*; name the same in all"):
+            comparisons_over_seeds(last, others)
 
 
 def test_single_conditions_need_no_name(tmp_path: Path) -> None:

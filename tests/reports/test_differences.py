@@ -74,6 +74,15 @@ def test_a_file_cut_in_the_middle_leaves_the_tasks_in_common(setting: Make) -> N
     assert (row.tasks, row.note, row.mean) == (3, "seed 0: 3 of 4 tasks in common", 0.0)
 
 
+def test_a_lost_episode_takes_one_task_and_leaves_the_others_crossed(setting: Make) -> None:
+    first = {seed: [0, 0, 0, 1, 1, 1] for seed in range(3)}
+    second = {seed: [1, 1, 1, 0, 1, 1] for seed in range(3)}
+    lost = second | {1: [1, 1, 1, 0, 1, None]}
+    (whole,) = differences([setting("a", first, "abcde"), setting("b", second, "abcde")], [0, 1])
+    (row,) = differences([setting("c", first), setting("d", lost)], [0, 1])
+    assert row.interval == whole.interval and row.tasks == 6
+
+
 def test_lost_episodes_do_not_count(setting: Make) -> None:
     (row,) = differences([setting("one", {0: [1, None, 0]}), setting("other", {0: [1, 1, 1]})], [0, 1])
     assert (row.tasks, row.mean) == (2, 0.5)

@@ -115,6 +115,7 @@ def test_programs_that_a_file_starts_count() -> None:
     sandbox = files_of(world("code.MicroCode", sandbox={"_target_": "troupe.sandbox.LocalSandbox"}))
     assert {path.relative_to(PACKAGE).as_posix() for path in (PACKAGE / "sandbox").rglob("*.py")} <= sandbox
     assert "rollout/template_trial.py" in sandbox
+    assert "envs/math/answer_parser.py" in files_of(world("math.MathQuestions")), "it judges every answer"
 
 
 def test_every_name_of_a_module_is_one() -> None:
@@ -122,7 +123,7 @@ def test_every_name_of_a_module_is_one() -> None:
     for name in (*ROOTS, *LEFT_OUT):
         path = PACKAGE / name.replace(".", "/")
         assert path.is_dir() or path.with_suffix(".py").is_file(), name
-    assert set(BY_PATH) <= set(known) | set(code_files(["sandbox.LocalSandbox"]))
+    assert set(BY_PATH) <= set(known) | set(code_files(["sandbox.LocalSandbox", "envs.math.MathQuestions"]))
 
 
 def hashed(package: Path, names: str = "worlds.Game", base: str = "base") -> str:

@@ -1,5 +1,6 @@
 """Readings of a learning curve, by hand."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,15 @@ def test_the_curve_of_a_run(disk: Any, tmp_path: Path) -> None:
         (4, 400, 4000, 8),
     ]
     assert [each.outcomes.mean for each in curve] == pytest.approx([0.1, 0.4, 0.5])
+
+
+def test_steps_of_critics_are_none_of_a_policy_s(disk: Any, tmp_path: Path) -> None:
+    path = disk.run(tmp_path / "run", disk.config(), disk.scores(1, 5, 6))
+    disk.curve(path, {0: 0.1, 2: 0.4}, completions=100)
+    lines = (path / "metrics.jsonl").read_text().splitlines()
+    rows = [json.loads(line) | {"critic/team/optimizer_steps": 32.0} for line in lines]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [each.steps for each in curve_of(Run(path))] == [0, 4]
 
 
 def test_runs_are_read_where_the_shortest_ends() -> None:

@@ -127,6 +127,10 @@ def test_a_mistake_is_answered_before_anything_runs(own: Path, arguments: list[s
     [
         ({"setings": {}}, "setings"),
         ({"settings": {}}, "settings and seeds must name at least one of each"),
+        ({"seeds": 3}, "seeds must be a list, got 3"),
+        ({"seeds": [0, "one"]}, "seeds[1] must be a whole number, got 'one'"),
+        ({"settings": {"one": None}}, "settings.one must be a list, got None"),
+        ({"tuning": {"grid": [1], "seeds": [7]}}, "tuning.grid must hold keys, got [1]"),
         ({"evaluations": ["swaped"]}, "evaluations: swaped is unknown; did you mean swapped?"),
         ({"verdicts": [{"claim": "c", "setting": "six", "over": "two", "at_least": 0}]}, "setting 'six' is unknown"),
     ],

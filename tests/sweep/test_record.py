@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from troupe.runs.lock import HeldError
+from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.record import SweepRecord, error_file
 from troupe.sweep.rows import SweepJob
 
@@ -32,6 +33,22 @@ def test_of_a_block_only_its_seeds_are_run(disk: Any, tmp_path: Path) -> None:
     rows = record.rows()
     assert [row["status"] for row in rows] == ["finished", "missing", "missing", "missing"]
     assert rows[1]["note"] == "not evaluated: sealed"  # the sealed tasks are played with the block alone
+
+
+def test_sealed_tasks_of_another_seed_are_no_result(disk: Any, tmp_path: Path) -> None:
+    record = replace(disk.sweep(tmp_path, ("sealed",)), sealed=9)
+    run = disk.run(tmp_path / "game" / "x", disk.config(0, 2), disk.scores(1, 5, 6))
+    outcomes = Outcomes("tasks", (1.0, 0.0)).packed()
+    figures = {"success": 0.5, "success_ci95": [0.1, 0.9], "episodes": 2, "outcomes": outcomes}
+    (run / "sealed.json").write_text(json.dumps(figures | {"task_seed": 9}))
+    row = record.rows()[0]
+    assert (row["status"], row["sealed"], row["sealed_episodes"]) == ("finished", 0.5, 2) and "sealed" in row[
+        "outcomes"
+    ]
+    row = replace(record, sealed=8).rows()[0]
+    assert (row["status"], row["note"]) == ("missing", "not evaluated: sealed")
+    assert (row["sealed"], row["sealed_low"], row["sealed_episodes"]) == (None, None, None)
+    assert set(row["outcomes"]) == set(record.rows()[0]["outcomes"]) - {"sealed"} and row["after"] == 0.5
 
 
 def test_an_error_is_out_of_date_once_there_is_a_run(disk: Any, tmp_path: Path) -> None:

@@ -103,6 +103,7 @@ def test_evaluations_of_the_run_are_in_its_row(disk: Any, tmp_path: Path, store:
     assert [(row["swapped"], row["sealed"], row["note"]) for row in record.rows()[:3]] == [(0.3, 0.3, "")] * 3
     row = replace(record, sealed=10).rows()[0]
     assert row["note"] == "not evaluated: sealed (the run directory is gone)", "on the tasks of another seed"
+    assert (row["sealed"], row["sealed_low"], row["sealed_seed"]) == (None, None, None)
 
 
 def test_an_error_does_not_hide_a_row_that_is_not_stale(disk: Any, tmp_path: Path, store: Store) -> None:
@@ -144,6 +145,18 @@ def test_a_row_answers_a_job_that_only_has_other_keys(disk: Any, tmp_path: Path,
         job = replace(jobs[0], **change)
         own = configs[0] if key is None else configs[0] | {key: {"sampler": {"k": 3, "alpha": 1.0}}}
         assert adopted([job], {job.training: own}, stored_runs(file)) == {}
+
+
+def test_a_run_of_the_job_s_own_keys_comes_before_one_that_was_adopted(disk: Any, tmp_path: Path, store: Store) -> None:
+    """Whatever their folders are called, which decides between runs that are equally fresh."""
+    file, config = store(), disk.config(0, 2) | {"new": {"key": 1}}
+    record = sweep(disk, tmp_path, file)
+    job = replace(record.jobs[0], training=training_hash(config))
+    record = replace(record, jobs=[job], adopted=adopted([job], {job.training: config}, stored_runs(file)))
+    assert record.rows()[0]["stale"] == "configuration"
+    path = disk.run(tmp_path / "runs" / "game" / "00", config, disk.scores(1, 5, 6))
+    (row,) = record.rows()
+    assert (row["run"], row["stale"]) == (str(path), "") and record.jobs_to_run(rerun_stale=True) == []
 
 
 def test_rows_that_answer_nothing_are_named(disk: Any, tmp_path: Path, store: Store) -> None:

@@ -69,7 +69,9 @@ def test_a_kept_summary_has_no_folder_of_this_machine(sweep: Path, tmp_path: Pat
 
 
 def test_a_file_that_is_no_summary_is_named(tmp_path: Path) -> None:
-    for text in ("", "{}\n", "no json"):
+    head = {"sweep": "s", "question": "", "threshold": None, "verdicts": [], "config": {}}
+    damaged = "\n".join(json.dumps(line) for line in (head, {"run": "runs/x", "outcomes": [1]}))
+    for text in ("", "{}\n", "no json", damaged):
         (tmp_path / "x.jsonl").write_text(text)
         with pytest.raises(RunDirectoryError, match=r"x\.jsonl is no summary of a sweep"):
             SweepSummary.read(tmp_path / "x.jsonl")

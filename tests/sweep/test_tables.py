@@ -4,7 +4,7 @@ import csv
 import json
 import re
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,15 @@ def test_a_sweep_can_be_moved_with_its_runs(disk: Any, tmp_path: Path) -> None:
     (tmp_path / "runs").rename(tmp_path / "elsewhere")
     _, rows = write_tables(tmp_path / "elsewhere" / "sweeps" / "s")
     assert [row["status"] for row in rows] == ["finished", "missing", "missing", "missing"]
+
+
+def test_verdicts_on_claims_that_are_gone_are_removed(disk: Any, tmp_path: Path) -> None:
+    sweep = disk.sweep(tmp_path)
+    write_tables(sweep.folder)
+    assert (sweep.folder / "verdicts.csv").is_file()
+    replace(sweep, claims=[]).write()
+    write_tables(sweep.folder)
+    assert not (sweep.folder / "verdicts.csv").exists()
 
 
 def test_the_tables_of_a_sweep(disk: Any, tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ def row(setting: str, seed: int, after: float | None, stale: str = "", **metrics
     known = {"after": after} | metrics
     outcomes = {name: Outcomes(f"of {seed}", (value,) * 4) for name, value in known.items() if value is not None}
     figures = dict.fromkeys(METRICS) | known
-    return {"setting": setting, "variant": "", "seed": seed, "stale": stale, "outcomes": outcomes, **figures}
+    place = {"setting": setting, "variant": "", "seed": seed, "status": "finished", "stale": stale}
+    return {**place, "outcomes": outcomes, **figures}
 
 
 def rows(differences: list[float | None]) -> list[TableRow]:
@@ -46,6 +47,15 @@ def rows(differences: list[float | None]) -> list[TableRow]:
 def test_verdicts(differences: list[float | None], low_above: float | None, verdict: str, why: str) -> None:
     (judged,) = judge([Claim(**CLAIM | {"low_above": low_above})], rows(differences))
     assert (judged["verdict"], judged["why"]) == (verdict, why)
+
+
+def test_a_run_whose_successor_failed_does_not_count() -> None:
+    """Its row still has the old figures, which the mean over seeds leaves out."""
+    old = rows([0.10, 0.11, 0.12])
+    old[0] |= {"status": "failed", "stale": "code"}
+    (judged,) = judge([Claim(**CLAIM)], old)
+    assert (judged["verdict"], judged["n"]) == ("undecided", 2)
+    assert judged["why"] == "2 of 3 pairs finished; 1 of 3 pairs hold a stale run"
 
 
 def test_the_figures_behind_a_verdict() -> None:

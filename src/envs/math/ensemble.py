@@ -66,6 +66,7 @@ class Ensemble(TurnTakingWorld):
             ("order", pair.order, "sequential"),
             ("horizon", pair.horizon, 1),
             ("stop", pair.stop, "answer"),
+            ("tools", pair.tool_format, None),  # a call would be a program that nobody reads
         ):
             if value != needed:
                 raise ValueError(f"env.pair.{key}: an ensemble is made of pairs with {key} {needed}, got {value}")

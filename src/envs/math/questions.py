@@ -157,7 +157,8 @@ class MathQuestions(Mathematics):
         return () if agent == REASONER else (PYTHON,)
 
     def _tool_report(self, agent: str) -> str:
-        run = self.run if agent == TOOL else self._past[-1].run
+        goes_on = agent == TOOL and self.order == "sequential"  # else its message has ended the turn
+        run = self.run if goes_on else self._past[-1].run
         return run.report if run is not None else "There is no program."
 
     # ---- prompts --------------------------------------------------------------------------------------------------

@@ -93,6 +93,7 @@ class WorkflowWorld(TeamEnv):
         self._lease: Lease | None = None
         self._call: Call | None = None
         self._done = self._task is None
+        self._unpaid = 0.0  # team rewards of messages since the last one that ended a turn
 
     # ---- tasks and services ----------------------------------------------------------------------------------------
 
@@ -152,7 +153,7 @@ class WorkflowWorld(TeamEnv):
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         check_actions(self.name, self.next_agents(), actions)
-        ((agent, text),) = actions.items()
+        ((agent, text),), turn = actions.items(), self.turn
         run, call = await self._own_run()
         answer, malformed = reply(text, call.request, self._format, len(self._said))
         self._said = run.said = (*self._said, Said(call.request.key, agent, text, answer))
@@ -172,15 +173,34 @@ class WorkflowWorld(TeamEnv):
             ended = isinstance(event, Result)
             success = result.success if result.success is not None else ended and result.team >= self.success_at
             info |= {"too_many_calls": float(not ended), **result.info}
-            return StepResult({agent: earned.local}, earned.team + result.team, True, success, info)
-        return StepResult({agent: earned.local}, earned.team, False, False, info)
+            team = self._paid(earned.team + result.team, ends_turn=True)
+            return StepResult({agent: earned.local}, team, True, success, info)
+        team = self._paid(earned.team, ends_turn=self.turn > turn)
+        return StepResult({agent: earned.local}, team, False, False, info)
+
+    def _paid(self, team: float, *, ends_turn: bool) -> float:
+        """The team reward of a message that has earned ``team``.  The return of an episode has those of messages that
+        end a turn, so that these are paid what the messages before have earned, too.  To a sampler that tries several
+        messages, which a fork allows, a message's own reward is its judgement.
+        """
+        if ends_turn:
+            team, self._unpaid = team + self._unpaid, 0.0
+            return team
+        self._unpaid += team
+        return team if self.forkable else 0.0
 
     def fork(self) -> Self:
         return copy.copy(self)
 
     def state_key(self) -> Hashable:
         run = None if self.forkable or not self._said or self._lease is None else id(self._lease)
-        return (self._task and self._task.task_id, self._done, run, *((each.key, each.text) for each in self._said))
+        return (
+            self._task and self._task.task_id,
+            self._done,
+            self._unpaid,
+            run,
+            *((each.key, each.text) for each in self._said),
+        )
 
     # ---- runs ------------------------------------------------------------------------------------------------------
 

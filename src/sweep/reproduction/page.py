@@ -31,7 +31,7 @@ SEEDS = {"same": "of the same seed", "others": "of each other seed", "all": "of 
 
 def write_results(results: TableResults, folder: Path) -> str:
     """Write ``table.md``, ``table.csv``, ``verdicts.csv``, ``cross_play.csv``, ``plot.svg`` and ``summary.jsonl``, each
-    where there is anything for it; returns the page."""
+    where there is anything for it, and remove an earlier one where there is not; returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
     page = page_of(results, "plot.svg")
     files = {"table.md": page, "summary.jsonl": results.text(), "table.csv": csv_of(_flat(results.estimates()))}
@@ -41,6 +41,8 @@ def write_results(results: TableResults, folder: Path) -> str:
     for name, text in files.items():
         if text:
             write_atomic(folder / name, text)
+        else:
+            (folder / name).unlink(missing_ok=True)
     return page
 
 

@@ -8,9 +8,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ...errors import ConfigError, nearest
 from ...setup.instantiation import call
+from ..measures import MEASURES
 from ..plan import plan_file
 from ..record import SweepRecord
+from ..rows import METRICS
 from ..verdicts import Claim
 from .options import ReproduceOptions
 from .table import Part, ReproductionTable, Scale, Team
@@ -41,9 +44,12 @@ class TablePlan:
 
 def plan_table(options: ReproduceOptions, table: ReproductionTable, words: Sequence[str]) -> TablePlan:
     """Raises :class:`~troupe.errors.ConfigError`, naming the setting, for a run that cannot be composed."""
-    for claim in table.claims:
-        if claim.setting:
-            call(f"table={table.name}", Claim, **claim.tested)
+    for label, row in table.rows.items():
+        _check_metric(table, f"rows.{label}", row.metric)
+    for claim in (claim for claim in table.claims if claim.setting):
+        for metric in (claim.metric, claim.over_metric or claim.metric):
+            _check_metric(table, f"claim '{claim.claim}'", metric)
+        call(f"table={table.name}", Claim, **claim.tested)
     seeds = options.seeds_of(table)
     # Figures that are not the protocol's take no place of the protocol's.
     own = f"-{sha256(' '.join(sorted(words)).encode()).hexdigest()[:8]}" if words else ""
@@ -55,3 +61,10 @@ def plan_table(options: ReproduceOptions, table: ReproductionTable, words: Seque
         record = replace(record, folder=folder / "parts" / name, name=f"{table.name}, {name}")
         parts.append(PartPlan(name, part, record, table.teams_at(options.scale, part), configs))
     return TablePlan(table, options.scale, folder, seeds, tuple(words), parts)
+
+
+def _check_metric(table: ReproductionTable, key: str, metric: str) -> None:
+    """Raise :class:`ConfigError`: a table has no figures at equal budgets, and would say of others that no run is
+    finished."""
+    if metric not in (known := [*METRICS, *MEASURES]):
+        raise ConfigError(f"table={table.name}: {key}: metric={metric} is unknown{nearest(metric, known)}")

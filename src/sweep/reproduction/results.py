@@ -50,7 +50,7 @@ class TableResults:
     @property
     def rows(self) -> list[TableRow]:
         """Of runs and of teams."""
-        return [*self.runs, *team_rows(self.cells, self.table.teams)]
+        return [*self.runs, *team_rows(self.cells, self.table.teams, self.runs)]
 
     # ---- the file ---------------------------------------------------------------------------------------------------
 
@@ -80,7 +80,7 @@ class TableResults:
             if head["claims"] != claims:
                 raise ConfigError(f"the claims of configs/reproduce/{table.name}.yaml are not those of the runs")
             return results
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunDirectoryError(f"{file} is no summary of a table: {error!r}") from error
 
     # ---- what it says -----------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 import yaml
 
 from ...errors import ConfigError, nearest
+from ..shapes import check_shapes
 
 Scale = Literal["laptop", "smollm2", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -175,8 +176,7 @@ class ReproductionTable:
     @classmethod
     def of(cls, name: str, content: Any) -> ReproductionTable:
         """Raises :class:`ConfigError`, and ``TypeError`` for a key that is unknown or missing."""
-        if not isinstance(content, Mapping):
-            raise ConfigError("it must hold keys")
+        check_shapes(cls, content)
         sweep = _sweep_file(content.get("sweep", ""))
         claims = [
             _section(f"claims[{number}]", TableClaim, one) for number, one in enumerate(content.get("claims", []))
@@ -288,8 +288,7 @@ def _sweep_file(name: str) -> dict[str, Any]:
 
 def _section(key: str, kind: type[Section], content: Any) -> Section:
     """``kind`` of the keys of ``content``.  Raises :class:`ConfigError` naming ``key``."""
-    if not isinstance(content, Mapping):
-        raise ConfigError(f"{key} must hold keys, got {content!r}")
+    check_shapes(kind, content, key)
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
     for name in content:
         if name not in known:

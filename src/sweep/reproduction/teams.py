@@ -76,19 +76,28 @@ def team_cells(plan: PartPlan) -> int:
     )
 
 
-def team_rows(cells: Sequence[Cell], teams: Mapping[str, Team]) -> list[TableRow]:
+def team_rows(cells: Sequence[Cell], teams: Mapping[str, Team], runs: Sequence[TableRow]) -> list[TableRow]:
     """One row per team, variant and seed, as of a run: its success with the last weights is the mean over its cells,
-    task by task.  A row of which a cell is missing has the status ``missing``.
+    task by task.  A row of which a cell is missing has the status ``missing``.  It is stale as those of the ``runs``
+    are that it is made of.
     """
+    stale = {(row["part"], row["variant"], row["setting"], row["seed"]): row["stale"] for row in runs}
     groups: dict[tuple[str, str, str, int], list[Cell]] = {}
     for cell in cells:
         if cell.team in teams:
             groups.setdefault((cell.part, cell.team, cell.variant, cell.seed), []).append(cell)
-    return [_row(*key, group) for key, group in groups.items()]
+    rows = []
+    for (part, team, variant, seed), group in groups.items():
+        places = [place for cell in group for place in _places(teams[team], seed, cell.other_seed)]
+        reasons = (stale.get((part, variant, *place), "") for place in places)
+        words = dict.fromkeys(word for reason in reasons for word in reason.split(" and ") if word)
+        row = {"part": part, "setting": team, "variant": variant, "seed": seed, "stale": " and ".join(words)}
+        rows.append(row | _results(group))
+    return rows
 
 
-def _row(part: str, team: str, variant: str, seed: int, cells: Sequence[Cell]) -> TableRow:
-    row: TableRow = {"part": part, "setting": team, "variant": variant, "seed": seed, "stale": "", "outcomes": {}}
+def _results(cells: Sequence[Cell]) -> TableRow:
+    row: TableRow = {"outcomes": {}}
     row |= dict.fromkeys([*METRICS, *(f"{name}_{end}" for name in METRICS for end in ("low", "high"))])
     played = [cell.outcomes for cell in cells if cell.outcomes is not None]
     if len(played) < len(cells):

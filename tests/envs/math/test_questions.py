@@ -10,6 +10,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from troupe.envs.base import TeamEnv
+from troupe.envs.math.ensemble import Ensemble
 from troupe.envs.math.questions import AGAIN, MathQuestions, boxed_answers
 from troupe.envs.math.sources import Aime24, Polaris
 from troupe.envs.testing import check_world
@@ -66,6 +67,22 @@ TOOL_REWARDS = [
     ("import subprocess; subprocess.run(['id'])", 0.0, 0.1, "It failed"),
     ("", 0.0, 0.0, "There is no program."),
 ]
+
+
+@pytest.mark.parametrize("order", ["sequential", "simultaneous"])
+async def test_the_result_of_a_call_is_the_report_of_its_program(
+    begin: Callable[..., MathQuestions], order: str
+) -> None:
+    world = begin(tools="hermes", order=order, horizon=2)
+    call = {"name": "python", "arguments": {"code": "print(0.25 + 0.25)"}}
+    texts = {"tool": f"<tool_call>\n{json.dumps(call)}\n</tool_call>", "reasoner": AGAIN}
+    result = await world.step({agent: texts[agent] for agent in world.next_agents()})
+    assert result.info["malformed_calls"] == 0 and world.tool_result("tool") == "0.5"
+
+
+def test_an_ensemble_of_pairs_with_tools_is_refused(begin: Callable[..., MathQuestions]) -> None:
+    with pytest.raises(ValueError, match=r"env\.pair\.tools"):
+        Ensemble(pair=begin(horizon=1, stop="answer", tools="hermes"))
 
 
 @pytest.mark.parametrize(("source", "team", "local", "report"), TOOL_REWARDS, ids=range(len(TOOL_REWARDS)))

@@ -20,6 +20,7 @@ from troupe.evaluation.episodes import EpisodeResult, play
 from troupe.experience import Split, Task
 from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest
 from troupe.rollout.playing import start_env
+from troupe.rollout.samplers.task_rollout import advance
 
 TASK = Task("t", "train", {"word": "hello"})
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
@@ -73,6 +74,23 @@ async def test_calls_are_turns_with_rewards() -> None:
         False,
         {"refused_requests": 0.0, "malformed_calls": 0.0, "too_many_calls": 0.0, "answers": 2.0},
     )
+    await env.close()
+
+
+@pytest.mark.parametrize("pure", [False, True])
+async def test_every_team_reward_is_in_the_return_of_the_episode(pure: bool) -> None:
+    async def paid(task: Task, client_for_agent: ClientForAgent) -> float:
+        for agent, team in (("ann", 0.5), ("ann", 0.125), ("bob", 0.25)):
+            await client_for_agent(agent).chat([{"role": "user", "content": "hello"}])
+            client_for_agent(agent).reward(team=team)
+        return 1.0
+
+    env, steps = await start_env(world(paid, pure=pure), TASK), []
+    while agents := env.next_agents():
+        steps.append(await advance(env, {agents[0]: "hi"}))
+    assert [each.ends_turn for each in steps] == [True, False, True]
+    assert [each.team_return for each in steps] == [0.5, 0.0, 0.125 + 0.25 + 1.0]
+    assert steps[1].result.team == (0.125 if pure else 0.0)  # a sampler of trees compares the messages themselves
     await env.close()
 
 

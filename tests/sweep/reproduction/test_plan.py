@@ -1,6 +1,7 @@
 """Every table composes and plans at every scale."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,27 @@ def check(name: str, scale: str, runs: Path) -> None:
 @pytest.mark.parametrize(("name", "scale"), QUICK)
 def test_some_tables_plan(name: str, scale: str, tmp_path: Path) -> None:
     check(name, scale, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "changes", "said"),
+    [
+        ("rows", {"metric": "afer"}, "rows.*: metric=afer is unknown; did you mean after"),
+        ("claims", {"metric": "at_tokens"}, "claim '.*': metric=at_tokens is unknown"),
+        ("claims", {"over_metric": "at_tokens"}, "claim '.*': metric=at_tokens is unknown"),
+    ],
+)
+def test_figures_that_a_table_does_not_have_are_refused(key: str, changes: dict[str, str], said: str) -> None:
+    options, words = ReproduceOptions.split(["table=writing"])
+    (table,) = options.tables
+    if key == "rows":
+        label = next(label for label, row in table.rows.items() if row.setting)
+        wrong = replace(table, rows={**table.rows, label: replace(table.rows[label], **changes)})
+    else:
+        own = next(claim for claim in table.claims if claim.setting)
+        wrong = replace(table, claims=[replace(own, **changes)])
+    with pytest.raises(ConfigError, match=f"table=writing: {said}"):
+        plan_table(options, wrong, words)
 
 
 @pytest.mark.slow

@@ -119,9 +119,27 @@ def test_estimates(results: TableResults) -> None:
 
 def test_a_team_without_one_of_its_runs_has_no_success(results: TableResults) -> None:
     cells = [replace(results.cells[0], outcomes=None), *results.cells[1:]]
-    rows = {one["seed"]: one for one in team_rows(cells, results.table.teams)}
+    rows = {one["seed"]: one for one in team_rows(cells, results.table.teams, results.runs)}
     assert (rows[0]["status"], rows[0]["after"]) == ("missing", None)
     assert (rows[1]["status"], rows[1]["after"]) == ("finished", 0.5)
+
+
+def test_files_of_what_is_not_there_any_more_are_removed(results: TableResults, tmp_path: Path) -> None:
+    write_results(results, tmp_path)
+    assert (tmp_path / "cross_play.csv").is_file() and (tmp_path / "verdicts.csv").is_file()
+    write_results(replace(results, cells=(), table=replace(results.table, claims=())), tmp_path)
+    names = {path.name for path in tmp_path.iterdir() if path.name != "mine.yaml"}
+    assert names == {"table.md", "table.csv", "plot.svg", "summary.jsonl"}
+
+
+def test_a_team_of_a_stale_run_is_stale(results: TableResults) -> None:
+    runs = [one | ({"stale": "code"} if (one["setting"], one["seed"]) == ("b", 2) else {}) for one in results.runs]
+    stale = replace(results, runs=runs)
+    assert [one["stale"] for one in stale.rows if one["setting"] == "mixed"] == ["code"] * 4, "each plays with that one"
+    alone = replace(stale, cells=[cell for cell in stale.cells if cell.seed == cell.other_seed])
+    assert [one["stale"] for one in alone.rows if one["setting"] == "mixed"] == ["", "", "code", ""]
+    verdict = {one["claim"]: one for one in alone.verdicts()}["a is a bit better"]
+    assert "1 of 4 pairs hold a stale run" in verdict["why"]
 
 
 def test_the_summary_gives_the_same_page(results: TableResults, tmp_path: Path) -> None:

@@ -95,6 +95,12 @@ def test_parts_and_their_reasons() -> None:
         ({"sweep": "groupng"}, "sweep=groupng: there is no such sweep"),
         ({"settngs": {}}, "settngs"),
         ({"parts": {}}, "settings and parts must name at least one"),
+        ({"parts": None}, "parts must hold keys, got None"),
+        ({"teams": [1]}, "teams must hold keys"),
+        ({"scales": {"laptop": 4}}, "scales.laptop must hold keys"),
+        ({"settings": {"a": "x=1"}}, r"settings.a must be a list, got 'x=1'"),
+        ({"rows": {"a": {"setting": "a", "paper": {"here": 96}}}}, "rows.a.paper.here must hold keys"),
+        ({"claims": [{"claim": "c", "setting": "a", "at_least": "x"}]}, r"claims\[0\].at_least must be a number"),
     ],
 )
 def test_a_mistake_is_named(changes: dict[str, Any], named: str, tmp_path: Path) -> None:
@@ -110,5 +116,5 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"table=other.yaml: there is no such file"):
         ReproductionTable.read("other.yaml")
     (tmp_path / "list.yaml").write_text("[1]")
-    with pytest.raises(ConfigError, match="it must hold keys"):
+    with pytest.raises(ConfigError, match="the file must hold keys"):
         ReproductionTable.read(str(tmp_path / "list.yaml"))
