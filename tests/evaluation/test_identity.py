@@ -40,6 +40,18 @@ def test_what_decides_the_messages_of_a_source() -> None:
     assert source_identity(EchoActor("tool"), 0, {}) == {"echo": "tool"}
 
 
+def test_tables_that_a_world_names_are_known_by_content(tmp_path: Path) -> None:
+    table = tmp_path / "questions.jsonl"
+    world_config = {"data": {"test": [{"path": str(table)}]}, "wording": "long " * 1000}
+    condition = Condition("a", world_config, Couplet(), [], {"first": SilentActor(), "second": SilentActor()}, "own", 1)
+    request = EvalRequest(checkpoint="base", split="test", tasks=1, samples=1, temperature=("own",), seed=0)
+    identities = []
+    for content in ("1", "1", "2"):
+        table.write_text(content)
+        identities.append(evaluation_identity(request, [condition]))
+    assert identities[0] == identities[1] != identities[2]
+
+
 def test_an_evaluation_is_its_worlds_tasks_seed_and_sources(tmp_path: Path) -> None:
     def identity(
         name: str, tasks: int = 2, samples: int = 1, task_seed: int = 0, **world_config: int
