@@ -31,10 +31,11 @@ def kept(lines: list[dict[str, Any]], runs: str) -> list[dict[str, Any]]:
 def keep(folder: Path, results: Path = RESULTS) -> Path:
     """The copy of the summary of ``folder``, a table or a sweep in a folder of runs."""
     lines = [json.loads(line) for line in (folder / "summary.jsonl").read_text(encoding="utf-8").splitlines()]
-    name = f"{folder.parent.name}_{folder.name.removesuffix('_specialized')}"
-    file = results / ("reproduction" if "table" in lines[0] else "summaries") / f"{name}.jsonl"
-    runs = str(folder.parents[2])
-    file.write_text("".join(json.dumps(line) + "\n" for line in kept(lines, runs)), encoding="utf-8")
+    kind = "reproduce" if "table" in lines[0] else "sweeps"
+    runs = next(parent.parent for parent in folder.parents if parent.name == kind)
+    name = "_".join(folder.relative_to(runs / kind).parts).removesuffix("_specialized")
+    file = results / ("reproduction" if kind == "reproduce" else "summaries") / f"{name}.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in kept(lines, str(runs))), encoding="utf-8")
     return file
 
 
