@@ -64,13 +64,9 @@ def test_a_worked_example_comes_before_the_post() -> None:
     for team, answers in (("pair", (short, long)), ("solo", (f"{short}\n\n{long}",))):
         world = begin(team=team, examples=1, mark="\n\n")
         for agent, answer in zip(world.agents, answers, strict=True):
-            system, question, example, post_shown = world.observe(agent)
-            assert [m["role"] for m in (system, question, example, post_shown)] == [
-                "system",
-                "user",
-                "assistant",
-                "user",
-            ]
+            messages = world.observe(agent)
+            assert [message["role"] for message in messages] == ["system", "user", "assistant", "user"]
+            system, question, example, post_shown = messages
             assert question["content"] == f"Post:\n{article}" and example["content"] == answer
             assert post_shown["content"].removeprefix("Post:\n") in POSTS
             assert [system, post_shown] == begin(team=team, mark="\n\n").observe(agent)
