@@ -368,6 +368,26 @@ def test_every_world_and_tuning_at_the_papers_scale(
     check(*played(composed, tiny, tmp_path, experiment))
 
 
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        "writing_lora",
+        *(pytest.param(f"writing_{regime}", marks=pytest.mark.slow) for regime in ("single", "specialized")),
+    ],
+)
+def test_posts_with_a_tiny_model_in_the_place_of_smollm2(
+    composed: Composed, tiny: str, tmp_path: Path, experiment: str
+) -> None:
+    words = [f"experiment={experiment}", "scale=smollm2", f"scale.base={tiny}", *SIZES, f"run_dir={tmp_path / 'run'}"]
+    loop = train.build(composed(*words))
+    summary = asyncio.run(loop.run())
+    (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    row = json.loads(line)
+    assert summary["status"] == "finished" and row["rollout/completions"] == 2 * 2 * len(loop.world.agents)
+    for agent in loop.world.agents:
+        assert 0 <= row[f"rollout/{agent}/points"] <= 3 and row[f"rollout/{agent}/judge_errors"] == 0
+
+
 # ---- chat templates -------------------------------------------------------------------------------------------------
 
 MISTAKES = {

@@ -75,7 +75,7 @@ def test_a_worked_example_comes_before_the_post() -> None:
 @pytest.mark.parametrize("team", ["pair", "solo"])
 @pytest.mark.parametrize("horizon", [1, 2])
 async def test_the_contract(team: Any, horizon: int) -> None:
-    await check_world(begin(team=team, horizon=horizon), tasks=1, team=(0, 3), local=(0, 0))
+    await check_world(begin(team=team, horizon=horizon, examples=1, mark="\n\n"), tasks=1, team=(0, 3), local=(0, 0))
 
 
 async def test_garbage_is_judged_not_raised() -> None:
