@@ -59,7 +59,7 @@ from troupe.envs.search import FactSearch
 from troupe.envs.search.answers import contains, exact_match, f1
 from troupe.envs.search.questions import tagged
 from troupe.envs.signalling.world import Signalling
-from troupe.envs.writing import Writing
+from troupe.envs.writing import GeneratedPosts, Writing
 from troupe.experience import Sampling, Task
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.engines.scripted import ScriptedEngine
@@ -155,6 +155,13 @@ def right_program(task: Task) -> list[str]:
     return [f"```python\n{each}\n```" for each in (problem.reference, aux, main)] + [test]
 
 
+def summaries(task: Task) -> list[str]:
+    """A short and a long text about a post, and both with an empty line between them."""
+    first, second, *_ = task.data["article"].split(". ")
+    short, long = f"{first}.", f"{first}. However, {second}."
+    return [short, long, f"{short}\n\n{long}"]
+
+
 @dataclass(frozen=True)
 class World:
     """How a world is made, its tasks, and the local and team reward that a message can earn at the most; ``reads``:
@@ -174,6 +181,10 @@ def _code(sandbox: LocalSandbox, **settings: Any) -> Code:
     return Code(sandbox, None, cpu_s=0.1, horizon=2, max_tests=2, **settings)  # type: ignore[arg-type]
 
 
+def _posts(**settings: Any) -> Writing:
+    return Writing(kind="tldr", train=[GeneratedPosts()], horizon=2, examples=1, mark="\n\n", **settings)
+
+
 WORLDS: dict[str, World] = {
     "sokoban": World(lambda sandbox: Sokoban(), 0.1),
     "sokoban full solo": World(lambda sandbox: Sokoban(wording="full", team="solo"), 0.1),
@@ -188,6 +199,8 @@ WORLDS: dict[str, World] = {
     "delegation sequential": World(lambda sandbox: Delegation(order="sequential"), 0.2),
     "signalling": World(lambda sandbox: Signalling(), 0.0),
     "writing": World(lambda sandbox: Writing(), 0.0, team=3.0),
+    "posts": World(lambda sandbox: _posts(), 0.0, team=3.0, honest=summaries),
+    "posts solo": World(lambda sandbox: _posts(team="solo"), 0.0, team=3.0, honest=summaries),
     "mixed": World(lambda sandbox: Mixed(worlds={"sokoban": Sokoban(), "plan_path": PlanPath()}), 0.1),
     "micro code": World(lambda sandbox: MicroCode(sandbox), 0.2),
     "micro code at once": World(lambda sandbox: MicroCode(sandbox, order="simultaneous"), 0.2),
@@ -269,7 +282,7 @@ async def fuzz_world(
     client = PolicyClient("p", engine, codec, 60_000, Sampling(max_tokens=100))
     tasks, start = spec.tasks(world), time.perf_counter()
     row.most = f"{spec.team:g}, {spec.local:g}, {spec.team:g}"
-    demonstrates = not spec.reads and "demonstration" in _defined(type(world))  # an ensemble of questions has none
+    demonstrates = not spec.reads and world.has_demonstrations  # an ensemble of questions has none
 
     async def play(rng: Random) -> None:
         drawn = Messages(rng)
@@ -310,11 +323,6 @@ async def fuzz_world(
     if growth:
         await grow_world(row, world, tasks[0])
     return row
-
-
-def _defined(kind: type) -> set[str]:
-    """The names that a world's class defines itself, or inherits from a world below the contract."""
-    return {name for each in kind.__mro__ if each is not TeamEnv for name in vars(each)}
 
 
 def _skill(rng: Random) -> Any:

@@ -26,6 +26,8 @@ CHEAP = (
     "delegation sequential",
     "signalling",
     "writing",
+    "posts",
+    "posts solo",
     "micro collaboration",
     "arithmetic",
     "arithmetic at once",

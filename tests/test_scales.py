@@ -35,9 +35,12 @@ HAS = {
     "signalling": ["laptop"],
     "delegation": ["laptop"],
     "math": [*GENERAL, "smollm2"],
-    **{world: ["laptop", "paper_magrpo", "paper_1_7b", "paper_8b"] for world in MAGRPO},
+    "code_collab": ["laptop", "paper_magrpo", "paper_1_7b", "paper_8b"],
+    "writing": ["laptop", "smollm2", "paper_magrpo", "paper_1_7b", "paper_8b"],
 }
 """The scales of a world; the others have GENERAL."""
+SMOLLM2 = {"math": "troupe.envs.math.WordProblems", "writing": "troupe.envs.writing.Writing"}
+"""The world's class with SmolLM2."""
 HORIZONS = {"writing": 1, "code_collab": 1, "plan_path_hard": 3, "plan_path_short": 2}
 THOUGHT = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
@@ -124,8 +127,10 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
         return
     if scale == "smollm2":
         assert bases == {"smollm2_q4"} and config["engine"]["_target_"].endswith("TorchEngine")
-        assert config["env"]["_target_"] == "troupe.envs.math.WordProblems"
+        assert config["env"]["_target_"] == SMOLLM2[world]
         assert (config["algorithm"]["sampler"]["k"], config["loop"]["lockstep"]) == (8, True)
+        if world == "writing":
+            check_posts(config)
         return
     if scale == "paper_magrpo":
         check_magrpo(world, config)
@@ -140,11 +145,23 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
     assert config["env"].get("local_share") != 0.2
 
 
+def check_posts(config: dict[str, Any]) -> None:
+    """Writing with SmolLM2: the publication's reward and temperature, on posts that are generated."""
+    env = config["env"]
+    assert (env["kind"], env["on_topic"], env["examples"], env["mark"]) == ("tldr", 0.0, 1, "\n\n")
+    assert (
+        env["train"] == [{"_target_": "troupe.envs.writing.GeneratedPosts"}] and env["validation"] == env["test"] == []
+    )
+    for policy in config["policies"].values():
+        for sampling in policy["sampling"].values():
+            assert (sampling["temperature"], sampling["top_p"], sampling["max_tokens"]) == (0.7, 1.0, 48)
+
+
 def check_magrpo(world: str, config: dict[str, Any]) -> None:
     """The publication's constants, as far as they are known."""
     base, rate, turns, iterations = MAGRPO[world]
     for policy in config["policies"].values():
-        assert (policy["base"], policy["optimizer"]["lr"]) == (base, rate)
+        assert (policy["base"], policy["optimizer"]["lr"]) == (base, 5e-5 if policy["tuning"] == "lora" else rate)
         assert policy["scheduler"]["_target_"].endswith("ConstantLR")
         raw = world == "code_collab"
         assert (policy["prompts"], policy["chat"]) == (("raw", {}) if raw else (None, {"enable_thinking": False}))
@@ -204,6 +221,7 @@ def test_a_stray_key_of_a_scale_is_refused(composed: Composed) -> None:
         # 30 layers of 16 * (2 * 1152 + 2 * 768 + 3 * 2112), for two policies.
         (["experiment=math_lora", "scale=smollm2", "scale.base=smollm2"], ("144,283,968", "9,768,960", "engine")),
         (["experiment=math_specialized", "scale=smollm2"], ("134,515,008", "smollm2_q4", "at most 96 completions")),
+        (["experiment=writing_lora", "scale=smollm2"], ("144,283,968", "9,768,960", "at most 64 completions of 3,072")),
         # Of each of two agents K + K^2 completions; their weights, 3,085,938,688 numbers each.
         (
             ["experiment=code_collab_specialized", "scale=paper_magrpo"],
@@ -348,6 +366,26 @@ def test_every_world_and_tuning_at_the_papers_scale(
     composed: Composed, tiny: str, tmp_path: Path, experiment: str
 ) -> None:
     check(*played(composed, tiny, tmp_path, experiment))
+
+
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        "writing_lora",
+        *(pytest.param(f"writing_{regime}", marks=pytest.mark.slow) for regime in ("single", "specialized")),
+    ],
+)
+def test_posts_with_a_tiny_model_in_the_place_of_smollm2(
+    composed: Composed, tiny: str, tmp_path: Path, experiment: str
+) -> None:
+    words = [f"experiment={experiment}", "scale=smollm2", f"scale.base={tiny}", *SIZES, f"run_dir={tmp_path / 'run'}"]
+    loop = train.build(composed(*words))
+    summary = asyncio.run(loop.run())
+    (line,) = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    row = json.loads(line)
+    assert summary["status"] == "finished" and row["rollout/completions"] == 2 * 2 * len(loop.world.agents)
+    for agent in loop.world.agents:
+        assert 0 <= row[f"rollout/{agent}/points"] <= 3 and row[f"rollout/{agent}/judge_errors"] == 0
 
 
 # ---- chat templates -------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from ..algorithms.credit.base import CreditRule
 from ..algorithms.objectives.base import Objective
 from ..envs.base import TeamEnv
 from ..envs.code import ProblemSet
-from ..envs.datasets import DataSource
+from ..envs.datasets import ItemSource
 from ..errors import ConfigError
 from ..models.strategies import Sharded
 from ..rollout.engines.local import LocalEngine
@@ -34,7 +34,7 @@ from .policies import check_names
 from .search_path import user_configurations
 
 KINDS = (
-    *(TeamEnv, DataSource, ProblemSet, LocalSandbox, Limits),
+    *(TeamEnv, ItemSource, ProblemSet, LocalSandbox, Limits),
     *(EpisodeSampler, ChainSampler, CreditRule, Objective, Optimizer, LRScheduler),
     *(LocalEngine, Sharded, CsvLogger, TensorBoardLogger, WandbLogger),
 )

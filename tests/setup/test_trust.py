@@ -174,6 +174,11 @@ def test_code_of_others_is_refused_wherever_it_is_named(canary: Path, case: str)
     assert not canary.exists()
 
 
+@pytest.mark.parametrize("name", ["writing.ArticleSource", "writing.GeneratedPosts", "math.Polaris"])
+def test_sources_of_tasks_may_be_named(name: str) -> None:
+    Trust().check_targets("env", {"train": [{"_target_": f"troupe.envs.{name}"}]})
+
+
 def test_code_that_a_stored_run_names_runs_nowhere(hostile: Callable[[Change], Path], canary: Path) -> None:
     def change(config: dict[str, Any]) -> None:
         for keys in (("env", "sandbox"), ("engine", "_args_"), ("logger", "mine"), ("policies", "tool", "optimizer")):

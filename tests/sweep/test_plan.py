@@ -114,7 +114,8 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (
             ["sweep="],
             "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, factorial, grouping, k, learning, "
-            "lora, regime, role_swap, seeds, signalling, smollm2, smollm2_controls, team_size, views",
+            "learning_magrpo, lora, regime, role_swap, seeds, signalling, smollm2, smollm2_controls, smollm2_writing, "
+            "team_size, views",
         ),
     ],
 )

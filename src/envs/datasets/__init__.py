@@ -1,6 +1,6 @@
 """Data sets as tasks: rows of files and hub names, each once, in disjoint splits."""
 
-from .source import CellError, DataSource, Item, PublishedSource, UnusableRow
+from .source import CellError, DataSource, Item, ItemSource, PublishedSource, UnusableRow
 from .splits import DataSplits, load_splits
 from .table import AbsentDataError, Columns, DataError, Table, without_downloads
 
@@ -12,6 +12,7 @@ __all__ = [
     "DataSource",
     "DataSplits",
     "Item",
+    "ItemSource",
     "PublishedSource",
     "Table",
     "UnusableRow",

@@ -39,7 +39,15 @@ class Item(Protocol):
 ItemT = TypeVar("ItemT", bound=Item)
 
 
-class DataSource(ABC, Generic[ItemT]):
+class ItemSource(ABC, Generic[ItemT]):
+    """Where items come from: a table, or a program that makes them."""
+
+    @abstractmethod
+    def items(self, counts: Counter[str]) -> Iterator[ItemT]:
+        """The items, in their order; what is left out is counted in ``counts``."""
+
+
+class DataSource(ItemSource[ItemT]):
     """The items of one table, of which ``columns`` are read.  A subclass makes the item of a row."""
 
     def __init__(self, table: Table, columns: Columns) -> None:

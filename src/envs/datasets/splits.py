@@ -11,7 +11,7 @@ from typing import Final, Generic, get_args
 
 from ...experience import Split, Task
 from ..checks import check_split
-from .source import DataSource, ItemT
+from .source import ItemSource, ItemT
 from .table import DataError
 
 _HELD_OUT: Final[tuple[tuple[Split, tuple[Split, ...]], ...]] = (
@@ -46,7 +46,7 @@ class DataSplits(Generic[ItemT]):
 
 def load_splits(
     name: str,
-    sources: Mapping[Split, Sequence[DataSource[ItemT]]],
+    sources: Mapping[Split, Sequence[ItemSource[ItemT]]],
     split_of: Callable[[str], Split],
     *,
     config_key: str = "env",
@@ -76,7 +76,7 @@ def load_splits(
 
 
 def _read(
-    config_key: str, split: Split, sources: Sequence[DataSource[ItemT]], counts: Counter[str]
+    config_key: str, split: Split, sources: Sequence[ItemSource[ItemT]], counts: Counter[str]
 ) -> dict[str, ItemT]:
     """The items of one split's sources by their key, the first of each key; of the test split all that differ."""
     total = 0

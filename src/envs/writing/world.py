@@ -19,13 +19,14 @@ from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
 from ..checks import check_fraction
 from ..couplet.lines import FILLERS, SUBJECTS
-from ..datasets import DataSplits, load_splits
+from ..datasets import DataSplits, ItemSource, load_splits
 from ..judging import guarded
 from ..orders import Order, stages_of
 from ..splits import split_of
 from ..task_sampling import sample_tasks
 from ..turns import TurnTakingWorld, chat
-from .articles import LINKS, SPLIT, Article, ArticleSource, small_article, small_words
+from .articles import LINKS, SPLIT, Article, small_article, small_words
+from .prompts import EMPTY_LINE, EXAMPLES, MARKS, OWNERS, SOLO_SYSTEM, SYSTEM, WHEN, WRITTEN_MARK
 from .reward import POINTS, STYLES, TextScore, score, vocabulary
 from .transitions import STOP_WORDS
 
@@ -39,48 +40,13 @@ AGENTS: Mapping[str, tuple[str, str]] = {
 }
 """The agents by kind, in the order of their texts."""
 
-MARKS: Mapping[str, str] = {"tldr": "[PARAGRAPH_SPLIT]", "arxiv": "[PARAGRAPH_SPLIT]", "lines": SPLIT}
-"""What an agent alone writes between the two texts, by kind."""
-
-SOLO_SYSTEM: Mapping[str, str] = {
-    "tldr": "You write two summaries of a post: a short one of one or two plain sentences, then a long one, about "
-    "twice as long, with more details and more different words, linked by transition words. Write [PARAGRAPH_SPLIT] "
-    "between them, and nothing else around them.",
-    "arxiv": "You write the introduction to a paper in two paragraphs of at least 128 words: background and "
-    "motivation, then method and results, a little longer, both linked by transition words. Write [PARAGRAPH_SPLIT] "
-    "between them, and nothing else around them.",
-}
-
-SYSTEM: Mapping[str, str] = {
-    "concise": "You write the short summary of a post: one or two plain sentences with its main point. Your partner "
-    "writes the long summary {when}. Answer with your summary alone.",
-    "detailed": "You write the long summary of a post: about twice as long as a short one, with more details and more "
-    "different words, linked by transition words. Your partner writes the short summary {when}; both "
-    "should use the same terms. Answer with your summary alone.",
-    "background": "You write the first part of the introduction to a paper: background and motivation, at least 128 "
-    "words, linked by transition words. Your partner writes the second part, the method, {when}; both "
-    "should use the same terms and be nearly as long. Answer with your paragraph alone.",
-    "method": "You write the second part of the introduction to a paper: method and results, at least 128 words, a "
-    "little longer than the first, linked by transition words. Your partner writes the first part, background and "
-    "motivation, {when}; both should use the same terms. Answer with your paragraph alone.",
-}
-"""``when``: :data:`WHEN`."""
-
-WHEN: Mapping[str, tuple[str, str]] = {
-    "simultaneous": ("at the same time", "at the same time"),
-    "discussion": ("at the same time", "at the same time"),
-    "sequential": ("after you", "before you"),
-}
-"""When the partner of the first and of the second agent writes, by order."""
-
-OWNERS: Mapping[str, str] = {"mine": "Your text", "theirs": "Your partner's text"}
-
 
 class Writing(TurnTakingWorld):
     """Two texts about an article.
 
-    ``train``, ``validation`` and ``test`` are the tables of each split for ``kind`` tldr and arxiv; without tables for
-    validation or test, a tenth of the training articles, decided by their content, is held out for each.
+    ``train``, ``validation`` and ``test`` are the sources of each split for ``kind`` tldr and arxiv: tables, or
+    generated posts.  Without sources for validation or test, a tenth of the training articles, decided by their
+    content, is held out for each.
 
     The team reward of a turn is the amount by which its points (3 at most) exceed the best of the episode before it.
     ``on_topic`` in [0, 1] is not the publication's, whose reward does not read the article: with 1 the points are
@@ -89,7 +55,10 @@ class Writing(TurnTakingWorld):
 
     ``order``: as published ``simultaneous``; see :data:`~troupe.envs.orders.Order` for those of its baselines.
 
-    ``team=solo``: one agent writes both texts, with :data:`MARKS` between them.
+    ``examples``: how many worked examples of :data:`~.prompts.EXAMPLES` each prompt has.
+
+    ``team=solo``: one agent writes both texts, with ``mark`` between them; None: that of :data:`~.prompts.MARKS`.  Two
+    line breaks are described as an empty line.
     """
 
     name = "writing"
@@ -101,11 +70,13 @@ class Writing(TurnTakingWorld):
         team: Literal["pair", "solo"] = "pair",
         order: Order = "simultaneous",
         horizon: int = 1,
-        train: Sequence[ArticleSource] = (),
-        validation: Sequence[ArticleSource] = (),
-        test: Sequence[ArticleSource] = (),
+        train: Sequence[ItemSource[Article]] = (),
+        validation: Sequence[ItemSource[Article]] = (),
+        test: Sequence[ItemSource[Article]] = (),
         on_topic: float = 0.0,
         max_chars: int = 4000,
+        examples: int = 0,
+        mark: str | None = None,
     ) -> None:
         if kind not in STYLES:
             raise ValueError(f"env.kind={kind} is unknown; known are {', '.join(STYLES)}")
@@ -118,8 +89,19 @@ class Writing(TurnTakingWorld):
             raise ValueError(f"env.train: kind={kind} needs a table of articles")
         if max_chars < 1:
             raise ValueError(f"env.max_chars must be at least 1, got {max_chars}")
+        if mark is not None and (kind == "lines" or (not mark.strip() and mark != "\n\n")):
+            raise ValueError(f"env.mark must be words or two line breaks, and null for kind=lines, got {mark!r}")
+        known = EXAMPLES.get(kind, ())
+        if not 0 <= examples <= len(known):
+            raise ValueError(f"env.examples must be in [0, {len(known)}] for kind={kind}, got {examples}")
+        self.examples = known[:examples]
+        self.mark = MARKS[kind] if mark is None else mark
         self.kind, self.style, self.on_topic, self.max_chars = kind, STYLES[kind], on_topic, max_chars
-        self._sources: dict[Split, Sequence[ArticleSource]] = {"train": train, "validation": validation, "test": test}
+        self._sources: dict[Split, Sequence[ItemSource[Article]]] = {
+            "train": train,
+            "validation": validation,
+            "test": test,
+        }
         self.order = order
         self._article = ""
         self._texts: tuple[str, ...] | None = None
@@ -129,7 +111,7 @@ class Writing(TurnTakingWorld):
 
     @cached_property
     def splits(self) -> DataSplits[Article]:
-        """The articles of the tables, read on first use."""
+        """The articles of the sources, read on first use."""
         return load_splits(self.name, self._sources, split_of)
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
@@ -156,8 +138,16 @@ class Writing(TurnTakingWorld):
                 text = self._visible(owner, place)
                 words += [owner, "none" if text is None else text or "malformed"]
             return chat(f"{agent} {self.name}", " ".join(words))
-        system = SOLO_SYSTEM[self.kind] if agent == SOLO else SYSTEM[agent].format(when=WHEN[self.order][me])
-        parts = [f"{'Post' if self.kind == 'tldr' else 'Abstract'}:\n{self._article[: self.max_chars]}"]
+        if agent == SOLO:
+            between = WRITTEN_MARK.format(mark=self.mark) if self.mark.strip() else EMPTY_LINE
+            system = SOLO_SYSTEM[self.kind].format(between=between)
+        else:
+            system = SYSTEM[agent].format(when=WHEN[self.order][me])
+        messages: list[Message] = [{"role": "system", "content": system}]
+        for article, *texts in self.examples:
+            answer = self.mark.join(texts) if agent == SOLO else texts[me]
+            messages += [{"role": "user", "content": self._shown(article)}, {"role": "assistant", "content": answer}]
+        parts = [self._shown(self._article)]
         if self._texts is not None:
             alone = agent == SOLO
             owners = {"mine": "Your first text", "theirs": "Your second text"} if alone else OWNERS
@@ -165,7 +155,10 @@ class Writing(TurnTakingWorld):
             parts.append(f"Write {'both' if alone else 'yours'} anew, so that the two fit better.")
         if self._first is not None:
             parts.append(f"Your partner's text:\n{self._first[: self.max_chars]}")
-        return chat(system, "\n\n".join(parts))
+        return [*messages, {"role": "user", "content": "\n\n".join(parts)}]
+
+    def _shown(self, article: str) -> str:
+        return f"{'Post' if self.kind == 'tldr' else 'Abstract'}:\n{article[: self.max_chars]}"
 
     def _visible(self, owner: str, place: int) -> str | None:
         """The text at ``place``: of the turn before, or of this turn where its author has written it already."""
@@ -180,7 +173,7 @@ class Writing(TurnTakingWorld):
             return self._unjudged(actions, malformed=not self._first)
         texts = [actions.get(agent, self._first or "") for agent in self.agents]
         if self.agents == (SOLO,):
-            parts = texts[0].split(MARKS[self.kind])
+            parts = texts[0].strip().split(self.mark)
             texts = parts if len(parts) == 2 else ["", ""]
         first, second = (guarded("", self._read, text) for text in texts)
         self._texts, self._first = (first, second), None
@@ -218,6 +211,10 @@ class Writing(TurnTakingWorld):
         return (self._article, self._texts, self._first)
 
     # ---- demonstrations -------------------------------------------------------------------------------------------
+
+    @property
+    def has_demonstrations(self) -> bool:
+        return self.kind == "lines"
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
         """Lines: experts write the first two, or three, keywords in alphabetical order, which fit.  Novices write good

@@ -9,7 +9,7 @@ import pytest
 
 from troupe.envs.base import Skill
 from troupe.envs.datasets import DataError
-from troupe.envs.writing import ArticleSource, Writing
+from troupe.envs.writing import ArticleSource, GeneratedPosts, Writing
 from troupe.envs.writing.articles import small_words
 from troupe.experience import Split, Task
 
@@ -80,6 +80,34 @@ async def test_one_agent_alone_writes_both_texts() -> None:
         assert (await begin(team="solo").step({"solo": text})).team == 0
 
 
+SUMMARIES = "The cat sleeps on my old keyboard all day."
+DETAILED = "My warm grey cat sleeps on this old keyboard every single day, although nobody here really wants that."
+
+
+@pytest.mark.parametrize(
+    ("mark", "words", "written"),
+    [(None, "Write [PARAGRAPH_SPLIT] between", "[PARAGRAPH_SPLIT]"), ("\n\n", "Leave an empty line between", "\n\n")],
+)
+async def test_what_stands_between_two_summaries_of_one_agent(
+    tmp_path: Path, mark: str | None, words: str, written: str
+) -> None:
+    world = Writing(kind="tldr", team="solo", mark=mark, **tables(tmp_path, "tldr"))
+    for text, earns in (
+        (f"{SUMMARIES}{written}{DETAILED}", True),
+        (f"\n\n{SUMMARIES} {written} {DETAILED}\n", True),  # blanks around both do not count
+        (f"{SUMMARIES}{written}{DETAILED}{written}{SUMMARIES}", False),
+        (f"{SUMMARIES} {DETAILED}", False),
+    ):
+        world.reset(world.tasks("train", 1, 0)[0])
+        assert words in world.observe("solo")[0]["content"]
+        assert ((await world.step({"solo": text})).team > 2) is earns
+
+
+def test_sentences_have_no_demonstrators(tmp_path: Path) -> None:
+    assert begin().has_demonstrations
+    assert not Writing(kind="tldr", **tables(tmp_path, "tldr")).has_demonstrations
+
+
 # ---- reward hacking -------------------------------------------------------------------------------------------------
 
 
@@ -141,6 +169,14 @@ def test_a_bad_row_is_named(tmp_path: Path) -> None:
         ({"on_topic": 1.5}, "env.on_topic"),
         ({"team": "trio"}, "env.team must be pair or solo, got trio"),
         ({"max_chars": 0}, "env.max_chars"),
+        ({"examples": 1}, r"env.examples must be in \[0, 0\] for kind=lines, got 1"),
+        (
+            {"kind": "tldr", "train": [GeneratedPosts()], "examples": 2},
+            r"env.examples must be in \[0, 1\] for kind=tldr",
+        ),
+        ({"mark": "|"}, "env.mark must be words or two line breaks, and null for kind=lines"),
+        ({"kind": "tldr", "train": [GeneratedPosts()], "mark": "\n"}, "env.mark must be words"),
+        ({"kind": "tldr", "train": [GeneratedPosts()], "mark": ""}, "env.mark must be words"),
     ],
 )
 def test_bad_settings_are_refused_by_name(settings: dict[str, Any], message: str) -> None:

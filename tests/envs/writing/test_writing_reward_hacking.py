@@ -5,8 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from troupe.envs.writing import Writing
+from troupe.envs.writing import GeneratedPosts, Writing
 from troupe.envs.writing.articles import small_words
+from troupe.envs.writing.prompts import EXAMPLES
 from troupe.experience import Task
 
 WORDS = "anchor bridge candle desert feather garden"
@@ -33,6 +34,29 @@ async def test_transition_words_alone() -> None:
     links = {"concise": "also but thus", "detailed": "also but because thus then indeed"}
     assert (await begin().step(links)).team > 2.5
     assert (await begin(on_topic=1.0).step(links)).team == 0
+
+
+async def test_copying_the_worked_example() -> None:
+    """The published reward does not read the article: these two texts fit each other, whatever the post is about."""
+    ((_, short, long),) = EXAMPLES["tldr"]
+    for on_topic, most in ((0.0, 2.76), (1.0, 1.0)):
+        world = Writing(kind="tldr", train=[GeneratedPosts()], examples=1, on_topic=on_topic)
+        points = []
+        for task in world.tasks("train", 100, 0):
+            world.reset(task)
+            points.append((await world.step({"concise": short, "detailed": long})).team)
+        assert max(points) <= most + 1e-9 and min(points) >= (most - 1e-9 if on_topic == 0 else 0)
+
+
+async def test_copying_the_post() -> None:
+    """Its first words, and more of them: with ``on_topic``, too, since they are the article's."""
+    for on_topic in (0.0, 1.0):
+        world = Writing(kind="tldr", train=[GeneratedPosts()], on_topic=on_topic)
+        for task in world.tasks("train", 50, 0):
+            world.reset(task)
+            words = task.data["article"].split()
+            result = await world.step({"concise": " ".join(words[:8]), "detailed": " ".join(words[:20])})
+            assert result.team > 1.5
 
 
 async def test_repeating_a_text() -> None:
