@@ -67,13 +67,13 @@ def table(rows: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def mean_table(runs: Sequence[Mapping[str, Mapping[str, Any]]]) -> str:
-    """Markdown of the mean over ``runs``."""
-    first = next(iter(runs[0].values()))
-    columns = ["success", *(key for key in first if key.endswith("/reward"))]
+    """Markdown of the mean over ``runs``; an agent that was never called has no reward."""
+    rewards = {key: None for rows in runs for row in rows.values() for key in row if key.endswith("/reward")}
+    columns = ["success", *rewards]
     lines = ["| condition | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for condition in runs[0]:
-        found = [[run[condition][column] for run in runs] for column in columns]
-        cells = [f"{fmean(values):.3f} ({min(values):.3f} to {max(values):.3f})" for values in found]
+        found = [[run[condition][column] for run in runs if column in run[condition]] for column in columns]
+        cells = [f"{fmean(values):.3f} ({min(values):.3f} to {max(values):.3f})" if values else "" for values in found]
         lines.append(f"| {condition} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
