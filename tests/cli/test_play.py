@@ -7,9 +7,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from ..processes import asleep, until, without_notice
 
 
+@pytest.mark.slow
 async def test_the_command_works_in_a_pipe_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "troupe", "play", "env=sokoban", "human=[tool,plan]"]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

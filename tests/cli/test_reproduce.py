@@ -62,6 +62,7 @@ def table(name: str) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["table=mine.yaml", "seeds=2", "jobs=1"]
     assert run([*words, "dry_run=true"]) == 0

@@ -153,6 +153,7 @@ def test_no_iteration_is_done_twice(launcher: list[str], advanced: list[tuple[in
         assert sorted(log.count("before training") for log in logs) == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("advanced")
 def test_what_cannot_be_continued_is_begun_anew(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = write("one", {"a": ["loop.iterations=4"]}, [0])
@@ -173,6 +174,7 @@ def test_what_cannot_be_continued_is_begun_anew(capsys: pytest.CaptureFixture[st
     assert finished() == {new} and all(lines(path) == before for path, before in kept.items())
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("advanced")
 @pytest.mark.parametrize("of", ["run", "training"])
 def test_a_run_that_another_process_is_at_is_left_to_it(of: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,6 +194,7 @@ def test_a_run_that_another_process_is_at_is_left_to_it(of: str, capsys: pytest.
     assert finished() == {begun} and lines(begun)[:3] == before
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("advanced")
 def test_a_run_of_other_code_goes_on_unless_stale_ones_run_again(capsys: pytest.CaptureFixture[str]) -> None:
     sweep = write("one", {"a": ["loop.iterations=4"]}, [0])

@@ -1,5 +1,6 @@
 """Every world of configs/env keeps the contract, in each of its variants."""
 
+from functools import cache
 from importlib import resources
 from typing import Any
 
@@ -31,12 +32,17 @@ TEAM = {"code": (-1.0, 1.0), "writing": (0.0, 3.0), "code_collab": (0.0, 4.0)}
 Writing and Code collaboration give points."""
 
 
+@cache
+def config_of(name: str) -> Any:
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        return OmegaConf.to_container(compose("train", overrides=[f"env={name}"]).env, resolve=True)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("name", WORLDS)
 async def test_the_world_keeps_the_contract(name: str, variant: str) -> None:
     settings = VARIANTS[variant]
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        config: Any = OmegaConf.to_container(compose("train", overrides=[f"env={name}"]).env, resolve=True)
+    config = config_of(name)
     if not settings.keys() <= config.keys():
         pytest.skip(f"{name} has no {', '.join(settings.keys() - config.keys())}")
     if "data" in config or config.get("train"):

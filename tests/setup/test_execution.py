@@ -71,6 +71,7 @@ def test_a_dry_run_says_that_ray_is_missing_and_a_run_is_refused(
         check(parts, new=True)
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_the_actors(composed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actors, "find_spec", lambda name: name)  # whether Ray is here or not
     words = "strategy=fsdp2", "strategy.devices=4", "+policies.plan.strategy=ddp", "+policies.plan.devices=2"
@@ -92,6 +93,7 @@ def test_a_dry_run_shows_the_actors(composed: Callable[..., Any], monkeypatch: p
     assert parts.strategy.processes == 1
 
 
+@pytest.mark.slow
 def test_a_dry_run_shows_the_actors_of_critics(composed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(actors, "find_spec", lambda name: name)
     words = "algorithm=iac", "strategy=fsdp2", "strategy.devices=2", "execution.resources.critic.cpus=2"

@@ -97,7 +97,12 @@ def stop(loop: TrainLoop, where: str, at: int, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("where", "at"),
     # The first evaluation, a rollout, a validation, the last evaluation.
-    [("evaluate", 0), ("collect", 2), ("evaluate", 4), ("_final_evaluation", 5)],
+    [
+        pytest.param("evaluate", 0, marks=pytest.mark.slow),
+        ("collect", 2),
+        pytest.param("evaluate", 4, marks=pytest.mark.slow),
+        pytest.param("_final_evaluation", 5, marks=pytest.mark.slow),
+    ],
 )
 def test_an_interrupted_run_goes_on_to_the_bit(
     begin: Callable[..., TrainLoop],
@@ -135,6 +140,7 @@ def test_a_killed_run_goes_on_to_the_bit(resume: Resumed, straight: Path, tmp_pa
     assert_equal(path, straight)
 
 
+@pytest.mark.slow
 def test_a_run_can_be_longer_than_was_planned(begin: Callable[..., TrainLoop], resume: Resumed, straight: Path) -> None:
     loop = begin("loop.iterations=4")
     train.train(loop)

@@ -56,7 +56,7 @@ def test_standardised_rewards() -> None:
 
 def test_a_difference_of_measures_is_tested_over_seeds() -> None:
     rows = [
-        {"setting": "a", "variant": "", "seed": seed, "stale": "", "outcomes": {}}
+        {"setting": "a", "variant": "", "seed": seed, "status": "finished", "stale": "", "outcomes": {}}
         | {"turns_before": 3.0, "turns_after": 3.0 - fall}
         for seed, fall in enumerate((0.9, 1.0, 1.1))
     ]

@@ -30,9 +30,10 @@ def least_image(task: Task, size: int) -> bytes:
 @pytest.mark.parametrize(
     ("world", "count"),
     [
-        (PlanPath(), 2500),
+        pytest.param(PlanPath(), 2500, marks=pytest.mark.slow),
         (PlanPath(size=4, min_distance=2), 500),
-        (Sokoban(), 1000),
+        pytest.param(Sokoban(), 1000, marks=pytest.mark.slow),
+        (Sokoban(), 100),
         (Sokoban(size=7, boxes=2), 50),
     ],
 )
@@ -48,6 +49,7 @@ def test_no_board_is_in_two_splits(world: PlanPath | Sokoban, count: int) -> Non
     assert not boards_of["validation"] & boards_of["test"]
 
 
+@pytest.mark.slow
 def test_no_map_that_a_tool_agent_sees_in_training_is_held_out() -> None:
     world, maps = Sokoban(), {}
     for split, count in (("train", 2000), ("validation", 250), ("test", 250)):

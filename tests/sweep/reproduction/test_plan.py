@@ -106,7 +106,7 @@ def test_an_unknown_threshold_is_named_before_a_start(tmp_path: Path) -> None:
     text = Path(__file__).parents[3].joinpath("configs/reproduce/writing.yaml").read_text()
     file.write_text(text.replace("metric: return_after", "metric: luck"))
     options, _ = ReproduceOptions.split([f"table={file}", "seeds=1"])
-    with pytest.raises(ConfigError, match=r"table=mine: metric=luck is unknown"):
+    with pytest.raises(ConfigError, match=r"table=mine: rows\.one agent, GRPO: metric=luck is unknown"):
         plan_table(options, options.tables[0], [])
 
 
