@@ -225,8 +225,8 @@ def _number(value: float) -> str:
 
 
 def _bound(value: float) -> str:
-    """The least power of ten above ``value``."""
-    return f"{10.0 ** math.ceil(math.log10(value)):.0e}"
+    """The least power of ten above ``value``, from 1e-05: below, it depends on the processor."""
+    return f"{10.0 ** max(-5, math.ceil(math.log10(value))):.0e}"
 
 
 def _same(texts: Sequence[str]) -> str:
