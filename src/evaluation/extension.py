@@ -8,7 +8,7 @@ from statistics import fmean
 
 from .comparison import check_tasks
 from .records import EvaluationError
-from .statistics import DIFFERENCE, bootstrap_interval, pass_at_k
+from .statistics import DIFFERENCE, bootstrap_interval, default_ks, pass_at_k
 
 Successes = Mapping[str, Sequence[bool]]
 """Of each task, the success of each of its samples."""
@@ -75,7 +75,7 @@ def curve(successes: Successes) -> Curve:
     """pass@k for the powers of two up to the number of samples, which is that of every task, and that number."""
     samples = len(next(iter(successes.values())))
     points = {}
-    for k in sorted({2**i for i in range(samples.bit_length())} | {samples}):
+    for k in default_ks(samples):
         values = [pass_at_k(len(wins), sum(wins), k) for wins in successes.values()]
         points[k] = (fmean(values), bootstrap_interval(values))
     return points

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from ..models.base_models import resolve
+from ..models.base_models import digest, resolve
 from .assignment import AgentSource, LocalPolicy, RemotePolicy, ScriptedPolicy
 from .conditions import Condition, sampling_at
 from .episodes import EchoActor, SilentActor
@@ -39,7 +39,7 @@ def evaluation_identity(request: EvalRequest, conditions: Sequence[Condition]) -
     ]
     identity = {"split": request.split, "tasks": request.tasks, "seed": request.seed, "conditions": identities}
     # Without these keys where they say nothing: so are evaluations of the time before them.
-    tables = {place: _digest([Path(place)]) for each in conditions for place in sorted(_files(each.world_config))}
+    tables = {place: digest(Path(place)) for place in _files([each.world_config for each in conditions])}
     later = {"task_seed": request.task_seed, "pass_at": list(request.pass_at), "tables": tables}
     return identity | {key: value for key, value in later.items() if value}
 
@@ -67,22 +67,18 @@ def weights_digest(weights: str) -> str:
     folder = Path(resolve(weights))
     if not folder.is_dir():
         return weights
-    return _digest(sorted(file for file in folder.iterdir() if file.suffix in {".safetensors", ".json", ".jinja"}))
+    sums = sha256()
+    for file in sorted(file for file in folder.iterdir() if file.suffix in {".safetensors", ".json", ".jinja"}):
+        with file.open("rb") as stream:
+            while chunk := stream.read(1 << 20):
+                sums.update(chunk)
+    return sums.hexdigest()
 
 
 def _files(config: object) -> set[str]:
-    """The files that a world's configuration names: tables of tasks, a corpus."""
+    """The files that configurations of worlds name: tables of tasks, a corpus."""
     if isinstance(config, Mapping):
         return set().union(*map(_files, config.values()))
     if isinstance(config, list | tuple):
         return set().union(*map(_files, config))
     return {config} if isinstance(config, str) and isfile(config) else set()  # never raises, however long the text
-
-
-def _digest(files: Iterable[Path]) -> str:
-    sums = sha256()
-    for file in files:
-        with file.open("rb") as stream:
-            while chunk := stream.read(1 << 20):
-                sums.update(chunk)
-    return sums.hexdigest()

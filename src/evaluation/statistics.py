@@ -30,6 +30,11 @@ def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
     return fmean(values) - half_width, fmean(values) + half_width
 
 
+def default_ks(samples: int) -> list[int]:
+    """The k of pass@k that are shown by default: the powers of two up to the number of samples, and that number."""
+    return sorted({2**i for i in range(samples.bit_length())} | {samples})
+
+
 def pass_at_k(samples: int, successes: int, k: int) -> float:
     """The unbiased estimate, from ``samples`` of which ``successes`` succeeded, of the probability that at least one of
     ``k`` succeeds: 1 - C(n - c, k) / C(n, k) (Chen et al. 2021, arXiv 2107.03374, equation 1).

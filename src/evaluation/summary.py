@@ -10,12 +10,12 @@ from typing import Any
 from ..envs.judging import METRIC
 from ..faults import Failure
 from .episodes import EpisodeResult
-from .statistics import bootstrap_interval, pass_at_k, wilson
+from .statistics import bootstrap_interval, default_ks, pass_at_k, wilson
 
-MESSAGE = ("turn", "agent", "saw", "said", "team", "local")
-"""What each message has; all else of one is measured by its world."""
 ALARMS = ("cut_prompts", METRIC)
 """Measures that are 0 where all is well, and then left out."""
+NOT_OF_THE_WORLD = {"turn", "agent", "saw", "said", "team", "local", *ALARMS}
+"""Keys of each message; all others are what its world measures."""
 
 
 def summarise(results: Sequence[EpisodeResult]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def summarise_samples(samples: Sequence[Sequence[EpisodeResult]], ks: Sequence[i
     whole = [task for task in zip(*samples, strict=True) if not any(result.lost for result in task)]
     if (n := len(samples)) > 1 and whole:
         wins = [sum(result.success for result in task) for task in whole]
-        ks = [k for k in ks if k <= n] if ks else sorted({2**i for i in range(1, n.bit_length())} | {n})
+        ks = [k for k in ks if k <= n] if ks else default_ks(n)[1:]
         shares = {f"avg@{n}": [c / n for c in wins]} | {f"pass@{k}": [pass_at_k(n, c, k) for c in wins] for k in ks}
         for name, values in shares.items():
             summary |= {name: fmean(values), f"{name}_ci95": list(bootstrap_interval(values))}
@@ -82,7 +82,7 @@ def _averages(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     for agent in sorted({message["agent"] for message in messages}):
         own = [message for message in messages if message["agent"] == agent]
         summary[f"{agent}/reward"] = fmean(message["team"] + message["local"] for message in own)
-        for name in dict.fromkeys(name for message in own for name in message if name not in (*MESSAGE, *ALARMS)):
+        for name in dict.fromkeys(name for message in own for name in message if name not in NOT_OF_THE_WORLD):
             summary[f"{agent}/{name}"] = fmean(message[name] for message in own if name in message)
         for alarm in ALARMS:
             if share := fmean(message.get(alarm, 0.0) for message in own):

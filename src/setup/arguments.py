@@ -67,12 +67,12 @@ def check_types(key: str, target: Callable[..., Any], section: Mapping[str, Any]
         kinds = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
         scalars = [kind for kind in kinds if kind in SCALARS]
         others = [kind for kind in kinds if kind not in (*SCALARS, type(None)) and not _is_tensor(kind)]
-        if scalars and not others and not any(_is_a(value, kind) for kind in kinds):
+        if scalars and not others and not any(is_a(value, kind) for kind in kinds):
             expected = " or ".join(dict.fromkeys(SCALARS[kind] for kind in scalars))
             raise ConfigError(f"{below(key, name)} must be {expected}, got {value!r}")
 
 
-def _is_a(value: Any, kind: type) -> bool:
+def is_a(value: Any, kind: type) -> bool:
     """Whether ``value`` is of this type: an int is also a float, a bool neither."""
     if kind in (int, float) and isinstance(value, bool):
         return False

@@ -8,7 +8,7 @@ from dataclasses import is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ..errors import ConfigError
-from ..setup.arguments import SCALARS, below
+from ..setup.arguments import SCALARS, below, is_a
 
 
 def check_shapes(kind: type, content: Any, key: str = "") -> None:
@@ -28,7 +28,7 @@ def _check(key: str, hint: Any, value: Any) -> None:
     kinds = tuple(kind for kind in kinds if kind is not type(None))
     scalars = [kind for kind in kinds if kind in SCALARS]
     if scalars:
-        if not any(_is_a(value, kind) for kind in scalars):
+        if not any(is_a(value, kind) for kind in scalars):
             raise ConfigError(f"{key} must be {' or '.join(SCALARS[kind] for kind in scalars)}, got {value!r}")
         return
     (kind,) = kinds
@@ -43,11 +43,6 @@ def _check(key: str, hint: Any, value: Any) -> None:
             raise ConfigError(f"{key} must be a list, got {value!r}")
         for index, each in enumerate(value):
             _check(f"{key}[{index}]", get_args(kind)[0], each)
-
-
-def _is_a(value: Any, kind: type) -> bool:
-    """An int is also a float, a bool neither."""
-    return isinstance(value, int | float if kind is float else kind) and (kind is bool or not isinstance(value, bool))
 
 
 def _check_keys(key: str, value: Any) -> None:

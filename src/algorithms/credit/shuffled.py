@@ -19,7 +19,9 @@ class Shuffled(CreditRule):
     metric that still rises is not learnt from rewards.
     """
 
-    _rng: Random
+    def __init__(self, *, seed: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._rng = Random(f"shuffled/{seed}")
 
     def state_dict(self) -> dict[str, Any]:
         version, internal, gauss = self._rng.getstate()
@@ -50,8 +52,7 @@ class ShuffledAtGrpo(Shuffled, AtGrpo):
         weight: Weighting = "message",
         seed: int = 0,
     ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
-        self._rng = Random(f"shuffled/{seed}")
+        super().__init__(seed=seed, baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
 
 
 class ShuffledMagrpo(Shuffled, Magrpo):
@@ -67,5 +68,6 @@ class ShuffledMagrpo(Shuffled, Magrpo):
         weight: Weighting = "episode",
         seed: int = 0,
     ) -> None:
-        super().__init__(gamma=gamma, baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
-        self._rng = Random(f"shuffled/{seed}")
+        super().__init__(
+            seed=seed, gamma=gamma, baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight
+        )
