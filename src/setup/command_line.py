@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
@@ -91,27 +91,35 @@ def check_overrides(
     groups = check_choices(overrides)
     if any(override.is_sweep_override() for override in groups):
         return
-    composed = _composed(config, [*search_path_words(overrides), *(str(override.input_line) for override in groups)])
-    known = {key for leaf, _ in flat(_plain(composed)) for key in accumulate(leaf.split("."), "{}.{}".format)}
-    for override in overrides:
-        key = override.key_or_group
-        strict = override.type is OverrideType.CHANGE and not override.is_hydra_override()
-        if strict and override not in groups and key not in known:
-            raise unknown_path(key, (known | {*own}) - {*taken})
-    # The others may still have values that do not fit; those of several runs are left to Hydra.
+    # Those of several runs are left to Hydra.
     single = [each for each in overrides if not each.is_sweep_override() and not each.is_hydra_override()]
     words = [*search_path_words(overrides), *(str(each.input_line) for each in single)]
     if config == "train":  # the default name and folder ask Hydra for values that exist only within its main function
         words = ["name=none", "run_dir=none", *words]
-    cfg = _composed(config, words)
-    keys = _plain(cfg)
-    check_finite(keys)
+    strict = [each for each in overrides if each.type is OverrideType.CHANGE and not each.is_hydra_override()]
+    keys = [each.key_or_group for each in strict if each not in groups]
+    choices = [*search_path_words(overrides), *(str(each.input_line) for each in groups)]
+    try:
+        cfg = _composed(config, words)
+    except ConfigError:  # perhaps because of a key that does not exist
+        _check_keys(keys, _keys(_composed(config, choices)), own, taken)
+        raise
+    if not _keys(cfg).issuperset(keys):  # a key that does not exist, or one below a value that another override removes
+        _check_keys(keys, _keys(_composed(config, choices)), own, taken)
+    values = _plain(cfg)
+    check_finite(values)
     if config == "train":
         _check_training(cfg)
     elif config in ("eval", "play"):
-        check_source(keys)
+        check_source(values)
         fixed = {} if config == "eval" else {"tasks": 1, "samples": 1}
-        requested({**keys, **fixed}, ANY_RUN, trained=keys["run"] is not None)
+        requested({**values, **fixed}, ANY_RUN, trained=values["run"] is not None)
+
+
+def _check_keys(keys: Sequence[str], known: Set[str], own: Collection[str], taken: Collection[str]) -> None:
+    for key in keys:
+        if key not in known:
+            raise unknown_path(key, (known | {*own}) - {*taken})
 
 
 def _check_training(cfg: DictConfig) -> None:
@@ -210,6 +218,11 @@ def _check_choice(override: Override, known: Sequence[str]) -> None:
     for name in choice if isinstance(choice, list) else [choice]:
         if name and name not in known:
             raise unknown_choice(group, str(name), known)
+
+
+def _keys(cfg: DictConfig) -> set[str]:
+    """The dotted keys of all leaves, and of what they are below."""
+    return {key for leaf, _ in flat(_plain(cfg)) for key in accumulate(leaf.split("."), "{}.{}".format)}
 
 
 def _plain(cfg: DictConfig, *, resolve: bool = False) -> dict[str, Any]:
