@@ -78,7 +78,13 @@ def built(composed: Composed, run_dir: Path, *overrides: str) -> TrainLoop:
 # ---- what can be built ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("experiment", names("experiment"))
+@pytest.mark.parametrize(
+    "experiment",
+    [
+        pytest.param(name, marks=() if name.endswith(("_specialized", "_single")) else pytest.mark.slow)
+        for name in names("experiment")
+    ],
+)
 def test_every_experiment_can_be_built(composed: Composed, tmp_path: Path, experiment: str) -> None:
     loop = built(composed, tmp_path / "run", f"experiment={experiment}")
     world, _, regime = experiment.rpartition("_")

@@ -1,18 +1,13 @@
 """Every world of configs/env keeps the contract, in each of its variants."""
 
-from functools import cache
-from importlib import resources
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
-from omegaconf import OmegaConf
 
 from troupe.envs.testing import check_world
 from troupe.setup.worlds import build_world
 
-FILES = resources.files("troupe.configs").joinpath("env").iterdir()
-WORLDS = sorted(file.name.removesuffix(".yaml") for file in FILES if file.name.endswith(".yaml"))
+from ..worlds import SETTINGS, WORLDS, env_config
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -32,17 +27,17 @@ TEAM = {"code": (-1.0, 1.0), "writing": (0.0, 3.0), "code_collab": (0.0, 4.0)}
 Writing and Code collaboration give points."""
 
 
-@cache
-def config_of(name: str) -> Any:
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        return OmegaConf.to_container(compose("train", overrides=[f"env={name}"]).env, resolve=True)
+CASES = [
+    pytest.param(name, variant, marks=pytest.mark.slow if name in SETTINGS and variant != "default" else ())
+    for name in WORLDS
+    for variant in VARIANTS
+]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize(("name", "variant"), CASES)
 async def test_the_world_keeps_the_contract(name: str, variant: str) -> None:
     settings = VARIANTS[variant]
-    config = config_of(name)
+    config = env_config(name)
     if not settings.keys() <= config.keys():
         pytest.skip(f"{name} has no {', '.join(settings.keys() - config.keys())}")
     if "data" in config or config.get("train"):

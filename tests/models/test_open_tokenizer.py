@@ -1,12 +1,8 @@
 """A tokenizer that writes any text: the prompts of every world, and what no world says."""
 
-from importlib import resources
 from random import Random
-from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
-from omegaconf import OmegaConf
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.testing import GARBAGE
@@ -14,9 +10,9 @@ from troupe.models.loading import load_tokenizer
 from troupe.models.open_tokenizer import ANSWER, EOS, SMALLEST, train_tokenizer
 from troupe.setup.worlds import build_world
 
+from ..worlds import OF_EACH_CLASS, env_config
+
 WORDS = ["free monday friday tried none", "free sunday tried monday", "monday friday"] * 20
-FILES = resources.files("troupe.configs").joinpath("env").iterdir()
-WORLDS = sorted(file.name.removesuffix(".yaml") for file in FILES if file.name.endswith(".yaml"))
 
 
 @pytest.fixture(scope="module", params=["pairs", "bytes"])
@@ -29,10 +25,9 @@ def decoded(tokenizer: PreTrainedTokenizerFast, text: str) -> str:
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["default", "full"])
-@pytest.mark.parametrize("name", WORLDS)
+@pytest.mark.parametrize("name", OF_EACH_CLASS)
 async def test_the_prompts_of_every_world_come_back(tokenizer: PreTrainedTokenizerFast, name: str, full: bool) -> None:
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        config: Any = OmegaConf.to_container(compose("train", overrides=[f"env={name}"]).env, resolve=True)
+    config = env_config(name)
     if full and "wording" not in config:
         pytest.skip(f"{name} has one wording")
     if "data" in config or config.get("train"):

@@ -22,6 +22,8 @@ from troupe.envs.math.ensemble import members
 from troupe.errors import ConfigError
 from troupe.setup.composition import choices, configurations
 
+from ..worlds import OF_EACH_CLASS
+
 Composed = Callable[..., DictConfig]
 WRITERS = {"writing": ("concise", "detailed"), "writing_arxiv": ("background", "method")}
 COLLABS = dict.fromkeys(["code_collab", "code_collab_coop", "code_collab_mbpp"], ("aux", "main"))
@@ -53,7 +55,7 @@ def test_there_is_one_file_per_regime() -> None:
 
 
 @pytest.mark.parametrize("regime", REGIMES)
-@pytest.mark.parametrize("world", choices("env"))
+@pytest.mark.parametrize("world", OF_EACH_CLASS)
 def test_every_regime_works_in_every_world(composed: Composed, world: str, regime: str) -> None:
     words = [f"env={world}", f"regime={regime}"]
     if world in NO_SOLO and regime == "single":

@@ -52,7 +52,9 @@ EXPERIMENTS = [
 """By default one of each world: 98 compositions take a minute and a half."""
 
 
-@pytest.mark.parametrize("adapters", [False, True], ids=["its regime", "adapters"])
+@pytest.mark.parametrize(
+    "adapters", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["its regime", "adapters"]
+)
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_can_be_composed_with_vllm_and_with_adapters(experiment: str, adapters: bool) -> None:
     words = [f"experiment={experiment}", "engine=vllm", *(["regime=lora"] if adapters else [])]
