@@ -26,6 +26,7 @@ from ...experience import Task
 from ..base import StepResult
 from ..checks import check_at_least, check_choice, check_fraction
 from ..judging import guarded
+from ..tool_calls import ToolFormat
 from ..turns import TurnTakingWorld
 from .answers import VERDICTS, contains, exact_match, f1, normalise
 from .index import Passage
@@ -59,10 +60,20 @@ class Search(TurnTakingWorld):
 
     name = "search"
 
-    def __init__(self, *, horizon: int, team: Team, passages: int, metric: Metric, local_share: float) -> None:
+    def __init__(
+        self,
+        *,
+        horizon: int,
+        team: Team,
+        passages: int,
+        metric: Metric,
+        local_share: float,
+        tools: ToolFormat | None = None,
+    ) -> None:
         check_choice(self.name, "team", team, ("pair", "solo"))
         check_choice(self.name, "metric", metric, ("exact_match", "f1"))
-        super().__init__(stages=((SEARCHER,), (REASONER,)) if team == "pair" else ((SOLO,),), horizon=horizon)
+        stages = ((SEARCHER,), (REASONER,)) if team == "pair" else ((SOLO,),)
+        super().__init__(stages=stages, horizon=horizon, tools=tools)
         check_at_least("passages", passages, 1)
         check_fraction("local_share", local_share)
         self.passages, self.metric, self.local_share = passages, metric, local_share

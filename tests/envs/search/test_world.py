@@ -14,6 +14,7 @@ from troupe.envs.search.facts import parse_question, value_of
 from troupe.envs.search.index import AbsentIndexError
 from troupe.envs.search.sources import SearchQuestion
 from troupe.envs.testing import check_world
+from troupe.envs.tool_calls import UNREADABLE, ToolFormat
 
 from .conftest import HOPS, PLAIN, Fixed
 
@@ -76,6 +77,41 @@ async def test_a_query_that_finds_nothing_is_said(questions: Questions) -> None:
     assert "Search 1: zebra\nNo passage has a word of it." in world.observe("reasoner")[-1]["content"]
 
 
+@pytest.mark.parametrize("form", ["hermes", "llama"])
+async def test_a_call_is_the_query_of_its_argument(questions: Questions, form: ToolFormat) -> None:
+    world, plain = questions(tools=form, horizon=2), questions(horizon=2)
+    offer = world.tools("searcher")
+    assert offer is not None and plain.tools("searcher") is world.tools("reasoner") is None
+    assert "<search>" not in world.observe("searcher")[0]["content"]
+    for query, shown in (
+        ("Lovelace engine", "Search 1: Lovelace engine\n[1] Ada Lovelace: Ada"),
+        ("zebra", "Search 2: "),
+    ):
+        called = await world.step({"searcher": offer.write("search", query=query)})
+        written = await plain.step({"searcher": f"<search>{query}</search>"})
+        assert (called.team, called.local) == (written.team, written.local)
+        assert (called.info["tool_calls"], called.info["malformed_calls"]) == (1, 0)
+        report = world.tool_result("searcher")
+        assert report is not None and report.startswith(shown)
+        assert report in world.observe("reasoner")[-1]["content"] == plain.observe("reasoner")[-1]["content"]
+        assert world.tool_result("reasoner") is None
+        await world.step({"reasoner": "<ask>more</ask>"})
+        await plain.step({"reasoner": "<ask>more</ask>"})
+
+
+async def test_one_agent_calls_or_answers(questions: Questions) -> None:
+    world = questions(team="solo", tools="hermes", horizon=3)
+    offer = world.tools("solo")
+    assert offer is not None
+    await world.step({"solo": offer.write("search", query=7)})
+    assert world.tool_result("solo") == UNREADABLE
+    await world.step({"solo": offer.write("search", query="Babbage born")})
+    report = world.tool_result("solo")
+    assert report is not None and report.startswith("Search 2: Babbage born\n[1] Charles Babbage")
+    result = await world.step({"solo": "<answer>London</answer>"})
+    assert result.success and world.tool_result("solo") is None
+
+
 async def test_one_agent_searches_and_answers(questions: Questions) -> None:
     world = questions(team="solo", horizon=2, passages=1)
     search = await world.step({"solo": "<search>Babbage born</search>"})
@@ -91,10 +127,11 @@ async def test_long_passages_are_cut(questions: Questions) -> None:
     assert world.observe("reasoner")[-1]["content"].endswith("[1] London: London lie")
 
 
+@pytest.mark.parametrize("tools", [None, "hermes"])
 @pytest.mark.parametrize("team", ["pair", "solo"])
-async def test_the_contract_over_an_index(team: Any, index_folder: str) -> None:
+async def test_the_contract_over_an_index(team: Any, tools: Any, index_folder: str) -> None:
     asked = [SearchQuestion(f"{PLAIN.text} {n}", PLAIN.answers) for n in range(60)]
-    world = QuestionSearch(index=index_folder, train=[Fixed(*asked)], team=team, horizon=2, passages=1)
+    world = QuestionSearch(index=index_folder, train=[Fixed(*asked)], team=team, horizon=2, passages=1, tools=tools)
 
     def oracle(env: Any, agent: str, rng: Random) -> str:
         searches = agent == "searcher" or (agent == "solo" and env.turn == 0)
