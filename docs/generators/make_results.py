@@ -12,7 +12,7 @@ from pathlib import Path
 
 from marked_section import with_section
 
-from troupe.sweep.rows import aggregate
+from troupe.sweep.rows import TableRow, aggregate
 from troupe.sweep.summary import SweepSummary
 from troupe.sweep.tables import markdown, page_of, share
 from troupe.sweep.verdicts import judge
@@ -44,17 +44,24 @@ def page(results: Path = RESULTS) -> str:
         "commit",
     ]
     files = sorted((results / "summaries").glob("learning*.jsonl"))
-    return with_section(PAGE, BEGIN, END, markdown(heads, [learning_line(file) for file in files]))
+    return with_section(PAGE, BEGIN, END, markdown(heads, [line for file in files for line in learning_lines(file)]))
 
 
-def learning_line(file: Path) -> list[str]:
-    """The line of a sweep: success before training, and after it in each setting; the claim's verdict."""
+def learning_lines(file: Path) -> list[list[str]]:
+    """A line per variant of a sweep: success before training, and after it in each setting; the verdict."""
     summary = SweepSummary.read(file)
-    settings = {row["setting"]: row for row in aggregate(summary.rows)}
-    trained = settings["trained"]
-    verdict = judge(summary.claims, summary.rows)[0]
+    settings = {(row["setting"], row["variant"]): row for row in aggregate(summary.rows)}
     return [
-        f"[`{summary.rows[0]['run'].split('/')[-2]}`](results/{file.stem}.md)",
+        learning_line(summary, file.stem, {name: settings[name, verdict["variant"]] for name in LEARNING}, verdict)
+        for verdict in judge(summary.claims, summary.rows)
+    ]
+
+
+def learning_line(summary: SweepSummary, name: str, settings: dict[str, TableRow], verdict: TableRow) -> list[str]:
+    trained, variant = settings["trained"], verdict["variant"]
+    commits = {row.get("commit") for row in summary.rows if row["variant"] == variant}
+    return [
+        f"[`{summary.rows[0]['run'].split('/')[-2]}`](results/{name}.md)" + (f", `{variant}`" if variant else ""),
         "MAGRPO" if summary.name == "learning_magrpo" else "AT-GRPO",
         str(trained["n"]),
         share(trained, "before_mean", "before"),
@@ -62,7 +69,7 @@ def learning_line(file: Path) -> list[str]:
         share(verdict, "difference"),
         f"{verdict['p_above']:.2g}",
         verdict["verdict"],
-        ", ".join(sorted({commit[:7] for row in summary.rows if (commit := row.get("commit"))})),
+        ", ".join(sorted(commit[:7] for commit in commits if commit)),
     ]
 
 
