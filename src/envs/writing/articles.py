@@ -11,9 +11,7 @@ from ..couplet.lines import FILLERS, SUBJECTS
 from ..datasets import DataSource, Table, UnusableRow
 from ..splits import content_digest
 from .reward import vocabulary
-
-LINKS: Final = ("also", "but", "because", "thus", "then", "indeed")
-"""Transition words of the small-scale variant, each of another purpose."""
+from .transitions import LINKS
 
 SPLIT: Final = "|"
 """Between the lines of one agent alone."""

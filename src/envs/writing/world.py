@@ -25,10 +25,10 @@ from ..orders import Order, stages_of
 from ..splits import split_of
 from ..task_sampling import sample_tasks
 from ..turns import TurnTakingWorld, chat
-from .articles import LINKS, SPLIT, Article, small_article, small_words
+from .articles import SPLIT, Article, small_article, small_words
 from .prompts import EMPTY_LINE, EXAMPLES, MARKS, OWNERS, SOLO_SYSTEM, SYSTEM, WHEN, WRITTEN_MARK
 from .reward import POINTS, STYLES, TextScore, score, vocabulary
-from .transitions import STOP_WORDS
+from .transitions import LINKS
 
 Kind = Literal["tldr", "arxiv", "lines"]
 SOLO = "solo"
@@ -181,7 +181,7 @@ class Writing(TurnTakingWorld):
             self._next_turn()
             return self._unjudged(actions, malformed=((not first) + (not second)) / 2)
         result = guarded(TextScore(), score, first, second, self.style)
-        topic = topic_share(first + "\n" + second, self._article)
+        topic = topic_share(first + "\n" + second, self._article, self.style.stop_words)
         points = result.points * (1 - self.on_topic + self.on_topic * topic)
         complete = points > POINTS - 0.4 * 0.6 - 1e-6  # of the transition words, those of one purpose
         self._next_turn(done=complete)
@@ -245,7 +245,7 @@ class Writing(TurnTakingWorld):
 _LEXICON = frozenset(small_words()) - {SPLIT}
 
 
-def topic_share(text: str, article: str) -> float:
+def topic_share(text: str, article: str, stop_words: frozenset[str]) -> float:
     """The share of the vocabulary of ``text`` without stop words that is that of ``article``; 0 where it is empty."""
-    words = vocabulary(text) - STOP_WORDS - frozenset(LINKS)
+    words = vocabulary(text) - stop_words - frozenset(LINKS)
     return len(words & vocabulary(article)) / len(words) if words else 0.0

@@ -60,7 +60,8 @@ def test_held_out_posts_have_no_new_words() -> None:
 def test_a_worked_example_comes_before_the_post() -> None:
     """To each agent its own text, and none that is among the posts; the example has all points of a success."""
     ((article, short, long),) = EXAMPLES["tldr"]
-    assert article not in POSTS and score(short, long, STYLES["tldr"]).points == pytest.approx(2.76)
+    points = score(short, long, STYLES["tldr"]).points
+    assert article not in POSTS and points == pytest.approx(2.84)  # of five purposes, three within other words
     for team, answers in (("pair", (short, long)), ("solo", (f"{short}\n\n{long}",))):
         world = begin(team=team, examples=1, mark="\n\n")
         for agent, answer in zip(world.agents, answers, strict=True):

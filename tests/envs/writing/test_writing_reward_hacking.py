@@ -39,7 +39,7 @@ async def test_transition_words_alone() -> None:
 async def test_copying_the_worked_example() -> None:
     """The published reward does not read the article: these two texts fit each other, whatever the post is about."""
     ((_, short, long),) = EXAMPLES["tldr"]
-    for on_topic, most in ((0.0, 2.76), (1.0, 1.0)):
+    for on_topic, most in ((0.0, 2.84), (1.0, 1.0)):
         world = Writing(kind="tldr", train=[GeneratedPosts()], examples=1, on_topic=on_topic)
         points = []
         for task in world.tasks("train", 100, 0):
