@@ -1,7 +1,8 @@
 """Finds the function of an agent in its message.  Nothing here is run.
 
-A message that is Python is read by its syntax tree; of any other text, the lines of the function are cut out, from its
-``def`` to the first line that is indented no deeper.  All else of a message is left out: fences, imports, tests, calls.
+A message that is Python, or a fenced block of it that is, is read by its syntax tree.  Of any other text, the lines of
+the function are cut out: from its ``def`` to a line that is indented no deeper, the first up to which they are Python;
+where there is none, the first.  All else of a message is left out: fences, imports, tests, calls.
 """
 
 from __future__ import annotations
@@ -11,13 +12,19 @@ import re
 import textwrap
 import warnings
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
+
+from ..fences import fenced_blocks
 
 AUX: Final = "aux"
 """The name of the auxiliary function."""
 
 MAX_CHARS: Final = 20_000
 """Of a message; a longer one has no function."""
+
+MAX_ENDS: Final = 50
+"""Lines at which a function may end that are tried."""
 
 
 def parse(source: str) -> ast.Module | str:
@@ -38,9 +45,19 @@ def read_function(text: str, name: str) -> str:
         return ""
     text = text.encode("utf-8", "replace").decode("utf-8")  # half characters can stand in texts, not in files
     code = "\n".join(line for line in text.split("\n") if not line.lstrip().startswith("```"))
+    source = _segment(code, name)
+    if source is not None:
+        return source
+    # A fence at the end closes a block that was cut off; else it opens one, which is none.
+    blocks = (_segment(block, name) for _, block in fenced_blocks(f"{text}\n```"))
+    return next(filter(None, blocks), "") or _cut(code, name)
+
+
+def _segment(code: str, name: str) -> str | None:
+    """The function's source in Python ``code``, empty where it is not there; None: it is no Python."""
     tree = parse(code)
     if isinstance(tree, str):
-        return _cut(code, name)
+        return None
     node = function_in(tree, name)
     return (ast.get_source_segment(code, node) or "") if node else ""
 
@@ -78,12 +95,20 @@ def parameters(source: str, name: str) -> str:
 
 def _cut(code: str, name: str) -> str:
     lines = code.split("\n")
-    for start, line in enumerate(lines):
-        if re.match(rf"\s*def\s+{re.escape(name)}\s*\(", line):
-            indent, kept = len(line) - len(line.lstrip()), [line]
-            for rest in lines[start + 1 :]:
-                if rest.strip() and len(rest) - len(rest.lstrip()) <= indent:
-                    break
-                kept.append(rest)
-            return textwrap.dedent("\n".join(kept)).strip()
-    return ""
+    head = re.compile(rf"\s*def\s+{re.escape(name)}\s*\(")
+    start = next((place for place, line in enumerate(lines) if head.match(line)), None)
+    if start is None:
+        return ""
+    cuts = (textwrap.dedent("\n".join(lines[start:end])).strip() for end in _ends(lines, start))
+    tried = [*islice(cuts, MAX_ENDS)]
+    return next(filter(None, (_segment(cut, name) for cut in tried)), tried[0])
+
+
+def _ends(lines: list[str], start: int) -> Iterator[int]:
+    """The lines at which a function that starts at ``start`` may end: code that is indented no deeper."""
+    indent = len(lines[start]) - len(lines[start].lstrip())
+    for place, line in enumerate(lines[start + 1 :], start + 1):
+        inner = line.strip()
+        if inner and not inner.startswith("#") and len(line) - len(line.lstrip()) <= indent:
+            yield place
+    yield len(lines)

@@ -3,9 +3,10 @@
 The publication reads them off samples; these definitions are ours.  A function may have several, or none:
 
 - *fallback*: there is a way around aux: a handler of errors of its call that does not just raise, or another value
-  where aux gave none (``r is None``, ``not r``, ``aux(x) or y``);
+  where aux gave none (``r is None``, ``aux(x) or y``; ``if r``, ``if not r`` where r is used, too, not just asked for);
 - *decorator*: what main returns is made from the one value of aux by more code, without a branch on it;
-- *coordinator*: main splits the work and gives parts to aux: several calls, one in a loop, or ``map(aux, parts)``;
+- *coordinator*: main splits the work and gives parts to aux: several calls, one in what a loop repeats, or
+  ``map(aux, parts)``;
 - *strategy filter*: aux's value selects a branch.
 """
 
@@ -17,10 +18,6 @@ from typing import Final
 
 from .usage import calls_in, holders, is_call, is_from_aux, rebinds, usage
 
-_REPEATING: Final = (
-    *(ast.For, ast.AsyncFor, ast.While),
-    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
-)
 _BRANCHING: Final = (ast.If, ast.IfExp, ast.While, ast.Assert)
 
 
@@ -45,11 +42,13 @@ def schemes(main: ast.FunctionDef) -> Schemes:
     conditions += [condition for node in nodes if isinstance(node, ast.comprehension) for condition in node.ifs]
     conditions += [node.subject for node in nodes if isinstance(node, ast.Match)]
     asked = [condition for condition in conditions if is_from_aux(condition, names)]
-    missing = [condition for condition in asked if _asks_for_absence(condition, names)]
+    used = _used_names(nodes, asked)
+    either = {id(node.test) for node in nodes if isinstance(node, ast.If | ast.IfExp)}
+    missing = [each for each in asked if _asks_for_absence(each, names, used if id(each) in either else set())]
     filters = len(asked) > len(missing) or any(_filters_by_aux(node) for node in nodes)
     coordinator = (
         sum(map(is_call, nodes)) > 1
-        or any(isinstance(node, _REPEATING) and calls_in(node) for node in nodes)
+        or any(calls_in(part) for node in nodes for part in _repeated(node))
         or (use.passed and not filters)
     )
     return Schemes(
@@ -60,14 +59,38 @@ def schemes(main: ast.FunctionDef) -> Schemes:
     )
 
 
-def _asks_for_absence(condition: ast.expr, names: set[str]) -> bool:
-    """``r is None``, ``r is not None``, ``r == None``, ``not r``, or ``r`` itself."""
+def _used_names(nodes: list[ast.AST], asked: list[ast.expr]) -> set[str]:
+    """The variables that are read elsewhere than in ``asked``."""
+    inside = {id(each) for condition in asked for each in ast.walk(condition)}
+    return {
+        node.id
+        for node in nodes
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in inside
+    }
+
+
+def _asks_for_absence(condition: ast.expr, names: set[str], used: set[str]) -> bool:
+    """``r is None``, ``r is not None``, ``r == None``; of the ``used`` variables also ``r`` and ``not r``."""
     match condition:
         case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() | ast.Eq() | ast.NotEq()], comparators=[other]):
             return isinstance(other, ast.Constant) and other.value is None and is_from_aux(left, names)
-        case ast.UnaryOp(op=ast.Not(), operand=ast.Name()):
-            return True
+        case ast.Name(id=name) | ast.UnaryOp(op=ast.Not(), operand=ast.Name(id=name)):
+            return name in used
     return False
+
+
+def _repeated(node: ast.AST) -> list[ast.AST]:
+    """The parts of a loop that are run in each round, which what it goes through is not."""
+    match node:
+        case ast.For(body=body) | ast.AsyncFor(body=body):
+            return [*body]
+        case ast.While(test=test, body=body):
+            return [test, *body]
+        case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
+            first, *rest = node.generators
+            made = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+            return [*made, *first.ifs, *rest]
+    return []
 
 
 def _goes_around(node: ast.AST, names: set[str]) -> bool:

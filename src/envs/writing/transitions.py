@@ -1,8 +1,7 @@
 """Transition words by their purpose, and words that do not count as content.
 
-The publication (arXiv 2508.04652) does not print its lists.  These are the words of its public code, github.com/OpenMLRL/
-LLM_Collab_Writing, ``rewards/tldr_rewards.py`` and ``rewards/arxiv_rewards.py``, which agree; the small-scale variant has
-its own.
+The publication (arXiv 2508.04652) does not print its lists.  These are the words of its public code, ``rewards/`` of
+github.com/OpenMLRL/LLM_Collab_Writing, whose two kinds of text share them; the small-scale variant has its own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Functions are found in messages of any kind, and nothing else of a message counts."""
 
 import ast
+import time
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ AUX = "def aux(x):\n    return x + 1"
         f"```python\n{AUX}\n```",
         f"```\n{AUX}\n```\nThat is all.",
         f"Here is my function.\n\n{AUX}\n\nIt adds one.",
+        f"Here is my function.\n\n{AUX}\n# Use it so:\nprint aux(1)",
         f"import os\n{AUX}\nprint(aux(3))",
         f"@cache\n{AUX}",
         f"def other(y):\n    return y\n\n{AUX}",
@@ -32,6 +34,38 @@ def test_the_function_alone_is_read(message: str) -> None:
 def test_a_signature_over_several_lines() -> None:
     source = "def aux(\n    x,\n    y,\n) -> int:\n    return x"
     assert read_function(f"{source}\n\naux(1, 2)", "aux") == source
+
+
+SIGNATURE = "def aux(\n    xs: list[int],\n) -> int:\n    return sum(xs)"
+COMMENT = "def aux(x):\n    y = x + 1\n# at the margin\n    return y"
+STRING = 'def aux(x):\n    text = """\nat the margin\n"""\n    return text + x'
+
+
+@pytest.mark.parametrize("source", [SIGNATURE, COMMENT, STRING])
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Here it is:\n```python\n{}\n```\nIt's done.",
+        "Here it is:\n```python\nimport os\n{}\n\nprint(1)\n```\nUse it so:\n```\naux(3)\n```",
+        "Here it is:\n```python\n{}",  # cut off before the fence's end
+        "Here it is:\n{}\nIt's done.",
+        "Here it is:\n```text\n{}\n```",
+    ],
+)
+def test_code_at_the_margin_does_not_end_a_function(source: str, message: str) -> None:
+    assert read_function(message.format(source), "aux") == source
+
+
+def test_of_several_blocks_the_first_with_the_function_counts() -> None:
+    other = AUX.replace("1", "2")
+    assert read_function(f"Use it so:\n```\naux(3)\n```\nIt is:\n```\n{AUX}\n```\nOr:\n```\n{other}\n```", "aux") == AUX
+
+
+def test_cutting_out_ends_in_time() -> None:
+    """20,000 characters at the margin after a bracket that does not close."""
+    start = time.process_time()
+    assert read_function("def aux(\n" + "x\n" * 9900, "aux") == "def aux("
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("message", ["", "aux = 3", "def auxiliary(x): return x", "class A:\n    pass", "def aux"])

@@ -74,7 +74,11 @@ def test_an_empty_body_is_a_wrapper() -> None:
         ("y = aux(x)\nif not y:\n    return sorted(x)\nreturn y", {"fallback"}),
         ("y = aux(x) or sorted(x)\nreturn y + 1", {"fallback", "decorator"}),
         ("y = aux(x)\nreturn y if y is not None else 0", {"fallback"}),
+        ("r = aux(x)\nif r:\n    return r\nreturn x * 2", {"fallback"}),
+        ("r = aux(x)\nreturn r if r else x * 2", {"fallback"}),
         # decorator
+        ("y = [v * 2 for v in aux(x)]\nreturn y", {"decorator"}),  # one call, before the first round
+        ("t = 0\nfor v in aux(x):\n    t += v\nreturn t", {"decorator"}),
         ("y = aux(x)\nreturn y + 1", {"decorator"}),
         ("y = aux(x)\nz = y * 2\nreturn str(z)", {"decorator"}),
         ("y = aux(x)\nx.sort()\nreturn x", set()),
@@ -83,7 +87,13 @@ def test_an_empty_body_is_a_wrapper() -> None:
         ("total = 0\nfor i in x:\n    total += aux(i)\nreturn total", {"coordinator"}),
         ("parts = [aux(i) for i in x]\nreturn sum(parts)", {"coordinator"}),
         ("parts = map(aux, x)\nreturn sum(parts)", {"coordinator"}),
+        ("t = 0\nwhile aux(t) < x:\n    t += 1\nreturn t", {"coordinator", "strategy_filter"}),
+        ("y = [v for i in x for v in aux(i)]\nreturn y", {"coordinator"}),
+        ("y = {i: aux(i) for i in x}\nreturn y", {"coordinator"}),
         # strategy filter
+        ("ok = aux(x)\nif ok:\n    return 1\nreturn 0", {"strategy_filter"}),
+        ("ok = aux(x)\nif not ok:\n    return 1\nreturn 0", {"strategy_filter"}),
+        ("r = aux(x)\nwhile r:\n    x -= r.pop()\nreturn x", {"strategy_filter"}),
         ("if aux(x):\n    return 1\nreturn 0", {"strategy_filter"}),
         ("kind = aux(x)\nif kind == 'up':\n    return x + 1\nreturn x - 1", {"strategy_filter"}),
         ("kind = aux(x)\nlow = kind < 3\nreturn 1 if low else 2", {"strategy_filter"}),
