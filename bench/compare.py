@@ -1,9 +1,11 @@
 """All comparisons with peers: ``bench/results.json``, and one page with the same figures, ``bench/results.md``.
 
-Each figure is a ratio of pairs that were measured one after the other in one process: ``{n, min, median, max}`` over
-the pairs.  Above 1 Troupe is faster, or, where the name says memory, needs more; `two_pools_vs_shared` is a time.
-Shares are of an iteration's time, `growth_...` are exponents.  ``--only`` measures some of them again and leaves the
-others as they are; those that need vLLM's environment are measured in it alone.  A new comparison is one more line in
+Each figure is ``{n, min, median, max}`` over pairs that are measured one after the other: times in one process, memory
+in a fresh process for each side (two pairs, whatever ``--pairs`` says).  Above 1 Troupe is faster, or, where the name
+says memory, needs more; `two_pools_vs_shared` is a time.  Shares are of the time of ten iterations, `growth_...` are
+exponents.  Beside each figure stand the commit, the date, the clock and the machine that it was measured with.
+``--only`` measures some of them again and leaves the others as they are.  ``--part vllm`` measures those that need
+vLLM's environment, ``--part peers`` the others; `make bench` does both.  A new comparison is one more line in
 :data:`COMPARISONS`.
 """
 
@@ -13,8 +15,10 @@ import argparse
 import json
 import platform
 import statistics
-import time
-from collections.abc import Callable, Sequence
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,66 +35,117 @@ RESULTS = Path(__file__).with_name("results.json")
 Measure = Callable[[argparse.Namespace], Sequence[float]]
 
 
-def rollout(setting: str) -> Measure:
-    return lambda arguments: engine.measure(setting, arguments.pairs, arguments.seconds)
+@dataclass(frozen=True)
+class Comparison:
+    """``what`` is measured and how; the bar of its median, ``least`` or ``most``; the package that it ``needs``."""
+
+    what: str
+    measure: Measure
+    least: float | None = None
+    most: float | None = None
+    needs: str | None = None
+    timed: bool = True
+
+    @property
+    def part(self) -> str:
+        return "vllm" if self.needs == "vllm" else "peers"
+
+    @property
+    def bar(self) -> str:
+        if self.least is not None:
+            return f"at least {self.least:g}"
+        return "" if self.most is None else f"at most {self.most:g}"
+
+    def meets(self, value: float) -> bool:
+        return (self.least is None or value >= self.least) and (self.most is None or value <= self.most)
+
+    def verdict(self, result: Mapping[str, Any]) -> str:
+        """Whether the median meets the bar, and every pair; "" where there is none."""
+        if not self.bar:
+            return ""
+        if not self.meets(result["median"]):
+            return "**missed**"
+        return "met" if self.meets(result["min"]) and self.meets(result["max"]) else "met by the median, not by all"
 
 
-def update_time(setting: str) -> Measure:
-    return lambda arguments: update.time_pairs(setting, arguments.pairs, arguments.seconds)
+def rollout(setting: str, what: str) -> Comparison:
+    text = f"Tokens per second over generate's{what}"
+    return Comparison(
+        text, lambda given: engine.measure(setting, given.pairs, engine.CLOCKS[given.clock]), engine.BAR[setting]
+    )
 
 
-def update_memory(setting: str) -> Measure:
-    return lambda arguments: [update.memory_ratio(setting, arguments.threads) for _ in range(2)]
+def update_time(setting: str, what: str, least: float) -> Comparison:
+    return Comparison(
+        f"Seconds of TRL's update over ours{what}",
+        lambda given: update.time_pairs(setting, given.pairs, engine.CLOCKS[given.clock]),
+        least,
+        needs="trl",
+    )
 
 
-def magrpo_time(setting: str) -> Measure:
-    return lambda arguments: magrpo.time_pairs(setting, arguments.pairs, arguments.seconds)
+def update_memory(setting: str, what: str) -> Comparison:
+    return Comparison(
+        f"Our memory above the model over TRL's{what}",
+        lambda given: [update.memory_ratio(setting, given.threads) for _ in range(2)],
+        most=0.5,
+        needs="trl",
+        timed=False,
+    )
 
 
-def share(phase: str) -> Measure:
-    return lambda arguments: team_time.phases(max(arguments.pairs, 5), arguments.seconds)[phase]
+def magrpo_time(setting: str, what: str, least: float | None = None) -> Comparison:
+    return Comparison(
+        f"Seconds of CoMLRL's iteration over ours, 2 agents: {what}",
+        lambda given: magrpo.time_pairs(setting, given.pairs, engine.CLOCKS[given.clock]),
+        least,
+        needs="comlrl",
+    )
 
 
-def growth(phase: str, size: str) -> Measure:
-    return lambda arguments: team_time.growth(size, arguments.pairs, arguments.seconds)[phase]
+def share(phase: str, what: str) -> Comparison:
+    return Comparison(
+        f"Share of ten iterations' time: {what}",
+        lambda given: team_time.phases(given.pairs, engine.CLOCKS[given.clock])[phase],
+        0.95 if phase == "explained" else None,
+    )
+
+
+def growth(phase: str, size: str, what: str) -> Comparison:
+    return Comparison(
+        f"Exponent of {phase} time in {what}",
+        lambda given: team_time.growth(size, given.pairs, engine.CLOCKS[given.clock])[phase],
+    )
 
 
 GROWS = {"k": "K", "turns": "turns", "agents": "agents", "prompt": "prompt length", "vocabulary": "vocabulary"}
-VLLM = ("rollout_vs_vllm_cpu",)
-"""Those that need vLLM's environment, and nothing of the other peers."""
-
-COMPARISONS: dict[str, tuple[str, Measure]] = {
-    "rollout_short_vs_hf": ("Tokens per second over generate's: prompt 128, completion 32, K 4", rollout("short")),
-    "rollout_long_vs_hf": ("The same: prompt 1024, completion 128, K 8", rollout("long")),
-    "rollout_vs_vllm_cpu": (
+COMPARISONS = {
+    "rollout_short_vs_hf": rollout("short", ": prompt 128, completion 32, K 4"),
+    "rollout_long_vs_hf": rollout("long", ": prompt 1024, completion 128, K 8"),
+    "rollout_smollm2_vs_hf": rollout("smollm2", ", SmolLM2-135M: prompt 256, completion 32, K 4"),
+    "rollout_vs_vllm_cpu": Comparison(
         "Tokens per second over those of vLLM's LLM.generate: prompt 128, completion 32, K 4",
-        lambda arguments: engine.against_vllm("short", arguments.pairs, arguments.seconds),
+        lambda given: engine.against_vllm("short", given.pairs, engine.CLOCKS[given.clock]),
+        needs="vllm",
     ),
-    "rollout_smollm2_vs_hf": ("The same on SmolLM2-135M: prompt 256, completion 32, K 4", rollout("smollm2")),
-    "update_vs_trl": ("Seconds of TRL's update over ours: prompt 1024, completion 128, K 8", update_time("long")),
-    "update_short_vs_trl": ("The same: prompt 128, completion 32, K 4", update_time("short")),
-    "update_smollm2_vs_trl": ("The same on SmolLM2-135M: prompt 256, completion 64, K 4", update_time("smollm2")),
-    "update_memory_vs_trl": (
-        "Our memory above the model over TRL's: prompt 1024, completion 128",
-        update_memory("long"),
+    "update_vs_trl": update_time("long", ": prompt 1024, completion 128, K 8", 5.0),
+    "update_short_vs_trl": update_time("short", ": prompt 128, completion 32, K 4", 3.5),
+    "update_smollm2_vs_trl": update_time("smollm2", ", SmolLM2-135M: prompt 256, completion 64, K 4", 2.3),
+    "update_memory_vs_trl": update_memory("long", ": prompt 1024, completion 128, K 8"),
+    "update_smollm2_memory_vs_trl": update_memory("smollm2", ", SmolLM2-135M: prompt 256, completion 64, K 4"),
+    "magrpo_vs_comlrl": magrpo_time("short", "8 tasks, prompt 128, completion 32, K 4", 20.0),
+    "magrpo_turns_vs_comlrl": magrpo_time(
+        "turns", "4 tasks, two turns (a tree of K + K^2), prompt 128, completion 32, K 4"
     ),
-    "update_smollm2_memory_vs_trl": ("The same on SmolLM2-135M: prompt 256, completion 64", update_memory("smollm2")),
-    "magrpo_vs_comlrl": (
-        "Seconds of CoMLRL's iteration over ours: 2 agents, 8 tasks, prompt 128, completion 32, K 4",
-        magrpo_time("short"),
-    ),
-    "magrpo_turns_vs_comlrl": ("The same with 4 tasks and two turns, a tree of K + K^2", magrpo_time("turns")),
-    "magrpo_long_vs_comlrl": ("The same: 2 tasks, prompt 1024, completion 128, K 8", magrpo_time("long")),
-    "two_pools_vs_shared": (
+    "magrpo_long_vs_comlrl": magrpo_time("long", "2 tasks, prompt 1024, completion 128, K 8"),
+    "two_pools_vs_shared": Comparison(
         "Seconds of an iteration with two specialised pools over one shared, equal samples",
-        lambda arguments: team_time.pools(arguments.pairs, arguments.seconds),
+        lambda given: team_time.pools(given.pairs, engine.CLOCKS[given.clock]),
+        most=1.0,
     ),
+    **{f"share_{phase}": share(phase, what) for phase, what in team_time.SHARES.items()},
     **{
-        f"share_{phase}": (f"Share of an iteration's time: {what}", share(phase))
-        for phase, what in team_time.SHARES.items()
-    },
-    **{
-        f"growth_{phase}_{size}": (f"Exponent of {phase} time in {what}", growth(phase, size))
+        f"growth_{phase}_{size}": growth(phase, size, what)
         for size, what in GROWS.items()
         for phase in ("rollout", "update")
     },
@@ -102,37 +157,100 @@ def summary(values: Sequence[float]) -> dict[str, Any]:
     return {"n": len(values), "min": min(values), "median": statistics.median(values), "max": max(values)}
 
 
-def page(results: dict[str, Any]) -> str:
+def commit() -> str:
+    """Of the checkout, with ``-dirty`` where anything but the results differs from it."""
+    git = ["git", "-C", str(RESULTS.parent)]
+    head = subprocess.run([*git, "rev-parse", "--short", "HEAD"], stdout=subprocess.PIPE, text=True, check=True)
+    but = [f":!{RESULTS.name}", f":!{RESULTS.stem}.md"]
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", "..", *but], check=False).returncode
+    return head.stdout.strip() + ("-dirty" if changed else "")
+
+
+HEAD = """# Comparisons with peers
+
+`make bench` measures all of them, or some (`make bench args="--only update_vs_trl --clock cpu --pairs 3"`), and writes
+this page and `results.json`. Without arguments it takes five pairs and wall time. Each row says how its figure was
+measured: n pairs, the clock (CPU time on a machine that other programs shared; none for memory), the day and the
+commit; commits up to `fc1d77e` are those that added the figure. Figures of different commits are not figures of one
+version. A bar is what the median was to reach.
+
+| | bar | n | min | median | max | | clock | date | commit |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+
+
+def page(results: Mapping[str, Mapping[str, Any]]) -> str:
     """The results as Markdown."""
-    lines = ["# Comparisons with peers", "", "`make bench` writes this page and `results.json`.", ""]
-    lines += ["| | n | min | median | max |", "| --- | --- | --- | --- | --- |"]
+    rows, verdicts = [], {}
     for name, result in results.items():
+        bar, verdicts[name] = COMPARISONS[name].bar, COMPARISONS[name].verdict(result)
         numbers = " | ".join(f"{result[key]:.2f}" for key in ("min", "median", "max"))
-        lines.append(f"| `{name}`: {result['what']} | {result['n']} | {numbers} |")
+        how = f"{result['clock'] or ''} | {result['date']} | {result['commit']}"
+        rows.append(f"| `{name}`: {result['what']} | {bar} | {result['n']} | {numbers} | {verdicts[name]} | {how} |")
+    missed = [
+        f"`{name}` ({results[name]['median']:.2f}, {COMPARISONS[name].bar})"
+        for name, verdict in verdicts.items()
+        if verdict == "**missed**"
+    ]
+    absent = [
+        f"`{name}`" + (f" ({comparison.bar})" if comparison.bar else "")
+        for name, comparison in COMPARISONS.items()
+        if name not in results
+    ]
     machines = sorted({result["machine"] for result in results.values()})
-    return "\n".join([*lines, "", *(f"Measured with {machine}." for machine in machines), ""])
+    return HEAD + "\n".join(
+        [
+            *rows,
+            "",
+            f"**Missed bars**: {', '.join(missed) or 'none'}.",
+            "",
+            f"**Not measured**: {', '.join(absent) or 'nothing'}.",
+            "",
+            *(f"Measured with {machine}." for machine in machines),
+            "",
+        ]
+    )
 
 
-def main() -> None:
+def chosen(parser: argparse.ArgumentParser, given: argparse.Namespace) -> list[str]:
+    """The comparisons that the arguments ask for; ends the program where this environment cannot measure them."""
+    names = [name for name in given.only or COMPARISONS if given.part in (None, COMPARISONS[name].part)]
+    for name in names:
+        needs = COMPARISONS[name].needs
+        if needs is not None and find_spec(needs) is None:
+            parser.error(
+                f"{name} needs the package {needs}, which this environment has not; make bench "
+                f'args="--only {name}" measures it where it is'
+            )
+    return names
+
+
+def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=list(COMPARISONS), action="append")
+    parser.add_argument("--only", choices=list(COMPARISONS), action="append", metavar="NAME")
+    parser.add_argument("--part", choices=("peers", "vllm"), help="those that are measured in this environment")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=5)
-    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: on a machine shared with others")
-    arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
+    parser.add_argument("--clock", choices=sorted(engine.CLOCKS), default="wall", help="cpu: on a shared machine")
+    given = parser.parse_args(words)
+    names = chosen(parser, given)
+    torch.set_num_threads(given.threads)
     transformers.utils.logging.set_verbosity_error()
-    arguments.seconds = {"wall": time.perf_counter, "cpu": time.process_time}[arguments.clock]
+    code = commit()
     versions = f"torch {torch.__version__}, transformers {transformers.__version__}, {platform.machine()}"
-    with_vllm = find_spec("vllm") is not None
-    for name in arguments.only or [name for name in COMPARISONS if (name in VLLM) is with_vllm]:
-        what, measure = COMPARISONS[name]
-        machine = f"{versions}, {arguments.threads} threads, {arguments.clock} time"
-        result = summary(measure(arguments)) | {"what": what, "machine": machine}
+    for name in names:
+        comparison = COMPARISONS[name]
+        result = summary(comparison.measure(given)) | {
+            "what": comparison.what,
+            "clock": given.clock if comparison.timed else None,
+            "date": datetime.now(UTC).date().isoformat(),
+            "commit": code,
+            "machine": f"{versions}, {given.threads} threads",
+        }
         # Read only now: the part in vLLM's environment may write its results meanwhile.
         results = (json.loads(RESULTS.read_text()) if RESULTS.exists() else {}) | {name: result}
         print(name, json.dumps(results[name]), flush=True)
-        ordered = {key: results[key] for key in [*COMPARISONS, *results] if key in results}
+        ordered = {key: results[key] for key in COMPARISONS if key in results}
         RESULTS.write_text(json.dumps(ordered, indent=2) + "\n")
         RESULTS.with_suffix(".md").write_text(page(ordered))
 

@@ -144,7 +144,7 @@ def measure(name: str, repetitions: int, clock: Callable[[], float]) -> list[flo
         print(f"  {label:42s} {medians[label]:9.0f} tokens/s   ({min(values):.0f} to {max(values):.0f})")
     best = max((label for label in medians if label != "engine"), key=lambda label: medians[label])
     ratios = [ours / theirs for ours, theirs in zip(speeds["engine"], speeds[best], strict=True)]
-    print(f"  engine / best generate: {statistics.median(ratios):.2f} (the bar is {BAR[name]:.0f})", flush=True)
+    print(f"  engine / best generate: {statistics.median(ratios):.2f} (the bar is {BAR[name]:g})", flush=True)
     return ratios
 
 

@@ -1,6 +1,6 @@
 """Where the time of an iteration goes, how it grows, and two pools against one.
 
-``phases``  the shares of an iteration of ``sokoban_specialized`` that ``time/...`` explains, and what else takes time
+``phases``  the shares of ten iterations of ``sokoban_specialized`` that ``time/...`` explains, and what else takes time
 ``growth``  the exponent of rollout and update time in K, turns, agents, prompt length and vocabulary: the slope of a
             line through (log size, log seconds), by least squares, of each repetition
 ``pools``   seconds of two specialised pools over those of one shared pool, at equal samples
@@ -16,10 +16,9 @@ import json
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
@@ -44,11 +43,13 @@ SIZES: dict[str, tuple[int, ...]] = {
     "vocabulary": (1024, 4096, 16384),
 }
 """Sizes that grow, all else as in :data:`SMALL`."""
-PHASES = ("rollout", "probe", "update", "load", "validation")
+PERIOD = 10
+"""Iterations with one probe, one validation and one checkpoint, as the defaults have them."""
+PHASES = ("rollout", "probe", "update", "trees", "load", "validation")
 """Of ``time/PHASE_s``."""
 SHARES = {phase: f"`time/{phase}_s`" for phase in PHASES} | {
-    "explained": "all of these",
     "checkpoint": "checkpoints, which no metric has",
+    "explained": "all of these",
 }
 
 
@@ -89,34 +90,37 @@ def pools(repetitions: int, clock: Clock) -> list[float]:
 
 
 @cache
-def phases(iterations: int, clock: Clock) -> dict[str, list[float]]:
-    """By phase, its share of each iteration of a run of 32 boards per iteration, the first left out: from the row of
-    the iteration before to its own, with the display, and with a validation and a checkpoint after each third.
-    ``explained`` is the sum, ``checkpoint`` what no metric has.
+def phases(periods: int, clock: Clock) -> dict[str, list[float]]:
+    """By phase, its share of each of ``periods`` of a run with the default settings; the first iteration is left out,
+    and the last one, which validates because it is the last.
     """
     loop_module.time = SimpleNamespace(perf_counter=clock, process_time=clock)
-    words = ["experiment=sokoban_specialized", f"loop.iterations={iterations + 1}", "loop.eval_every=3"]
-    words += [
-        "loop.test_tasks=4",
-        "loop.validation_tasks=10",
-        "loop.tasks_per_iteration=32",
-        "loop.checkpoint.every=3",
-        "name=bench",
-        f"run_dir={Path(mkdtemp()) / 'run'}",
-    ]
+    words = ["experiment=sokoban_specialized", f"loop.iterations={periods * PERIOD + 2}", "loop.test_tasks=4"]
+    words += ["name=bench", f"run_dir={Path(mkdtemp()) / 'run'}"]
     with configurations():
         loop = build(compose("train", overrides=words))
     ends, checkpoints = noted(loop, clock)
     asyncio.run(loop.run())
     rows = [json.loads(line) for line in (loop.directory.path / "metrics.jsonl").read_text().splitlines()]
-    whole = [end - before for before, end in pairwise(ends)]
-    shares = {
-        phase: [row.get(f"time/{phase}_s", 0.0) / seconds for row, seconds in zip(rows[1:], whole, strict=True)]
-        for phase in PHASES
+    return shares(rows[:-1], ends[:-1], checkpoints[:-1])
+
+
+def shares(
+    rows: Sequence[Mapping[str, float]], ends: Sequence[float], checkpoints: Sequence[float]
+) -> dict[str, list[float]]:
+    """By phase, its share of each :data:`PERIOD` after the first of ``rows`` of metrics.
+
+    An iteration lasts from the row of the one before to its own, with the display and the checkpoint in between.
+    ``ends`` are the times of the rows, ``checkpoints`` the seconds of the one after each.
+    """
+    spent = {phase: [row.get(f"time/{phase}_s", 0.0) for row in rows[1:]] for phase in PHASES}
+    spent["checkpoint"] = list(checkpoints[:-1])
+    spent["explained"] = [sum(seconds) for seconds in zip(*spent.values(), strict=True)]
+    starts = range(0, len(rows) - 1, PERIOD)
+    return {
+        phase: [sum(seconds[at : at + PERIOD]) / (ends[at + PERIOD] - ends[at]) for at in starts]
+        for phase, seconds in spent.items()
     }
-    explained = [sum(values) for values in zip(*shares.values(), strict=True)]
-    checkpoint = [spent / seconds for spent, seconds in zip(checkpoints, whole, strict=False)]
-    return shares | {"explained": explained, "checkpoint": checkpoint}
 
 
 def noted(loop: TrainLoop, clock: Clock) -> tuple[list[float], list[float]]:
@@ -155,8 +159,8 @@ def main() -> None:
     if arguments.what == "pools":
         print(f"two pools over one shared: {statistics.median(pools(arguments.repetitions, clock)):.2f}")
     elif arguments.what == "phases":
-        for name, shares in phases(10, clock).items():
-            print(f"{name:12} {statistics.fmean(shares):.3f} ({min(shares):.3f} to {max(shares):.3f})")
+        for name, found in phases(arguments.repetitions, clock).items():
+            print(f"{name:12} {statistics.median(found):.3f} ({min(found):.3f} to {max(found):.3f})")
     else:
         for size in arguments.size or SIZES:
             for phase, slopes in growth(size, arguments.repetitions, clock).items():

@@ -114,6 +114,16 @@ def test_vllm_trains_in_its_own_environment(target: list[str], setting: str, ven
     assert words(plain)[0] == f"{venv}/bin/troupe"
 
 
+@pytest.mark.parametrize("given", ["", "--clock cpu", "--only rollout_vs_vllm_cpu"])
+def test_bench_measures_vllm_in_its_own_environment(given: str, venv: str, tmp_path: Path) -> None:
+    places = {"peers": venv, "vllm": str(tmp_path / "vllm")}
+    done = make("-n", "bench", f"args={given}", f"VLLM_VENV={places['vllm']}", venv=venv)
+    commands = [line.strip() for line in done.stdout.splitlines() if "bench/compare.py" in line]
+    assert commands == [
+        f"{place}/bin/python bench/compare.py --part {part} {given}".strip() for part, place in places.items()
+    ]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [["eval"], ["play"], ["replay"], ["push-to-hub"], ["compare"], ["compare", "a=runs/x"], ["report"], ["serve"]],

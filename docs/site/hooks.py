@@ -16,7 +16,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[2]
-NAV = ("CONTRIBUTING.md", "CHANGELOG.md")
+NAV = ("CONTRIBUTING.md", "CHANGELOG.md", "bench/results.md")
 """Files outside of docs/ that mkdocs.yml names."""
 LANGUAGES = {".py": "python", ".yaml": "yaml", ".toml": "toml", ".jinja": "jinja", ".sh": "bash"}
 LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
