@@ -147,9 +147,12 @@ def iteration(setting: Setting, gpu: Gpu, gpus: int, staleness: int, seeds: int 
         engines = max(1, round(own * share))
         learner = own if not staleness else own - engines
         pools = {name: Pool(cost, engines) for name in ("tool", "plan")}
-        costs = {"update_s": update_s(setting, gpu, learner), "load_s": setting.model.load_s(gpu, gpus)}
-        runs = (Training(setting.work, pools, **costs, staleness=staleness, seed=seed) for seed in range(seeds))
-        found.append(([run.run(40, first=20).iteration_s for run in runs], share))
+        update, load = update_s(setting, gpu, learner), setting.model.load_s(gpu, gpus)
+        seconds = []
+        for seed in range(seeds):
+            run = Training(setting.work, pools, update_s=update, load_s=load, staleness=staleness, seed=seed)
+            seconds.append(run.run(40, first=20).iteration_s)
+        found.append((seconds, share))
     return min(found, key=lambda each: sum(each[0]))
 
 
