@@ -1,9 +1,10 @@
 """What more GPUs and staleness give, by :mod:`simulate`: a table for the papers' settings, and a check on this machine.
 
 ``table``    the papers' settings on 2 to 512 GPUs, from data sheets and assumptions (:data:`H100`, :class:`Model`)
+``waits``    predicts what ``bench/staleness.py waits`` measures
 ``check``    measures iterations here with one process, fits costs to their phases, predicts runs that had no part in
              the fit (another number of tasks, two processes), and measures those
-``measure``  one line of JSON: the mean phases of a run; what ``check`` starts
+``measure``  one line of JSON: the median phases of a run; what ``check`` starts
 
 The results are in docs/scaling.md.
 """
@@ -21,9 +22,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
-from simulate import Cost, Pool, Result, Speaker, Training, Work
+from simulate import Cost, Pool, Speaker, Training, Work
 
 # ---- assumptions ----------------------------------------------------------------------------------------------------
 
@@ -34,8 +36,12 @@ class Gpu:
 
     memory_bytes: float
     flops: float
+    node_bytes: float
+    """To a GPU of the same node, in one direction."""
     link_bytes: float
-    """To a GPU of another node."""
+    """To a GPU of another node, in one direction."""
+    node: int = 8
+    """GPUs of a node."""
     memory_share: float = 0.7
     decode_share: float = 0.3
     prefill_share: float = 0.5
@@ -44,9 +50,14 @@ class Gpu:
     """Of a decoding step beside the model's arithmetic: scheduling, sampling, launches."""
     rows: int = 256
 
+    def link(self, gpus: int) -> float:
+        """Bytes per second between ``gpus``, which fill one node after the other."""
+        return self.node_bytes if gpus <= self.node else self.link_bytes
 
-H100 = Gpu(memory_bytes=3.35e12, flops=989e12, link_bytes=50e9)
-"""SXM, bfloat16 without sparsity; 400 Gbit/s to other nodes."""
+
+H100 = Gpu(memory_bytes=3.35e12, flops=989e12, node_bytes=450e9, link_bytes=50e9)
+"""SXM, bfloat16 without sparsity; NVLink's 900 GB/s of both directions; an assumed 400 Gbit/s to other nodes for each
+GPU."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +74,9 @@ class Model:
         prefill_s = 2 * self.parameters / (gpu.flops * gpu.prefill_share)
         return Cost(2 * self.parameters / read + gpu.step_s, row_s, prefill_s, gpu.rows)
 
-    def load_s(self, gpu: Gpu) -> float:
-        """Gathered weights to the engines, once over the link."""
-        return 2 * self.parameters / gpu.link_bytes
+    def load_s(self, gpu: Gpu, gpus: int) -> float:
+        """Gathered weights to the engines, once over the link between all ``gpus``."""
+        return 2 * self.parameters / gpu.link(gpus)
 
 
 QWEN_1_7B = Model(1.72e9, 2 * 28 * 8 * 128 * 2)
@@ -116,13 +127,13 @@ def update_s(setting: Setting, gpu: Gpu, devices: int) -> float:
     nodes_per_step = math.ceil(math.ceil(nodes / setting.steps) / devices)
     tokens = speaker.prompt + (work.k if work.tree else 1) * speaker.mean
     compute = nodes_per_step * tokens * 8 * parameters / (gpu.flops * gpu.train_share)
-    gather = 3 * 2 * parameters * (devices - 1) / devices / gpu.link_bytes * nodes_per_step
+    gather = 3 * 2 * parameters * (devices - 1) / devices / gpu.link(devices) * nodes_per_step
     optimizer = 28 * parameters / devices / (gpu.memory_bytes * gpu.memory_share)  # float32 states, read and written
     return setting.steps * (max(compute, gather) + optimizer)
 
 
-def iteration(setting: Setting, gpu: Gpu, gpus: int, staleness: int) -> tuple[Result, float]:
-    """The best split of ``gpus``, and the share of them that generates.
+def iteration(setting: Setting, gpu: Gpu, gpus: int, staleness: int, seeds: int = 1) -> tuple[list[float], float]:
+    """Seconds by seed with the best split of ``gpus``, and the share of them that generates.
 
     Each pool has the same number.  With staleness 0 engines and learner take turns on all of them; else each has its
     own.
@@ -131,30 +142,33 @@ def iteration(setting: Setting, gpu: Gpu, gpus: int, staleness: int) -> tuple[Re
     speaker = setting.work.stages[0][0]
     cost = setting.model.cost(gpu, speaker.prompt + speaker.mean / 2)
     shares = [1.0] if not staleness else [each for each in (0.25, 0.5, 0.75) if 1 <= own * each <= own - 1]
-    best: tuple[Result, float] | None = None
+    found: list[tuple[list[float], float]] = []
     for share in shares:
         engines = max(1, round(own * share))
         learner = own if not staleness else own - engines
         pools = {name: Pool(cost, engines) for name in ("tool", "plan")}
-        training = Training(
-            setting.work,
-            pools,
-            update_s=update_s(setting, gpu, learner),
-            load_s=setting.model.load_s(gpu),
-            staleness=staleness,
-        )
-        result = training.run(40, first=20)
-        if best is None or result.iteration_s < best[0].iteration_s:
-            best = result, share
-    assert best is not None
-    return best
+        update, load = update_s(setting, gpu, learner), setting.model.load_s(gpu, gpus)
+        seconds = []
+        for seed in range(seeds):
+            run = Training(setting.work, pools, update_s=update, load_s=load, staleness=staleness, seed=seed)
+            seconds.append(run.run(40, first=20).iteration_s)
+        found.append((seconds, share))
+    return min(found, key=lambda each: sum(each[0]))
 
 
-def table(gpu: Gpu, counts: Sequence[int] = (2, 8, 64, 512), bounds: Sequence[int] = (0, 1, 4)) -> Iterator[str]:
-    """Markdown: seconds of an iteration, and the speed-up over staleness 0 with the same GPUs."""
+def table(
+    gpu: Gpu,
+    counts: Sequence[int] = (2, 8, 64, 512),
+    bounds: Sequence[int] = (0, 1, 4),
+    *,
+    seeds: int = 1,
+    titles: str = "",
+) -> Iterator[str]:
+    """Markdown: seconds of an iteration, and the speed-up over staleness 0 with the same GPUs, of the settings whose
+    title has ``titles``.  Of several seeds the mean, and the least and most seconds."""
     yield "| setting | GPUs | " + " | ".join(f"staleness {bound}" for bound in bounds) + " | of it update |"
     yield "| --- " * (len(bounds) + 3) + "|"
-    for setting in SETTINGS:
+    for setting in (each for each in SETTINGS if titles in each.title):
         for gpus in counts:
             cells = []
             base = 0.0
@@ -162,12 +176,45 @@ def table(gpu: Gpu, counts: Sequence[int] = (2, 8, 64, 512), bounds: Sequence[in
                 if bound and gpus < 4:
                     cells.append("")
                     continue
-                result, share = iteration(setting, gpu, gpus, bound)
-                base = base or result.iteration_s
-                gain = f" ({base / result.iteration_s:.2f}x, {share:.0%} generate)" if bound else ""
-                cells.append(f"{result.iteration_s:.1f} s{gain}")
+                seconds, share = iteration(setting, gpu, gpus, bound, seeds)
+                mean = statistics.fmean(seconds)
+                base = base or mean
+                notes = [f"{min(seconds):.1f} to {max(seconds):.1f}"] if seeds > 1 else []
+                notes += [f"{base / mean:.2f}x", f"{share:.0%} generate"] if bound else []
+                cells.append(f"{mean:.1f} s" + (f" ({', '.join(notes)})" if notes else ""))
             cells.append(f"{update_s(setting, gpu, gpus // 2):.1f} s")
             yield f"| {setting.title} | {gpus} | " + " | ".join(cells) + " |"
+
+
+# ---- the world that waits, of bench/staleness.py --------------------------------------------------------------------
+
+
+class Waiting(Work):
+    """Work whose world takes what that of ``bench/staleness.py waits`` takes, and nothing besides."""
+
+    def world(self, rng: Random) -> float:
+        return min(0.5 * rng.paretovariate(1.5), 10.0)
+
+
+def waits(seeds: int) -> Iterator[str]:
+    """Markdown: what ``bench/staleness.py waits`` measures, 3 tasks of 4 independent episodes in each of 8 iterations,
+    two agents, two turns; means over ``seeds``, the least and the most.
+    """
+    speaker = Speaker("p", 0, 1, 1)
+    work = Waiting(3, 4, 2, ((speaker,), (speaker,)), tree=False)
+
+    def speed(staleness: int, seed: int) -> float:
+        """Episodes per second."""
+        pools = {"p": Pool(Cost(0.0, 0.0, 0.0), 1)}
+        training = Training(work, pools, update_s=0.0, load_s=0.0, staleness=staleness, seed=seed, last=8)
+        return work.tasks * work.k / training.run(8, first=0).iteration_s
+
+    zero, one = ([speed(staleness, seed) for seed in range(seeds)] for staleness in (0, 1))
+    ratios = [b / a for a, b in zip(zero, one, strict=True)]
+    yield "| episodes per second with 0 | with 1 | ratio |"
+    yield "| --- | --- | --- |"
+    cells = (f"{statistics.fmean(each):.2f} ({min(each):.2f} to {max(each):.2f})" for each in (zero, one, ratios))
+    yield f"| {' | '.join(cells)} |"
 
 
 # ---- measured phases ------------------------------------------------------------------------------------------------
@@ -175,7 +222,7 @@ def table(gpu: Gpu, counts: Sequence[int] = (2, 8, 64, 512), bounds: Sequence[in
 
 @dataclass(frozen=True)
 class Phases:
-    """Mean seconds of a run's phases, as its metrics have them, with the sizes of its iterations.
+    """Seconds of a run's phases with the sizes of its iterations: medians of what :func:`measure` has run.
 
     ``steps`` are those of decoding: turns, stages and tokens one after the other; ``tokens`` of all completions."""
 
@@ -190,7 +237,7 @@ class Phases:
 
     @classmethod
     def of(cls, rows: Sequence[Mapping[str, float]], *, tasks: int, processes: int, steps: float) -> Phases:
-        """Of rows of ``metrics.jsonl`` of equal work; medians, because a machine has other work to do."""
+        """Of rows of metrics of equal work; medians, because a machine has other work to do."""
 
         def middle(key: str) -> float:
             return statistics.median(row[key] for row in rows)
@@ -287,15 +334,26 @@ def check(iterations: int) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("table", "check", "measure"))
+    parser.add_argument("what", choices=("table", "waits", "check", "measure"))
+    parser.add_argument("--seeds", type=int, default=1, help="of table and waits")
+    parser.add_argument("--setting", default="", help="of table: those with this in their title")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[2, 8, 64, 512], help="of table")
     parser.add_argument("--tasks", type=int, default=8)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--iterations", type=int, default=5)
     options = parser.parse_args()
-    if options.what == "measure":
-        measure(options.tasks, options.processes, options.iterations)
-    else:
-        print(*(table(H100) if options.what == "table" else check(options.iterations)), sep="\n")
+    lines: Iterator[str] = iter(())
+    match options.what:
+        case "measure":
+            measure(options.tasks, options.processes, options.iterations)
+        case "table":
+            lines = table(H100, options.gpus, seeds=options.seeds, titles=options.setting)
+        case "waits":
+            lines = waits(options.seeds)
+        case "check":
+            lines = check(options.iterations)
+    for line in lines:
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -217,11 +217,14 @@ class Training:
         load_s: float,
         staleness: int = 0,
         seed: int = 0,
+        last: int | None = None,
     ) -> None:
+        """``last``: the iteration with which the run ends, for which no task begins that it would not learn from."""
         self.work, self.staleness, self.update_s, self.load_s = work, staleness, update_s, load_s
         self.events, self.rng = Events(), Random(seed)
         self.engines = {name: [Engine(p.cost, self.events) for _ in range(p.engines)] for name, p in pools.items()}
         self.started = self.version = 0
+        self.most = math.inf if last is None else last * work.tasks
         self.updating = False
         # How many tasks, by the version that they began with; of ``ended``, those that are not learnt from.
         self.going: Counter[int] = Counter()
@@ -240,7 +243,7 @@ class Training:
         return Result(seconds, sum(lags) / len(lags), max(lags))
 
     def _begin_tasks(self) -> None:
-        while self.started < (self.version + 1 + self.staleness) * self.work.tasks:
+        while self.started < min((self.version + 1 + self.staleness) * self.work.tasks, self.most):
             self.started += 1
             version, left = self.version, 1 if self.work.tree else self.work.k
             ends = [left]

@@ -199,6 +199,21 @@ def tiny(text: str, asked: str) -> list[str]:
     return [name, *words, *TINY, *(["seed=0"] if name == "sweep" else [])]
 
 
+def test_the_example_of_the_gateway_starts_as_it_is_written(troupe: Troupe) -> None:
+    """With a base model that needs no download."""
+    text = (ROOT / "docs/gateway.md").read_text(encoding="utf-8")
+    files = dict(re.findall(r"^`([\w/]+\.(?:py|yaml))`:\n\n```\w+\n(.*?)```", text, re.MULTILINE | re.DOTALL))
+    assert set(files) == {"my_team.py", "configs/env/my_team.yaml", "configs/policy/qwen3.yaml"}
+    policy = files["configs/policy/qwen3.yaml"]
+    files["configs/policy/qwen3.yaml"] = policy.replace("Qwen/Qwen3-0.6B", "tiny")
+    assert "base: tiny" in files["configs/policy/qwen3.yaml"]
+    for name, content in files.items():
+        (troupe.place / name).parent.mkdir(parents=True, exist_ok=True)
+        (troupe.place / name).write_text(content)
+    (command,) = re.findall(r"`PYTHONPATH=\. troupe (train .*env=my_team .*)`", text)
+    troupe(*shlex.split(command), "dry_run=true").ok()
+
+
 @pytest.mark.parametrize("script", scripts("docs/slurm.md"))
 def test_scripts_of_slurm_train_and_continue(script: str, tmp_path: Path) -> None:
     text = scripts("docs/slurm.md")[script].replace(".venv/bin/troupe", f"{sys.executable} -m troupe")

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -22,7 +23,9 @@ def bench() -> Iterator[SimpleNamespace]:
 
 
 def test_a_token_costs_reading_the_weights_and_a_row_its_cache(bench: SimpleNamespace) -> None:
-    gpu = bench.scaling.Gpu(100.0, 1000.0, 10.0, memory_share=0.5, decode_share=0.4, prefill_share=0.2, step_s=1.0)
+    gpu = bench.scaling.Gpu(
+        100.0, 1000.0, 20.0, 10.0, memory_share=0.5, decode_share=0.4, prefill_share=0.2, step_s=1.0
+    )
     cost = bench.scaling.Model(parameters=50.0, cache_bytes=5.0).cost(gpu, tokens=10.0)
     assert cost.step_s == pytest.approx(2 * 50 / 50 + 1)  # bytes of bfloat16 over bytes per second
     assert cost.row_s == pytest.approx(5 * 10 / 50 + 2 * 50 / 400)
@@ -42,15 +45,37 @@ def test_nodes_of_a_mini_batch_are_divided_and_no_further(
     bench: SimpleNamespace, setting: ModuleType, devices: int, nodes: int
 ) -> None:
     # 4 tasks x 2 turns: 8 nodes in 2 steps, of 20 + 4 x 5 tokens each; links so fast that gathering is free.
-    gpu = bench.scaling.Gpu(memory_bytes=1e30, flops=8000.0, link_bytes=1e30, train_share=0.5)
+    gpu = bench.scaling.Gpu(memory_bytes=1e30, flops=8000.0, node_bytes=1e30, link_bytes=1e30, train_share=0.5)
     assert bench.scaling.update_s(setting, gpu, devices) == pytest.approx(2 * nodes * 40 * 8 * 100 / 4000)
 
 
 def test_slow_links_bound_an_update(bench: SimpleNamespace, setting: ModuleType) -> None:
-    gpu = bench.scaling.Gpu(memory_bytes=1e30, flops=1e30, link_bytes=50.0)
-    # Of four devices each gathers three quarters, three times, for its one node.
-    assert bench.scaling.update_s(setting, gpu, 4) == pytest.approx(2 * 3 * 200 * 0.75 / 50)
+    gpu = bench.scaling.Gpu(memory_bytes=1e30, flops=1e30, node_bytes=400.0, link_bytes=50.0, node=4)
+    # Of four devices each gathers three quarters, three times, for its one node: a prompt with its candidates.
+    assert bench.scaling.update_s(setting, gpu, 4) == pytest.approx(2 * 3 * 200 * 0.75 / 400)
     assert bench.scaling.update_s(setting, gpu, 1) == pytest.approx(0, abs=1e-9)
+    # The fifth is in another node.
+    assert bench.scaling.update_s(setting, gpu, 5) == pytest.approx(2 * 3 * 200 * 0.8 / 50)
+    loads = [setting.model.load_s(gpu, gpus) for gpus in (4, 5)]
+    assert loads == pytest.approx([200 / 400, 200 / 50])
+
+
+def test_several_seeds_give_a_mean_and_its_range(bench: SimpleNamespace) -> None:
+    titles = "MAGRPO"
+    (row,) = list(bench.scaling.table(bench.scaling.H100, [8], [1], seeds=3, titles=titles))[2:]
+    (setting,) = (each for each in bench.scaling.SETTINGS if titles in each.title)
+    seconds, share = bench.scaling.iteration(setting, bench.scaling.H100, 8, 1, seeds=3)
+    assert len(set(seconds)) == 3 and seconds[0] == bench.scaling.iteration(setting, bench.scaling.H100, 8, 1)[0][0]
+    shown = f"{sum(seconds) / 3:.1f} s ({min(seconds):.1f} to {max(seconds):.1f}, 1.00x, {share:.0%} generate)"
+    assert f"| {shown} |" in row
+
+
+def test_the_world_that_waits_is_that_of_the_measurement(bench: SimpleNamespace) -> None:
+    speaker = bench.simulate.Speaker("p", 0, 1, 1)
+    work, rng = bench.scaling.Waiting(3, 4, 2, ((speaker,),)), Random(0)
+    draws = sorted(work.world(rng) for _ in range(2000))
+    assert draws[0] >= 0.5 and draws[-1] == 10.0
+    assert draws[1000] == pytest.approx(0.5 * 2 ** (1 / 1.5), rel=0.05)  # Pareto's median
 
 
 def test_a_fit_finds_the_costs_that_made_the_phases_and_predicts_others(bench: SimpleNamespace) -> None:

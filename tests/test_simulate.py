@@ -80,6 +80,14 @@ def test_staleness_hides_the_shorter_phase(sim: ModuleType) -> None:
     assert stale(sim, 1, rollout=4, update=1, load=0.5).iteration_s == pytest.approx(4.5)
 
 
+def test_the_last_iteration_leaves_nothing_under_way(sim: ModuleType) -> None:
+    work = sim.Work(2, 1, 1, ((sim.Speaker("p", 0, 1, 1),),))
+    pools = {"p": sim.Pool(sim.Cost(1.0, 0.0, 0.0), 1)}
+    training = sim.Training(work, pools, update_s=2.0, load_s=0.0, staleness=1, last=3)
+    training.run(3, first=0)
+    assert training.started == 3 * 2 and not training.going.total() and not training.ended.total()
+
+
 def test_a_load_stops_the_engines_meanwhile(sim: ModuleType) -> None:
     # Learner-bound: update and load, one after the other.
     assert stale(sim, 1, rollout=0.5, update=2, load=1).iteration_s == pytest.approx(3.0)

@@ -20,13 +20,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..envs.tool_calls import ToolFormat
-from ..envs.workflow.messages import offer, prompt, reply
+from ..envs.workflow.messages import Identity, identity, offer, prompt, reply, unmatched
 from ..errors import AbsentError, ConfigError
 from ..evaluation.assignment import ScriptedPolicy
 from ..evaluation.episodes import PolicyActor
 from ..experience import Completion, MessageText
 from ..gateway.guard import RefusedError
-from ..gateway.protocol import ChatMessage, ChatReply, ChatRequest
+from ..gateway.protocol import ChatReply, ChatRequest
 from ..gateway.server import Server, guarded
 from ..models.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
@@ -44,7 +44,7 @@ REMEMBERED = 4096
 CALLS = 256
 """Earlier completions of an agent in an episode, and messages as they were sent, that are known at most."""
 STRANGERS = ("unknown_host", "unknown_origin", "invalid_api_key", "unknown_path")
-"""Refusals that a caller without the key can have."""
+"""Refusals that a caller without the key can have: counted and not recorded, or anybody could fill the file."""
 
 
 @dataclass
@@ -53,14 +53,14 @@ class History:
 
     calls: int = 0
     completions: dict[str, deque[Completion]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=CALLS)))
-    sent: OrderedDict[ChatMessage, str] = field(default_factory=OrderedDict)
+    sent: OrderedDict[Identity, str] = field(default_factory=OrderedDict)
 
     def add(self, agent: str, completion: Completion, answer: ChatReply) -> None:
         """``completion`` of ``agent``, which was sent as ``answer``."""
         self.completions[agent].append(completion)
-        message = ChatMessage("assistant", answer.content, answer.tool_calls)
-        self.sent[message] = completion.text
-        self.sent.move_to_end(message)
+        said = identity(answer)
+        self.sent[said] = completion.text
+        self.sent.move_to_end(said)
         if len(self.sent) > CALLS:
             self.sent.popitem(last=False)
 
@@ -74,17 +74,17 @@ class TrainedAgents:
         self._clients, self._seed, self._format, self._record = dict(clients), seed, format, record
         self._histories: OrderedDict[str, History] = OrderedDict()
         self._number = 0
-        self.strangers: Counter[str] = Counter()
-        """Refused requests that are not recorded, by the code of the error: anybody could fill the file."""
+        self.refusals: Counter[tuple[str, str]] = Counter()
+        """Refused requests, by the agent that they name and the code of the error."""
 
     def agents(self, episode: str | None) -> Sequence[str]:
         return list(self._clients)
 
-    def refused(self, episode: str | None, code: str) -> None:
-        if code in STRANGERS:
-            self.strangers[code] += 1
-        else:
-            self._write({"episode": episode, "refused": code})
+    def refused(self, episode: str | None, model: Any, code: str) -> None:
+        agent = model if isinstance(model, str) and model in self._clients else None
+        self.refusals[agent or "no agent", code] += 1
+        if code not in STRANGERS:
+            self._write({"episode": episode, "agent": agent, "refused": code})
 
     async def answer(self, episode: str | None, request: ChatRequest) -> ChatReply:
         if request.tools and self._format is None:
@@ -93,6 +93,7 @@ class TrainedAgents:
         client, history = self._clients[request.agent], self._history(episode)
         number, history.calls, said = history.calls, history.calls + 1, history.completions[request.agent]
         messages = prompt(request.messages, history.sent, self._format)
+        changed = unmatched(request.messages, history.sent)
         place = f"episode {episode}"
         try:
             written = client.chat_prompt(request.agent, place, messages, offer(request, self._format), said)
@@ -110,7 +111,8 @@ class TrainedAgents:
         history.add(request.agent, completion, answer)
         self._write(
             {"episode": episode, "call": number, "agent": request.agent, "seed": seed, "messages": messages}
-            | {"prompt_ids": written.ids, "retokenised": written.retokenised, **asdict(completion)}
+            | {"prompt_ids": written.ids, "retokenised": written.retokenised, "unmatched": changed}
+            | asdict(completion)
         )
         return answer
 
@@ -168,8 +170,8 @@ def gateway(keys: Mapping[str, Any], until: threading.Event) -> None:
                 print("with a key" if access.key else "without a key", "as", ", ".join(access.guard.hosts), flush=True)
                 print("Ctrl-C ends it", flush=True)
                 until.wait()
-                for code, count in agents.strangers.items():
-                    print(f"refused and not recorded: {code}, {count} times", flush=True)
+                for (who, code), count in sorted(agents.refusals.items()):
+                    print(f"refused: {count} of {who} ({code})", flush=True)
             finally:
                 server.close()
         finally:

@@ -75,7 +75,8 @@ class RefusedError(Exception):
 
 class Guard:
     """The middleware.  ``settings`` and ``key`` are those of the environment where they are not given, as by vLLM.
-    ``refused`` is called with the scope of each request that is refused here, and the error's code.
+    ``refused`` is called with the scope of each request that is refused here, the model that its body names, where it
+    could be read, and the error's code.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Guard:
         app: App,
         settings: GuardSettings | None = None,
         key: str | None = None,
-        refused: Callable[[Mapping[str, Any], str], None] = lambda scope, code: None,
+        refused: Callable[[Mapping[str, Any], Any, str], None] = lambda scope, model, code: None,
     ) -> None:
         self._app, self._refused = app, refused
         self._settings = GuardSettings.from_environment() if settings is None else settings
@@ -117,11 +118,13 @@ class Guard:
     ) -> None:
         if scope["method"] in ("GET", "HEAD", "OPTIONS"):
             return await self._app(scope, receive, send)
+        keys: Mapping[str, Any] = {}
         try:
             body = await self._body(headers, receive)
-            self._check_body(body)
+            keys = _keys(body)
+            self._check_keys(keys)
         except RefusedError as error:
-            return await self._refuse(scope, error, receive, send)
+            return await self._refuse(scope, error, receive, send, keys.get("model"))
         pending = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay() -> Message:
@@ -129,8 +132,10 @@ class Guard:
 
         await self._app(scope, replay, send)
 
-    async def _refuse(self, scope: Mapping[str, Any], error: RefusedError, receive: Receive, send: Send) -> None:
-        self._refused(scope, error.code)
+    async def _refuse(
+        self, scope: Mapping[str, Any], error: RefusedError, receive: Receive, send: Send, model: Any = None
+    ) -> None:
+        self._refused(scope, model, error.code)
         await refuse(scope, error, receive, send)
 
     def _check_place(self, headers: Mapping[str, list[str]]) -> None:
@@ -177,17 +182,8 @@ class Guard:
             reason = f"the body did not arrive within {self._settings.body_s:g} s"
             raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, reason, "slow_body") from error
 
-    def _check_body(self, body: bytes) -> None:
-        """Raise :class:`RefusedError` for what is no JSON object, or asks for too much."""
-        if not body:
-            return
-        try:
-            keys = json.loads(body, parse_constant=_no_number)
-        except (ValueError, RecursionError) as error:
-            reason = str(error) or type(error).__name__
-            raise RefusedError(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {reason}", "invalid_json") from error
-        if not isinstance(keys, dict):
-            raise RefusedError(HTTPStatus.BAD_REQUEST, "the body must be a JSON object", "invalid_json")
+    def _check_keys(self, keys: Mapping[str, Any]) -> None:
+        """Raise :class:`RefusedError` for what asks for too much."""
         prompt = keys.get("prompt")
         prompts = len(prompt) if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list) else 1
         self._check_numbers(keys, prompts)
@@ -204,6 +200,20 @@ class Guard:
             if prompts * (keys.get(name) or 1) > most:
                 message = f"a request may ask for {most} completions: n of them for each of its prompts"
                 raise RefusedError(HTTPStatus.BAD_REQUEST, message, "invalid_value", name)
+
+
+def _keys(body: bytes) -> Mapping[str, Any]:
+    """The keys of a body.  Raises :class:`RefusedError` for what is no JSON object."""
+    if not body:
+        return {}
+    try:
+        keys = json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        reason = str(error) or type(error).__name__
+        raise RefusedError(HTTPStatus.BAD_REQUEST, f"the body is no JSON: {reason}", "invalid_json") from error
+    if not isinstance(keys, dict):
+        raise RefusedError(HTTPStatus.BAD_REQUEST, "the body must be a JSON object", "invalid_json")
+    return keys
 
 
 def _no_number(name: str) -> None:

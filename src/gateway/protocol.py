@@ -8,7 +8,7 @@ sampling are the policy's own settings, so that what is learnt from is what was 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal
@@ -29,10 +29,13 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "presence_penalty": (0,),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
-    "parallel_tool_calls": (True, False),
+    "parallel_tool_calls": (True,),
     "tool_choice": ("auto", "none"),
 }
 """Keys that are understood only with these values, or with null."""
+MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name"}
+"""Keys of a message; its ``name`` is read and has no effect."""
+FUNCTION = {"name", "description", "parameters", "strict"}
 KNOWN = {"model", "messages", "tools", "stream", "stream_options", *SAMPLING, *WITHOUT_EFFECT, *NEUTRAL}
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
@@ -59,11 +62,14 @@ class ToolCall:
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """One message of a request; ``tool_calls`` only of the assistant."""
+    """One message of a request; ``tool_calls`` only of the assistant, ``answers`` the id of the call whose result a
+    message of a tool is.
+    """
 
     role: str
     content: str
     tool_calls: tuple[ToolCall, ...] = ()
+    answers: str = ""
 
 
 @dataclass(frozen=True)
@@ -122,9 +128,11 @@ def read_request(keys: Mapping[str, Any]) -> ChatRequest:
     if not isinstance(messages, list) or not messages:
         raise invalid("messages", "must be a list of at least one message")
     options = keys.get("stream_options") or {}
-    usage = isinstance(options, dict) and bool(options.get("include_usage"))
-    read = tuple(_message(i, message) for i, message in enumerate(messages))
-    return ChatRequest(agent_of(keys), read, tools_of(keys), bool(keys.get("stream")), usage)
+    if not isinstance(options, dict):
+        raise invalid("stream_options", "must be an object")
+    usage = flag("stream_options.include_usage", options.get("include_usage"))
+    read = [(f"messages[{i}].tool_call_id", _message(f"messages[{i}]", each)) for i, each in enumerate(messages)]
+    return ChatRequest(agent_of(keys), in_order(read), tools_of(keys, _tool), flag("stream", keys.get("stream")), usage)
 
 
 def check_keys(keys: Mapping[str, Any], known: Collection[str], neutral: Mapping[str, Sequence[Any]]) -> None:
@@ -150,12 +158,41 @@ def agent_of(keys: Mapping[str, Any]) -> str:
     return agent
 
 
-def tools_of(keys: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]:
-    """The functions that are offered.  Raises :class:`RefusedError`."""
+def flag(place: str, value: Any) -> bool:
+    """``value``, of which null is false.  Raises :class:`RefusedError` for what is neither true nor false."""
+    if not isinstance(value, bool | None):
+        raise invalid(place, f"must be true or false, got {json.dumps(value)}")
+    return bool(value)
+
+
+def tools_of(keys: Mapping[str, Any], read: Callable[[str, Any], Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """The functions that are offered, each by ``read(place, tool)``.  Raises :class:`RefusedError`."""
     tools = keys.get("tools") or []
     if not isinstance(tools, list):
         raise invalid("tools", "must be a list")
-    return () if keys.get("tool_choice") == "none" else tuple(_tool(i, tool) for i, tool in enumerate(tools))
+    found = tuple(read(f"tools[{i}]", tool) for i, tool in enumerate(tools))
+    return () if keys.get("tool_choice") == "none" else found
+
+
+def in_order(read: Sequence[tuple[str, ChatMessage]]) -> tuple[ChatMessage, ...]:
+    """The messages of ``read``, the results of functions in the order of their calls, since a prompt shows no ids.
+
+    Each has the name of the key with the id of a result's call.  Raises :class:`RefusedError` for a result of no call
+    of the assistant's message before it.
+    """
+    calls: dict[str, int] = {}
+    begin, order = 0, []
+    for number, (place, message) in enumerate(read):
+        if message.role == "assistant":
+            calls = {call.id: i for i, call in enumerate(message.tool_calls)}
+        if message.role != "tool":
+            begin = number
+            order.append((begin, -1))
+        elif message.answers in calls:
+            order.append((begin, calls[message.answers]))
+        else:
+            raise invalid(place, f"the assistant's message before it has no call {json.dumps(message.answers)}")
+    return tuple(read[number][1] for number in sorted(range(len(read)), key=order.__getitem__))
 
 
 def _check_text(name: str, value: Any) -> None:
@@ -169,11 +206,20 @@ def _check_text(name: str, value: Any) -> None:
         raise invalid(name, "is nested too deeply") from error
 
 
-def _tool(index: int, tool: Any) -> Mapping[str, Any]:
-    place = f"tools[{index}]"
+def _tool(place: str, tool: Any) -> Mapping[str, Any]:
     function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise invalid(place, 'must be {"type": "function", "function": {"name": ...}}')
+    _check_known(place, tool, {"type", "function"})
+    return function_of(f"{place}.function", function)
+
+
+def function_of(place: str, function: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A function that is offered, as chat templates take it.  Raises :class:`RefusedError`."""
+    _check_known(place, function, FUNCTION)
+    if function.get("strict") not in (None, False):
+        message = "the gateway holds no call to its schema; give false, and let the program check the arguments"
+        raise invalid(f"{place}.strict", message)
     schema = {"name": function["name"], "description": function.get("description") or ""}
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
     if not isinstance(parameters, dict) or not isinstance(schema["description"], str):
@@ -181,10 +227,17 @@ def _tool(index: int, tool: Any) -> Mapping[str, Any]:
     return {"type": "function", "function": schema | {"parameters": parameters}}
 
 
-def _message(index: int, message: Any) -> ChatMessage:
-    place = f"messages[{index}]"
+def _check_known(place: str, keys: Mapping[str, Any], known: Collection[str]) -> None:
+    """Raise :class:`RefusedError` for another key of the object at ``place``, unless it holds nothing."""
+    for name, value in keys.items():
+        if name not in known and value not in (None, [], {}, ""):
+            raise invalid(f"{place}.{name}", "the gateway does not follow this key; leave it out")
+
+
+def _message(place: str, message: Any) -> ChatMessage:
     if not isinstance(message, dict) or message.get("role") not in ROLES:
         raise invalid(place, f"must be an object with a role of {', '.join(ROLES)}")
+    _check_known(place, message, MESSAGE)
     role = "system" if message["role"] == "developer" else message["role"]
     calls = message.get("tool_calls") or []
     if calls and role != "assistant":
@@ -194,7 +247,8 @@ def _message(index: int, message: Any) -> ChatMessage:
     called = tuple(_call(f"{place}.tool_calls[{i}]", call) for i, call in enumerate(calls))
     if called and message.get("content") is None:
         return ChatMessage(role, "", called)
-    return ChatMessage(role, text_of(f"{place}.content", message.get("content"), ("text",)), called)
+    answers = str(message.get("tool_call_id") or "") if role == "tool" else ""
+    return ChatMessage(role, text_of(f"{place}.content", message.get("content"), ("text",)), called, answers)
 
 
 def text_of(place: str, content: Any, kinds: Sequence[str]) -> str:
@@ -212,7 +266,7 @@ def _call(place: str, call: Any) -> ToolCall:
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not all(isinstance(function.get(key), str) for key in ("name", "arguments")):
         raise invalid(place, "must have a function with the texts name and arguments")
-    return ToolCall(str(call.get("id", "")), function["name"], function["arguments"])
+    return ToolCall(str(call.get("id") or ""), function["name"], function["arguments"])
 
 
 # ---- replies --------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ The gateway keeps no responses: a request has the whole conversation as its ``in
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from .protocol import (
@@ -19,6 +19,9 @@ from .protocol import (
     ToolCall,
     agent_of,
     check_keys,
+    flag,
+    function_of,
+    in_order,
     invalid,
     text_of,
     tools_of,
@@ -29,7 +32,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "conversation": (),
     "include": ([],),
     "max_tool_calls": (),
-    "parallel_tool_calls": (True, False),
+    "parallel_tool_calls": (True,),
     "prompt": (),
     "reasoning": ({},),
     "text": ({"format": {"type": "text"}}, {}),
@@ -55,38 +58,36 @@ def read_response_request(keys: Mapping[str, Any]) -> ChatRequest:
         raise invalid("instructions", "must be a text")
     opening = [] if instructions is None else [ChatMessage("system", instructions)]
     messages = [ChatMessage("user", given)] if isinstance(given, str) else _messages(given)
-    tools = keys.get("tools")
-    nested = [_nested(tool) for tool in tools] if isinstance(tools, list) else tools
-    offered = tools_of({**keys, "tools": nested})
-    return ChatRequest(agent_of(keys), (*opening, *messages), offered, bool(keys.get("stream")))
+    return ChatRequest(agent_of(keys), (*opening, *messages), tools_of(keys, _tool), flag("stream", keys.get("stream")))
 
 
-def _messages(items: Any) -> list[ChatMessage]:
+def _messages(items: Any) -> Sequence[ChatMessage]:
     """What the items of a conversation say.  The calls after an assistant's message are that message's."""
     if not isinstance(items, list) or not items:
         raise invalid("input", "must be a text, or a list of at least one item")
-    messages: list[ChatMessage] = []
+    messages: list[tuple[str, ChatMessage]] = []
     for place, item in ((f"input[{i}]", item) for i, item in enumerate(items)):
         match item:
             case {"type": "function_call", "call_id": str(id), "name": str(name), "arguments": str(arguments)}:
-                last = messages.pop() if messages and messages[-1].role == "assistant" else ChatMessage("assistant", "")
+                is_last = bool(messages) and messages[-1][1].role == "assistant"
+                last = messages.pop()[1] if is_last else ChatMessage("assistant", "")
                 call = ToolCall(id, name, arguments)
-                messages.append(ChatMessage("assistant", last.content, (*last.tool_calls, call)))
+                messages.append((place, ChatMessage("assistant", last.content, (*last.tool_calls, call))))
             case {"type": "function_call_output", "output": output}:
-                messages.append(ChatMessage("tool", text_of(f"{place}.output", output, PARTS)))
+                text = text_of(f"{place}.output", output, PARTS)
+                messages.append((f"{place}.call_id", ChatMessage("tool", text, answers=str(item.get("call_id", "")))))
             case {"role": str(role)} if item.get("type", "message") == "message" and role in ROLES and role != "tool":
                 text = text_of(f"{place}.content", item.get("content"), PARTS)
-                messages.append(ChatMessage("system" if role == "developer" else role, text))
+                messages.append((place, ChatMessage("system" if role == "developer" else role, text)))
             case _:
                 raise invalid(place, "must be a message with a role, a function_call or a function_call_output")
-    return messages
+    return in_order(messages)
 
 
-def _nested(tool: Any) -> Any:
-    """A function in the form of chat completions; what is none, as it is."""
-    if not isinstance(tool, dict) or tool.get("type") != "function":
-        return tool
-    return {"type": "function", "function": {key: tool.get(key) for key in ("name", "description", "parameters")}}
+def _tool(place: str, tool: Any) -> Mapping[str, Any]:
+    if not isinstance(tool, dict) or tool.get("type") != "function" or not isinstance(tool.get("name"), str):
+        raise invalid(place, 'must be {"type": "function", "name": ...}')
+    return function_of(place, {key: value for key, value in tool.items() if key != "type"})
 
 
 # ---- replies --------------------------------------------------------------------------------------------------------

@@ -62,8 +62,9 @@ class Episodes(Protocol):
         """The reply; cancelled where who asked is gone.  Raises :class:`RefusedError`."""
         ...
 
-    def refused(self, episode: str | None, code: str) -> None:
-        """Count a request that was refused, or ``disconnected`` before its reply."""
+    def refused(self, episode: str | None, model: Any, code: str) -> None:
+        """Count a request of ``model`` (an agent, anything else, or None where it could not be read) that was refused,
+        or ``disconnected`` before its reply."""
         ...
 
 
@@ -79,7 +80,7 @@ class Gateway:
             return
         if scope["path"] == "/health":
             return await _respond(send, b"{}")
-        episode, what = _place(scope)
+        (episode, what), model = _place(scope), None
         try:
             if what == "models" and scope["method"] == "GET":
                 return await _respond(send, models(self._episodes.agents(episode), int(time.time())))
@@ -90,22 +91,24 @@ class Gateway:
                 )
                 raise RefusedError(HTTPStatus.NOT_FOUND, message, "unknown_path")
             form = FORMS[what]
-            request = form.read(json.loads((await receive()).get("body") or b"{}"))  # whole: the guard has read it
+            keys = json.loads((await receive()).get("body") or b"{}")  # whole: the guard has read it
+            model = keys.get("model")
+            request = form.read(keys)
             if request.agent not in (known := self._episodes.agents(episode)):
                 message = f"there is no agent '{request.agent}'; a model's name is one of {', '.join(known)}"
                 raise RefusedError(HTTPStatus.NOT_FOUND, message, "model_not_found", "model")
             reply = await _unless_gone(self._episodes.answer(episode, request), receive)
         except RefusedError as error:
-            self._episodes.refused(episode, error.code)
+            self._episodes.refused(episode, model, error.code)
             return await refuse(scope, error, receive, send)
         except Exception as error:  # ours; who asked is to read it as an error of OpenAI's
             log.exception("a request to the gateway failed")
-            self._episodes.refused(episode, "internal_error")
+            self._episodes.refused(episode, model, "internal_error")
             message = f"the gateway failed: {type(error).__name__}: {error}"
             failed = RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, message, "internal_error")
             return await refuse(scope, failed, receive, send)
         if reply is None:
-            return self._episodes.refused(episode, "disconnected")
+            return self._episodes.refused(episode, model, "disconnected")
         id, now = f"{form.prefix}{next(self._numbers)}", int(time.time())
         if not request.stream:
             return await _respond(send, form.whole(reply, request, id, now))
@@ -189,7 +192,7 @@ class Server:
 def guarded(episodes: Episodes, settings: GuardSettings, key: str | None) -> Guard:
     """The gateway behind its guard."""
 
-    def refused(scope: Mapping[str, Any], code: str) -> None:
-        episodes.refused(_place(scope)[0] if scope["type"] == "http" else None, code)
+    def refused(scope: Mapping[str, Any], model: Any, code: str) -> None:
+        episodes.refused(_place(scope)[0] if scope["type"] == "http" else None, model, code)
 
     return Guard(Gateway(episodes), settings, key or "", refused)

@@ -15,9 +15,10 @@ from omegaconf import DictConfig, OmegaConf
 from troupe import configs
 from troupe.cli import train
 from troupe.cli.gateway import CALLS, History, gateway
+from troupe.envs.workflow.messages import identity
 from troupe.errors import ConfigError
 from troupe.experience import Completion
-from troupe.gateway.protocol import ChatMessage, ChatReply
+from troupe.gateway.protocol import ChatReply
 from troupe.models.loading import load_tokenizer
 
 KEYS: Any = OmegaConf.to_container(OmegaConf.load(Path(configs.__path__[0]) / "gateway.yaml"))
@@ -34,8 +35,14 @@ def run(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture
-def url(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[str]:
+def served(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Callable[[], None]]]:
+    """The address, and what ends the server."""
     until, text = threading.Event(), ""
+
+    def end() -> None:
+        until.set()
+        thread.join()
+
     keys = KEYS | {"run": str(run), "checkpoint": "last", "port": 0, "record": str(tmp_path / "calls.jsonl")}
     thread = threading.Thread(target=gateway, args=(keys, until))
     thread.start()
@@ -46,10 +53,9 @@ def url(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterat
             time.sleep(0.01)
         found = re.search(r"^sender: (\S+)/episodes/NAME/v1, model sender$", text, re.MULTILINE)
         assert found is not None and "receiver: " in text and "without a key" in text
-        yield found[1]
+        yield found[1], end
     finally:
-        until.set()
-        thread.join()
+        end()
 
 
 def ask(url: str, agent: str, *texts: str, **keys: Any) -> Any:
@@ -60,7 +66,10 @@ def ask(url: str, agent: str, *texts: str, **keys: Any) -> Any:
         return client.chat.completions.create(model=agent, messages=messages, **keys)
 
 
-def test_calls_are_answered_and_recorded(url: str, run: Path, tmp_path: Path) -> None:
+def test_calls_are_answered_and_recorded(
+    served: tuple[str, Callable[[], None]], run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, end = served
     tokenizer = load_tokenizer(str(run / "checkpoints" / "last" / "sender"))
     first = ask(f"{url}/episodes/a/v1", "sender", WORDS)
     said = first.choices[0].message.content
@@ -96,12 +105,21 @@ def test_calls_are_answered_and_recorded(url: str, run: Path, tmp_path: Path) ->
     tokens = one["token_ids"][:-1] if one["finish_reason"] == "stop" else one["token_ids"]
     assert any(two["prompt_ids"][i : i + len(tokens)] == tokens for i in range(len(two["prompt_ids"])))
     assert second.usage.prompt_tokens == len(two["prompt_ids"])
-    assert [line["refused"] for line in lines if "refused" in line] == [
-        "model_not_found",
-        "invalid_prompt",
-        "context_length_exceeded",
-        "invalid_value",
-        "invalid_value",
+    assert [(line["agent"], line["refused"]) for line in lines if "refused" in line] == [
+        (None, "model_not_found"),
+        ("sender", "invalid_prompt"),
+        ("sender", "context_length_exceeded"),
+        ("sender", "invalid_value"),
+        ("sender", "invalid_value"),
+    ]
+    assert [each["unmatched"] for each in calls] == [0, 0, 0]
+    end()
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("refused")] == [
+        "refused: 1 of no agent (model_not_found)",
+        "refused: 1 of no agent (unknown_path)",
+        "refused: 1 of sender (context_length_exceeded)",
+        "refused: 1 of sender (invalid_prompt)",
+        "refused: 2 of sender (invalid_value)",
     ]
     assert again.usage.prompt_tokens == first.usage.prompt_tokens
 
@@ -113,7 +131,7 @@ def test_an_episode_without_end_takes_bounded_memory() -> None:
     history.add("ann", Completion((9,), (0.0,), "9", "stop", "p", 0), ChatReply(str(2 * CALLS)))
     assert [each.text for each in history.completions["ann"]][-2:] == [str(3 * CALLS - 1), "9"]
     assert len(history.completions["ann"]) == len(history.sent) == CALLS
-    assert list(history.sent.items())[-1] == (ChatMessage("assistant", str(2 * CALLS)), "9")
+    assert list(history.sent.items())[-1] == (identity(ChatReply(str(2 * CALLS))), "9")
 
 
 @pytest.mark.parametrize(

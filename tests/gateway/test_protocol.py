@@ -31,9 +31,22 @@ def test_a_request() -> None:
         ChatMessage("system", "ab"),
         ChatMessage("user", "hello"),
         ChatMessage("assistant", "", (ToolCall("1", "f", "{}"),)),
-        ChatMessage("tool", "3"),
+        ChatMessage("tool", "3", answers="1"),
     )
     assert [tool["function"]["name"] for tool in request.tools] == ["f"] and not request.stream
+    assert read(stream=True).stream and not read(stream=None).stream
+    assert (
+        read(tools=[{"type": "function", "function": {"name": "f", "strict": False}}]).tools == read(tools=[TOOL]).tools
+    )
+    empty = {
+        "role": "assistant",
+        "content": "x",
+        "refusal": None,
+        "annotations": [],
+        "function_call": None,
+        "name": "n",
+    }
+    assert read(messages=[empty]).messages == (ChatMessage("assistant", "x"),)
     assert read(tools=[TOOL], tool_choice="none").tools == ()
     assert read().key == read(temperature=1).key != read(tools=[TOOL]).key
 
@@ -51,7 +64,16 @@ def test_a_request() -> None:
         ({"messages": [{"role": "assistant", "tool_calls": [{"function": {}}]}]}, r"messages[0].tool_calls[0]"),
         ({"tools": "f"}, "tools"),
         ({"tools": [{"type": "web_search"}]}, r"tools[0]"),
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}]}, r"tools[0]"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": "x"}}]}, r"tools[0].function"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]}, r"tools[0].function.strict"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "grammar": "x"}}]}, r"tools[0].function.grammar"),
+        ({"tools": [TOOL | {"custom": {"x": 1}}]}, r"tools[0].custom"),
+        ({"tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"stream": "false"}, "stream"),
+        ({"stream_options": "all"}, "stream_options"),
+        ({"stream_options": {"include_usage": "false"}}, "stream_options.include_usage"),
+        ({"messages": [{"role": "assistant", "content": "", "function_call": FUNCTION}]}, r"messages[0].function_call"),
+        ({"messages": [USER, {"role": "tool", "content": "3"}]}, r"messages[1].tool_call_id"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"n": 2}, "n"),
         ({"logprobs": True}, "logprobs"),
@@ -66,6 +88,18 @@ def test_what_the_gateway_does_not_follow_is_refused(keys: dict[str, Any], param
     with pytest.raises(RefusedError) as error:
         read(**keys)
     assert error.value.body["error"]["param"] == param and error.value.code == "invalid_value"
+
+
+def test_results_are_in_the_order_of_their_calls() -> None:
+    """A prompt has no ids: the order alone says which result is whose."""
+    calls = [{"id": id, "type": "function", "function": FUNCTION} for id in "ab"]
+    asked = [USER, {"role": "assistant", "content": None, "tool_calls": calls}]
+    results = [{"role": "tool", "content": f"of {id}", "tool_call_id": id} for id in "ab"]
+    one, other = (read(messages=[*asked, *each, USER]) for each in (results, results[::-1]))
+    assert [each.content for each in one.messages] == ["hello", "", "of a", "of b", "hello"]
+    assert other.messages == one.messages and other.key == one.key
+    with pytest.raises(RefusedError, match=r"messages\[3\]\.tool_call_id: .* has no call \"c\""):
+        read(messages=[*asked, results[0], results[1] | {"tool_call_id": "c"}])
 
 
 def test_replies() -> None:

@@ -11,7 +11,7 @@ from troupe.gateway.responses import read_response_request, response, response_s
 
 USER = {"role": "user", "content": [{"type": "input_text", "text": "hel"}, {"type": "input_text", "text": "lo"}]}
 CALL = {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}
-TOOL = {"type": "function", "name": "f", "strict": True}
+TOOL = {"type": "function", "name": "f", "strict": False}
 
 
 def read(**keys: Any) -> ChatRequest:
@@ -35,7 +35,7 @@ def test_a_request() -> None:
         ChatMessage("system", "b"),
         ChatMessage("user", "hello"),
         ChatMessage("assistant", "I see.", calls),
-        ChatMessage("tool", "3"),
+        ChatMessage("tool", "3", answers="1"),
         ChatMessage("assistant", "", calls[:1]),
     )
     assert [tool["function"]["name"] for tool in request.tools] == ["f"] and not request.stream
@@ -58,6 +58,10 @@ def test_a_request() -> None:
         ({"tools": "f"}, "tools"),
         ({"tools": [{"type": "web_search"}]}, "tools[0]"),
         ({"tools": [{"type": "function"}]}, "tools[0]"),
+        ({"tools": [TOOL | {"strict": True}]}, "tools[0].strict"),
+        ({"tools": [TOOL], "parallel_tool_calls": False}, "parallel_tool_calls"),
+        ({"stream": "false"}, "stream"),
+        ({"input": [CALL, {"type": "function_call_output", "call_id": "2", "output": "3"}]}, "input[1].call_id"),
         ({"previous_response_id": "resp_1"}, "previous_response_id"),
         ({"conversation": "c"}, "conversation"),
         ({"background": True}, "background"),
@@ -70,6 +74,12 @@ def test_what_the_gateway_does_not_follow_is_refused(keys: dict[str, Any], param
     with pytest.raises(RefusedError) as error:
         read(**keys)
     assert error.value.body["error"]["param"] == param and error.value.code == "invalid_value"
+
+
+def test_results_are_in_the_order_of_their_calls() -> None:
+    results = [{"type": "function_call_output", "call_id": id, "output": f"of {id}"} for id in "12"]
+    request = read(input=[CALL, CALL | {"call_id": "2"}, *results[::-1]])
+    assert [each.content for each in request.messages[1:]] == ["of 1", "of 2"]
 
 
 def test_replies() -> None:

@@ -22,8 +22,8 @@ class Failing:
     async def answer(self, episode: str | None, request: ChatRequest) -> ChatReply:
         raise KeyError("lost")
 
-    def refused(self, episode: str | None, code: str) -> None:
-        self.counts[f"{episode} {code}"] += 1
+    def refused(self, episode: str | None, model: Any, code: str) -> None:
+        self.counts[f"{episode} {model} {code}"] += 1
 
 
 async def test_an_error_of_the_gateway_is_one_of_openais() -> None:
@@ -40,7 +40,7 @@ async def test_an_error_of_the_gateway_is_one_of_openais() -> None:
 
     episodes = Failing()
     await Gateway(episodes)(scope, receive, send)
-    assert sent[0]["status"] == 500 and episodes.counts == {"e internal_error": 1}
+    assert sent[0]["status"] == 500 and episodes.counts == {"e ann internal_error": 1}
     error = json.loads(sent[1]["body"])["error"]
     assert (error["code"], error["type"]) == ("internal_error", "server_error") and "KeyError: 'lost'" in error[
         "message"

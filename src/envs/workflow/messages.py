@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,36 +49,49 @@ def reply(text: str, request: ChatRequest, format: ToolFormat | None, number: in
 
 
 def _read(body: str, key: str, id: str) -> ToolCall | None:
-    try:
-        call = json.loads(body)
-    except (ValueError, RecursionError):  # deeply nested brackets
-        return None
+    call = _parsed(body)
     if not isinstance(call, dict) or not isinstance(call.get("name"), str) or not isinstance(call.get(key), dict):
         return None
-    if not call["name"].isprintable():  # such as half of a character, which no request may hold
+    if not call["name"].isprintable():
         return None
-    return ToolCall(id, call["name"], json.dumps(call[key]))
+    return ToolCall(id, call["name"], json.dumps(call[key], ensure_ascii=False))
 
 
-def prompt(
-    messages: Sequence[ChatMessage], said: Mapping[ChatMessage, str], format: ToolFormat | None
-) -> list[Message]:
+Identity = tuple[str, tuple[tuple[str, str, str], ...]]
+
+
+def identity(message: ChatMessage | ChatReply) -> Identity:
+    """Equal for a reply and the message that brings it back, in whatever JSON its arguments are then written."""
+    calls = ((call.id, call.name, json.dumps(_parsed(call.arguments), sort_keys=True)) for call in message.tool_calls)
+    return message.content, tuple(calls)
+
+
+def prompt(messages: Sequence[ChatMessage], said: Mapping[Identity, str], format: ToolFormat | None) -> list[Message]:
     """``messages`` for a chat template.  One that was replied earlier, ``said``, has the text that the policy wrote."""
-    texts = ((each.role, said.get(each) if each.tool_calls else None, each) for each in messages)
+    texts = ((each.role, said.get(identity(each)) if each.tool_calls else None, each) for each in messages)
     return [{"role": role, "content": _written(each, format) if text is None else text} for role, text, each in texts]
+
+
+def unmatched(messages: Sequence[ChatMessage], said: Container[Identity]) -> int:
+    """How many of the assistant's ``messages`` are none that was replied earlier: changed since, or never said."""
+    return sum(each.role == "assistant" and identity(each) not in said for each in messages)
 
 
 def _written(message: ChatMessage, format: ToolFormat | None) -> str:
     """The text of ``message``, with its calls in the form of ``format``."""
     texts = [message.content] if message.content else []
     for call in message.tool_calls:
-        body = json.dumps({"name": call.name, ARGUMENTS[format or "hermes"]: _arguments(call)})
+        called = {"name": call.name, ARGUMENTS[format or "hermes"]: _parsed(call.arguments)}
+        body = json.dumps(called, ensure_ascii=False)
         texts.append(body if format == "llama" else f"{OPEN}\n{body}\n{CLOSE}")
     return "\n".join(texts)
 
 
-def _arguments(call: ToolCall) -> Any:
+def _parsed(text: str) -> Any:
+    """What the JSON of ``text`` says; ``text`` where nobody can read it."""
     try:
-        return json.loads(call.arguments)
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()  # half of a character cannot be, and no request may hold one
     except (ValueError, RecursionError):  # deeply nested brackets
-        return call.arguments
+        return text
+    return value

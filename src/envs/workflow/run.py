@@ -81,7 +81,8 @@ class WorkflowRun:
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
         self._pending: set[Call] = set()
         self._orphans: list[Call] = []  # whose sender is gone; the same request again gets their reply
-        self._refusals: Counter[str] = Counter()
+        self._refusals: Counter[str] = Counter()  # by agent, "" where the request named none; in no numbers yet
+        self._told: Counter[str] = Counter()  # those that are in the numbers of a message
         self._speaker: str | None = None  # whose message may be rewarded now
         self._earned = Earned()
         self._clients: dict[str, AgentClient] = {}
@@ -113,22 +114,34 @@ class WorkflowRun:
             self._pending.discard(call)
         call.settle(reply)
 
-    def drain(self) -> tuple[Earned, Counter[str]]:
-        """What the last message was rewarded, and the requests that were refused since the last call, by code."""
+    def drain(self, agent: str) -> tuple[Earned, int]:
+        """What the last message, of ``agent``, was rewarded, and how many requests were refused since the agent's
+        message before it: the agent's, and those that named no agent of the team.
+        """
         with self._lock:
-            drained = self._earned, self._refusals
-            self._earned, self._refusals = Earned(), Counter()
-            return drained
+            earned, self._earned = self._earned, Earned()
+            refused = Counter({name: self._refusals.pop(name, 0) for name in (agent, "")})
+            self._told += refused
+            return earned, refused.total()
 
-    def close(self) -> None:
-        """End the run, wherever it is: its calls are refused, and its coroutine is cancelled.  From any thread."""
+    def forget(self) -> None:
+        """Drop what :meth:`drain` would give: another run had it before."""
+        with self._lock:
+            self._earned = Earned()
+            self._refusals.clear()
+
+    def close(self, *, lost: bool = False) -> None:
+        """End the run, wherever it is: its calls are refused, and its coroutine is cancelled.  From any thread.
+        ``lost``: no numbers of its messages count.
+        """
         with self._lock:
             if self.closed:
                 return
             self.closed = True
             pending, self._pending = self._pending, set()
             coroutine = self._coroutine
-        self._service.leave(self._id)
+            left = self._refusals + self._told if lost else self._refusals
+        self._service.leave(self._id, self._task.split, left)
         for call in pending:
             call.settle(RefusedError(HTTPStatus.GONE, "the episode is over", "episode_over"))
         if coroutine is not None:
@@ -146,7 +159,7 @@ class WorkflowRun:
             if (orphan := next(again, None)) is not None:
                 self._orphans.remove(orphan)
             elif self.closed:
-                raise RefusedError(HTTPStatus.GONE, "the episode is over", "episode_over")
+                raise RefusedError(HTTPStatus.GONE, "the episode is over", "unknown_episode")
             call = orphan or Call(request, loop, loop.create_future())
             self._pending.add(call)
         if orphan is None:
@@ -168,10 +181,10 @@ class WorkflowRun:
             self._events.remove(again)
         call.future.add_done_callback(lambda future: _copy(future, again))
 
-    def count(self, code: str) -> None:
-        """A request of the run was refused, or its sender is gone."""
+    def count(self, agent: str) -> None:
+        """A request of ``agent`` was refused, or its sender is gone; "": it named no agent of the team."""
         with self._lock:
-            self._refusals[code] += 1
+            self._refusals[agent] += 1
 
     # ---- for the workflow, in its thread ---------------------------------------------------------------------------
 
@@ -215,10 +228,10 @@ class WorkflowRun:
         try:
             return await self.answer(read_request(keys))
         except RefusedError as error:
-            self.count(error.code)
+            self._service.refused(self._id, keys.get("model"), error.code)
             raise
         except asyncio.CancelledError:
-            self.count("disconnected")
+            self._service.refused(self._id, keys.get("model"), "disconnected")
             raise
 
     def _reward(self, agent: str, earned: Earned) -> None:

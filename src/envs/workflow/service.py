@@ -5,17 +5,22 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Protocol
+from typing import Any, Protocol
 
 from ...errors import AbsentError
+from ...experience import Split
 from ...gateway.guard import LOCAL, GuardSettings, RefusedError
 from ...gateway.protocol import ChatReply, ChatRequest
 from ...gateway.server import Server, guarded
 
+log = logging.getLogger(__name__)
+
 LIMITS = GuardSettings(LOCAL, max_requests=1 << 16, max_body_bytes=64 << 20)
+ENDED = ("episode_over", "disconnected")
+"""How a call ends that waited when its run did: no refusal of the request."""
 QUIET = ("httpx", "httpx2")
 """The loggers of HTTP clients."""
 
@@ -27,8 +32,8 @@ class Player(Protocol):
         """The reply, once the policy has written it."""
         ...
 
-    def count(self, code: str) -> None:
-        """A request of the run was refused, or its sender is gone."""
+    def count(self, agent: str) -> None:
+        """A request of ``agent`` was refused, or its sender is gone; "": it named no agent of the team."""
         ...
 
     def close(self) -> None:
@@ -48,8 +53,10 @@ class Service:
         self._server: Server | None = None
         self._lock = threading.Lock()
         self.key = secrets.token_urlsafe(24)
-        self.strays: Counter[str] = Counter()
-        """Refused requests that belong to no run, by the code of the error."""
+        self._left: deque[tuple[Split, Counter[str]]] = deque()  # a deque: runs may leave within the garbage collector
+        self._carried: Counter[tuple[Split, str]] = Counter()
+        self.refusals: Counter[tuple[str, str]] = Counter()
+        """All refused requests, by who asked and the code of the error."""
 
     def start(self) -> str:
         """The server's address; started where it is not.  Raises :class:`AbsentError`."""
@@ -64,13 +71,18 @@ class Service:
             return self._server.url
 
     def stop(self) -> None:
-        """End all runs, and the server."""
+        """End all runs, and the server; a warning has what was refused."""
         with self._lock:
             server, self._server = self._server, None
         for run in list(self._runs.values()):
             run.close()
         if server is not None:
             server.close()
+        with self._lock:
+            refusals, self.refusals = self.refusals, Counter()
+        if refusals:
+            counts = (f"{count} of {who} ({code})" for (who, code), count in sorted(refusals.items()))
+            log.warning("requests to the gateway were refused: %s", ", ".join(counts))
 
     def join(self, run: Player) -> tuple[str, str]:
         """A new id for ``run``, and its base URL."""
@@ -78,9 +90,18 @@ class Service:
         self._runs[id] = run
         return id, f"{url}/episodes/{id}/v1"
 
-    def leave(self, id: str) -> None:
-        """The run ``id`` is over."""
+    def leave(self, id: str, split: Split, refused: Counter[str]) -> None:
+        """The run ``id`` is over; by agent, its ``refused`` requests that no message's numbers have."""
         self._runs.pop(id, None)
+        if refused:
+            self._left.append((split, refused))
+
+    def carried(self, split: Split, agent: str) -> int:
+        """How many refused requests of runs that have left are to be in the numbers of a message of ``agent``."""
+        while self._left:
+            of, refused = self._left.popleft()
+            self._carried.update({(of, name): count for name, count in refused.items()})
+        return sum(self._carried.pop((split, name), 0) for name in (agent, ""))
 
     # ---- for the server, in its thread -----------------------------------------------------------------------------
 
@@ -91,12 +112,14 @@ class Service:
     async def answer(self, episode: str | None, request: ChatRequest) -> ChatReply:
         return await self._run(episode).answer(request)
 
-    def refused(self, episode: str | None, code: str) -> None:
-        run = self._runs.get(episode or "")
-        if run is None:
-            self.strays[code] += 1
-        else:
-            run.count(code)
+    def refused(self, episode: str | None, model: Any, code: str) -> None:
+        agent, run = model if model in self._agents else "", self._runs.get(episode or "")
+        if run is None and code in ENDED:
+            return
+        with self._lock:
+            self.refusals["no episode" if run is None else agent or "no agent", code] += 1
+        if run is not None:
+            run.count(agent)
 
     def _run(self, episode: str | None) -> Player:
         if episode is None:

@@ -11,12 +11,12 @@ from typing import Any, Self, get_args
 
 from ...errors import ConfigError, check_above_zero, check_whole
 from ...experience import Message, Split, Task
-from ...gateway.protocol import ChatMessage, ChatReply
+from ...gateway.protocol import ChatReply
 from ..base import StepResult, TeamEnv, WorldFailure
 from ..checks import check_actions, check_agent, check_choice
 from ..tool_calls import ToolFormat, ToolOffer
 from .client import Result
-from .messages import offer, prompt, reply
+from .messages import Identity, identity, offer, prompt, reply, unmatched
 from .run import Call, Event, Raised, WorkflowRun
 from .service import Service
 
@@ -144,8 +144,11 @@ class WorkflowWorld(TeamEnv):
         check_agent(self.name, self.agents, agent)
         if self._call is None or self._call.request.agent != agent:
             return []
-        said = {ChatMessage("assistant", each.reply.content, each.reply.tool_calls): each.text for each in self._said}
-        return prompt(self._call.request.messages, said, self._format)
+        return prompt(self._call.request.messages, self._texts(), self._format)
+
+    def _texts(self) -> dict[Identity, str]:
+        """The texts that policies have written, by their replies."""
+        return {identity(each.reply): each.text for each in self._said}
 
     def tools(self, agent: str) -> ToolOffer | None:
         call = self._call
@@ -155,18 +158,22 @@ class WorkflowWorld(TeamEnv):
         check_actions(self.name, self.next_agents(), actions)
         ((agent, text),), turn = actions.items(), self.turn
         run, call = await self._own_run()
+        changed = unmatched(call.request.messages, self._texts())
         answer, malformed = reply(text, call.request, self._format, len(self._said))
         self._said = run.said = (*self._said, Said(call.request.key, agent, text, answer))
         run.reply(call, answer)
         event = await self._next(run)
-        earned, refusals = run.drain()
-        info = {"refused_requests": float(sum(refusals.values())), "malformed_calls": float(malformed), **earned.info}
         self._call, result = None, Result(0.0)
         if isinstance(event, Result):
             self._done, result = True, event
         else:
             self._call = self._called(run, event)
             self._done = self.turn >= self.horizon
+        earned, refused = run.drain(agent)
+        assert self._task is not None
+        refused += self._service.carried(self._task.split, agent)
+        info = {"refused_requests": float(refused), "unmatched_messages": float(changed)}
+        info |= {"malformed_calls": float(malformed), **earned.info}
         if self._done:
             run.close()
             self._call = self._lease = None
@@ -223,14 +230,14 @@ class WorkflowWorld(TeamEnv):
             call = self._called(run, await self._next(run), said.key)
             run.reply(call, said.reply)
         self._call = self._called(run, await self._next(run), key)
-        run.drain()
+        run.forget()
         return run, self._call
 
     async def _next(self, run: WorkflowRun) -> Event:
         try:
             return await run.next(self._limit_s)
         except TimeoutError as error:
-            run.close()
+            run.close(lost=True)
             raise WorkflowFailure(
                 f"the workflow did neither call an agent nor end within env.limit_s={self._limit_s:g}; {self._place()}"
             ) from error
@@ -244,7 +251,7 @@ class WorkflowWorld(TeamEnv):
                     "the workflow offers functions: give env.tools=hermes or llama, as the policies call them"
                 )
             return event
-        run.close()
+        run.close(lost=True)
         if isinstance(event, Raised):
             raise WorkflowFailure(f"the workflow raised {_described(event.error)}; {self._place()}") from event.error
         if key is None:

@@ -18,11 +18,13 @@ from troupe.envs.workflow.world import WorkflowFailure
 from troupe.errors import ConfigError
 from troupe.evaluation.episodes import EpisodeResult, play
 from troupe.experience import Split, Task
+from troupe.gateway.guard import RefusedError
 from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest
 from troupe.rollout.playing import start_env
 from troupe.rollout.samplers.task_rollout import advance
 
 TASK = Task("t", "train", {"word": "hello"})
+ASKED: Any = [{"role": "user", "content": "?"}]
 TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
 
 
@@ -72,7 +74,8 @@ async def test_calls_are_turns_with_rewards() -> None:
         0.25,
         True,
         False,
-        {"refused_requests": 0.0, "malformed_calls": 0.0, "too_many_calls": 0.0, "answers": 2.0},
+        {name: 0.0 for name in ("refused_requests", "unmatched_messages", "malformed_calls", "too_many_calls")}
+        | {"answers": 2.0},
     )
     await env.close()
 
@@ -91,6 +94,19 @@ async def test_every_team_reward_is_in_the_return_of_the_episode(pure: bool) -> 
     assert [each.ends_turn for each in steps] == [True, False, True]
     assert [each.team_return for each in steps] == [0.5, 0.0, 0.125 + 0.25 + 1.0]
     assert steps[1].result.team == (0.125 if pure else 0.0)  # a sampler of trees compares the messages themselves
+    await env.close()
+
+
+async def test_messages_that_come_back_changed_are_counted() -> None:
+    async def shortened(task: Task, client_for_agent: ClientForAgent) -> float:
+        said = await client_for_agent("ann").chat(ASKED)
+        for content in (said["content"], said["content"].upper()):
+            await client_for_agent("bob").chat([*ASKED, said | {"content": content}, *ASKED])
+        return 1.0
+
+    env = world(shortened)
+    steps = await through(env, "a note", "b", "c")
+    assert [step[2].info["unmatched_messages"] for step in steps] == [0, 0, 1]
     await env.close()
 
 
@@ -328,6 +344,74 @@ async def test_refused_requests_are_counted_and_the_program_can_go_on() -> None:
     await env.close()
 
 
+async def refuse(client_for_agent: ClientForAgent, agent: str, times: int) -> None:
+    for _ in range(times):
+        with contextlib.suppress(RefusedError):
+            await client_for_agent(agent).chat(ASKED, n=2)
+
+
+async def test_a_refused_request_counts_for_the_agent_that_asked() -> None:
+    async def clumsy(task: Task, client_for_agent: ClientForAgent) -> float:
+        await client_for_agent("ann").chat(ASKED)
+        await refuse(client_for_agent, "bob", 3)  # after a message of ann's
+        await client_for_agent("bob").chat(ASKED)
+        await refuse(client_for_agent, "ann", 2)  # who says no more in this episode
+        return 1.0
+
+    env = world(clumsy)
+    for carried in (0, 2):
+        steps = await through(env, "a", "b")
+        assert [step[2].info["refused_requests"] for step in steps] == [carried, 3]
+    other = await start_env(env, Task("t", "test", {}))  # an evaluation has its own
+    assert (await other.step({"ann": "a"})).info["refused_requests"] == 0
+    await env.close()
+
+
+@pytest.mark.parametrize("pure", [False, True])
+async def test_refused_requests_of_a_lost_episode_are_in_the_next_numbers(pure: bool) -> None:
+    async def clumsy(task: Task, client_for_agent: ClientForAgent) -> float:
+        await refuse(client_for_agent, "ann", 1)
+        await client_for_agent("ann").chat(ASKED)
+        if task.task_id == "bad":
+            await client_for_agent("bob").chat(ASKED, n=2)  # raises
+        await client_for_agent("bob").chat(ASKED)
+        return 1.0
+
+    env = world(clumsy, pure=pure)
+    bad = await start_env(env, Task("bad", "train", {}))
+    with pytest.raises(WorkflowFailure, match="RefusedError: n: the gateway understands only 1"):
+        await bad.step({"ann": "a"})
+    steps = await through(env, "a", "b")
+    assert [step[2].info["refused_requests"] for step in steps] == [2, 1]
+    await env.close()
+
+
+async def test_what_is_played_again_is_not_refused_again() -> None:
+    async def clumsy(task: Task, client_for_agent: ClientForAgent) -> float:
+        for agent in ("ann", "bob", "ann"):
+            await refuse(client_for_agent, agent, 1)
+            await client_for_agent(agent).chat(ASKED)
+        return 1.0
+
+    env = await start_env(world(clumsy, pure=True), TASK)
+    forks = [env.fork() for _ in range(2)]
+    for agent, counts in (("ann", [1, 0]), ("bob", [1, 1]), ("ann", [1, 1])):
+        found = [(await fork.step({agent: "x"})).info["refused_requests"] for fork in forks]
+        assert found == counts, agent
+    await env.close()
+
+
+async def test_calls_that_wait_as_their_run_ends_are_no_refusals(caplog: pytest.LogCaptureFixture) -> None:
+    async def endless(task: Task, client_for_agent: ClientForAgent) -> float:
+        while True:
+            await say(client_for_agent, "ann", "go on")
+
+    env = world(endless)
+    await through(env, "a", "b", "c")
+    await env.close()
+    assert not any("were refused" in record.getMessage() for record in caplog.records)
+
+
 async def test_a_client_that_does_not_wait() -> None:
     async def impatient(task: Task, client_for_agent: ClientForAgent) -> float:
         client = client_for_agent("ann").openai().with_options(max_retries=0)
@@ -467,7 +551,7 @@ async def test_an_evaluation_plays_it() -> None:
     await env.close()
 
 
-async def test_the_server_asks_for_its_key_and_an_episode() -> None:
+async def test_the_server_asks_for_its_key_and_an_episode(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Any] = []
 
     async def stranger(task: Task, client_for_agent: ClientForAgent) -> float:
@@ -497,5 +581,9 @@ async def test_the_server_asks_for_its_key_and_an_episode() -> None:
     env = world(stranger)
     ((_, _, result),) = await through(env, "yes")
     assert seen == [(401, "invalid_api_key"), (404, "no_episode"), (410, "unknown_episode")]
-    assert result.success and env._service.strays == {"no_episode": 1, "unknown_episode": 1}
+    assert result.success and result.info["refused_requests"] == 1  # of the wrong key, to the run's own address
     await env.close()
+    (line,) = (record.getMessage() for record in caplog.records if "were refused" in record.getMessage())
+    assert line.endswith(
+        "refused: 1 of no agent (invalid_api_key), 1 of no episode (no_episode), 1 of no episode (unknown_episode)"
+    )
