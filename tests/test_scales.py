@@ -190,6 +190,11 @@ def test_the_other_tasks_of_a_world_compose_too(composed: Composed, name: str, s
     assert run.env["_target_"].startswith("troupe.envs.") and "parts" not in run.env
     if scale == "paper_magrpo":
         assert {policy["base"] for policy in config["policies"].values()} == {MAGRPO[name.rpartition("_")[0]][0]}
+        sampled = {"code_collab_coop": (0.8, 0.8, 0.95, 50), "code_collab_mbpp": (0.7, 0.7, 0.9, 50)}
+        for policy in config["policies"].values():
+            train, evaluation = policy["sampling"]["train"], policy["sampling"]["eval"]
+            found = (train["temperature"], evaluation["temperature"], evaluation["top_p"], evaluation["top_k"])
+            assert found == sampled.get(name, (0.7, 0.7, 0.9, 0)) and train["top_p"] == 1.0
 
 
 def laptops() -> list[str | None]:

@@ -92,8 +92,12 @@ class MicroCollab(CollabWorld):
             useful_aux=useful_aux,
             feedback=feedback,
             feedback_tests=feedback_tests,
-            modes=MODES,
         )
+        if feedback not in MODES:
+            raise ValueError(
+                f"env.feedback={feedback} is for published problems; functions of three steps, the variant at laptop "
+                f"scale, have {', '.join(MODES)}"
+            )
         self._steps: tuple[Step, ...] = ()
 
     # ---- tasks ----------------------------------------------------------------------------------------------------

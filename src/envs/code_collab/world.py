@@ -92,12 +92,11 @@ class CollabWorld(TurnTakingWorld):
         useful_aux: bool,
         feedback: Feedback,
         feedback_tests: int,
-        modes: Sequence[str] = get_args(Feedback),
     ) -> None:
         check_choice(self.name, "team", team, ("pair", "solo"))
         check_choice(self.name, "turn_reward", turn_reward, get_args(TurnReward))
         check_choice(self.name, "usage", usage, get_args(UsageRule))
-        check_choice(self.name, "feedback", feedback, modes)
+        check_choice(self.name, "feedback", feedback, get_args(Feedback))
         stages = stages_of(self.name, order, AGENTS if team == "pair" else (SOLO,), horizon)
         super().__init__(stages=stages, horizon=horizon, execution=execution)
         self.turn_reward, self.usage, self.useful_aux = turn_reward, usage, useful_aux

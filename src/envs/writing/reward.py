@@ -13,7 +13,7 @@ Texts come without blanks around them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -139,7 +139,7 @@ def transition_share(text: str, style: Style) -> float:
 
     Twelve purposes earn 0.95: of the 3 points, 2.98 can be had.
     """
-    place = vocabulary(text) if style.whole else text.lower()
+    place: Container[str] = vocabulary(text) if style.whole else text.lower()
     purposes = sum(any(word in place for word in words) for words in style.transitions)
     return 0.4 + 0.05 * (purposes - 1) if purposes else 0.0
 

@@ -97,7 +97,10 @@ async def test_the_contract_with_feedback(sandbox: LocalSandbox, mode: Any) -> N
 
 
 def test_feedback_in_sentences_is_for_problems(sandbox: LocalSandbox) -> None:
-    with pytest.raises(
-        ValueError, match=r"env\.feedback=expert is unknown; code_collab knows plain, passed, level_passed"
-    ):
-        MicroCollab(sandbox, feedback="expert")
+    for mode in ("expert", "level_feedback"):
+        with pytest.raises(
+            ValueError, match=rf"env\.feedback={mode} is for published problems; .* have plain, passed, level_passed$"
+        ):
+            MicroCollab(sandbox, feedback=mode)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"env\.feedback=shout is unknown"):
+        MicroCollab(sandbox, feedback="shout")  # type: ignore[arg-type]
