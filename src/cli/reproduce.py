@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from ..errors import visible
+from ..runs.files import RunDirectoryError
 from ..setup.composition import configurations, register
 from ..sweep.reproduction.options import ReproduceOptions
 from .main import loading
@@ -30,6 +31,7 @@ from .sweep import announce_unanswering
 if TYPE_CHECKING:
     from ..evaluation.records import EvaluationRecord
     from ..sweep.reproduction.plan import PartPlan, TablePlan
+    from ..sweep.reproduction.results import TableResults
     from ..sweep.reproduction.table import ReproductionTable
     from ..sweep.rows import SweepJob
 
@@ -81,7 +83,7 @@ def _print_plan(plan: TablePlan, options: ReproduceOptions) -> None:
     """What is missing, and its cost by earlier runs."""
     from ..sweep.cost import costs, measured
     from ..sweep.reproduction.cpu_hours import cpu_hours
-    from ..sweep.reproduction.teams import team_cells
+    from ..sweep.reproduction.teams import cells_of
 
     known = measured([part.record for part in plan.parts])
     hours: list[float] = []
@@ -96,7 +98,7 @@ def _print_plan(plan: TablePlan, options: ReproduceOptions) -> None:
             hours.append(own)
         elif jobs:
             unknown.append(part.name)
-        if cells := team_cells(part):
+        if cells := len(cells_of(part)):
             print(f"  and {cells} evaluations of teams of finished runs")
     print(
         f"cost of the missing runs: {_cost(hours, unknown, bool(known))}, {options.jobs_of(plan.table)} at a time",
@@ -130,7 +132,7 @@ def _perform(plan: TablePlan, options: ReproduceOptions) -> bool:
     from ..sweep.reproduction.results import TableResults
     from ..sweep.reproduction.teams import Cell, play_teams
 
-    jobs, cells, failed = options.jobs_of(plan.table), list[Cell](), 0
+    jobs, cells, failed, earlier = options.jobs_of(plan.table), list[Cell](), 0, _earlier(plan)
     announce_unanswering([part.record for part in plan.parts])
     say = partial(_say, sys.stdout)  # a run in this process has the output in its file meanwhile
     print(f"{_title(plan)}: {jobs} runs at a time", flush=True)
@@ -140,10 +142,11 @@ def _perform(plan: TablePlan, options: ReproduceOptions) -> bool:
                 _train(plan, part, options, jobs)
         for part in plan.parts:
             with configurations(options.config_dir):
-                cells += play_teams(part, _evaluate, say)
+                for cell in play_teams(part, _evaluate, say):
+                    cells.append(cell)  # one by one: an interrupt keeps those that were played
     finally:  # also after an interrupt
         register()
-        results = TableResults.of(plan, cells)
+        results = TableResults.of(plan, cells, earlier)
         page = write_results(results, plan.folder)
         failed = sum(row["status"] != "finished" for row in results.rows)
         print(
@@ -152,6 +155,19 @@ def _perform(plan: TablePlan, options: ReproduceOptions) -> bool:
         for row in (row for row in results.runs if row["status"] == "failed"):
             print(f"failed: {row['part']}, {row['setting']}, seed {row['seed']}: {visible(row['note'])}", flush=True)
     return not failed
+
+
+def _earlier(plan: TablePlan) -> TableResults | None:
+    """The results of the last time, whose cells an interrupt keeps; None where there are none."""
+    from ..sweep.reproduction.overview import SUMMARY
+    from ..sweep.reproduction.results import TableResults
+
+    file = plan.folder / SUMMARY
+    try:
+        return TableResults.earlier(file, plan.table) if file.is_file() else None
+    except RunDirectoryError as error:
+        _say(sys.stdout, f"{error}. It is written anew.")
+        return None
 
 
 def _train(plan: TablePlan, part: PartPlan, options: ReproduceOptions, jobs: int) -> None:

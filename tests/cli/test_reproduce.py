@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,11 @@ import pytest
 import yaml
 from hydra.core.hydra_config import HydraConfig
 
+from troupe.cli import reproduce
+from troupe.cli.reproduce import _evaluate as evaluate
 from troupe.cli.reproduce import run
 from troupe.errors import ConfigError
+from troupe.evaluation.records import EvaluationRecord
 from troupe.runs.index import find_runs
 from troupe.sweep.overview import SweepOverview
 
@@ -63,7 +66,7 @@ def table(name: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["table=mine.yaml", "seeds=2", "jobs=1"]
     assert run([*words, "dry_run=true"]) == 0
     out = capsys.readouterr().out
@@ -102,6 +105,21 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -
     assert {file: file.stat().st_mtime_ns for file in Path("runs").rglob("results.jsonl")} == before and before
     assert (FOLDER / "summary.jsonl").read_text() == summary
     assert "to run" not in capsys.readouterr().out
+
+    # A call that is interrupted between two teams keeps what the table had.
+    calls = []
+
+    def interrupted(keys: Sequence[str]) -> EvaluationRecord:
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(keys)
+        return evaluate(keys)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(reproduce, "_evaluate", interrupted)
+        run(words)
+    assert calls and (FOLDER / "summary.jsonl").read_text() == summary and (FOLDER / "cross_play.csv").is_file()
+    capsys.readouterr()
 
     # Without the runs, their summary is enough; what needs their weights is said to be missing.
     Path("earlier.jsonl").write_text(summary)
