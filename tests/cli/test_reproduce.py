@@ -25,6 +25,7 @@ from troupe.errors import ConfigError
 from troupe.evaluation.records import EvaluationRecord
 from troupe.runs.index import find_runs
 from troupe.sweep.overview import SweepOverview
+from troupe.sweep.reproduction import options
 
 SILENT = "the paper is silent"
 SMALL = "loop.iterations=2 loop.completions=0 loop.tasks_per_iteration=2 loop.eval_every=1 loop.validation_tasks=2"
@@ -76,6 +77,7 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     assert run(words) == 0
     out = capsys.readouterr().out
     assert "0 of 4 runs done" in out and "] 4 of 4 runs done, 0 under way, 0 left" in out
+    assert "at a time, then 6 teams of finished runs" in out and "] 6 of 6 teams played" in out
     assert len(list(find_runs(Path("runs")))) == 4
     assert {path.name for path in FOLDER.iterdir()} == {
         *("table.md", "table.csv", "verdicts.csv", "cross_play.csv", "plot.svg", "summary.jsonl", "parts")
@@ -139,11 +141,24 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
 def test_the_cost_is_estimated_before_the_first_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["table=writing", "seeds=2", "dry_run=true"]) == 0
     out = capsys.readouterr().out
-    hours = re.search(r"cost of the missing runs: about (\d+\.\d+) CPU-hours \(no run of them was measured here: ", out)
+    hours = re.search(
+        r"cost of the missing runs: about (\d+\.\d+) CPU-hours \(no run was measured here of writing ", out
+    )
     # Ten runs of this table took 0.06 CPU-hours (docs/reproduction.md); eight are asked for here.
     assert hours is not None and 0.024 < float(hours[1]) < 0.096
     assert run(["table=mine.yaml", "seeds=1", "dry_run=true"]) == 0
     assert "cost of the missing runs: not known: no run was measured yet" in capsys.readouterr().out
+
+
+def test_the_cost_of_several_tables_is_summed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them: all would take a minute to compose."""
+    monkeypatch.setattr(options, "table_names", lambda: ["turns", "writing"])
+    assert run(["table=all", "seeds=1", "dry_run=true"]) == 0
+    *_, total = capsys.readouterr().out.strip().splitlines()
+    assert total.startswith("all tables, runs that several of them share counted once: 8 missing runs, about 0.")
+    assert "turns sokoban, turns plan_path, writing writing" in total and "not known" not in total
 
 
 def test_the_papers_scale_is_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
