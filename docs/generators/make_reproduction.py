@@ -3,7 +3,7 @@
 `troupe reproduce` leaves `summary.jsonl` in `runs/reproduce/TABLE/SCALE`; a copy named `TABLE_SCALE.jsonl` is all that
 this needs.  A table without one is *not tested yet*; figures of earlier sweeps, whose runs by seed are in
 `docs/results/*.csv`, stand beside it, and are no verdict.  ``make results`` writes the page;
-``tests/sweep/reproduction/test_page.py`` checks that it was written.
+``tests/sweep/reproduction/test_results.py`` checks that it was written.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from troupe.evaluation.statistics import t_interval
 from troupe.sweep.reproduction.figure import figure_of
 from troupe.sweep.reproduction.page import page_of
 from troupe.sweep.reproduction.results import TableResults, counted
-from troupe.sweep.reproduction.table import SCALES, ReproductionTable, table_names
+from troupe.sweep.reproduction.table import SCALES, ReproductionTable, TableClaim, table_names
 from troupe.sweep.tables import markdown
 
 DOCS = Path(__file__).parent.parent
@@ -69,8 +69,7 @@ def _overview(tables: Sequence[ReproductionTable], results: Sequence[TableResult
 
 def _untested(table: ReproductionTable, docs: Path) -> str:
     """A table without a summary at laptop scale: its claims, and what earlier sweeps have."""
-    reasons = [f"not tested: {one.not_tested}" if one.not_tested else NOT_YET for one in table.claims]
-    lines = [[one.claim, one.paper, reason] for one, reason in zip(table.claims, reasons, strict=True)]
+    lines = [[one.claim, one.paper, _why(table, one)] for one in table.claims]
     claims = markdown(["claim", "the paper's", "verdict"], lines)
     about = f"{table.question} Publication: {table.publication}. Table `{table.name}`: {NOT_YET}."
     parts = [f"## {table.title}\n", about, "", claims]
@@ -79,6 +78,18 @@ def _untested(table: ReproductionTable, docs: Path) -> str:
         parts += [f"Figures of earlier sweeps, made with earlier code ({pages}); no verdict of this table uses them:\n"]
         parts += [earlier]
     return "\n".join(parts)
+
+
+def _why(table: ReproductionTable, claim: TableClaim) -> str:
+    """Why there is no verdict at laptop scale."""
+    if claim.not_tested:
+        return f"not tested: {claim.not_tested}"
+    parts = [part for name, part in table.parts_at("laptop").items() if not claim.parts or name in claim.parts]
+    settings = [name for name in (claim.setting, claim.over) if name]
+    reasons = [
+        next(filter(None, (table.reason_without("laptop", part, name) for name in settings)), "") for part in parts
+    ]
+    return f"cannot be tested at this scale: {reasons[0]}" if reasons and all(reasons) else NOT_YET
 
 
 def _earlier(table: ReproductionTable, docs: Path) -> str:

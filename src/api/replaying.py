@@ -159,7 +159,7 @@ def _request_keys(keys: Mapping[str, Any], episode: StoredEpisode, team: TeamSou
         own = read_object(folder / CONFIG)[0]
         if missing := [key for key in request if key not in own]:
             raise ConfigError(f"{folder / CONFIG} has no '{missing[0]}': its world and tasks are not known")
-        changes = {key: value for key, value in request.items() if key in keys and value not in (None, {}, [], False)}
+        changes = {key: value for key, value in request.items() if key in keys and not _is_default(value)}
         speaking = "temperature" if keys["sampling"]["temperature"] is not None else ""
         return own | changes | ({speaking: request[speaking]} if speaking else {})
     if episode.split == "train":
@@ -168,6 +168,11 @@ def _request_keys(keys: Mapping[str, Any], episode: StoredEpisode, team: TeamSou
         count = row.get("rollout/tasks", config["loop"].get("tasks_per_iteration"))
         request |= {"tasks": count, "task_seed": derive(config["seed"], "train", episode.iteration)}
     return request
+
+
+def _is_default(value: Any) -> bool:
+    """Whether the key of the command was left as it is; 0 is a seed."""
+    return value is None or value is False or value in ({}, [])
 
 
 def _condition(episode: StoredEpisode, conditions: Sequence[Condition]) -> Condition:

@@ -16,11 +16,13 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from ..errors import visible
+from ..runs.files import RunDirectoryError
 from ..setup.composition import configurations, register
 from ..sweep.reproduction.options import ReproduceOptions
 from .main import loading
@@ -29,8 +31,9 @@ from .sweep import announce_unanswering
 
 if TYPE_CHECKING:
     from ..evaluation.records import EvaluationRecord
+    from ..sweep.reproduction.cpu_hours import Cost
     from ..sweep.reproduction.plan import PartPlan, TablePlan
-    from ..sweep.reproduction.table import ReproductionTable
+    from ..sweep.reproduction.results import TableResults
     from ..sweep.rows import SweepJob
 
 
@@ -40,22 +43,15 @@ def run(arguments: Sequence[str]) -> int:
     options, words = ReproduceOptions.split(arguments)
     with loading():
         options.check(words)
-        from ..sweep.reproduction import plan as _  # noqa: F401  # heavy, as the others, hence after the check
+        from ..sweep.reproduction.plan import plan_table  # heavy, as the others, hence after the check
     if options.scale == "paper":
         _print_paper(options, words)
         return 0
     name_damaged(Path(options.runs))
-    return 0 if all([_one(options, table, words) for table in options.tables]) else 1
-
-
-def _one(options: ReproduceOptions, table: ReproductionTable, words: Sequence[str]) -> bool:
-    from ..sweep.reproduction.plan import plan_table
-
-    plan = plan_table(options, table, words)
     if options.dry_run:
-        _print_plan(plan, options)
-        return True
-    return _perform(plan, options)
+        _print_plans(options, words)
+        return 0
+    return 0 if all([_perform(plan_table(options, table, words), options) for table in options.tables]) else 1
 
 
 def _print_paper(options: ReproduceOptions, words: Sequence[str]) -> None:
@@ -77,42 +73,32 @@ def _print_paper(options: ReproduceOptions, words: Sequence[str]) -> None:
     print(f"{FORMULA}\n{ASSUMED}", flush=True)
 
 
-def _print_plan(plan: TablePlan, options: ReproduceOptions) -> None:
+def _print_plans(options: ReproduceOptions, words: Sequence[str]) -> None:
+    """What is missing, and its cost; of several tables in all."""
+    from ..sweep.reproduction.cpu_hours import Cost
+    from ..sweep.reproduction.plan import plan_table
+
+    total = Cost()
+    for table in options.tables:
+        total += _print_plan(plan_table(options, table, words), options)
+    if len(options.tables) > 1:
+        print(f"all tables, runs that several of them share counted once: {len(total.hours)} missing runs, {total}")
+
+
+def _print_plan(plan: TablePlan, options: ReproduceOptions) -> Cost:
     """What is missing, and its cost by earlier runs."""
-    from ..sweep.cost import costs, measured
-    from ..sweep.reproduction.cpu_hours import cpu_hours
-    from ..sweep.reproduction.teams import team_cells
+    from ..sweep.reproduction.cpu_hours import cost_of
+    from ..sweep.reproduction.teams import cells_of
 
-    known = measured([part.record for part in plan.parts])
-    hours: list[float] = []
-    unknown: list[str] = []
+    missing = {part.name: part.record.jobs_to_run(options.rerun_stale) for part in plan.parts}
     for part in plan.parts:
-        jobs = part.record.jobs_to_run(options.rerun_stale)
-        print(_numbers(plan, part, len(jobs)))
-        print("\n".join(_by_setting(jobs)))
-        if known:
-            hours += [cost.hours for cost in costs(part.record, jobs, known) if cost.hours is not None]
-        elif jobs and (own := cpu_hours(part, jobs, plan.scale)) is not None:
-            hours.append(own)
-        elif jobs:
-            unknown.append(part.name)
-        if cells := team_cells(part):
+        print(_numbers(plan, part, len(missing[part.name])))
+        print("\n".join(_by_setting(missing[part.name])))
+        if cells := len(cells_of(part)):
             print(f"  and {cells} evaluations of teams of finished runs")
-    print(
-        f"cost of the missing runs: {_cost(hours, unknown, bool(known))}, {options.jobs_of(plan.table)} at a time",
-        flush=True,
-    )
-
-
-def _cost(hours: Sequence[float], unknown: Sequence[str], measured: bool) -> str:
-    """``unknown`` are the parts without an estimate; ``measured``: by runs of this table, not by those of others."""
-    from ..sweep.reproduction.cpu_hours import ASSUMED
-
-    if unknown and not hours:
-        return "not known: no run was measured yet"
-    total = f"{sum(hours):.{1 if sum(hours) >= 1 else 2}f} CPU-hours"
-    without = f", without {', '.join(unknown)}, whose cost is not known" if unknown else ""
-    return f"{total}{without}" if measured else f"about {total} ({ASSUMED}){without}"
+    cost = cost_of(plan, missing)
+    print(f"cost of the missing runs: {cost}, {options.jobs_of(plan.table)} at a time", flush=True)
+    return cost
 
 
 def _by_setting(jobs: Sequence[SweepJob]) -> list[str]:
@@ -126,24 +112,29 @@ def _by_setting(jobs: Sequence[SweepJob]) -> list[str]:
 def _perform(plan: TablePlan, options: ReproduceOptions) -> bool:
     """Run what is missing, and write the results, also after an interrupt; whether everything is finished."""
     from ..sweep.reproduction.page import write_results
-    from ..sweep.reproduction.progress import Progress, shown
+    from ..sweep.reproduction.progress import Progress, TeamProgress, shown
     from ..sweep.reproduction.results import TableResults
-    from ..sweep.reproduction.teams import Cell, play_teams
+    from ..sweep.reproduction.teams import Cell, cells_of, play_teams
 
-    jobs, cells, failed = options.jobs_of(plan.table), list[Cell](), 0
+    jobs, cells, failed, earlier = options.jobs_of(plan.table), list[Cell](), 0, _earlier(plan)
     announce_unanswering([part.record for part in plan.parts])
     say = partial(_say, sys.stdout)  # a run in this process has the output in its file meanwhile
-    print(f"{_title(plan)}: {jobs} runs at a time", flush=True)
+    teams = TeamProgress(sum(len(cells_of(part)) for part in plan.parts))
+    then = f", then {teams.total} teams of finished runs" if teams.total else ""
+    print(f"{_title(plan)}: {jobs} runs at a time{then}", flush=True)
     try:
         with shown(Progress(plan, jobs), say):
             for part in plan.parts:
                 _train(plan, part, options, jobs)
-        for part in plan.parts:
-            with configurations(options.config_dir):
-                cells += play_teams(part, _evaluate, say)
+        with shown(teams, say) if teams.total else nullcontext():
+            for part in plan.parts:
+                with configurations(options.config_dir):
+                    for cell in play_teams(part, _evaluate, say):
+                        cells.append(cell)  # one by one: an interrupt keeps those that were played
+                        teams.add()
     finally:  # also after an interrupt
         register()
-        results = TableResults.of(plan, cells)
+        results = TableResults.of(plan, cells, earlier)
         page = write_results(results, plan.folder)
         failed = sum(row["status"] != "finished" for row in results.rows)
         print(
@@ -152,6 +143,19 @@ def _perform(plan: TablePlan, options: ReproduceOptions) -> bool:
         for row in (row for row in results.runs if row["status"] == "failed"):
             print(f"failed: {row['part']}, {row['setting']}, seed {row['seed']}: {visible(row['note'])}", flush=True)
     return not failed
+
+
+def _earlier(plan: TablePlan) -> TableResults | None:
+    """The results of the last time, whose cells an interrupt keeps; None where there are none."""
+    from ..sweep.reproduction.overview import SUMMARY
+    from ..sweep.reproduction.results import TableResults
+
+    file = plan.folder / SUMMARY
+    try:
+        return TableResults.earlier(file, plan.table) if file.is_file() else None
+    except RunDirectoryError as error:
+        _say(sys.stdout, f"{error}. It is written anew.")
+        return None
 
 
 def _train(plan: TablePlan, part: PartPlan, options: ReproduceOptions, jobs: int) -> None:

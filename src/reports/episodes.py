@@ -98,7 +98,7 @@ def choose(first: EpisodeFile | None, last: EpisodeFile | None, count: int = SHO
 
 
 def _episode_view(episode: Mapping[str, Any]) -> EpisodeView:
-    pictures = [_picture(rows) for rows in episode.get("pictures") or []]
+    pictures = [_picture(rows) for rows in pictures_of(episode)]
     turns: dict[int, TurnView] = {}
     for message in episode["messages"]:
         number = message["turn"]
@@ -106,6 +106,12 @@ def _episode_view(episode: Mapping[str, Any]) -> EpisodeView:
             turns[number] = TurnView(number + 1, pictures[number] if 0 <= number < len(pictures) else [])
         turns[number].messages.append(_message_view(message))
     return EpisodeView(episode["success"], list(turns.values()), episode["turns"], pictures[-1] if pictures else [])
+
+
+def pictures_of(episode: Mapping[str, Any]) -> list[Any]:
+    """The pictures of ``episode``, which hold anything; none where they are no list."""
+    pictures = episode.get("pictures")
+    return pictures if isinstance(pictures, list) else []
 
 
 def _picture(rows: Any) -> list[str]:

@@ -18,7 +18,8 @@ from typing import Any
 from ..errors import CONTROLS
 from ..runs.episodes import EpisodeFile, episode_files
 from ..runs.run import Run
-from .episodes import BASICS, LONGEST, plain
+from .episodes import BASICS, LONGEST, pictures_of, plain
+from .evaluations import UNTRAINED, weights_of
 from .values import numeric
 
 CHUNK = 200_000
@@ -33,7 +34,9 @@ class Source:
 
     title: str
     records: Iterable[tuple[int | None, Mapping[str, Any]]]
-    """(Iterations before it, tree)."""
+    """(Iterations before it, tree); None: not known, or the checkpoint that was best on validation."""
+    weights: str | None = None
+    """Of a later evaluation, in words; None: the iterations say it."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +76,11 @@ def _sources(run: Run, problems: list[str]) -> Iterator[Source]:
         problems += [problem for file in files for problem in file.problems]
     for folder in run.evaluations:
         files = list(episode_files(folder, r".+").values())
+        weights = weights_of(folder)
         for file in files:
-            yield Source(f"{folder.name}: {file.name}", _evaluated([file]))
+            # A number in the name of a condition is no iteration.
+            played = ((0 if weights == UNTRAINED else None, episode_tree(episode)) for episode in file.episodes)
+            yield Source(f"{folder.name}: {file.name}", played, weights)
         problems += [f"{folder.name}: {problem}" for file in files for problem in file.problems]
 
 
@@ -86,7 +92,7 @@ def _evaluated(files: Iterable[EpisodeFile]) -> Iterator[tuple[int | None, Mappi
 
 def episode_tree(episode: Mapping[str, Any]) -> dict[str, Any]:
     """An evaluated episode in the form of a tree."""
-    drawn = [picture for picture in map(_picture, episode.get("pictures") or []) if picture]
+    drawn = [picture for picture in map(_picture, pictures_of(episode)) if picture]
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, Any]] = []
     for index, message in enumerate(episode["messages"]):
@@ -157,6 +163,7 @@ class _Builder:
     def __init__(self, most: int) -> None:
         self.most, self.left_out, self.size = most, 0, 0
         self.sources: list[str] = []
+        self.weights: list[str | None] = []
         self.names: dict[str, dict[str, int]] = {"tasks": {}, "agents": {}}
         self.rows: list[list[Any]] = []
         self.chunks: list[str] = []
@@ -165,6 +172,7 @@ class _Builder:
     def add(self, source: Source) -> None:
         number = len(self.sources)
         self.sources.append(source.title)
+        self.weights.append(source.weights)
         for iteration, tree in source.records:
             if self.size > self.most:
                 self.left_out += 1
@@ -183,12 +191,11 @@ class _Builder:
         outcomes = [edge["outcome"] for edge in tree["edges"] if isinstance(edge.get("outcome"), dict)]
         said = [(node["agent"], c) for node in nodes for c in node["candidates"] if c["continued"]]
         every = [c for node in nodes for c in node["candidates"]]
-        agents: dict[int, list[float]] = {}
+        agents: dict[int, list[float | None]] = {}
         for agent in dict.fromkeys(agent for agent, _ in said):
             own = [c for name, c in said if name == agent]
             rewards = [value for c in own if numeric(value := c.get("reward", c.get("local")))]
-            mean = round(fmean(rewards), 4) if rewards else 0.0
-            agents[self._number("agents", agent)] = [mean, sum(map(_length, own))]
+            agents[self._number("agents", agent)] = [_mean(rewards), sum(map(_length, own))]
         advantages = [abs(c["advantage"]) for c in every if numeric(c.get("advantage"))]
         return [
             self._number("tasks", tree["task_id"]),
@@ -214,7 +221,7 @@ class _Builder:
     def done(self, problems: Sequence[str]) -> Explorer:
         self._close()
         names = {kind: list(numbers) for kind, numbers in self.names.items()}
-        index = packed(_json({"sources": self.sources, "rows": self.rows, **names}))
+        index = packed(_json({"sources": self.sources, "weights": self.weights, "rows": self.rows, **names}))
         return Explorer(index, self.chunks, names["agents"], len(self.rows), self.left_out, problems)
 
 

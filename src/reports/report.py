@@ -14,11 +14,12 @@ from typing import Any
 
 from ..runs.directory import write_atomic
 from ..runs.episodes import EpisodeFile
-from ..runs.files import REPORT, SUMMARY, read_object
+from ..runs.files import REPORT
 from ..runs.run import Run
 from .charts import number
 from .curves import all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
 from .episodes import agents, choose, first_and_last
+from .evaluations import evaluation_of
 from .explorer import explorer
 from .page import RUN_PAGE, render_page
 from .values import duration, interval, numeric
@@ -71,7 +72,7 @@ def render(run: Run) -> str:
         RUN_PAGE,
         title=str(run.config.get("name", run.path.name)),
         facts=_facts(run),
-        status=run.status if run.status in STATES else "unknown",
+        status=next((state for state in STATES if state == run.status), "unknown"),
         states=STATES,
         error=str(run.summary.get("error", "")),
         alarms=_alarms(run),
@@ -81,7 +82,7 @@ def render(run: Run) -> str:
         times=_times(run),
         learning=learning_curve(run),
         explored=explored if explored.count else None,
-        evaluations=[_evaluation(folder) for folder in run.evaluations],
+        evaluations=[evaluation_of(folder) for folder in run.evaluations],
         charts=[chart for chart in charts if not chart.flat],
         flat=[chart for chart in charts if chart.flat],
         more=all_other(run),
@@ -93,25 +94,6 @@ def render(run: Run) -> str:
         config_text=run.config_text,
         versions=run.versions,
     )
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """A later evaluation; ``rows`` are (condition, success, low, high, turns), turns None where they are not known."""
-
-    name: str
-    rows: list[tuple[str, float, float, float, float | None]]
-
-
-def _evaluation(folder: Path) -> Evaluation:
-    conditions = read_object(folder / SUMMARY)[0].get("conditions")
-    rows = []
-    for name, metrics in conditions.items() if isinstance(conditions, dict) else ():
-        metrics = metrics if isinstance(metrics, dict) else {}
-        success, span = metrics.get("success"), interval(metrics.get("success_ci95"))
-        if numeric(success) and span:
-            rows.append((str(name), success, *span, turns if numeric(turns := metrics.get("turns")) else None))
-    return Evaluation(folder.name, rows)
 
 
 def _alarms(run: Run) -> list[str]:

@@ -172,10 +172,15 @@ def codes_line(rows: Sequence[TableRow]) -> str:
         codes.setdefault(" ".join(filter(None, (row.get("part"), row["setting"], row["variant"]))), set()).add(
             row["code"]
         )
-    mixed = [f"{name} ({', '.join(sorted(code[:8] for code in own))})" for name, own in codes.items() if len(own) > 1]
+    mixed = [f"{name} ({', '.join(sorted(map(_short, own)))})" for name, own in codes.items() if len(own) > 1]
     runs = ", ".join(f"`{commit}` ({count} runs)" for commit, count in commits.items())
     text = f"Runs of different code in: {'; '.join(mixed)}." if mixed else "In each setting the code is the same."
     return f"Commits of these runs: {runs}. {text}\n"
+
+
+def _short(code: str) -> str:
+    """Eight digits of each hash: a run that was continued with other code has several."""
+    return "+".join(one[:8] for one in code.split("+"))
 
 
 def uncurved_line(rows: Sequence[TableRow]) -> str:

@@ -127,6 +127,9 @@ def test_later_evaluations(run: Run, replayed: Replayed) -> None:
             f"episode='later/{condition}/{number}'", "turn=2", "sampling.temperature=0.5", "checkpoint=base"
         )
         assert other.new[0].turns == 2 and other.checked == replay.checked
+    hot = (f"episode='later/horizon=2_sampled/{number}'", "turn=1", "sampling.temperature=9", "agents.tool=base")
+    played = [replayed(*hot, *seed)[0].new[0].messages for seed in ([], ["seed=3"], ["seed=0"])]
+    assert played[0] == played[1] != played[2], "0 is a seed, not the evaluation's, which is 3"
 
 
 def test_json(run: Run, replayed: Replayed) -> None:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,14 @@ import pytest
 import yaml
 from hydra.core.hydra_config import HydraConfig
 
+from troupe.cli import reproduce
+from troupe.cli.reproduce import _evaluate as evaluate
 from troupe.cli.reproduce import run
 from troupe.errors import ConfigError
+from troupe.evaluation.records import EvaluationRecord
 from troupe.runs.index import find_runs
 from troupe.sweep.overview import SweepOverview
+from troupe.sweep.reproduction import options
 
 SILENT = "the paper is silent"
 SMALL = "loop.iterations=2 loop.completions=0 loop.tasks_per_iteration=2 loop.eval_every=1 loop.validation_tasks=2"
@@ -63,7 +67,7 @@ def table(name: str) -> list[dict[str, str]]:
 
 
 @pytest.mark.slow
-def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["table=mine.yaml", "seeds=2", "jobs=1"]
     assert run([*words, "dry_run=true"]) == 0
     out = capsys.readouterr().out
@@ -73,6 +77,7 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -
     assert run(words) == 0
     out = capsys.readouterr().out
     assert "0 of 4 runs done" in out and "] 4 of 4 runs done, 0 under way, 0 left" in out
+    assert "at a time, then 6 teams of finished runs" in out and "] 6 of 6 teams played" in out
     assert len(list(find_runs(Path("runs")))) == 4
     assert {path.name for path in FOLDER.iterdir()} == {
         *("table.md", "table.csv", "verdicts.csv", "cross_play.csv", "plot.svg", "summary.jsonl", "parts")
@@ -103,6 +108,21 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -
     assert (FOLDER / "summary.jsonl").read_text() == summary
     assert "to run" not in capsys.readouterr().out
 
+    # A call that is interrupted between two teams keeps what the table had.
+    calls = []
+
+    def interrupted(keys: Sequence[str]) -> EvaluationRecord:
+        if calls:
+            raise KeyboardInterrupt
+        calls.append(keys)
+        return evaluate(keys)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(reproduce, "_evaluate", interrupted)
+        run(words)
+    assert calls and (FOLDER / "summary.jsonl").read_text() == summary and (FOLDER / "cross_play.csv").is_file()
+    capsys.readouterr()
+
     # Without the runs, their summary is enough; what needs their weights is said to be missing.
     Path("earlier.jsonl").write_text(summary)
     shutil.rmtree("runs")
@@ -121,11 +141,24 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str]) -
 def test_the_cost_is_estimated_before_the_first_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["table=writing", "seeds=2", "dry_run=true"]) == 0
     out = capsys.readouterr().out
-    hours = re.search(r"cost of the missing runs: about (\d+\.\d+) CPU-hours \(no run of them was measured here: ", out)
+    hours = re.search(
+        r"cost of the missing runs: about (\d+\.\d+) CPU-hours \(no run was measured here of writing ", out
+    )
     # Ten runs of this table took 0.06 CPU-hours (docs/reproduction.md); eight are asked for here.
     assert hours is not None and 0.024 < float(hours[1]) < 0.096
     assert run(["table=mine.yaml", "seeds=1", "dry_run=true"]) == 0
     assert "cost of the missing runs: not known: no run was measured yet" in capsys.readouterr().out
+
+
+def test_the_cost_of_several_tables_is_summed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two of them: all would take a minute to compose."""
+    monkeypatch.setattr(options, "table_names", lambda: ["turns", "writing"])
+    assert run(["table=all", "seeds=1", "dry_run=true"]) == 0
+    *_, total = capsys.readouterr().out.strip().splitlines()
+    assert total.startswith("all tables, runs that several of them share counted once: 8 missing runs, about 0.")
+    assert "turns sokoban, turns plan_path, writing writing" in total and "not known" not in total
 
 
 def test_the_papers_scale_is_a_plan(capsys: pytest.CaptureFixture[str]) -> None:

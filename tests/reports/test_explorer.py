@@ -2,12 +2,15 @@
 
 import base64
 import json
+import re
 import zlib
 from collections.abc import Callable
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from troupe.reports.explorer import Explorer, episode_tree, explorer
 from troupe.reports.report import write_report
@@ -103,10 +106,72 @@ def test_later_evaluations_have_a_section(run_dir: Path, episode: Build, lines: 
     (folder / "episodes").mkdir(parents=True)
     summary = {"conditions": {"swap": {"success": 0.25, "success_ci95": [0.1, 0.5], "turns": 3.5}, "bad": {}}}
     (folder / "summary.json").write_text(json.dumps(summary))
-    lines(folder / "episodes" / "swap.jsonl", [episode("a", True)])
-    assert unpack(explored(run_dir).index)["sources"][-1] == "swapped: swap"
+    lines(folder / "episodes" / "sampled.jsonl", [episode("a", True)])
+    lines(folder / "episodes" / "horizon_7.jsonl", [episode("a", True)])
+    index = unpack(explored(run_dir).index)
+    assert index["sources"][-2:] == ["swapped: horizon_7", "swapped: sampled"]
+    assert [row[1] for row in index["rows"][-2:]] == [None, None], "a number in a condition's name is no iteration"
     page = write_report(run_dir).read_text()
     assert "Evaluation swapped" in page and "10.0 % to 50.0 %" in page
+
+
+@pytest.mark.parametrize(
+    ("request_keys", "weights", "iteration", "said"),
+    [
+        ({"checkpoint": "last", "swap": True}, "last weights", None, "; the two agents with each other"),
+        (
+            {"checkpoint": "best", "swap": {"tool": "plan"}},
+            "best on validation",
+            None,
+            "; tool with the policy of plan.",
+        ),
+        ({"checkpoint": "base", "silence": ["plan"]}, "before training", 0, "; plan silent."),
+        (
+            {"checkpoint": "last", "agents": {"tool": "runs/x@last", "plan": "base"}},
+            "last weights",
+            None,
+            "; tool from runs/x@last; plan untrained.",
+        ),
+        (
+            {"checkpoint": "last", "echo": {"plan": "tool"}},
+            "last weights",
+            None,
+            "; plan with the last message of tool.",
+        ),
+        ({"checkpoint": [], "agents": 5, "silence": {}, "echo": None}, "weights not recorded", None, "not recorded."),
+        (5, "weights not recorded", None, "team, weights not recorded."),
+        (None, "weights not recorded", None, "team, weights not recorded."),
+    ],
+)
+def test_a_later_evaluation_says_whose_weights_were_played(
+    run_dir: Path, episode: Build, lines: Build, request_keys: Any, weights: str, iteration: int | None, said: str
+) -> None:
+    folder = run_dir / "evaluations" / "later"
+    (folder / "episodes").mkdir(parents=True)
+    (folder / "summary.json").write_text("{}")
+    if request_keys is not None:
+        (folder / "config.yaml").write_text(
+            yaml.safe_dump({"checkpoint": None, "request": request_keys}, sort_keys=False)
+        )
+    lines(folder / "episodes" / "sampled.jsonl", [episode("a", True)])
+    index = unpack(explored(run_dir).index)
+    assert index["weights"] == [None, None, None, weights] and index["rows"][-1][1] == iteration
+    (note,) = re.findall(r"Played by the run.s team, .*", unescape(write_report(run_dir).read_text()))
+    assert weights in note and said in note
+
+
+@pytest.mark.parametrize("pictures", [5, "x", {"a": 1}, True])
+def test_pictures_that_are_no_list(run_dir: Path, episode: Build, lines: Build, pictures: Any) -> None:
+    lines(run_dir / "episodes" / "test_00003.jsonl", [episode("a", True, pictures=pictures)])
+    write_report(run_dir)
+    assert explored(run_dir).count == 9
+
+
+def test_an_agent_without_rewards_has_no_mean(run_dir: Path, episode: Build, lines: Build) -> None:
+    played = episode("a", True)
+    played["messages"] = [message | {"local": None} for message in played["messages"]]
+    lines(run_dir / "episodes" / "test_00003.jsonl", [played])
+    assert [reward for reward, _ in unpack(explored(run_dir).index)["rows"][-1][10].values()] == [None, None]
 
 
 def test_nothing_is_explored_where_there_is_nothing(run_dir: Path) -> None:

@@ -61,6 +61,12 @@ def change(run_dir: Path, **values: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
+@pytest.mark.parametrize("status", [[], {}, 5, None, "done"])
+def test_a_status_that_there_is_not_is_unknown(run_dir: Path, status: Any) -> None:
+    change(run_dir, status=status)
+    assert "status unknown" in page(run_dir).texts["body"][0]
+
+
 def test_a_whole_report(run_dir: Path) -> None:
     parsed = page(run_dir)
     assert parsed.texts["h1"] == ["sokoban_shared"]

@@ -192,6 +192,8 @@ def test_the_page_lists_the_code_that_it_mixes(disk: Any, tmp_path: Path, store:
         "Commits of these runs: `v1` (2 runs), `v2` (1 runs). Runs of different code in: a (01234567, fedcba98)."
         in page
     )
+    rows[1] |= {"code": "0123456789abcdef+fedcba9876543210"}  # it was continued with other code
+    assert "in: a (01234567, 01234567+fedcba98)." in page_of(replace(summary, rows=tuple(rows)))
 
 
 def test_a_row_without_a_curve_is_named(store: Store) -> None:

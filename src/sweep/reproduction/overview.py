@@ -9,7 +9,7 @@ from pathlib import Path
 from ...runs.files import RunDirectoryError
 from ...runs.plain_table import PlainTable
 from .figure import STYLE, figure_of
-from .page import READ, WORDS, estimates_cells, verdicts_cells
+from .page import MATRIX, READ, WORDS, estimates_cells, matrices, verdicts_cells
 from .results import TableResults
 
 SUMMARY = "summary.jsonl"
@@ -44,6 +44,7 @@ class TableOverview:
             PlainTable("Results beside the paper's", *estimates_cells(results.estimates()), READ.format(unit=unit)),
             PlainTable("Claims", *verdicts_cells(results.verdicts()), WORDS.replace("`", "").replace("*", "")),
         ]
+        tables += [PlainTable(f"Cross-play, {title}", *cells, f"The {MATRIX}") for title, cells in matrices(results)]
         plot = figure_of(results).replace(f"{STYLE}\n", "")
         return cls(f"{table.title}, {results.scale}", table.question, parts, [one for one in tables if one.lines], plot)
 

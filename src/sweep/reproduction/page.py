@@ -25,6 +25,7 @@ difference reaches the threshold, and is surely above its second figure. *{ABSEN
 *{UNDECIDED}*: neither is sure. *{UNTESTED}*: nothing was compared. `p, Holm` belongs to the hypothesis that the
 difference is not above the second figure, corrected for all tests of the table.
 """
+MATRIX = "success by seed of the team (rows) and of the partner's run (columns)."
 SEEDS = {"same": "of the same seed", "others": "of each other seed", "all": "of each seed"}
 """Of a team's partners, in words."""
 
@@ -61,7 +62,7 @@ def page_of(results: TableResults, figure: str = "", level: int = 1) -> str:
         f"{head}# Claims\n",
         markdown(*verdicts_cells(verdicts, strong="**")),
         f"{_sentence(verdicts)}\n\n{WORDS}",
-        *_matrices(results, head),
+        *_cross_play(results, head),
         f"{head}# Settings\n",
         settings_table(table),
         *(f"{note}\n" for note in table.notes),
@@ -177,9 +178,9 @@ def _sentence(verdicts: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(f"{name}: {count}" for name, count in counts.items()) + "."
 
 
-def _matrices(results: TableResults, head: str) -> list[str]:
-    """The cross-play matrices: one per part, variant and team that is paired with several seeds."""
-    table, pages = results.table, []
+def matrices(results: TableResults) -> list[tuple[str, Cells]]:
+    """The cross-play matrices: (title, cells), one per part, variant and team that is paired with several seeds."""
+    table, pages = results.table, list[tuple[str, Cells]]()
     groups: dict[tuple[str, str, str], list[Cell]] = {}
     for cell in results.cells:
         if table.teams[cell.team].seeds != "same" and cell.outcomes is not None:
@@ -197,8 +198,12 @@ def _matrices(results: TableResults, head: str) -> list[str]:
             for seed in rows
         ]
         title = ", ".join(word for word in (part, variant, team) if word)
-        pages.append(f"{title}: success by seed of the team (rows) and of the partner's run (columns).\n")
-        pages.append(markdown(["", *(f"partner {other}" for other in columns)], lines))
+        pages.append((title, (["", *(f"partner {other}" for other in columns)], lines)))
+    return pages
+
+
+def _cross_play(results: TableResults, head: str) -> list[str]:
+    pages = [text for title, cells in matrices(results) for text in (f"{title}: {MATRIX}\n", markdown(*cells))]
     return [f"{head}# Cross-play\n", *pages] if pages else []
 
 

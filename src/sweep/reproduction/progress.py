@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 from threading import Event, Thread
+from typing import Protocol
 
 from ...runs.files import LOCK, RunDirectoryError
 from ...runs.index import find_runs
@@ -69,8 +71,38 @@ class Progress:
         return f"about {_words(seconds / min(self._jobs, len(left)))} left"
 
 
+class TeamProgress:
+    """Counts teams of finished runs, which are evaluated one after the other.  The remaining time is at the pace of the
+    last ones: those that were played before are found at once."""
+
+    LAST = 10
+
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total, self._done, self._clock = total, 0, clock
+        self._ends: deque[float] = deque(maxlen=self.LAST + 1)
+
+    def add(self) -> None:
+        """One more is done."""
+        self._done += 1
+        self._ends.append(self._clock())
+
+    def line(self) -> str:
+        """``12 of 250 teams played, about 40 min left``."""
+        left, ends = self.total - self._done, [*self._ends]
+        text = f"{self._done} of {self.total} teams played"
+        if not left:
+            return text
+        if len(ends) < 2:
+            return f"{text}, time left: known after two"
+        return f"{text}, about {_words(left * (ends[-1] - ends[0]) / (len(ends) - 1))} left"
+
+
+class Line(Protocol):
+    def line(self) -> str: ...
+
+
 @contextmanager
-def shown(progress: Progress, say: Callable[[str], None], every_s: float = 5.0) -> Iterator[None]:
+def shown(progress: Line, say: Callable[[str], None], every_s: float = 5.0) -> Iterator[None]:
     """A context in which each change of ``progress`` is a line, with the time since its beginning."""
     over, started = Event(), time.monotonic()
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ...errors import ConfigError
 from ...evaluation.statistics import seeds_estimate
 from ...runs.files import RunDirectoryError
 from ...runs.index import is_run
@@ -20,8 +19,8 @@ from ..rows import TableRow
 from ..summary import packed_lines, packed_rows, shared_config, unpacked_rows
 from ..verdicts import Claim, judge
 from .plan import TablePlan
-from .table import ReproductionTable, Row, Scale, TableClaim
-from .teams import Cell, team_rows
+from .table import ReproductionTable, Row, Scale, TableClaim, Team
+from .teams import Cell, cells_of, places_of, team_rows
 
 APPEARS, ABSENT, UNDECIDED, UNTESTED = "appears", "does not appear", "undecided", "not tested"
 VERDICTS = {"met": APPEARS, "not met": ABSENT, "undecided": UNDECIDED}
@@ -42,10 +41,27 @@ class TableResults:
     cells: Sequence[Cell] = ()
 
     @classmethod
-    def of(cls, plan: TablePlan, cells: Sequence[Cell]) -> TableResults:
-        """Of the runs that are finished."""
+    def of(cls, plan: TablePlan, played: Sequence[Cell], earlier: TableResults | None = None) -> TableResults:
+        """Of the runs that are finished.  A cell that is not among the ``played`` ones, after an interrupt, is that of
+        the table's ``earlier`` results where it still answers, or empty."""
         rows = [row | {"part": part.name} | _measures(row) for part in plan.parts for row in part.record.rows()]
+        known = {cell.key: cell for cell in (earlier.answering(plan.table, rows) if earlier else ())}
+        known |= {cell.key: cell for cell in played}
+        cells = [known.get(cell.key, cell) for part in plan.parts for cell in cells_of(part)]
         return cls(plan.table, plan.scale, plan.seeds, plan.words, rows, cells)
+
+    def answering(self, table: ReproductionTable, rows: Sequence[TableRow]) -> Iterator[Cell]:
+        """The cells of teams that ``table`` still has, made of the runs that ``rows`` still have."""
+        before, now = (
+            {(row["part"], row["variant"], row["setting"], row["seed"]): (row["run"], row["code"]) for row in of}
+            for of in (self.runs, rows)
+        )
+        for cell in self.cells:
+            team = table.teams.get(cell.team)
+            places = places_of(team, cell.seed, cell.other_seed) if team else []
+            keys = [(cell.part, cell.variant, *place) for place in places]
+            if keys and all(key in now and now[key] == before.get(key) for key in keys):
+                yield cell
 
     @property
     def rows(self) -> list[TableRow]:
@@ -58,6 +74,7 @@ class TableResults:
         """JSON lines: the table, its runs, its cells; small enough to be committed."""
         head: dict[str, Any] = {"table": self.table.name, "scale": self.scale, "seeds": self.seeds, "words": self.words}
         head |= {"claims": [asdict(claim) for claim in self.table.claims], "config": shared_config(self.runs)}
+        head |= {"teams": {name: asdict(team) for name, team in self.table.teams.items()}}
         lines: list[Mapping[str, Any]] = [head]
         lines += [{"run": _rounded(row)} for row in packed_rows(self.runs)]
         lines += [{"cell": cell.packed()} for cell in self.cells]
@@ -68,20 +85,24 @@ class TableResults:
         """Of the table that the file names, or of one's ``own``, which is not among Troupe's.
 
         Raises :class:`~troupe.runs.files.RunDirectoryError` for a file that :meth:`text` did not make, and where the
-        table's claims or thresholds are other ones by now: they are fixed before the runs.
+        table's teams, claims or thresholds are other ones by now: they are fixed before the runs.
         """
-        try:
-            head, *lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
-            runs = unpacked_rows(head, packed_lines(head, lines))
-            cells = [Cell.unpacked(line["cell"]) for line in lines if "cell" in line]
-            table = own or ReproductionTable.read(head["table"])
-            claims = json.loads(json.dumps([asdict(claim) for claim in table.claims]))
-            results = cls(table, head["scale"], tuple(head["seeds"]), tuple(head["words"]), runs, cells)
-            if head["claims"] != claims:
-                raise ConfigError(f"the claims of configs/reproduce/{table.name}.yaml are not those of the runs")
-            return results
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunDirectoryError(f"{file} is no summary of a table: {error!r}") from error
+        results, claims, teams = _read(file, own)
+        table = results.table
+        changed = ["claims"] if [*map(_fixed, claims)] != [*map(_fixed, table.claims)] else []
+        changed += ["teams"] if _changed(teams, table) else []
+        if changed:
+            text = f"the {changed[0]} of configs/reproduce/{table.name}.yaml are not those of the runs"
+            raise RunDirectoryError(f"{file} is no summary of a table: {text}")
+        return results
+
+    @classmethod
+    def earlier(cls, file: Path, own: ReproductionTable) -> TableResults:
+        """Of the last time that the table ended, with whatever claims, without the cells of teams that changed.  Raises
+        :class:`~troupe.runs.files.RunDirectoryError`."""
+        results, _, teams = _read(file, own)
+        changed = _changed(teams, own)
+        return replace(results, cells=[cell for cell in results.cells if cell.team not in changed])
 
     # ---- what it says -----------------------------------------------------------------------------------------------
 
@@ -153,6 +174,31 @@ class TableResults:
             if verdict["variant"] in variants[name]:
                 entries.append(_named(verdict) | {"part": name, "claim": claim.claim, "paper": claim.paper})
         return [*entries, *untested]
+
+
+def _read(file: Path, own: ReproductionTable | None) -> tuple[TableResults, list[TableClaim], dict[str, Team]]:
+    """The results in ``file``, and the claims and teams that its table had then."""
+    try:
+        head, *lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+        runs = unpacked_rows(head, packed_lines(head, lines))
+        cells = [Cell.unpacked(line["cell"]) for line in lines if "cell" in line]
+        table = own or ReproductionTable.read(head["table"])
+        results = TableResults(table, head["scale"], tuple(head["seeds"]), tuple(head["words"]), runs, cells)
+        teams = {name: Team(**team) for name, team in head.get("teams", {}).items()}
+        return results, [TableClaim(**claim) for claim in head["claims"]], teams
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunDirectoryError(f"{file} is no summary of a table: {error!r}") from error
+
+
+def _fixed(claim: TableClaim) -> Any:
+    """What is fixed before the runs, as JSON has it: all but the paper's figures, which may be corrected."""
+    return json.loads(json.dumps({key: value for key, value in asdict(claim).items() if key != "paper"}))
+
+
+def _changed(teams: Mapping[str, Team], table: ReproductionTable) -> list[str]:
+    """The names of those that the table no longer has, or not as they were."""
+    now = {name: json.dumps(asdict(team)) for name, team in table.teams.items()}
+    return [name for name, team in teams.items() if now.get(name) != json.dumps(asdict(team))]
 
 
 def _measures(row: TableRow) -> dict[str, Any]:

@@ -16,6 +16,10 @@ from ..shapes import check_shapes
 Scale = Literal["laptop", "smollm2", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 Pairing = Literal["same", "others", "all"]
+Figure = Literal["rows", "rewards"]
+FIGURES: tuple[Figure, ...] = get_args(Figure)
+PLACES = ("<first>", "<second>")
+"""What stands for the names of a world's two agents."""
 SILENT = "the paper is silent"
 """What ``sections`` says of a setting that no publication has."""
 
@@ -49,9 +53,17 @@ class Part:
     overrides: Mapping[Scale, Sequence[str]] = field(default_factory=dict)
     without: Mapping[Scale, Mapping[str, str]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if len(self.agents) != 2 or self.agents[0] == self.agents[1]:
+            raise ConfigError(f"agents must be the names of two agents, got {list(self.agents)}")
+        for key, by_scale in (("overrides", self.overrides), ("without", self.without)):
+            for scale in by_scale:
+                if scale not in self.scales:
+                    raise ConfigError(f"{key}: scale '{scale}' is unknown{nearest(scale, self.scales)}")
+
     def filled(self, text: str) -> str:
         """``text`` with the names of the agents."""
-        for place, agent in zip(("<first>", "<second>"), self.agents, strict=False):
+        for place, agent in zip(PLACES, self.agents, strict=True):
             text = text.replace(place, agent)
         return text
 
@@ -73,6 +85,9 @@ class Team:
     def __post_init__(self) -> None:
         if self.seeds not in get_args(Pairing):
             raise ConfigError(f"seeds={self.seeds} is unknown{nearest(str(self.seeds), get_args(Pairing))}")
+        for agent in self.agents:
+            if agent not in PLACES:
+                raise ConfigError(f"agents: '{agent}' is unknown{nearest(agent, PLACES)}")
         if len(set(self.agents.values())) > 1 and self.seeds != "same":
             raise ConfigError("agents of several settings are paired by seed: seeds=same")
         if not self.agents and not self.keys:
@@ -154,29 +169,34 @@ class ReproductionTable:
     teams: Mapping[str, Team] = field(default_factory=dict)
     notes: Sequence[str] = ()
     alone: bool = False
-    figure: Literal["rows", "rewards"] = "rows"
+    figure: Figure = "rows"
     unit: str = "%"
 
     @classmethod
     def read(cls, name: str) -> ReproductionTable:
         """The table ``name``, or the yaml at that path.  Raises :class:`ConfigError` naming the key that is wrong."""
+        known, stem = table_names(), Path(name).stem
         if name.endswith((".yaml", ".yml")):
             if not Path(name).is_file():
                 raise ConfigError(f"table={name}: there is no such file")
             text = Path(name).read_text(encoding="utf-8")
-        elif name in (known := table_names()):
-            text = (files("troupe.configs") / "reproduce" / f"{name}.yaml").read_text(encoding="utf-8")
+            if stem in known and text != _text(stem):
+                taken = f"Troupe has a table {stem}, whose results it would replace"
+                raise ConfigError(f"table={name}: {taken}; give the file another name")
+        elif name in known:
+            text = _text(name)
         else:
             raise ConfigError(f"table={name} is unknown{nearest(name, [*known, 'all'])}")
         try:
-            return cls.of(Path(name).stem, yaml.safe_load(text))
+            return cls.of(stem, yaml.safe_load(text))
         except (ConfigError, TypeError, yaml.YAMLError) as error:
             raise ConfigError(f"table={name}: {error}") from error
 
     @classmethod
     def of(cls, name: str, content: Any) -> ReproductionTable:
-        """Raises :class:`ConfigError`, and ``TypeError`` for a key that is unknown or missing."""
+        """Raises :class:`ConfigError`, and ``TypeError`` for a key that is missing."""
         check_shapes(cls, content)
+        _check_keys("", cls, content)
         sweep = _sweep_file(content.get("sweep", ""))
         claims = [
             _section(f"claims[{number}]", TableClaim, one) for number, one in enumerate(content.get("claims", []))
@@ -196,6 +216,8 @@ class ReproductionTable:
         return cls(**{"name": name, "question": sweep.get("question", ""), **content, **read})
 
     def __post_init__(self) -> None:
+        if not self.parts or not self.settings or not self.rows:
+            raise ConfigError("settings, parts and rows must name at least one of each")
         named = [*self.settings, *self.teams]
         if missing := [name for name in named if name not in self.sections]:
             raise ConfigError(f"sections lacks {', '.join(missing)}: the paper's section, or '{SILENT}'")
@@ -217,8 +239,14 @@ class ReproductionTable:
             for name in (name for reasons in part.without.values() for name in reasons):
                 if name not in self.settings:
                     raise ConfigError(f"parts.{key}.without: setting '{name}' is unknown{nearest(name, named)}")
-        if not self.parts or not self.settings:
-            raise ConfigError("settings and parts must name at least one of each")
+        about = [(f"rows.{key}.paper", list(row.paper)) for key, row in self.rows.items()]
+        about += [(f"claim '{one.claim}': parts", list(one.parts)) for one in self.claims]
+        for where, names in about:
+            for name in names:
+                if name not in self.parts:
+                    raise ConfigError(f"{where}: part '{name}' is unknown{nearest(name, list(self.parts))}")
+        if self.figure not in FIGURES:
+            raise ConfigError(f"figure={self.figure} is unknown{nearest(self.figure, FIGURES)}")
 
     def parts_at(self, scale: Scale) -> dict[str, Part]:
         """The parts that have ``scale``.  Raises :class:`ConfigError` where none has it."""
@@ -268,6 +296,11 @@ def table_names() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
+def _text(name: str) -> str:
+    """The yaml of a table of :func:`table_names`."""
+    return (files("troupe.configs") / "reproduce" / f"{name}.yaml").read_text(encoding="utf-8")
+
+
 def check_scale(scale: str) -> Scale:
     """Raises :class:`ConfigError` for one that there is not."""
     if scale not in SCALES:
@@ -289,11 +322,16 @@ def _sweep_file(name: str) -> dict[str, Any]:
 def _section(key: str, kind: type[Section], content: Any) -> Section:
     """``kind`` of the keys of ``content``.  Raises :class:`ConfigError` naming ``key``."""
     check_shapes(kind, content, key)
-    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]  # a dataclass
-    for name in content:
-        if name not in known:
-            raise ConfigError(f"{key}.{name} is unknown{nearest(str(name), known)}")
+    _check_keys(f"{key}.", kind, content)
     try:
         return kind(**content)
     except (ConfigError, TypeError) as error:
         raise ConfigError(f"{key}: {error}") from error
+
+
+def _check_keys(above: str, kind: type, content: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` for one that is no field of ``kind``; ``name`` is that of the file."""
+    known = [one.name for one in fields(kind) if (above, one.name) != ("", "name")]
+    for name in content:
+        if name not in known:
+            raise ConfigError(f"{above}{name} is unknown{nearest(str(name), known)}")

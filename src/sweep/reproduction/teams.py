@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ Evaluate = Callable[[Sequence[str]], EvaluationRecord]
 """Plays the evaluation of these keys of ``troupe eval``, or finds it finished."""
 Place = tuple[str, int]
 """A setting and a seed."""
+CellKey = tuple[str, str, str, int, int]
+"""Part, team, variant, and the two seeds."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,10 @@ class Cell:
     other_seed: int
     outcomes: Outcomes | None
 
+    @property
+    def key(self) -> CellKey:
+        return self.part, self.team, self.variant, self.seed, self.other_seed
+
     def packed(self) -> dict[str, Any]:
         return vars(self) | {"outcomes": self.outcomes.packed() if self.outcomes else None}
 
@@ -43,37 +50,41 @@ class Cell:
         return cls(**{**packed, "outcomes": Outcomes.unpacked(outcomes) if outcomes else None})
 
 
-def play_teams(plan: PartPlan, evaluate: Evaluate, say: Callable[[str], None]) -> list[Cell]:
-    """The cells of all teams of a part; those whose runs are finished are played, unless they were before."""
-    runs, stored = _finished_runs(plan), _stored_cells(plan)
-    cells = []
-    for name, team in plan.teams.items():
-        for variant in dict.fromkeys(job.variant for job in plan.record.jobs):
-            wanted = list(_pairs(plan.record.jobs, team, variant))
-            for number, (seed, other) in enumerate(wanted, 1):
-                place = f"{plan.name}, {name}, team {number} of {len(wanted)}: seeds {seed} and {other}"
-                own = [runs[variant].get(each) for each in _places(team, seed, other)]
-                gone = [run for run in own if isinstance(run, StoredRun)]
-                outcomes = None
-                if gone:  # nobody can play the team; the same runs may have been played before
-                    same = len({run.file for run in gone}) == 1 and len(gone) == len(own)
-                    outcomes = stored.get((gone[0].file, name, variant, seed, other)) if same else None
-                    if outcomes is None:
-                        say(f"{place}, not played: the run directory {gone[0].path} is gone")
-                elif None not in own:
-                    outcomes = _outcomes(evaluate(_words(plan, team, [run for run in own if run is not None])))
-                cells.append(Cell(plan.name, name, variant, seed, other, outcomes))
-                if outcomes is not None:
-                    say(f"{place}, success {outcomes.mean:.3f}")
-    return cells
-
-
-def team_cells(plan: PartPlan) -> int:
-    """The number of cells of a part."""
+def cells_of(plan: PartPlan) -> list[Cell]:
+    """All cells of a part, none of them played."""
     variants = dict.fromkeys(job.variant for job in plan.record.jobs)
-    return sum(
-        len(list(_pairs(plan.record.jobs, team, variant))) for team in plan.teams.values() for variant in variants
-    )
+    return [
+        Cell(plan.name, name, variant, seed, other, None)
+        for name, team in plan.teams.items()
+        for variant in variants
+        for seed, other in _pairs(plan.record.jobs, team, variant)
+    ]
+
+
+def play_teams(plan: PartPlan, evaluate: Evaluate, say: Callable[[str], None]) -> Iterator[Cell]:
+    """The cells of all teams of a part, one after the other; those whose runs are finished are played, unless they were
+    before."""
+    runs, stored, cells = _finished_runs(plan), _stored_cells(plan), cells_of(plan)
+    counts = Counter((cell.team, cell.variant) for cell in cells)
+    numbers = Counter[tuple[str, str]]()
+    for cell in cells:
+        team, of = plan.teams[cell.team], (cell.team, cell.variant)
+        numbers[of] += 1
+        seeds = f"seeds {cell.seed} and {cell.other_seed}"
+        place = f"{plan.name}, {cell.team}, team {numbers[of]} of {counts[of]}: {seeds}"
+        own = [runs[cell.variant].get(each) for each in places_of(team, cell.seed, cell.other_seed)]
+        gone = [run for run in own if isinstance(run, StoredRun)]
+        outcomes = None
+        if gone:  # nobody can play the team; the same runs may have been played before
+            same = len({run.file for run in gone}) == 1 and len(gone) == len(own)
+            outcomes = stored.get((gone[0].file, cell.key)) if same else None
+            if outcomes is None:
+                say(f"{place}, not played: the run directory {gone[0].path} is gone")
+        elif None not in own:
+            outcomes = _outcomes(evaluate(_words(plan, team, [run for run in own if run is not None])))
+        if outcomes is not None:
+            say(f"{place}, success {outcomes.mean:.3f}")
+        yield replace(cell, outcomes=outcomes)
 
 
 def team_rows(cells: Sequence[Cell], teams: Mapping[str, Team], runs: Sequence[TableRow]) -> list[TableRow]:
@@ -88,7 +99,7 @@ def team_rows(cells: Sequence[Cell], teams: Mapping[str, Team], runs: Sequence[T
             groups.setdefault((cell.part, cell.team, cell.variant, cell.seed), []).append(cell)
     rows = []
     for (part, team, variant, seed), group in groups.items():
-        places = [place for cell in group for place in _places(teams[team], seed, cell.other_seed)]
+        places = [place for cell in group for place in places_of(teams[team], seed, cell.other_seed)]
         reasons = (stale.get((part, variant, *place), "") for place in places)
         words = dict.fromkeys(word for reason in reasons for word in reason.split(" and ") if word)
         row = {"part": part, "setting": team, "variant": variant, "seed": seed, "stale": " and ".join(words)}
@@ -115,14 +126,13 @@ def _finished_runs(plan: PartPlan) -> dict[str, dict[Place, Run | StoredRun]]:
     return runs
 
 
-def _stored_cells(plan: PartPlan) -> dict[tuple[Path, str, str, int, int], Outcomes]:
-    """The cells of this part in the summaries of runs that are gone, by file, team, variant and seeds."""
+def _stored_cells(plan: PartPlan) -> dict[tuple[Path, CellKey], Outcomes]:
+    """The cells in the summaries of runs that are gone, by file and key."""
     cells = [(file, Cell.unpacked(packed)) for file in plan.record.finished for packed in stored_cells(file)]
-    own = [(file, cell) for file, cell in cells if cell.part == plan.name and cell.outcomes is not None]
-    return {(f, c.team, c.variant, c.seed, c.other_seed): c.outcomes for f, c in own if c.outcomes is not None}
+    return {(file, cell.key): cell.outcomes for file, cell in cells if cell.outcomes is not None}
 
 
-def _places(team: Team, seed: int, other: int) -> list[Place]:
+def places_of(team: Team, seed: int, other: int) -> list[Place]:
     """Those of the team's own run and of its partners'."""
     return [(team.setting, seed), *((setting, other) for setting in team.agents.values())]
 

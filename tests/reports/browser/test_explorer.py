@@ -81,6 +81,48 @@ def test_filters_search_and_order(run: Path, open_page: Open) -> None:
     assert returns == sorted(returns)
 
 
+def figures(page: Any, name: str) -> list[float]:
+    """The numbers after ``name`` in the list's rows."""
+    texts = page.locator(".option .figures").all_inner_texts()
+    return [float(re.findall(rf"{name} ([^ ·]+)", text)[0].replace("−", "-").replace(",", "")) for text in texts]
+
+
+def test_an_agents_own_reward_and_length_are_shown_and_bounded(run: Path, open_page: Open) -> None:
+    page = open_page(run / "report.html")
+    page.select_option("#by-source", label="training trees")
+    teams = figures(page, "length")
+    page.select_option("#by-agent", label="tool")
+    page.select_option("#by-order", value="best")
+    rewards, lengths = figures(page, "reward"), figures(page, "length")
+    assert rewards == sorted(rewards, reverse=True) and sum(lengths) < sum(teams)
+    page.select_option("#by-order", value="longest")
+    lengths = figures(page, "length")
+    assert lengths == sorted(lengths, reverse=True) and lengths[0] > lengths[-1]
+    page.get_by_role("spinbutton", name="Length, at least").fill(f"{lengths[0]:g}")
+    assert {*figures(page, "length")} == {lengths[0]}
+    assert page.locator("#episode-count").inner_text().startswith(f"{lengths.count(lengths[0])} of")
+    page.get_by_role("spinbutton", name="Length, at least").fill("")
+    page.get_by_role("spinbutton", name="Return, at most").fill(f"{min(rewards):.3g}")
+    kept = figures(page, "reward")
+    assert all(reward <= min(rewards) + 1e-3 for reward in kept)
+    page.keyboard.press("Shift+Tab")  # to the other bound
+    page.keyboard.type("1e9")
+    wait_for(page, f"{COUNT}.startsWith('0 of')")
+
+
+def test_a_later_evaluation_says_its_weights(
+    run_dir: Path, episode: Callable[..., Any], lines: Callable[..., None], open_page: Open
+) -> None:
+    folder = run_dir / "evaluations" / "later"
+    (folder / "episodes").mkdir(parents=True)
+    (folder / "summary.json").write_text("{}")
+    (folder / "config.yaml").write_text("request: {checkpoint: last}\n")
+    lines(folder / "episodes" / "greedy.jsonl", [episode("z", True)])
+    page = open_page(write_report(run_dir), "#/later%3A%20greedy/later/z/0/0/0")
+    assert "later: greedy, last weights" in page.locator(".episode-head .facts").inner_text()
+    assert "last weights" in page.locator(".option[aria-selected=true] small").first.inner_text()
+
+
 def test_a_link_is_copied(run: Path, open_page: Open) -> None:
     page = open_page(run / "report.html")
     page.locator(".candidate").nth(2).click()
@@ -285,7 +327,7 @@ def test_ten_thousand_episodes(
     timing = page.evaluate("performance.getEntriesByName('explorer-ready')[0].startTime")
     times = []
     for n in (0, 4999, 10_009, 7000, 2500):
-        page.evaluate("(n) => { const box = document.getElementById('episode-list'); box.scrollTop = n * 52; }", n)
+        page.evaluate("(n) => { const box = document.getElementById('episode-list'); box.scrollTop = n * 66; }", n)
         page.wait_for_selector(f".option[aria-posinset='{n + 1}']")
         times.append(
             page.evaluate(

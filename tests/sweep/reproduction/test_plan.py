@@ -12,7 +12,7 @@ from troupe.sweep.reproduction.gpu_hours import completions_of, evaluated_of, gp
 from troupe.sweep.reproduction.options import ReproduceOptions
 from troupe.sweep.reproduction.plan import plan_table
 from troupe.sweep.reproduction.table import SCALES, ReproductionTable, table_names
-from troupe.sweep.reproduction.teams import team_cells
+from troupe.sweep.reproduction.teams import cells_of
 
 CASES = [(name, scale) for name in table_names() for scale in SCALES if scale in ReproductionTable.read(name).scales]
 QUICK = [("writing", "laptop"), ("turns", "paper"), ("role_swap", "smollm2")]
@@ -98,7 +98,7 @@ def test_cells_of_cross_play(tmp_path: Path) -> None:
     options, _ = ReproduceOptions.split(["table=role_swap", "scale=smollm2", "seeds=3"])
     (part,) = plan_table(options, options.tables[0], []).parts
     # Two exchanges of 3 seeds, two with the other 2 seeds of each, three with all 3 of each.
-    assert team_cells(part) == 2 * 3 + 2 * 6 + 3 * 9
+    assert len(cells_of(part)) == 2 * 3 + 2 * 6 + 3 * 9
 
 
 def test_an_unknown_threshold_is_named_before_a_start(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from troupe.runs.files import LOCK
 from troupe.runs.fingerprint import training_hash
 from troupe.runs.lock import Lock
-from troupe.sweep.reproduction.progress import Progress, shown
+from troupe.sweep.reproduction.progress import Progress, TeamProgress, shown
 
 
 def plan_of(disk: Any, runs: Path) -> Any:
@@ -39,3 +39,18 @@ def test_changes_are_shown_once_and_the_last_always(disk: Any, tmp_path: Path) -
             pass
         disk.run(tmp_path / "one", disk.config(0), disk.scores(1, 2, 3))
     assert [line.partition("] ")[2][:19] for line in lines] == ["0 of 4 runs done, 0", "1 of 4 runs done, 0"]
+
+
+def test_teams_are_counted_and_the_last_ones_set_the_pace() -> None:
+    now = [0.0]
+    progress = TeamProgress(30, clock=lambda: now[0])
+    assert progress.line() == "0 of 30 teams played, time left: known after two"
+    for _ in range(5):  # they were played before
+        progress.add()
+    for _ in range(TeamProgress.LAST):
+        now[0] += 60.0
+        progress.add()
+    assert progress.line() == "15 of 30 teams played, about 15 min left"
+    for _ in range(15):
+        progress.add()
+    assert progress.line() == "30 of 30 teams played"

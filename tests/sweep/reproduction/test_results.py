@@ -6,6 +6,7 @@ import runpy
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -142,6 +143,37 @@ def test_a_team_of_a_stale_run_is_stale(results: TableResults) -> None:
     assert "1 of 4 pairs hold a stale run" in verdict["why"]
 
 
+def test_an_interrupted_table_keeps_the_cells_that_still_answer(results: TableResults, tmp_path: Path) -> None:
+    """Nothing was played again, and one run is another one by now."""
+    runs = [one | {"run": f"{one['setting']}{one['seed']}", "code": "c"} for one in results.runs]
+    runs = [one | {"config": {}, "overrides": ""} for one in runs]
+    before = replace(results, runs=runs)
+    file = tmp_path / "summary.jsonl"
+    file.write_text(before.text())
+    earlier = TableResults.earlier(file, results.table)
+
+    def after(rows: list[TableRow], played: list[Cell], table: ReproductionTable = results.table) -> TableResults:
+        jobs = [SimpleNamespace(setting=one["setting"], variant="", seed=one["seed"]) for one in rows]
+        record = SimpleNamespace(rows=lambda: rows, jobs=jobs)
+        part: Any = SimpleNamespace(name="here", record=record, teams=table.teams)
+        plan: Any = SimpleNamespace(table=table, scale="laptop", seeds=SEEDS, words=(), parts=[part])
+        return TableResults.of(plan, played, earlier)
+
+    assert after(runs, []).cells == results.cells and after(runs, []).verdicts() == results.verdicts()
+    (again,) = (cell for cell in results.cells if (cell.seed, cell.other_seed) == (0, 1))
+    again = replace(again, outcomes=Outcomes("tasks", (1.0,) * 20))
+    assert again in after(runs, [again]).cells
+    other = [one | ({"run": "a new one"} if (one["setting"], one["seed"]) == ("b", 2) else {}) for one in runs]
+    assert [cell.outcomes is None for cell in after(other, []).cells] == [
+        cell.other_seed == 2 for cell in earlier.cells
+    ]
+    team = replace(results.table.teams["mixed"], keys=["swap=true"])
+    earlier = TableResults.earlier(file, replace(results.table, teams={"mixed": team}))
+    assert not earlier.cells, "the team is another one by now"
+    with pytest.raises(RunDirectoryError, match=r"the teams of .* are not those of the runs"):
+        TableResults.read(file, replace(results.table, teams={"mixed": team}))
+
+
 def test_the_summary_gives_the_same_page(results: TableResults, tmp_path: Path) -> None:
     page = write_results(results, tmp_path / "out")
     again = TableResults.read(tmp_path / "out" / "summary.jsonl", results.table)
@@ -198,4 +230,6 @@ def test_a_table_without_a_summary_has_no_verdict_on_the_page(tmp_path: Path) ->
     (page,) = files(tmp_path).values()
     results = page.partition("## Results")[2]
     assert not any(f"**{word}**" in results for word in (APPEARS, ABSENT, UNDECIDED, UNTESTED))
+    why = "cannot be tested at this scale: three steps, the small-scale variant, have no such feedback"
+    assert f"| an expert's edits help | tests 67.9 against 61.6 | {why} |" in results
     assert "Table `turns`: not tested yet." in results and "not tested: Troupe does not have MARFT" in results

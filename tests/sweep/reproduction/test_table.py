@@ -1,5 +1,6 @@
 """The yamls of tables: all of them are whole, and a mistake is named."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from troupe.errors import ConfigError
 from troupe.sweep.reproduction.table import SILENT, ReproductionTable, table_names
 from troupe.sweep.verdicts import Claim
 
+ROOT = Path(__file__).parents[3]
 TABLES = "main ablation role_swap grouping outcome_only team_size turns multi_turn_single latency competitors magrpo"
 TABLE: dict[str, Any] = {
     "title": "T",
@@ -52,9 +54,31 @@ def test_a_table_cites_the_paper_for_every_setting_and_has_a_claim_with_threshol
     assert published <= table.parts.keys()
 
 
+@pytest.mark.parametrize("name", table_names())
+def test_a_section_is_named_by_its_subject(name: str) -> None:
+    """The transcriptions of the papers do not number them."""
+    table = ReproductionTable.read(name)
+    cited = [*table.sections.values(), *(row.section for row in table.rows.values())]
+    assert not [text for text in cited if re.search(r"section \d", text, re.IGNORECASE)]
+
+
+def test_a_figure_of_writing_is_that_of_the_publication_that_its_row_cites() -> None:
+    table, follow_up = ReproductionTable.read("writing"), "arXiv 2601.21972"
+    figures: dict[bool, set[str]] = {True: set(), False: set()}
+    for label, row in table.rows.items():
+        section = row.section or table.sections[row.setting]
+        for name, value in (pair for part in row.paper.values() for pair in part.items()):
+            assert not name.startswith("follow-up") or follow_up in section, label
+            assert name.startswith("follow-up") or "experiments" in section, label
+            figures[name.startswith("follow-up")].add(str(value))
+    assert figures[False] == {"94.5", "93.1"}
+    for claim in table.claims:  # figures that are compared are of one publication
+        assert figures[claim.paper.startswith("follow-up")] >= {*re.findall(r"\d+\.\d", claim.paper)}
+
+
 def test_a_sweep_gives_settings_question_and_claims() -> None:
     table = ReproductionTable.read("grouping")
-    sweep = yaml.safe_load(Path(__file__).parents[3].joinpath("configs/sweep/grouping.yaml").read_text())
+    sweep = yaml.safe_load(ROOT.joinpath("configs/sweep/grouping.yaml").read_text())
     assert table.settings == sweep["settings"] and table.question == sweep["question"]
     assert [claim.claim for claim in table.claims] == [claim["claim"] for claim in sweep["verdicts"]]
     part = table.parts["sokoban_hard"]
@@ -93,8 +117,24 @@ def test_parts_and_their_reasons() -> None:
         ({"scales": {"paper": {"seeds": 1}}}, "parts.one: scales has no laptop"),
         ({"parts": {"one": TABLE["parts"]["one"] | {"without": {"paper": {"c": "?"}}}}}, "setting 'c' is unknown"),
         ({"sweep": "groupng"}, "sweep=groupng: there is no such sweep"),
-        ({"settngs": {}}, "settngs"),
-        ({"parts": {}}, "settings and parts must name at least one"),
+        ({"settngs": {}}, r"settngs is unknown; did you mean settings\?"),
+        ({"name": "x"}, "name is unknown"),
+        ({"rows": {}}, "settings, parts and rows must name at least one"),
+        ({"rows": {"a": {"setting": "a", "paper": {"on": {"x": 1}}}}}, r"rows.a.paper: part 'on' is unknown; .* one\?"),
+        ({"claims": [TABLE["claims"][0] | {"parts": ["onee"]}]}, "claim 'a beats b': parts: part 'onee' is unknown"),
+        ({"figure": "rewardz"}, r"figure=rewardz is unknown; did you mean rewards\?"),
+        ({"teams": {"mixed": {"setting": "a", "agents": {"first": "b"}}}}, "teams.mixed: agents: 'first' is unknown"),
+        *(
+            ({"parts": TABLE["parts"] | {"two": TABLE["parts"]["two"] | changes}}, f"parts.two: {named}")
+            for changes, named in (
+                ({"agents": ["first"]}, r"agents must be the names of two agents, got \['first'\]"),
+                ({"agents": ["first", "first"]}, "agents must be the names of two agents"),
+                ({"without": {"laptp": {"b": "?"}}}, r"without: scale 'laptp' is unknown; did you mean laptop\?"),
+                ({"without": {"paper": {"b": "?"}}}, "without: scale 'paper' is unknown"),
+                ({"overrides": {"laptp": ["x=1"]}}, r"overrides: scale 'laptp' is unknown; did you mean laptop\?"),
+            )
+        ),
+        ({"parts": {}}, "settings, parts and rows must name at least one"),
         ({"parts": None}, "parts must hold keys, got None"),
         ({"teams": [1]}, "teams must hold keys"),
         ({"scales": {"laptop": 4}}, "scales.laptop must hold keys"),
@@ -113,6 +153,13 @@ def test_a_mistake_is_named(changes: dict[str, Any], named: str, tmp_path: Path)
 def test_files_of_ones_own(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(yaml.safe_dump(TABLE))
     assert ReproductionTable.read(str(tmp_path / "mine.yaml")).name == "mine"
+    # One of Troupe's under its path is that one; another with its name would take its place.
+    own, text = tmp_path / "turns.yaml", ROOT.joinpath("configs/reproduce/turns.yaml").read_text()
+    own.write_text(text)
+    assert ReproductionTable.read(str(own)) == ReproductionTable.read("turns")
+    own.write_text(text.replace("title: Turns", "title: My turns"))
+    with pytest.raises(ConfigError, match=r"turns.yaml: Troupe has a table turns, .* give the file another name"):
+        ReproductionTable.read(str(own))
     with pytest.raises(ConfigError, match=r"table=other.yaml: there is no such file"):
         ReproductionTable.read("other.yaml")
     (tmp_path / "list.yaml").write_text("[1]")

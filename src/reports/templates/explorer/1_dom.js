@@ -32,7 +32,7 @@ function digits(value, signed = false) {
 
 const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 
-/** When in training an episode was played. */
+/** When in training an episode of the run itself was played; later evaluations say whose weights they had. */
 const moment = (iteration) => iteration === null ? "best on validation" : iteration === 0 ? "before training" : `after ${count(iteration, "iteration")}`;
 
 /** The colour of a signed value: its hue says the sign, its strength the size; `--m` is in [0, 1]. */

@@ -20,9 +20,9 @@ async function openChunk(number) {
 
 /** The list's rows, from the index that src/reports/explorer.py writes. */
 async function readIndex() {
-  const { sources, rows, tasks, agents } = await unpack("index");
+  const { sources, weights, rows, tasks, agents } = await unpack("index");
   const named = rows.map(([source, iteration, task, sample, success, reward, turns, length, advantage, watched, own, chunk, place], id) =>
-    ({ id, source, iteration, task: tasks[task], sample, success, reward, turns, length, advantage, watched, own, chunk, place }));
+    ({ id, source, iteration, later: weights[source] !== null, when: weights[source] ?? moment(iteration), task: tasks[task], sample, success, reward, turns, length, advantage, watched, own, chunk, place }));
   return { sources, rows: named, agents };
 }
 

@@ -1,5 +1,5 @@
 // The list of episodes: filters, search, order, and a window of rows, so that ten thousand are as fast as ten.
-const ROW_HEIGHT = 52;
+const ROW_HEIGHT = 66;
 const ORDERS = {
   newest: { title: "latest first", key: (row) => -(row.iteration ?? 1e9) },
   oldest: { title: "earliest first", key: (row) => row.iteration ?? 1e9 },
@@ -10,8 +10,13 @@ const ORDERS = {
   spread: { title: "largest advantage", key: (row) => -row.advantage },
   task: { title: "task", key: null },
 };
-const reward = (row, of) => (of === "" ? row.reward : row.own[of]?.[0]) ?? -1e9;
+/** The team's return, or the mean reward of the messages of agent `of`; null where there is none. */
+const earned = (row, of) => (of === "" ? row.reward : row.own[of]?.[0]) ?? null;
+const reward = (row, of) => earned(row, of) ?? -1e9;
 const size = (row, of) => (of === "" ? row.length : row.own[of]?.[1]) ?? 0;
+/** The least and the most of a figure, each "" where there is no bound; a row without the figure is within none. */
+const within = (value, [least, most]) => (least.value === "" && most.value === "") || (finite(value) &&
+  (least.value === "" || value >= Number(least.value)) && (most.value === "" || value <= Number(most.value)));
 const OUTCOMES = { "": "any outcome", solved: "solved", failed: "not solved", mixed: "both, by branch", none: "no outcome" };
 const outcome = (row) => row.success === null ? "none" : row.success === 1 ? "solved" : row.success === 0 ? "failed" : "mixed";
 
@@ -23,6 +28,7 @@ class EpisodeList {
     this.box = document.getElementById("episode-list");
     this.status = document.getElementById("episode-count");
     this.controls = Object.fromEntries(["source", "iteration", "agent", "outcome", "order", "words"].map((name) => [name, document.getElementById(`by-${name}`)]));
+    this.bounds = Object.fromEntries(["reward", "length"].map((name) => [name, ["least", "most"].map((end) => document.getElementById(`${name}-${end}`))]));
     this.spacer = el("div", { role: "presentation" });
     this.box.append(this.spacer);
     this.fillControls();
@@ -43,6 +49,7 @@ class EpisodeList {
     by.append(...Object.entries(OUTCOMES).map(([value, text]) => option(value, text)));
     order.append(...Object.entries(ORDERS).map(([value, { title }]) => option(value, title)));
     for (const control of [source, iteration, agent, by, order]) control.addEventListener("change", () => this.apply());
+    for (const bound of Object.values(this.bounds).flat()) bound.addEventListener("input", () => this.apply());
     words.addEventListener("input", () => this.onSearch());
   }
 
@@ -50,7 +57,8 @@ class EpisodeList {
     const { source, iteration, agent, outcome: by, order } = this.controls;
     const is = (control, value) => control.value === "" || control.value === String(value);
     this.shown = this.rows.filter((row) => is(source, row.source) && is(iteration, row.iteration) && is(by, outcome(row)) &&
-      (agent.value === "" || row.own[agent.value]) && (this.found === null || this.found.has(row.id)));
+      (agent.value === "" || row.own[agent.value]) && within(earned(row, agent.value), this.bounds.reward) && within(size(row, agent.value), this.bounds.length) &&
+      (this.found === null || this.found.has(row.id)));
     const { key } = ORDERS[order.value];
     const keys = key && new Map(this.shown.map((row) => [row.id, key(row, agent.value)]));
     this.shown.sort(keys ? (a, b) => keys.get(a.id) - keys.get(b.id) || a.id - b.id : (a, b) => a.task.localeCompare(b.task) || a.id - b.id);
@@ -82,11 +90,13 @@ class EpisodeList {
   }
 
   option(row, at) {
-    const facts = [this.sources[row.source].replace(" episodes", ""), moment(row.iteration).replace(/ iterations?$/, ""), `return ${digits(row.reward)}`, count(row.turns, "turn")];
+    const of = this.controls.agent.value;
+    const place = [this.sources[row.source].replace(" episodes", ""), row.when.replace(/ iterations?$/, "")].join(" · ");
+    const figures = [`${of === "" ? "return" : "reward"} ${digits(earned(row, of))}`, `length ${size(row, of).toLocaleString("en")}`, count(row.turns, "turn")].join(" · ");
     return el("div", { class: "option", role: "option", id: `episode-${row.id}`, "aria-selected": String(row.id === this.chosen), "aria-setsize": this.shown.length, "aria-posinset": at + 1,
       style: `top:${at * ROW_HEIGHT}px`, onclick: () => this.choose(row) },
       pip(row),
-      el("span", { class: "option-text" }, el("bdi", { class: "task" }, row.task + (row.sample ? ` · sample ${row.sample + 1}` : "")), el("small", {}, facts.join(" · "))));
+      el("span", { class: "option-text" }, el("bdi", { class: "task" }, row.task + (row.sample ? ` · sample ${row.sample + 1}` : "")), el("small", { title: place }, place), el("small", { class: "figures" }, figures)));
   }
 
   mark(row) {

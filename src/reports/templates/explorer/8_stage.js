@@ -29,7 +29,7 @@ class Stage {
   }
 
   place(row) {
-    return `${this.sources[row.source]}, ${moment(row.iteration)}`;
+    return `${this.sources[row.source]}, ${row.when}`;
   }
 
   /** Show a prompt and one of its candidates; the one that went on, where none is named. */

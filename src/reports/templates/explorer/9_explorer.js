@@ -1,8 +1,11 @@
 // The explorer as a whole: what is chosen, the address of it, and the keys.
 let list, stage;
 
+/** The word of the address for when an episode was played; the title of a later evaluation says the rest. */
+const time = (row) => String(row.iteration ?? (row.later ? "later" : "best"));
+
 function address(row, { node, candidate }) {
-  const parts = [list.sources[row.source], row.iteration ?? "best", row.task, row.sample, node, candidate];
+  const parts = [list.sources[row.source], time(row), row.task, row.sample, node, candidate];
   return `#/${parts.map((part) => encodeURIComponent(part)).join("/")}`;
 }
 
@@ -17,7 +20,7 @@ function writeHash(row, state) {
 function readHash(rows) {
   if (!location.hash.startsWith("#/")) return {};
   const [source, iteration, task, sample, node, candidate] = location.hash.slice(2).split("/").map(decoded);
-  const row = rows.find((each) => each.task === task && String(each.sample) === sample && list.sources[each.source] === source && String(each.iteration ?? "best") === iteration);
+  const row = rows.find((each) => each.task === task && String(each.sample) === sample && list.sources[each.source] === source && time(each) === iteration);
   return { row, node: Number(node ?? 0), candidate: candidate === undefined ? undefined : Number(candidate) };
 }
 
