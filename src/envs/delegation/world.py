@@ -24,6 +24,7 @@ from typing import Literal
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
 from ..checks import check_choice, check_fraction
+from ..drawing import Drawing
 from ..judging import guarded
 from ..task_sampling import sample_tasks
 from ..turns import TurnTakingWorld, chat
@@ -43,9 +44,8 @@ from .directory import (
     sample_task,
     vocabulary,
 )
+from .drawing import Call, draw_calls
 
-Call = tuple[str, str]
-"""A name and the worker that is called for its number."""
 FORMAT = 0.2
 """The share of a worker's local reward for a reply that can be read; the rest is for being right."""
 
@@ -80,7 +80,7 @@ class Delegation(TurnTakingWorld):
         self._directory = Directory((), ())
         self._made: tuple[Call, ...] = ()  # of all messages
         self._waiting: tuple[Call, ...] = ()  # the calls that no worker has replied to yet
-        self._replies: tuple[tuple[str, str], ...] = ()  # name, number
+        self._replies: tuple[tuple[Call, str], ...] = ()  # with the number
         self._useless, self._paid = 0, 0.0
 
     # ---- tasks and turns ------------------------------------------------------------------------------------------
@@ -110,7 +110,7 @@ class Delegation(TurnTakingWorld):
 
     def _prompt(self, agent: str) -> list[Message]:
         if agent == ORCHESTRATOR:
-            replies = [word for reply in self._replies for word in reply]
+            replies = [word for (name, _), number in self._replies for word in (name, number)]
             words = [ASK, *self._directory.asked, *([REPLY, *replies] if replies else [])]
         else:
             notes = [word for note in self._directory.notes(agent).items() for word in note]
@@ -120,6 +120,9 @@ class Delegation(TurnTakingWorld):
     def _names_for(self, worker: str) -> list[str]:
         """The names for which ``worker`` is called now."""
         return [name for name, called in self._waiting if called == worker]
+
+    def draw(self) -> Drawing:
+        return draw_calls(self._directory.asked, self._made, dict(self._replies))
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 
@@ -142,7 +145,7 @@ class Delegation(TurnTakingWorld):
             replied |= {
                 (name, worker): number for name, number in zip(names, numbers or [NONE] * len(names), strict=True)
             }
-        self._replies += tuple((call[0], replied[call]) for call in self._waiting if call in replied)
+        self._replies += tuple((call, replied[call]) for call in self._waiting if call in replied)
         self._waiting = tuple(call for call in self._waiting if call not in replied)
         right_share = sum(shares) / len(shares)
         return StepResult(local, right_share, False, False, {"right": right_share})
@@ -190,7 +193,8 @@ class Delegation(TurnTakingWorld):
         """See :mod:`.demonstrators`."""
         if agent == ORCHESTRATOR:
             last = self.turn + 1 >= self.horizon
-            return demonstrators.orchestrate(self._directory, self._replies, last, rng, skill)
+            replies = [(name, number) for (name, _), number in self._replies]
+            return demonstrators.orchestrate(self._directory, replies, last, rng, skill)
         return demonstrators.work(self._directory, agent, self._names_for(agent), rng, skill)
 
 
