@@ -1,4 +1,4 @@
-"""The workflow of a coder and a tester (PettingLLMs, arXiv 2510.11062, section 5).
+"""The workflow of a coder and a tester (PettingLLMs, arXiv 2510.11062, experiments).
 
 A turn is: ``tester`` writes tests, ``coder`` writes a program, and the program is run on the tests.  Where they
 disagree both see the input, the output and the expected output.  With ``order=sequential`` the coder reads the tests of

@@ -1,4 +1,4 @@
-"""Plan-Path: walk over a grid with walls to a goal (PettingLLMs, arXiv 2510.11062, section 5).
+"""Plan-Path: walk over a grid with walls to a goal (PettingLLMs, arXiv 2510.11062, experiments).
 
 Views, by default: the tool agent sees the whole map, but an old one, on which a share of the walls (``unmapped``) is
 missing; the planner sees only the cells around itself, with every wall there, and the goal only when it is near.

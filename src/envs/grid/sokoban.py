@@ -1,4 +1,4 @@
-"""Sokoban: push boxes onto goals (PettingLLMs, arXiv 2510.11062, section 5).
+"""Sokoban: push boxes onto goals (PettingLLMs, arXiv 2510.11062, experiments).
 
 Views, by default: the tool agent sees the map with boxes and goals, but not the worker; it proposes the pushes of a box
 (``box 2,2 D 3,2 R 3,3``: the box, then each direction and the box's next cell).  The planner is the worker: it sees

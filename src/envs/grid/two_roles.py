@@ -1,4 +1,4 @@
-"""The two-role workflow of the grid worlds (PettingLLMs, arXiv 2510.11062, section 5): a tool agent proposes, a
+"""The two-role workflow of the grid worlds (PettingLLMs, arXiv 2510.11062, experiments): a tool agent proposes, a
 planning agent acts.
 
 A turn is: ``tool`` writes a proposal, the world checks it, ``plan`` sees its own view, the proposal and the check, and

@@ -1,5 +1,5 @@
 """Teams of many in mathematics: tool agents compute, reasoners answer, and a judge or a vote decides (the teams of 3, 5
-and 7 agents of PettingLLMs, arXiv 2510.11062, section 5).
+and 7 agents of PettingLLMs, arXiv 2510.11062, experiments).
 
 A turn, the only one of an episode, is: each of ``tool_1``, ``tool_2``, ... writes a program; each of ``reasoner_1``,
 ``reasoner_2``, ... sees the output of one of them and answers; with ``decision=judge`` the agent ``judge`` sees all

@@ -1,4 +1,4 @@
-"""The workflow of the mathematics worlds (PettingLLMs, arXiv 2510.11062, section 5): a tool agent computes, a reasoner
+"""The workflow of the mathematics worlds (PettingLLMs, arXiv 2510.11062, experiments): a tool agent computes, a reasoner
 answers.
 
 A turn is: ``tool`` sees the question and writes a program, which runs in the sandbox; ``reasoner`` sees the question
