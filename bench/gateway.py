@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice, permutations
 from typing import Any, Self
 
 import torch
@@ -35,30 +36,38 @@ from troupe.rollout.samplers.chain import ChainSampler
 AGENTS = ("sender", "receiver")
 
 
+ANIMALS = ("ant", "bear", "crow", "dog", "eel", "fox", "goose", "hare", "ibex", "jay", "koala", "lynx", "mole", "newt")
+
+
 class Talk(TeamEnv):
-    """Two agents tell a story, each ``turns`` times."""
+    """Two agents tell a story, each ``turns`` times; that of each task has its own two animals.
+
+    Equal prompts would be read once where they arrive together, as they do natively alone.
+    """
 
     agents = AGENTS
 
     def __init__(self, turns: int) -> None:
         self.horizon = turns
         self.said: tuple[str, ...] = ("",) * (2 * turns)
+        self.animals = ""
 
     @property
     def turn(self) -> int:  # type: ignore[override]
         return len(self.said) // 2
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
-        return [Task(f"talk-{i}", split, {}) for i in range(count)]
+        pairs = list(islice(permutations(ANIMALS, 2), count))
+        return [Task(f"talk-{a}-{b}", split, {"animals": f"a {a} and a {b}"}) for a, b in pairs]
 
     def reset(self, task: Task) -> None:
-        self.said = ()
+        self.said, self.animals = (), task.data["animals"]
 
     def next_agents(self) -> tuple[str, ...]:
         return (AGENTS[len(self.said) % 2],) if len(self.said) < 2 * self.horizon else ()
 
     def observe(self, agent: str) -> list[Message]:
-        last = f"Go on with this story: {self.said[-1]}" if self.said else "Tell a long story about a fox and a crow."
+        last = f"Go on with this story: {self.said[-1]}" if self.said else f"Tell a long story about {self.animals}."
         return [{"role": "system", "content": f"You are the {agent}."}, {"role": "user", "content": last}]
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
@@ -68,11 +77,11 @@ class Talk(TeamEnv):
 
     def fork(self) -> Self:
         fork = type(self)(self.horizon)
-        fork.said = self.said
+        fork.said, fork.animals = self.said, self.animals
         return fork
 
     def state_key(self) -> Hashable:
-        return self.said
+        return self.animals, self.said
 
 
 def workflow(world: TeamEnv, client: str) -> WorkflowWorld:
