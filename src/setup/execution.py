@@ -20,15 +20,17 @@ from .worlds import build_world
 
 
 def check_on_ray(execution: Execution, policies: Mapping[str, PolicySpec], critics: Mapping[str, CriticSpec]) -> None:
-    """Raise :class:`ConfigError`, naming the key, for what has no actor."""
+    """Raise :class:`ConfigError`, naming the key, for what has no actor, or one without the resources that it needs."""
     for name, spec in policies.items():
         if not spec.has_model:
             continue
-        if (engine := engine_name(spec.engine)) != "TorchEngine":
+        if (engine := engine_name(spec.engine)) not in ("TorchEngine", "VllmEngine"):
             raise ConfigError(
-                f"{spec.engine_key}: {engine} was never run in an actor of Ray, whose processes it would start itself; "
-                "with execution=ray give engine=torch"
+                f"{spec.engine_key}: {engine} was never run in an actor of Ray; with execution=ray give engine=torch "
+                "or engine=vllm"
             )
+        if engine == "VllmEngine":
+            _check_vllm(execution, spec)
         if execution.worlds and spec.engine.get("lockstep"):
             raise ConfigError(
                 f"execution.worlds={execution.worlds}: rounds of lockstep begin when all episodes of one process wait, "
@@ -50,6 +52,25 @@ def _check_device(execution: Execution, title: str, accelerator: str, kinds: Seq
             )
         if accelerator == "cpu" and gpus:
             raise ConfigError(f"{key}={gpus:g}: {title} has the CPU (strategy.accelerator)")
+        if gpus > 1:
+            raise ConfigError(f"{key}={gpus:g}: each of these processes computes on one GPU; give 1")
+
+
+def _check_vllm(execution: Execution, spec: PolicySpec) -> None:
+    """Its process has what Ray gives to its actor: one GPU, or cores."""
+    engine, key, each = spec.engine, spec.engine_key, execution.resources.engine
+    if (device := engine.get("device", "auto")) != "auto":
+        raise ConfigError(f"{key}.device={device}: with execution=ray Ray chooses the GPU of an engine; give auto")
+    if (transfer := engine.get("transfer", "auto")) == "nccl":
+        raise ConfigError(
+            f"{key}.transfer={transfer}: with execution=ray vLLM has the one GPU of its actor, where the weights "
+            "arrive; give auto"
+        )
+    threads = engine.get("threads", 1)
+    if isinstance(threads, int) and threads > max(1, each.cpus) and not each.gpus:
+        raise ConfigError(
+            f"execution.resources.engine.cpus={each.cpus:g} is too little for {key}.threads={threads}; give {threads}"
+        )
 
 
 def spread(sampler: Sampler, run: RunConfig) -> SpreadSampler:

@@ -138,6 +138,18 @@ def test_lost_weights_are_not_tried_again(groups: list[ActorGroup]) -> None:
     assert alive(groups) == [False, False]
 
 
+@pytest.mark.parametrize("fault", [None, LOST, asyncio.Event()])
+def test_an_actor_closes_what_it_has_before_it_is_ended(
+    groups: list[ActorGroup], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Fault
+) -> None:
+    monkeypatch.setattr(actors, "GRACE_S", 0.01)
+    actor = begin({"do": fault})
+    asyncio.run(actor.end("do", "close"))
+    assert groups[0].actor.calls == ["begin", "do"] and alive(groups) == [False]  # type: ignore[attr-defined]
+    assert ("engine has not ended by itself" in caplog.text) == (fault is not None)
+    asyncio.run(actor.end("do", "close"))
+
+
 def test_a_caller_that_gives_up_leaves_no_actor_without_its_weights(groups: list[ActorGroup]) -> None:
     may_load = asyncio.Event()
     actor = begin({"play": LOST}, {"load": may_load})

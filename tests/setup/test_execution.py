@@ -22,6 +22,7 @@ from troupe.setup.preflight import check
 from troupe.setup.resume import continued
 
 RAY = ("experiment=sokoban_specialized", "run_dir=nowhere", "execution=ray", "strategy.accelerator=cpu")
+GPUS = "strategy.accelerator=cuda execution.resources.pool.gpus=1"
 
 REFUSED = {
     "execution.kind=dask": r"execution\.kind must be local or ray",
@@ -38,7 +39,12 @@ REFUSED = {
     "execution.worlds=2": r"execution\.worlds=2: rounds of lockstep begin when all episodes of one process wait",
     "algorithm=maac execution.resources.critic.gpus=1": r"resources\.critic\.gpus=1: critic 'team' has the CPU",
     "algorithm=maac execution.resources.critic.cpus=0": r"execution\.resources\.critic: cpus and gpus are 0",
-    "engine=vllm": r"engine: VllmEngine was never run in an actor of Ray",
+    "engine._target_=mine.Engine": r"engine: Engine was never run in an actor of Ray; .* engine=torch or engine=vllm",
+    "engine=vllm engine.device=cuda:1": r"engine\.device=cuda:1: with execution=ray Ray chooses the GPU of an engine",
+    "engine=vllm engine.transfer=nccl": r"engine\.transfer=nccl: with execution=ray vLLM has the one GPU of its actor",
+    "engine=vllm engine.threads=2": r"resources\.engine\.cpus=1 is too little for engine\.threads=2; give 2",
+    f"{GPUS} execution.resources.engine.gpus=2": r"\.engine\.gpus=2: each of these processes computes on one GPU",
+    f"engine=vllm {GPUS}": r"strategy\.accelerator=cuda: Ray hides GPUs .* give execution\.resources\.engine\.gpus=1",
 }
 
 

@@ -96,10 +96,10 @@ class RayEngine:
         return metrics
 
     async def close(self) -> None:
-        """May be called twice."""
+        """The engine in the actor is closed first: it may have processes and files.  May be called twice."""
         if not self._closed:
             self._closed = True
-            await self.actor.end()
+            await self.actor.end("do", "close")
 
     def drain(self) -> dict[str, float]:
         """The counts of the engine in the actor, and ``faults/engine_restarts``; those of a lost actor are lost."""

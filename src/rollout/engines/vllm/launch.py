@@ -51,7 +51,7 @@ def find_placement(expected: ExpectedWeights) -> Placement:
     with environment(settings):
         from vllm.platforms import current_platform
 
-        gpus = torch.cuda.device_count() if current_platform.is_cuda() else 0
+        gpus = torch.cuda.device_count() if current_platform.is_cuda() else None
     alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
     placement = place(settings.device, settings.transfer, learner=expected.device, gpus=gpus, alone=alone)
     if placement.gpu is not None and expected.adapters:

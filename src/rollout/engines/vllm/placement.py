@@ -19,14 +19,19 @@ class Placement:
     transfer: Transfer
 
 
-def place(device: str, transfer: str, *, learner: torch.device, gpus: int, alone: bool = True) -> Placement:
+def place(device: str, transfer: str, *, learner: torch.device, gpus: int | None, alone: bool = True) -> Placement:
     """What ``engine.device`` and ``engine.transfer`` mean for a learner whose weights lie on ``learner``.
 
-    ``gpus``: how many there are for a vLLM that computes on them, 0 for one that computes on a CPU.  ``alone``: whether
-    the learner is one process.  ``auto`` is the learner's GPU, and between two GPU memories ``ipc`` or ``nccl``, else
-    shared memory.  Raises ``ValueError`` naming the key.
+    ``gpus``: how many this process sees, for a vLLM that computes on them; None for one that computes on a CPU.
+    ``alone``: whether the learner is one process.  ``auto`` is the learner's GPU, and between two GPU memories ``ipc``
+    or ``nccl``, else shared memory.  Raises ``ValueError`` naming the key.
     """
-    if not gpus:
+    if gpus == 0:
+        raise ValueError(
+            "engine=vllm: this vLLM computes on a GPU, and its process sees none; with execution=ray give "
+            "execution.resources.engine.gpus=1"
+        )
+    if gpus is None:
         if device != "auto":
             raise ValueError(f"engine.device={device}: this vLLM computes on a CPU; give auto")
         if transfer not in ("auto", "shared_memory"):

@@ -11,8 +11,8 @@ CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("
 @pytest.mark.parametrize(
     ("device", "transfer", "learner", "gpus", "expected"),
     [
-        ("auto", "auto", CPU, 0, Placement(None, "shared_memory")),
-        ("auto", "shared_memory", CPU, 0, Placement(None, "shared_memory")),
+        ("auto", "auto", CPU, None, Placement(None, "shared_memory")),
+        ("auto", "shared_memory", CPU, None, Placement(None, "shared_memory")),
         ("auto", "auto", FIRST, 1, Placement(0, "ipc")),
         ("auto", "auto", SECOND, 2, Placement(1, "ipc")),
         ("auto", "auto", torch.device("cuda"), 2, Placement(0, "ipc")),
@@ -24,7 +24,7 @@ CPU, FIRST, SECOND = torch.device("cpu"), torch.device("cuda:0"), torch.device("
     ],
 )
 def test_auto_is_the_learners_gpu_and_the_way_that_fits(
-    device: str, transfer: str, learner: torch.device, gpus: int, expected: Placement
+    device: str, transfer: str, learner: torch.device, gpus: int | None, expected: Placement
 ) -> None:
     assert place(device, transfer, learner=learner, gpus=gpus) == expected
 
@@ -32,18 +32,37 @@ def test_auto_is_the_learners_gpu_and_the_way_that_fits(
 @pytest.mark.parametrize(
     ("device", "transfer", "learner", "gpus", "message"),
     [
-        ("cuda:0", "auto", CPU, 0, r"engine\.device=cuda:0: this vLLM computes on a CPU; give auto"),
-        ("auto", "ipc", CPU, 0, r"engine\.transfer=ipc goes from one GPU memory to another.*on a CPU; give auto or sh"),
-        ("auto", "nccl", CPU, 0, r"engine\.transfer=nccl goes from one GPU memory to another, and this vLLM computes"),
+        ("cuda:0", "auto", CPU, None, r"engine\.device=cuda:0: this vLLM computes on a CPU; give auto"),
+        (
+            "auto",
+            "ipc",
+            CPU,
+            None,
+            r"engine\.transfer=ipc goes from one GPU memory to another.*on a CPU; give auto or sh",
+        ),
+        (
+            "auto",
+            "nccl",
+            CPU,
+            None,
+            r"engine\.transfer=nccl goes from one GPU memory to another, and this vLLM computes",
+        ),
         ("cuda:2", "auto", FIRST, 2, r"engine\.device=cuda:2: there is no such GPU, only 2, counted from 0"),
         ("cuda:1", "ipc", FIRST, 2, r"engine\.transfer=ipc needs both on one GPU.*on cuda:0, the engine is on cuda:1"),
         ("auto", "ipc", CPU, 1, r"engine\.transfer=ipc needs both on one GPU.*weights are on cpu, the engine is on cu"),
         ("auto", "nccl", FIRST, 1, r"engine\.transfer=nccl needs two GPUs.*on cuda:0, the engine is on cuda:0; give a"),
+        (
+            "auto",
+            "auto",
+            CPU,
+            0,
+            r"this vLLM computes on a GPU, and its process sees none; .*resources\.engine\.gpus=1",
+        ),
         ("auto", "nccl", CPU, 1, r"engine\.transfer=nccl needs two GPUs, but the learner's weights are on cpu"),
     ],
 )
 def test_what_cannot_be_is_refused_by_key(
-    device: str, transfer: str, learner: torch.device, gpus: int, message: str
+    device: str, transfer: str, learner: torch.device, gpus: int | None, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
         place(device, transfer, learner=learner, gpus=gpus)

@@ -3,8 +3,7 @@
 ``make test-ray`` installs Ray and runs this.
 """
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,109 +15,18 @@ from omegaconf import OmegaConf
 from troupe.api.training import train
 from troupe.cluster.actors import ClusterError, LostActorError
 from troupe.cluster.settings import Execution, ResourceMap, Resources
-from troupe.experience import Episode
 from troupe.loop import TrainLoop
 from troupe.models.critic import ValueSample
-from troupe.models.loading import checkpoint_weights
 from troupe.models.ranks import Ranks
 from troupe.models.ray_critic import RayCritic
 from troupe.models.ray_pool import RayPool
 from troupe.runs.run import Run
-from troupe.setup.build import build
 from troupe.setup.critics import build_critics
 from troupe.setup.parts import parts_of
 
+from .helpers import SMALL, Sampled, assert_same, difference, kill_after, node_of, rows
+
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
-
-SMALL = (
-    *("experiment=sokoban_specialized", "name=ray", "loop.tasks_per_iteration=3", "loop.eval_every=5", "threads=1"),
-    *("loop.validation_tasks=1", "loop.test_tasks=1", "env.horizon=2", "loop.checkpoint.every=1"),
-    *("strategy.accelerator=cpu", "strategy.precision=64-true"),
-)
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """A head without resources, for the run's process."""
-    import ray
-    from ray.cluster_utils import Cluster
-
-    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 0})
-    yield made
-    ray.shutdown()
-    made.shutdown()
-
-
-@pytest.fixture
-def built(composed: Callable[..., Any], cluster: Any) -> Iterator[Callable[..., TrainLoop]]:
-    """``built("key=value", ..., nodes=4)``: a run on the nodes of one CPU each; without nodes, in this process."""
-    added: list[Any] = []
-
-    def make(*overrides: str, nodes: int = 0) -> TrainLoop:
-        added.extend(cluster.add_node(num_cpus=1) for _ in range(nodes))
-        on_ray = ("execution=ray", f"execution.address={cluster.address}") if nodes else ()
-        return build(composed(*SMALL, *on_ray, *overrides))
-
-    yield make
-    for node in [node for node in added if node in cluster.worker_nodes]:
-        cluster.remove_node(node)
-
-
-def node_of(cluster: Any, group: Any) -> Any:
-    """The node on which the first actor of ``group`` is."""
-    from ray.util.placement_group import placement_group_table
-
-    place = placement_group_table(group.group)["bundles_to_node_id"][0]
-    return next(node for node in cluster.worker_nodes if node.node_id == place)
-
-
-def kill_after(loop: TrainLoop, iteration: int, kill: Callable[[], object]) -> None:
-    """Call ``kill`` once, after ``iteration`` iterations, before the checkpoint of the last one."""
-    inner = loop.run_iteration
-
-    async def run_iteration() -> dict[str, Any]:
-        row = await inner()
-        if loop.progress.iteration == iteration:
-            kill()
-        return row
-
-    loop.run_iteration = run_iteration  # type: ignore[method-assign]
-
-
-def difference(one: Path, two: Path) -> float:
-    """The largest of a weight, over both policies."""
-    largest = 0.0
-    for policy in ("tool", "plan"):
-        first, second = (checkpoint_weights(run / "checkpoints" / "last" / policy) for run in (one, two))
-        assert first.keys() == second.keys()
-        largest = max(largest, *(float((first[key] - second[key]).abs().max()) for key in first))
-    return largest
-
-
-Sampled = dict[tuple[str, int], list[tuple[int, ...]]]
-
-
-@pytest.fixture
-def sampled(monkeypatch: pytest.MonkeyPatch) -> Sampled:
-    """By run and iteration, the tokens of all candidates; of an iteration that is played again, those of the last."""
-    inner, tokens = TrainLoop.collect, {}
-
-    async def collect(self: TrainLoop) -> list[Episode]:
-        episodes = await inner(self)
-        spoken = [candidate.completion.token_ids for each in episodes for _, candidate in each.candidates()]
-        tokens[self.directory.path.name, self.progress.iteration] = spoken
-        return episodes
-
-    monkeypatch.setattr(TrainLoop, "collect", collect)
-    return tokens
-
-
-def assert_same(sampled: Sampled, iterations: int) -> None:
-    """Whether the runs ``one`` and ``two`` have sampled the same."""
-    assert len(sampled) == 2 * iterations
-    for iteration in range(iterations):
-        assert len(sampled["one", iteration]) > 20
-        assert sampled["two", iteration] == sampled["one", iteration]
 
 
 def test_a_pools_node_is_killed_and_the_run_ends_as_if_it_were_there(
@@ -232,10 +140,6 @@ def test_tasks_go_on_during_updates_and_the_node_of_a_pool_is_killed(
     assert [(row["rollout/tasks"], row["rollout/tasks_ahead"]) for row in metrics] == [(3, 3), (3, 3), (3, 0)]
     ages = [row["train/shared/staleness_max"] for row in metrics]
     assert ages[0] == 0 and max(ages) == 1
-
-
-def rows(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_errors_come_back_and_no_room_is_named(cluster: Any) -> None:

@@ -1,0 +1,79 @@
+"""vLLM in actors of Ray: a run there is the local one, its server ends with its actor, and another takes its place.
+
+``make test-vllm-ray`` installs vLLM for a CPU and Ray, and runs this.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from troupe.api.training import train
+from troupe.experience import Request
+from troupe.loop import TrainLoop
+
+from ..processes import alive, until
+from .helpers import Sampled, assert_same, difference, kill_after, node_of, processes, rows
+
+pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
+
+VLLM = "engine=vllm", "engine.kv_cache_gib=0.1", "regime=shared", "strategy.precision=32-true", "loop.iterations=3"
+SERVER = "VLLM"
+"""As vLLM names its processes."""
+
+
+def folders() -> set[Path]:
+    """Those of servers in this machine."""
+    return set(Path("/dev/shm").glob("troupe-vllm-*"))
+
+
+def kill_within(loop: TrainLoop, iteration: int, kill: Callable[[], object]) -> None:
+    """Call ``kill`` once, while the engine's actor has requests of ``iteration``."""
+    engine: Any = loop.team.engines["shared"]
+    inner, killed = engine._serve, list[bool]()
+
+    async def serve(requests: Sequence[Request]) -> Any:
+        serving = asyncio.ensure_future(inner(requests))
+        if loop.progress.iteration == iteration and not killed:
+            killed.append(True)
+            await asyncio.sleep(0)  # they are sent
+            kill()
+        return await serving
+
+    engine._serve = serve
+
+
+def proven(metrics: Sequence[dict[str, Any]]) -> bool:
+    """Whether the engine had the learner's weights in each iteration, as far as rounding of float32 goes."""
+    return all(
+        0 < row["rollout/probe_nats"] < 1e-4 and abs(row["train/shared/behaviour_kl_nats"]) < 1e-6 for row in metrics
+    )
+
+
+def test_a_run_on_ray_is_the_local_one_also_where_the_node_of_vllm_is_killed(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop], sampled: Sampled
+) -> None:
+    before = folders()
+    train(built(*VLLM, f"run_dir={tmp_path / 'one'}"))
+    assert folders() == before
+    loop = built(*VLLM, f"run_dir={tmp_path / 'two'}", nodes=3)  # a pool, an engine, one to spare
+    engine: Any = loop.team.engines["shared"]
+    victim = node_of(cluster, engine.actor.group)
+    [first], left = processes(victim, SERVER), folders()
+    kill_within(loop, 1, lambda: cluster.remove_node(victim, allow_graceful=False))
+    servers: list[int] = []
+    kill_after(loop, 2, lambda: servers.extend(processes(node_of(cluster, engine.actor.group), SERVER)))
+    summary = train(loop)
+    assert engine.actor.restarts == 1 and summary["faults/engine_restarts"] == 1 and summary["faults/engine"] == 0
+    assert summary["iterations"] == loop.progress.iteration == 3  # the same loop
+    [second] = servers
+    asyncio.run(until(lambda: not alive(first) and not alive(second)))
+    assert folders() <= left  # what was killed could not tidy up; the other has
+    one, two = rows(tmp_path / "one"), rows(tmp_path / "two")
+    assert proven(one) and proven(two)
+    # Bit for bit, in lockstep: the requests of the round that was lost are a round of the next server, whose cache of
+    # prefixes is as empty as the lost one's was after its weights came.
+    assert_same(sampled, 3)
+    assert difference(tmp_path / "one", tmp_path / "two", ["shared"]) == 0
