@@ -43,6 +43,7 @@ def sampled(monkeypatch: pytest.MonkeyPatch) -> Sampled:
     return logprobs
 
 
+@pytest.mark.slow
 def test_a_resumed_run_draws_what_an_uninterrupted_one_draws_to_the_bit(
     composed: Callable[..., DictConfig], sampled: Sampled, tmp_path: Path
 ) -> None:

@@ -58,12 +58,12 @@ class TorchEngine(LocalEngine):
 
     ``prefix_cache_gib`` (GiB; 0: none) bounds the keys and values of earlier prompts and completions that are kept for
     each policy: a prompt that begins with them, token by token, is read from there on (:mod:`.prefixes`).  They are
-    dropped with the weights that computed them, in :meth:`sleep` and :meth:`forget`, and whenever decoding fails.
+    dropped when weights are loaded, by :meth:`sleep` and :meth:`forget`, and whenever decoding fails.
 
     A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
 
-    Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly, and as :func:`.settings.
-    check_settings`.
+    Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly, and ``ValueError`` for settings
+    that :func:`.settings.check_settings` refuses.
     """
 
     def __init__(

@@ -37,10 +37,10 @@ class Piece:
 
 
 class Part(NamedTuple):
-    """The first ``count`` tokens of a piece."""
+    """The first ``tokens`` of a piece."""
 
     piece: Piece
-    count: int
+    tokens: int
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Past:
 
     def _whole(self, layer: int, which: int, read: Tensor) -> Tensor:
         rows = [
-            torch.cat([*(part.piece.layers[layer][which][:, : part.count] for part in prefix.parts), states], 1)
+            torch.cat([*(part.piece.layers[layer][which][:, : part.tokens] for part in prefix.parts), states], 1)
             for prefix, states in zip(self.prefixes, read, strict=True)
         ]
         return pad_sequence([row.transpose(0, 1) for row in rows], batch_first=True).transpose(1, 2)
@@ -137,9 +137,9 @@ def _common(one: Sequence[int], other: Sequence[int]) -> int:
 def _cut(parts: Sequence[Part], length: int) -> tuple[Part, ...]:
     """The parts of the first ``length`` tokens."""
     kept: list[Part] = []
-    for piece, count in parts:
+    for piece, tokens in parts:
         if length <= 0:
             break
-        kept.append(Part(piece, min(count, length)))
-        length -= count
+        kept.append(Part(piece, min(tokens, length)))
+        length -= tokens
     return tuple(kept)
