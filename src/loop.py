@@ -143,6 +143,7 @@ class TrainLoop:
 
         While too few tasks have a group with a nonzero advantage, more are played; all completions count.
         """
+        await self.team.forget()
         seed, count = derive(self.seed, "train", self.progress.iteration), self.budget.next_tasks(self.progress)
         episodes = await self._sample(self.world.tasks("train", count, seed), seed)
         for _ in range(self.resample):
@@ -349,6 +350,8 @@ class TrainLoop:
 
     async def evaluate(self, split: Split, title: str, file: str | None = None) -> dict[str, Any]:
         """Evaluate the engines' present weights on ``split``; shows the result and writes the episodes to ``file``."""
+        if self.ahead is None:
+            await self.team.forget()
         actors = {agent: PolicyActor(client) for agent, client in self.team.evaluation.items()}
         seed = derive(self.seed, "eval", split)
 

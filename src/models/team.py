@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ..cluster.weights import StoredWeights
 from ..experience import Candidate, Episode, Sample
-from ..rollout.engines.base import Engine, Stateful
+from ..rollout.engines.base import Engine, Remembering, Stateful
 from ..rollout.engines.counters import drain_counters
 from ..rollout.policy_client import PolicyClient
 from .critics import Critics
@@ -111,6 +111,14 @@ class Team:
         """Let engines release what they can while policies learn; :meth:`load_weights` wakes them."""
         for engine in self.distinct_engines():
             await engine.sleep()
+
+    async def forget(self) -> None:
+        """Let engines drop what they keep of earlier prompts.  An iteration begins so, and an evaluation: a run that
+        begins there, from a checkpoint, has none either.
+        """
+        for engine in self.distinct_engines():
+            if isinstance(engine, Remembering):
+                await engine.forget()
 
     async def close(self) -> None:
         """Close the engines, then the pools and the critics, each of them whatever fails."""

@@ -34,9 +34,9 @@ ADAM_STATES = 2
 class Memory:
     """Bytes on one device, estimated: ``weights`` (with the reference that ``kl`` needs), ``gradients``, ``optimizer``
     (two numbers per parameter), ``activations`` (of one micro-batch, scores over the vocabulary included) and
-    ``engine`` (its copy of the weights that learn, and its cache at ``max_batch_rows`` completions of full length, each
-    K after one prompt that fills the context; of vLLM a copy of all weights in its dtype, and the cache of fixed size
-    that it is given; with ``loop.staleness`` above 0 a further copy of what learns).
+    ``engine`` (its copy of the weights that learn, its cache at ``max_batch_rows`` completions of full length, each K
+    after one prompt that fills the context, and the prefixes that it keeps; of vLLM a copy of all weights in its dtype,
+    and the cache of fixed size that it is given; with ``loop.staleness`` above 0 a further copy of what learns).
 
     A strategy that shards the first three leaves each process its part, adapters excepted, and none of what it offloads
     to the host.  Where it shards weights, a pass gathers those outside of the layers and of two layers, with gradients
@@ -221,7 +221,8 @@ def _engine(
     full, groups = shape.max_position_embeddings, math.ceil(rows / k)
     cached = sum(rows * spec.train.max_tokens + groups * (full - spec.train.max_tokens) for spec in specs)
     itemsize = 2 if engine.get("dtype") == "bfloat16" else 4
-    return float(itemsize * (trained + cached * cache_numbers(shape)))
+    prefixes = len(specs) * engine.get("prefix_cache_gib", 0) * GIB
+    return float(itemsize * (trained + cached * cache_numbers(shape)) + prefixes)
 
 
 def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:

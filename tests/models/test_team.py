@@ -101,6 +101,16 @@ async def test_an_engine_of_several_policies_loads_each_and_wakes_once() -> None
     assert metrics == {"probe_nats": 3.0, "woken": 1.0}  # the largest
 
 
+async def test_engines_that_keep_prefixes_forget_them_once() -> None:
+    class Keeping(FakeEngine):
+        async def forget(self) -> None:
+            self.calls.append(("forget",))
+
+    keeping, other = Keeping(), FakeEngine()
+    await build({"a": FakePool(), "b": FakePool()}, {"a": keeping, "b": keeping, "c": other}).forget()
+    assert (keeping.calls, other.calls) == ([("forget",)], [])
+
+
 async def test_an_engine_that_goes_on_gets_copies_but_of_stored_weights_which_stay_where_they_are(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

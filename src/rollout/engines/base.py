@@ -92,6 +92,15 @@ class Stateful(Protocol):
         ...
 
 
+@runtime_checkable
+class Remembering(Protocol):
+    """An engine that may keep what it has computed of earlier prompts, for prompts that begin with them."""
+
+    async def forget(self) -> None:
+        """Keep nothing of it: completions depend on no request of before, not in their last bits either."""
+        ...
+
+
 class Checking(Protocol):
     """An engine's class that can refuse what it will not run before there are any weights."""
 

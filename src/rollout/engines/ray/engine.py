@@ -86,6 +86,10 @@ class RayEngine:
         self._loaded[policy] = weights, version
         return metrics
 
+    async def forget(self) -> None:
+        """See :class:`..base.Remembering`.  A new actor has nothing to forget."""
+        await self.actor.ask("do", "forget")
+
     async def sleep(self) -> None:
         self._asleep = True
         await self.actor.ask("do", "sleep")

@@ -19,8 +19,10 @@ from ....experience import Completion, FinishReason, Request
 from ..lora import Adapter
 from ..weights import load_strictly
 from .forward import Forward
+from .prefixes import Part, Past, Prefix, PrefixCache
 from .sampling import SamplingTensors, draw, uniforms
-from .shared_prompt import SharedPromptCache, close_gaps
+from .shared_prompt import SharedPromptCache
+from .stores import close_gaps
 
 # Prompts are read in batches of at most this many tokens, padding included, and this many logits: enough to keep a GPU
 # busy, few enough for the caches of a CPU.
@@ -64,13 +66,17 @@ class Row:
     """Of the weights that each token was drawn with."""
     searched: int = 0
     """Index of the first token that may still be part of a stop string."""
+    parts: tuple[Part, ...] | None = None
+    """The prompt's keys and values; None where they are not kept."""
 
 
 class Decoder:
     """The rows of one policy that decode together.
 
     ``eos`` are the tokens that end a completion.  With ``adapter``, the policy is that adapter on ``model``.
-    ``forwarded`` counts the tokens that the model has read: ``prompt`` (without padding) and ``completion``.
+    ``prefix_bytes`` bounds the keys and values of earlier prompts and completions that are kept for later prompts;
+    0: none are.  ``forwarded`` counts the tokens that the model has read: ``prompt`` (without padding and without what
+    was kept) and ``completion``.
 
     Between two steps, the last token of each row is drawn and not yet read by the model; weights may be loaded then.
     Rows under way go on with the keys and values that the weights before have computed of their earlier tokens.
@@ -84,6 +90,7 @@ class Decoder:
         tokenizer: PreTrainedTokenizerBase,
         eos: frozenset[int],
         adapter: Adapter | None = None,
+        prefix_bytes: float = 0,
     ) -> None:
         self.policy, self.model, self.tokenizer, self.eos = policy, model, tokenizer, eos
         self.adapter, self._plain = adapter, forward
@@ -91,6 +98,7 @@ class Decoder:
         self.version = 0
         self.forwarded: Counter[str] = Counter()
         self.rows: list[Row] = []
+        self.prefixes = PrefixCache(prefix_bytes)
         self._cache = SharedPromptCache()
         self._sampling: SamplingTensors | None = None  # of all rows; kept from step to step while they stay the same
 
@@ -105,9 +113,20 @@ class Decoder:
             self.adapter.load(weights)
             self.forward = self._plain.adapted(self.adapter)
         self.version = version
+        self.forget()
+
+    def forget(self) -> None:
+        """Keep no keys and values for later prompts of what was computed up to now."""
+        self.prefixes = PrefixCache(self.prefixes.limit)
+        for row in self.rows:
+            row.parts = None
 
     def clear(self) -> None:
-        """Drop all rows and the memory they held."""
+        """Drop all rows and all keys and values."""
+        self._clear_rows()
+        self.forget()
+
+    def _clear_rows(self) -> None:
         self.rows, self._cache, self._sampling = [], SharedPromptCache(), None
 
     def jobs(self) -> list[DecodingJob]:
@@ -116,16 +135,19 @@ class Decoder:
 
     @torch.inference_mode()
     def admit(self, jobs: Sequence[DecodingJob]) -> None:
-        """Read the prompts of ``jobs``, each distinct one once, and sample their rows' first tokens."""
+        """Read the prompts of ``jobs``, of each distinct one once what is not known of it, and sample their rows' first
+        tokens.
+        """
         by_prompt: dict[tuple[int, ...], list[Row]] = {}
         for job in jobs:
             request = job.request
             by_prompt.setdefault(request.prompt_ids, []).extend(
                 Row(job, i, uniforms(request.seed, i, request.sampling.max_tokens)) for i in range(request.n)
             )
-        # By length, so that little is padded.  The sort is stable: the same jobs give the same rows in the same order,
-        # hence the same bits.
-        prompts = sorted(by_prompt, key=len)
+        prefixes = {prompt: self.prefixes.find(prompt) for prompt in by_prompt}
+        # Those that are read from the start come first; by the length of what is read, so that little is padded.  The
+        # sort is stable: the same jobs give the same rows in the same order, hence the same bits.
+        prompts = sorted(by_prompt, key=lambda each: (prefixes[each].length > 0, len(each) - prefixes[each].length))
         width = _group_width([len(by_prompt[prompt]) for prompt in prompts])
         groups = [  # (index of the prompt, at most `width` of its rows)
             (index, by_prompt[prompt][start : start + width])
@@ -138,7 +160,11 @@ class Decoder:
             [len(rows) for _, rows in groups],
             max(job.request.sampling.max_tokens for job in jobs),
         )
-        logits = self._read(prompts, [index for index, _ in groups], first)
+        logits = self._read(prompts, [prefixes[each] for each in prompts], [index for index, _ in groups], first)
+        if self.prefixes.limit:
+            group_of = {prompts[index]: group for group, (index, _) in enumerate(groups, start=first)}  # one of them
+            for prompt, group in group_of.items():
+                self._keep_prompt(prompt, prefixes[prompt], group, by_prompt[prompt])
         before = len(self.rows)
         self.rows += [row for _, rows in groups for row in rows]
         self._sampling = None
@@ -165,19 +191,49 @@ class Decoder:
 
     # ---- the model --------------------------------------------------------------------------------------------------
 
-    def _read(self, prompts: Sequence[tuple[int, ...]], prompt_of: Sequence[int], first: int) -> Tensor:
-        """Fill the cache; (prompts, V) logits after each prompt.  Group ``first + i`` has prompt ``prompt_of[i]``."""
+    def _read(
+        self, prompts: Sequence[tuple[int, ...]], prefixes: Sequence[Prefix], prompt_of: Sequence[int], first: int
+    ) -> Tensor:
+        """Fill the cache; (prompts, V) logits after each prompt.  Group ``first + i`` has prompt ``prompt_of[i]``.
+
+        Of each prompt what follows its prefix is read; those without a prefix come first.
+        """
         device, parts = self.model.device, []
-        for start, stop in _chunks([len(prompt) for prompt in prompts], self.model.config.vocab_size):
-            width = len(prompts[stop - 1])
-            ids = torch.tensor([[*p, *[0] * (width - len(p))] for p in prompts[start:stop]], device=device)
+        rests = [prompt[prefix.length :] for prompt, prefix in zip(prompts, prefixes, strict=True)]
+        new = sum(not prefix.length for prefix in prefixes)
+        vocabulary = self.model.config.vocab_size
+        chunks = [
+            *_chunks([len(rest) for rest in rests[:new]], vocabulary),
+            *((new + start, new + stop) for start, stop in _chunks([len(rest) for rest in rests[new:]], vocabulary)),
+        ]
+        for start, stop in chunks:
+            width = len(rests[stop - 1])
+            ids = torch.tensor([[*r, *[0] * (width - len(r))] for r in rests[start:stop]], device=device)
             # A prompt with more rows than a group may have is read once and stored by each of its groups.
             places = [(index - start, first + i) for i, index in enumerate(prompt_of) if start <= index < stop]
-            last = torch.tensor([len(prompt) - 1 for prompt in prompts[start:stop]], device=device)
-            with self._cache.prefilling([source for source, _ in places], [group for _, group in places]):
+            last = torch.tensor([len(rest) - 1 for rest in rests[start:stop]], device=device)
+            past = Past(prefixes[start:stop], width, device) if start >= new else None
+            with self._cache.prefilling([source for source, _ in places], [group for _, group in places], past):
                 parts.append(self.forward.prefill(self._cache, ids, last))
-            self.forwarded["prompt"] += sum(map(len, prompts[start:stop]))
+            self.forwarded["prompt"] += sum(map(len, rests[start:stop]))
         return torch.cat(parts)
+
+    # ---- what is kept for later prompts -----------------------------------------------------------------------------
+
+    def _keep_prompt(self, prompt: tuple[int, ...], prefix: Prefix, group: int, rows: Sequence[Row]) -> None:
+        """Keep the keys and values of a ``group`` 's prompt, which was read after ``prefix``."""
+        parts = (*prefix.parts, Part(self._cache.prompt_piece(group, prefix.length), len(prompt) - prefix.length))
+        self.prefixes.add(prompt, parts)
+        for row in rows:
+            row.parts = parts
+
+    def _keep_row(self, index: int) -> None:
+        """Keep the keys and values of a completion, whose last token was never read."""
+        row = self.rows[index]
+        read = len(row.tokens) - 1
+        if row.parts is not None and read:
+            parts = (*row.parts, Part(self._cache.own_piece(index), read))
+            self.prefixes.add((*row.job.request.prompt_ids, *row.tokens[:-1]), parts)
 
     # ---- tokens -----------------------------------------------------------------------------------------------------
 
@@ -203,6 +259,8 @@ class Decoder:
             if (end := self._end(row)) is not None:
                 row.job.finish(row.index, self._completion(row, *end))
                 complete.append(index)
+        for index in complete:
+            self._keep_row(index)
         if complete:
             self._remove(complete)
 
@@ -247,7 +305,7 @@ class Decoder:
 
     def _remove(self, indices: Sequence[int]) -> None:
         if len(indices) == len(self.rows):
-            self.clear()
+            self._clear_rows()
             return
         self._cache.remove(indices)
         close_gaps(self.rows, indices)  # as the cache does with its rows

@@ -24,8 +24,9 @@ from ..lockstep import rounds
 from ..lora import Adapted, Adapter
 from ..requests import in_time, label, order
 from .decoding import Decoder, DecodingJob
-from .dtypes import check_dtype, in_dtype
+from .dtypes import in_dtype
 from .forward import Forward
+from .settings import GIB, check_settings
 from .support import check_architecture, prepare
 
 log = logging.getLogger(__name__)
@@ -55,10 +56,14 @@ class TorchEngine(LocalEngine):
     ``dtype`` (``float32``, ``bfloat16``) is that of weights, activations and cache: the engine computes with copies of
     models that have another; None: with the models as they are.
 
+    ``prefix_cache_gib`` (GiB; 0: none) bounds the keys and values of earlier prompts and completions that are kept for
+    each policy: a prompt that begins with them, token by token, is read from there on (:mod:`.prefixes`).  They are
+    dropped when weights are loaded, by :meth:`sleep` and :meth:`forget`, and whenever decoding fails.
+
     A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
 
-    Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly, and ``ValueError`` for
-    ``in_flight`` in lockstep.
+    Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly, and ``ValueError`` for settings
+    that :func:`.settings.check_settings` refuses.
     """
 
     def __init__(
@@ -69,17 +74,16 @@ class TorchEngine(LocalEngine):
         lockstep: bool = True,
         dtype: str | None = None,
         in_flight: bool = False,
+        prefix_cache_gib: float = 0,
     ) -> None:
         if not models:
             raise ValueError("a torch engine needs at least one policy")
-        _check_rows(max_batch_rows)
-        check_dtype(dtype)
-        _check_in_flight(in_flight, lockstep)
+        check_settings(max_batch_rows, lockstep, dtype, in_flight, prefix_cache_gib)
         super().__init__(models, lockstep)
         self.max_batch_rows, self.in_flight = max_batch_rows, in_flight
         self._rows = max_batch_rows  # fewer, once memory did not suffice; a request with more decodes alone
         tokenizer = copy.deepcopy(tokenizer)  # of its own, because tokenizers must not be used by two threads at once
-        self._decoders = _decoders(models, tokenizer, dtype)
+        self._decoders = _decoders(models, tokenizer, dtype, prefix_cache_gib * GIB)
         # Requests arrive in the event loop and are queued for decoding: in lockstep by the loop, in the order of their
         # keys, before a round; else by the worker, as they come, before a token.
         self._arrived: deque[DecodingJob] = deque()
@@ -102,11 +106,10 @@ class TorchEngine(LocalEngine):
         lockstep: bool,
         dtype: str | None,
         in_flight: bool = False,
+        prefix_cache_gib: float = 0,
     ) -> None:
         """See :class:`..base.Checking`.  Raises as the constructor does."""
-        _check_rows(max_batch_rows)
-        check_dtype(dtype)
-        _check_in_flight(in_flight, lockstep)
+        check_settings(max_batch_rows, lockstep, dtype, in_flight, prefix_cache_gib)
         check_architecture(policies[0], model, tokenizer)
 
     # ---- the interface ----------------------------------------------------------------------------------------------
@@ -156,6 +159,12 @@ class TorchEngine(LocalEngine):
                 return {}
         finally:
             self._waiting_loads -= 1
+
+    async def forget(self) -> None:
+        """See :class:`..base.Remembering`."""
+        async with self._worker_lock:
+            for decoder in self._decoders.values():
+                decoder.forget()
 
     async def sleep(self) -> None:
         """Finish what is under way and give memory back; ``generate`` raises until :meth:`wake`."""
@@ -312,21 +321,11 @@ class TorchEngine(LocalEngine):
             self._joining = []
 
 
-def _check_rows(max_batch_rows: int) -> None:
-    if max_batch_rows < 1:
-        raise ValueError(f"engine.max_batch_rows must be at least 1, got {max_batch_rows}")
-
-
-def _check_in_flight(in_flight: bool, lockstep: bool) -> None:
-    if in_flight and lockstep:
-        raise ValueError(
-            "engine.in_flight=true with engine.lockstep=true: the token at which weights come depends on time; give "
-            "loop.lockstep=false"
-        )
-
-
 def _decoders(
-    models: Mapping[str, PreTrainedModel | Adapted], tokenizer: PreTrainedTokenizerBase, dtype: str | None
+    models: Mapping[str, PreTrainedModel | Adapted],
+    tokenizer: PreTrainedTokenizerBase,
+    dtype: str | None,
+    prefix_bytes: float,
 ) -> dict[str, Decoder]:
     """By policy; a model that several policies share is converted and prepared once."""
     prepared: dict[int, tuple[PreTrainedModel, Forward]] = {}
@@ -338,7 +337,8 @@ def _decoders(
             prepared[key] = model, prepare(policy, model, tokenizer)
         model, forward = prepared[key]
         adapter = Adapter(policy, replace(source, model=model)) if isinstance(source, Adapted) else None
-        decoders[policy] = Decoder(policy, model, forward, tokenizer, end_of_sequence(model, tokenizer), adapter)
+        eos = end_of_sequence(model, tokenizer)
+        decoders[policy] = Decoder(policy, model, forward, tokenizer, eos, adapter, prefix_bytes)
     return decoders
 
 

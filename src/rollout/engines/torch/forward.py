@@ -27,7 +27,10 @@ class Forward(Protocol):
     """What a decoder needs of a model.  The passes run inside the cache's ``prefilling`` and ``decoding``."""
 
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
-        """Read prompts ``ids`` (n, T), padded on the right; (n, V) logits at the positions ``last`` (n,)."""
+        """Read prompts ``ids`` (n, T), padded on the right; (n, V) logits after those at ``last`` (n,).
+
+        Where the cache has a past of these prompts, ``ids`` is what follows it.
+        """
         ...
 
     def step(self, cache: SharedPromptCache, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -56,7 +59,8 @@ class ModuleForward:
         rows, width = ids.shape
         # `logits_to_keep` takes the same positions of all prompts: one for each distinct length among them.
         ends, end_of = last.unique(return_inverse=True)
-        positions = torch.arange(width, device=ids.device)[None].expand_as(ids)
+        past = cache.past
+        positions = past.positions if past else torch.arange(width, device=ids.device)[None].expand_as(ids)
         return self._logits(cache, ids, positions, ends)[torch.arange(rows, device=ids.device), end_of]
 
     def step(self, cache: SharedPromptCache, tokens: Tensor, positions: Tensor) -> Tensor:
@@ -115,12 +119,12 @@ class FusedForward:
         return result
 
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
-        (rows, width), device = ids.shape, ids.device
+        (rows, width), device, past = ids.shape, ids.device, cache.past
         # What the prompts begin with in common is computed once, before what each has of its own: (C + n * R, ...).
-        common = shared_beginning(ids, last)
+        common = shared_beginning(ids, last) if past is None else 0
         rest = width - common
-        positions = torch.arange(width, device=device)
-        order = torch.cat([positions[:common], positions[common:].repeat(rows)])
+        places = torch.arange(width, device=device)
+        order = torch.cat([places[:common], places[common:].repeat(rows)]) if past is None else past.positions.flatten()
         x = embedding(torch.cat([ids[0, :common], ids[:, common:].flatten()]), self.embedding.weight)
         cos, sin = self.cos[order], self.sin[order]
         ends = torch.arange(rows, device=device) * rest + last
@@ -135,13 +139,15 @@ class FusedForward:
 
         # A token sees the beginning and its prompt's own tokens up to itself; padding is on the right, unseen.
         earlier = torch.ones(rest, width, dtype=torch.bool, device=device).tril(common) if common else None
+        seen = places <= last[:, None]  # (n, T), by the last token of each prompt
+        if past is not None:
+            earlier, seen = past.mask, past.mask[torch.arange(rows, device=device), 0, last]
         for index, layer in enumerate(self.layers):
             q, k, v = layer.attention_inputs(x, cos, sin)
-            keys, values = whole(k), whole(v)
-            cache.update(keys, values, index)
+            keys, values = cache.update(whole(k), whole(v), index)
             attend = partial(scaled_dot_product_attention, scale=layer.scaling, enable_gqa=q.shape[1] != k.shape[1])
             if index + 1 < len(self.layers):
-                out = attend(own(q), keys, values, earlier, is_causal=not common).transpose(1, 2).flatten(0, 1)
+                out = attend(own(q), keys, values, earlier, is_causal=earlier is None).transpose(1, 2).flatten(0, 1)
                 if common:
                     q, k, v = (part[:common].transpose(0, 1)[None] for part in (q, k, v))
                     out = torch.cat([attend(q, k, v, is_causal=True)[0].transpose(0, 1), out])
@@ -149,8 +155,7 @@ class FusedForward:
             else:
                 # Only the last position of each prompt is sampled from.  The last layer needs keys and values of all
                 # tokens, for the cache, but the rest of it, and the vocabulary's logits, of that position alone.
-                visible = (positions <= last[:, None])[:, None, None]
-                x = layer.finish(x[ends], attend(q[ends][:, :, None], keys, values, visible))
+                x = layer.finish(x[ends], attend(q[ends][:, :, None], keys, values, seen[:, None, None]))
         return self._logits(x)
 
     def step(self, cache: SharedPromptCache, tokens: Tensor, positions: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +40,8 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
 from ....errors import UnsupportedAttentionError
+from .prefixes import Past, Piece
+from .stores import close_gaps, enlarged, move, moves
 
 ATTENTION = "troupe_shared_prompt"
 # Keyword arguments of an attention call that change its result and are not computed here.
@@ -53,10 +55,14 @@ _thread = threading.local()
 
 @dataclass(frozen=True)
 class _Prefill:
-    """A forward pass that reads prompts: prompt ``sources[i]`` of its batch is that of group ``groups[i]``."""
+    """A forward pass that reads prompts: prompt ``sources[i]`` of its batch is that of group ``groups[i]``.
+
+    With a ``past`` it reads of each what follows that.
+    """
 
     sources: Tensor
     groups: Tensor
+    past: Past | None
 
 
 @dataclass(frozen=True)
@@ -116,20 +122,20 @@ class SharedPromptCache(Cache):
             self._widen(columns)
         groups, rows, longest = len(self.prompt_lengths), len(self.group_of), max(self.prompt_lengths)
         for pair in self._prompt.values():
-            pair[:] = [_enlarged(tensor, groups, longest, dim) for tensor, dim in zip(pair, (3, 2), strict=True)]
+            pair[:] = [enlarged(tensor, groups, longest, dim) for tensor, dim in zip(pair, (3, 2), strict=True)]
         for pair in self._own.values():
-            pair[:] = [_enlarged(tensor, rows, self._columns, 2) for tensor in pair]
+            pair[:] = [enlarged(tensor, rows, self._columns, 2) for tensor in pair]
         self._assign_slots()
 
     def remove(self, rows: Sequence[int]) -> None:
         """Drop rows, and the groups that are left without any; the last ones take their places."""
-        _move(self._own, *moves(len(self.group_of), rows))
+        move(self._own, *moves(len(self.group_of), rows))
         close_gaps(self.group_of, rows)
         close_gaps(self._first_steps, rows)
         occupied = set(self.group_of)
         empty = [group for group in range(len(self.prompt_lengths)) if group not in occupied]
         gaps, sources = moves(len(self.prompt_lengths), empty)
-        _move(self._prompt, gaps, sources)
+        move(self._prompt, gaps, sources)
         close_gaps(self.prompt_lengths, empty)
         renamed = dict(zip(sources, gaps, strict=True))
         self.group_of = [renamed.get(group, group) for group in self.group_of]
@@ -161,13 +167,45 @@ class SharedPromptCache(Cache):
                 pair[index] = new
         self._columns = columns
 
+    # ---- what may be used again -------------------------------------------------------------------------------------
+
+    def prompt_piece(self, group: int, start: int) -> Piece:
+        """A copy of the keys and values of a group's prompt, from token ``start``."""
+        part = slice(start, self.prompt_lengths[group])
+        return Piece(
+            {
+                layer: (keys[group, ..., part].transpose(1, 2).clone(), values[group, :, part].clone())
+                for layer, (keys, values) in self._prompt.items()
+            }
+        )
+
+    def own_piece(self, row: int) -> Piece:
+        """A copy of the keys and values of all tokens that a row has read after its prompt."""
+        steps = range(self._first_steps[row], self._steps)
+        first, last = steps[0] % self._columns, steps[-1] % self._columns
+        around = [step % self._columns for step in steps]  # the ring's end
+        columns = slice(first, last + 1) if first <= last else around
+        return Piece(
+            {
+                layer: (keys[row][:, columns].clone(), values[row][:, columns].clone())
+                for layer, (keys, values) in self._own.items()
+            }
+        )
+
     # ---- what a forward pass does -----------------------------------------------------------------------------------
 
     @contextmanager
-    def prefilling(self, sources: Sequence[int], groups: Sequence[int]) -> Iterator[None]:
-        """The forward pass inside reads prompts; prompt ``sources[i]`` of its batch is that of group ``groups[i]``."""
-        with self._active(_Prefill(torch.tensor(sources), torch.tensor(groups))):
+    def prefilling(self, sources: Sequence[int], groups: Sequence[int], past: Past | None = None) -> Iterator[None]:
+        """The forward pass inside reads prompts, or what follows their ``past``; prompt ``sources[i]`` of its batch is
+        that of group ``groups[i]``.
+        """
+        with self._active(_Prefill(torch.tensor(sources), torch.tensor(groups), past)):
             yield
+
+    @property
+    def past(self) -> Past | None:
+        """What the prompts begin with that the present forward pass reads."""
+        return self._pass.past if isinstance(self._pass, _Prefill) else None
 
     @contextmanager
     def decoding(self, device: torch.device) -> Iterator[None]:
@@ -203,7 +241,11 @@ class SharedPromptCache(Cache):
         return _DecodingStep(step % columns, slice(first, last + 1), longest, prompt_mask, own_mask, slots)
 
     def update(self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any) -> Any:
-        """Store the keys and values (batch, Hkv, T, D) that the forward pass computed; hands them on."""
+        """Store the keys and values (batch, Hkv, T, D) that the forward pass computed; hands them on, after those of
+        its past.
+        """
+        if self.past is not None:
+            key_states, value_states = self.past.joined(layer_idx, key_states, value_states)
         forward_pass, (_, heads, tokens, width) = self._pass, key_states.shape
         if isinstance(forward_pass, _Prefill):
             if layer_idx not in self._prompt:
@@ -211,8 +253,9 @@ class SharedPromptCache(Cache):
                 shapes = (groups, heads, width, longest), (groups, heads, longest, width)
                 self._prompt[layer_idx] = [key_states.new_zeros(shape) for shape in shapes]
             keys, values = self._prompt[layer_idx]
-            keys[forward_pass.groups, ..., :tokens] = key_states.transpose(2, 3)[forward_pass.sources]
-            values[forward_pass.groups, :, :tokens] = value_states[forward_pass.sources]
+            tokens = min(tokens, values.shape[2])  # what a past has more is padding
+            keys[forward_pass.groups, ..., :tokens] = key_states.transpose(2, 3)[forward_pass.sources, ..., :tokens]
+            values[forward_pass.groups, :, :tokens] = value_states[forward_pass.sources, :, :tokens]
         elif forward_pass is not None:
             rows = len(self.group_of)
             if layer_idx not in self._own:
@@ -268,41 +311,6 @@ class SharedPromptCache(Cache):
         return out.to(query.dtype).view(rows, 1, heads * per_head, -1)
 
 
-def moves(size: int, removed: Sequence[int]) -> tuple[list[int], list[int]]:
-    """How to close the gaps that ``removed`` leaves in ``range(size)``: (gaps, sources), from the end to the gaps."""
-    missing, left = set(removed), size - len(removed)
-    gaps = [i for i in range(left) if i in missing]
-    sources = [i for i in range(left, size) if i not in missing]
-    return gaps, sources
-
-
-def close_gaps(values: list[Any], removed: Sequence[int]) -> None:
-    """Apply :func:`moves` to a list in place."""
-    for gap, source in zip(*moves(len(values), removed), strict=True):
-        values[gap] = values[source]
-    del values[len(values) - len(removed) :]
-
-
-def _move(store: Mapping[int, Sequence[Tensor]], gaps: Sequence[int], sources: Sequence[int]) -> None:
-    """Apply :func:`moves` to the first dimension of all tensors of ``store``."""
-    if gaps:
-        for pair in store.values():
-            for tensor in pair:
-                tensor[gaps] = tensor[sources]
-
-
-def _enlarged(tensor: Tensor, entries: int, columns: int, dim: int) -> Tensor:
-    """``tensor`` with at least so many entries, and columns in ``dim``; entries grow by half, so rarely copied."""
-    if tensor.shape[0] >= entries and tensor.shape[dim] >= columns:
-        return tensor
-    shape = list(tensor.shape)
-    shape[0] = max(entries, shape[0] * 3 // 2) if entries > shape[0] else shape[0]
-    shape[dim] = max(columns, shape[dim])
-    new = tensor.new_zeros(shape)
-    new[: tensor.shape[0]].narrow(dim, 0, tensor.shape[dim]).copy_(tensor)
-    return new
-
-
 def _attention(
     module: nn.Module,
     query: Tensor,
@@ -323,8 +331,11 @@ def _attention(
         return cache.attend(module.layer_idx, query, scaling), None
     # A prompt sees itself alone, so ordinary causal attention over the batch will do, and the stores are not read.
     # Prompts are padded on the right, where a causal mask hides the padding from every real token.
+    mask = None if cache.past is None else cache.past.mask
     grouped = query.shape[1] != key.shape[1]
-    out = scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=grouped)
+    out = scaled_dot_product_attention(
+        query, key, value, mask, is_causal=mask is None, scale=scaling, enable_gqa=grouped
+    )
     return out.transpose(1, 2), None
 
 

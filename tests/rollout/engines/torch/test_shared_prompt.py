@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.engines.torch.shared_prompt import moves
+from troupe.rollout.engines.torch.stores import moves
 
 from .conftest import all_of, build, request, worst
 
