@@ -1,5 +1,5 @@
-"""The workflow of the mathematics worlds (PettingLLMs, arXiv 2510.11062, experiments): a tool agent computes, a reasoner
-answers.
+"""The workflow of the mathematics worlds (PettingLLMs, arXiv 2510.11062, experiments): a tool agent computes, a
+reasoner answers.
 
 A turn is: ``tool`` sees the question and writes a program, which runs in the sandbox; ``reasoner`` sees the question
 and the program's output, and answers or asks for another turn.  With ``order=simultaneous`` both write at the same
