@@ -44,7 +44,7 @@ def test_free_pages_go_back_to_the_system() -> None:
     trim_heap()
     before = anonymous_mib()
     with kept_pages(64):
-        assert anonymous_mib() - before > 56
+        assert anonymous_mib() - before > 32  # less than 64: some blocks lie on pages that were there already
         trim_heap()
         assert anonymous_mib() - before < 8
 

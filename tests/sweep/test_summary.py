@@ -47,6 +47,7 @@ def test_the_page_comes_from_the_summary_alone(
     assert pages(tmp_path) == {tmp_path / "s.md": page}
 
 
+@pytest.mark.slow
 def test_committed_pages_are_those_of_their_summaries() -> None:
     script = runpy.run_path(str(ROOT / "docs" / "generators" / "make_results.py"))
     for file, page in {**script["pages"](), script["PAGE"]: script["page"]()}.items():

@@ -218,6 +218,7 @@ def test_other_overrides_are_said(results: TableResults) -> None:
     assert "with other overrides than the table's: `loop.completions=10`" in page
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_that_of_the_summaries() -> None:
     files = runpy.run_path(str(ROOT / "docs/generators/make_reproduction.py"))["files"]
     for file, text in files().items():
