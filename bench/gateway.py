@@ -141,6 +141,7 @@ async def play(
         of_engine = engine._worker.submit(time.thread_time).result()  # its one thread
         return time.perf_counter(), time.process_time(), of_engine
 
+    await engine.forget()  # of the play before, whose prompts are the same
     begin = clock()
     played = await ChainSampler(k=1).collect(env, tasks, clients, seed)
     wall, cpu, of_engine = (b - a for a, b in zip(begin, clock(), strict=True))
@@ -156,7 +157,11 @@ async def measure(options: argparse.Namespace) -> None:
     tokenizer, sampling = load_tokenizer(base), Sampling(max_tokens=10 if laptop else options.tokens)
     torch.set_num_threads(1)
     engine = TorchEngine(
-        {"p": load_model(base).eval()}, tokenizer, lockstep=options.lockstep, max_batch_rows=options.episodes
+        {"p": load_model(base).eval()},
+        tokenizer,
+        lockstep=options.lockstep,
+        max_batch_rows=options.episodes,
+        prefix_cache_gib=0 if laptop else 1,  # as scale=laptop and scale=smollm2 have it
     )
     client = PolicyClient("p", engine, tokenizer, 512, sampling)
     worlds = {"native": world, "gateway": workflow(world, options.client)}
