@@ -39,7 +39,7 @@ class Chart:
 
     With ``share`` the values are shares, labelled in per cent; with ``whole`` the y axis goes from 0 to 1.  ``note`` is
     a sentence below the chart.  The x axis starts at 0 and reaches at least ``x_end``; the y axis holds at least
-    ``y_range``.
+    ``y_range``.  Values that differ by at most ``noise`` differ by rounding alone.
     """
 
     title: str
@@ -50,6 +50,7 @@ class Chart:
     x_name: str = "iteration"
     x_end: float = 0
     y_range: tuple[float, float] = (0, 0)
+    noise: float = 0
 
 
 @dataclass
@@ -89,7 +90,7 @@ class ChartDrawing:
     hits: list[Hit] = field(default_factory=list)
     description: str = ""
     flat: bool = False
-    """Whether the several points of every line have one value, to within :data:`FLAT` of it."""
+    """Whether the several points of every line have one value, to within :data:`FLAT` of it or the chart's noise."""
 
 
 def draw(chart: Chart) -> ChartDrawing | None:
@@ -114,7 +115,9 @@ def draw(chart: Chart) -> ChartDrawing | None:
     drawing.marks = [_mark(line, at) for line in lines]
     drawing.hits = _hits(chart, lines, x_high)
     values = [[y for _, y in line.points] for line in lines]
-    drawing.flat = max(map(len, values)) > 2 and all(max(v) - min(v) <= FLAT * max(map(abs, v)) for v in values)
+    drawing.flat = max(map(len, values)) > 2 and all(
+        max(v) - min(v) <= max(FLAT * max(map(abs, v)), chart.noise) for v in values
+    )
     drawing.description = "; ".join(_ends(line, chart.share) for line in lines)
     return drawing
 

@@ -10,6 +10,7 @@ from .charts import Chart, ChartDrawing, Point, Series, draw
 from .values import interval, numeric
 
 PALETTE = 6  # the page's colours for agents and policies; 0 is for success
+GREY = 7
 REWARD = re.compile(r"rollout/(.+)/reward")
 PER_POLICY = {
     "loss": "Loss",
@@ -21,6 +22,8 @@ PER_POLICY = {
     "learning_rate": "Learning rate",
 }
 SHARES = {"clipped_share", "live_groups"}
+ROUNDING_NATS = 1e-6
+"""Of a divergence between distributions that differ by rounding alone."""
 MISMATCH = {
     "k3_nats": "KL of the engine from the learner, nats",
     "ess_ratio": "Effective sample size of the importance ratios, over their number",
@@ -87,7 +90,8 @@ def per_agent_and_policy(run: Run, palette: Mapping[str, int]) -> list[ChartDraw
     charts.append(Chart("Seconds per iteration", times))
     for key, title in PER_POLICY.items():
         lines = [Series(policy, _points(run, f"train/{policy}/{key}"), palette[policy]) for policy in policies_of(run)]
-        charts.append(Chart(title, lines, share=key in SHARES))
+        noise = ROUNDING_NATS if key == "behaviour_kl_nats" else 0
+        charts.append(Chart(title, lines, share=key in SHARES, noise=noise))
     charts += [_diagnostic(run, key, agents, palette) for key in DIAGNOSTICS if key != "entropy_nats"]
     charts += [chart for agent in agents for chart in _mismatch(run, agent)]
     return [drawing for drawing in map(draw, charts) if drawing]
@@ -108,7 +112,8 @@ def _mismatch(run: Run, agent: str) -> Iterator[Chart]:
             Series(turn, _points(run, f"mismatch/{agent}/{turn}/{name}"), 1 + index % PALETTE)
             for index, turn in enumerate(turns)
         ]
-        yield Chart(f"{agent}: {title}", lines, share=name != "k3_nats")
+        in_nats = name == "k3_nats"
+        yield Chart(f"{agent}: {title}", lines, share=not in_nats, noise=ROUNDING_NATS if in_nats else 0)
 
 
 def time_keys(run: Run) -> list[tuple[str, str]]:

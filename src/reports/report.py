@@ -17,7 +17,7 @@ from ..runs.episodes import EpisodeFile
 from ..runs.files import REPORT
 from ..runs.run import Run
 from .charts import number
-from .curves import all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
+from .curves import GREY, all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
 from .episodes import agents, choose, first_and_last
 from .evaluations import evaluation_of
 from .explorer import explorer
@@ -102,6 +102,7 @@ def _alarms(run: Run) -> list[str]:
     return [str(each.get("text")) for each in records if isinstance(each, dict)] if isinstance(records, list) else []
 
 
+REST = "evaluation and the rest"
 SCORES = {"eval_before": "before training", "eval": "after training", "eval_best": "best on validation"}
 
 
@@ -157,11 +158,12 @@ def _times(run: Run) -> list[tuple[str, float, float, int]]:
     parts = {name: sum(value for _, value in run.values(key) if numeric(value)) for key, name in time_keys(run)}
     wall = run.summary.get("time/wall_s", 0)
     if parts and numeric(wall) and wall > sum(parts.values()):
-        parts["evaluation and the rest"] = wall - sum(parts.values())
+        parts[REST] = wall - sum(parts.values())
     total = sum(parts.values())
     if not total > 0:
         return []
-    return [(name, seconds, seconds / total, time_colour(i)) for i, (name, seconds) in enumerate(parts.items())]
+    colours = {name: time_colour(index) for index, name in enumerate(parts)} | {REST: GREY}
+    return [(name, seconds, seconds / total, colours[name]) for name, seconds in parts.items()]
 
 
 def _moment(file: EpisodeFile | None) -> str:

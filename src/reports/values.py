@@ -19,7 +19,9 @@ def interval(value: object) -> tuple[float, float] | None:
 
 
 def duration(seconds: float) -> str:
-    """``26.9 s``, ``7 min 12 s``, ``3 h 5 min``."""
+    """``50 ms``, ``26.9 s``, ``7 min 12 s``, ``3 h 5 min``."""
+    if 0 < seconds < 0.9995:
+        return f"{max(round(1000 * seconds), 1)} ms"
     if seconds < 60:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)

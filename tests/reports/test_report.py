@@ -186,7 +186,8 @@ def test_a_run_of_an_older_version(old_run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.0758, "0.0758 s"), (26.87, "26.9 s"), (432, "7 min 12 s"), (11100, "3 h 5 min")]
+    ("seconds", "text"),
+    [(0, "0 s"), (0.0758, "76 ms"), (0.9996, "1 s"), (26.87, "26.9 s"), (432, "7 min 12 s"), (11100, "3 h 5 min")],
 )
 def test_durations(seconds: float, text: str) -> None:
     assert duration(seconds) == text
