@@ -14,6 +14,7 @@ from typing import Any
 
 from ..runs.directory import write_atomic
 from ..runs.files import FORMAT, FORMAT_KEY
+from ..runs.fingerprint import code_names
 from ..runs.plain_table import PlainTable
 from ..runs.run import Run
 from .bands import COLOURS, learning_curves, metric_curves, tag
@@ -97,15 +98,22 @@ def _count(number: int, noun: str) -> str:
 def _versions(settings: Sequence[Setting]) -> list[str]:
     """Sentences where the runs are not of one version."""
     runs = [run for setting in settings for run in setting.runs]
-    by_code: dict[str, list[str]] = {}
+    by_names: dict[frozenset[str], dict[str, list[str]]] = {}
     for run in runs:
-        by_code.setdefault(run.code, []).append(run.path.name)
+        by_names.setdefault(code_names(run.config), {}).setdefault(run.code, []).append(run.path.name)
     sentences = []
-    if len(by_code) > 1:
-        parts = [f"{code[:8] or 'unknown'} ({_named(names)})" for code, names in by_code.items()]
+    for by_code in by_names.values():
+        if len(by_code) > 1:
+            parts = [f"{code[:8] or 'unknown'} ({_named(names)})" for code, names in by_code.items()]
+            sentences.append(
+                f"The runs were trained by {len(by_code)} versions of the code, to which differences may be due: "
+                f"{'; '.join(parts)}."
+            )
+    commits = sorted({str(run.versions.get("commit", "unknown")) for run in runs})
+    if len(by_names) > 1 and len(commits) > 1 and not sentences:
         sentences.append(
-            f"The runs were trained by {len(by_code)} versions of the code, to which differences may be due: "
-            f"{'; '.join(parts)}."
+            f"The runs were trained at {len(commits)} commits: {_named(commits)}. Settings use different parts of the "
+            "code, so whether the part that they share is the same is not known."
         )
     for run in runs:
         layout = run.versions.get(FORMAT_KEY, 1)

@@ -113,6 +113,13 @@ def own_code_hash(config: Mapping[str, Any]) -> str:
     return _hash_of(own.items()) if own else ""
 
 
+def code_names(config: Mapping[str, Any]) -> frozenset[str]:
+    """The classes, functions and shipped base models that ``config`` names.  Code hashes of runs can be compared where
+    these are the same: others import other modules."""
+    config = without_excluded(config)
+    return frozenset(_names(config)) | frozenset(_targets(config)) | (frozenset(_texts(config)) & _shipped())
+
+
 def without_excluded(config: Mapping[str, Any]) -> dict[str, Any]:
     """The part of a resolved configuration on which training or evaluation depends."""
 
@@ -145,6 +152,16 @@ def _texts(node: Any) -> Iterator[str]:
     elif isinstance(node, Mapping | list):
         for each in node.values() if isinstance(node, Mapping) else node:
             yield from _texts(each)
+
+
+def _targets(node: Any) -> Iterator[str]:
+    """Every ``_target_`` below ``node``."""
+    if isinstance(node, Mapping):
+        target = node.get("_target_")
+        yield from [target] if isinstance(target, str) else []
+    if isinstance(node, Mapping | list):
+        for each in node.values() if isinstance(node, Mapping) else node:
+            yield from _targets(each)
 
 
 @cache

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from troupe.cli.report import gather
 from troupe.reports.comparison import RunsPage, render, write_comparison
@@ -74,6 +75,21 @@ def test_what_is_missing_is_named_and_the_rest_is_shown(folders: list[Path]) -> 
         "+66.7 <small>points",  # of seed 0 alone: 8 of 9 tasks less 2 of 9
     ):
         assert part in text, part
+
+
+def test_settings_that_use_other_parts_of_the_code_have_no_versions_to_compare(folders: list[Path]) -> None:
+    for folder, code, target in zip(folders, "0011", ["AtGrpo", "AtGrpo", "MasGrpo", "MasGrpo"], strict=True):
+        config = yaml.safe_load((folder / "config.yaml").read_text())
+        config["algorithm"]["credit"] = {"_target_": f"troupe.algorithms.credit.{target}"}
+        (folder / "config.yaml").write_text(yaml.safe_dump(config))
+        (folder / "versions.json").write_text(json.dumps({"run_format": 2, "code": code * 16, "commit": "aaaaaaa"}))
+    assert "Versions differ" not in page(folders)
+    (folders[3] / "versions.json").write_text(json.dumps({"run_format": 2, "code": "1" * 16, "commit": "bbbbbbb"}))
+    text = page(folders)
+    assert "trained at 2 commits: aaaaaaa, bbbbbbb" in text and "versions of the code" not in text
+    (folders[3] / "versions.json").write_text(json.dumps({"run_format": 2, "code": "2" * 16, "commit": "bbbbbbb"}))
+    text = page(folders)
+    assert "trained by 2 versions of the code" in text and "11111111 (k4-0); 22222222 (k4-1)" in text
 
 
 def test_runs_that_did_not_end_say_so(folders: list[Path]) -> None:
