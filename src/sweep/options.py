@@ -147,16 +147,20 @@ class SweepFile:
     def read(cls, name: str, search_path: Sequence[str] = ()) -> SweepFile:
         """The sweep ``name`` in the Hydra that is initialised, or the yaml at that path.
 
+        Its key ``base`` names a sweep whose keys hold where this one has none.
+
         Raises :class:`ConfigError` naming the key that is wrong.
         """
         try:
             if not name.endswith((".yaml", ".yml")):
-                if name not in (known := all_choices("sweep", search_path)):
-                    raise ConfigError(f"sweep={name} is unknown{nearest(name, known)}")
-                return cls.of(file_content(f"sweep/{name}", search_path))
-            if not Path(name).is_file():
+                content = _content("sweep", name, search_path)
+            elif Path(name).is_file():
+                content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
+            else:
                 raise ConfigError(f"sweep={name}: there is no such file")
-            return cls.of(yaml.safe_load(Path(name).read_text(encoding="utf-8")))
+            if isinstance(content, dict) and "base" in content:
+                content = _content("base", str(content.pop("base")), search_path) | content
+            return cls.of(content)
         except (TypeError, yaml.YAMLError) as error:
             raise ConfigError(f"sweep={name}: {error}") from error
 
@@ -181,6 +185,13 @@ class SweepFile:
             raise ConfigError(
                 "tuning.seeds must not be among seeds: what chooses the grid's point cannot judge it, too"
             )
+
+
+def _content(key: str, name: str, search_path: Sequence[str]) -> dict[str, Any]:
+    """Of the sweep ``name`` in the Hydra that is initialised.  Raises :class:`ConfigError` naming the ``key``."""
+    if name not in (known := all_choices("sweep", search_path)):
+        raise ConfigError(f"{key}={name} is unknown{nearest(name, known)}")
+    return file_content(f"sweep/{name}", search_path)
 
 
 def files_of(text: str) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What a sweep's yaml and a command line ask for, and how mistakes are answered."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,14 +114,23 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["sweep=gone.yaml"], "sweep=gone.yaml: there is no such file"),
         (
             ["sweep="],
-            "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, factorial, grouping, k, learning, "
-            "learning_magrpo, lora, regime, role_swap, seeds, signalling, smollm2, smollm2_controls, smollm2_writing, "
-            "team_size, views",
+            "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, factorial, factorial_signalling, "
+            "grouping, k, learning, learning_magrpo, lora, regime, role_swap, seeds, signalling, smollm2, "
+            "smollm2_controls, smollm2_writing, team_size, views",
         ),
     ],
 )
 def test_a_mistake_is_answered_before_anything_runs(own: Path, arguments: list[str], said: str) -> None:
     assert said in mistake(f"sweep={own}", *arguments)
+
+
+def test_a_base_gives_what_the_file_has_not(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text("base: factorial\nseeds: [7]\n")
+    own, base = (Options(sweep=name).file() for name in (str(file), "factorial"))
+    assert own == replace(base, seeds=[7])
+    file.write_text("base: factorail\nseeds: [7]\n")
+    assert "base=factorail is unknown; did you mean factorial?" in mistake(f"sweep={file}")
 
 
 @pytest.mark.parametrize(
