@@ -13,6 +13,7 @@ import pytest
 from troupe.api.training import train
 from troupe.experience import Request
 from troupe.loop import TrainLoop
+from troupe.rollout.engines.vllm.digest import WeightsMismatchError
 
 from ..processes import alive, until
 from .helpers import Sampled, assert_same, difference, kill_after, node_of, processes, rows
@@ -77,3 +78,37 @@ def test_a_run_on_ray_is_the_local_one_also_where_the_node_of_vllm_is_killed(
     # prefixes is as empty as the lost one's was after its weights came.
     assert_same(sampled, 3)
     assert difference(tmp_path / "one", tmp_path / "two", ["shared"]) == 0
+
+
+def test_weights_that_are_not_proven_stop_the_run_and_leave_no_server(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop]
+) -> None:
+    before = folders()
+    loop = built(*VLLM, "engine.probe_nats=1e-12", f"run_dir={tmp_path / 'run'}", nodes=2)
+    engine: Any = loop.team.engines["shared"]
+    [server] = processes(node_of(cluster, engine.actor.group), SERVER)
+    with pytest.raises(WeightsMismatchError, match=r"policy 'shared', version 0: .* than engine\.probe_nats=1e-12"):
+        train(loop)
+    asyncio.run(until(lambda: not alive(server)))
+    assert folders() == before
+
+
+def test_tasks_go_on_during_updates_and_the_node_of_vllm_is_killed(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop]
+) -> None:
+    """No task is lost."""
+    ahead = "loop.staleness=1", "loop.lockstep=false", "algorithm.objective.importance_cap=2", "execution.worlds=1"
+    loop = built(*VLLM, *ahead, f"run_dir={tmp_path / 'run'}", nodes=4)  # one to spare
+    engine: Any = loop.team.engines["shared"]
+    victim = node_of(cluster, engine.actor.group)
+    [server] = processes(victim, SERVER)
+    kill_after(loop, 1, lambda: cluster.remove_node(victim, allow_graceful=False))
+    summary = train(loop)
+    assert engine.actor.restarts == 1 and summary["faults/engine_restarts"] == 1
+    assert summary["status"] == "finished" and summary["rollout/unused_tasks"] == 0
+    assert not alive(server)
+    metrics = rows(tmp_path / "run")
+    assert [(row["rollout/tasks"], row["rollout/tasks_ahead"]) for row in metrics] == [(3, 3), (3, 3), (3, 0)]
+    assert all(0 < row["rollout/probe_nats"] < 1e-4 for row in metrics)
+    ages = [row["train/shared/staleness_max"] for row in metrics]
+    assert ages[0] == 0 and max(ages) == 1
