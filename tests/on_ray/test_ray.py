@@ -137,7 +137,7 @@ class Seeing:
     """What its process sees, and what vLLM's would see on the first of these."""
 
     def gpus(self) -> tuple[str, str]:
-        with environment(VllmSettings(), Placement(0, "ipc")):
+        with environment(VllmSettings(), Placement((0,), "ipc")):
             inside = os.environ["CUDA_VISIBLE_DEVICES"]
         return os.environ["CUDA_VISIBLE_DEVICES"], inside
 

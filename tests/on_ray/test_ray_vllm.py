@@ -58,7 +58,7 @@ def test_a_run_on_ray_is_the_local_one_also_where_the_node_of_vllm_is_killed(
 ) -> None:
     before = folders()
     train(built(*VLLM, f"run_dir={tmp_path / 'one'}"))
-    assert folders() == before
+    assert folders() <= before  # other runs may have ended meanwhile
     loop = built(*VLLM, f"run_dir={tmp_path / 'two'}", nodes=3)  # a pool, an engine, one to spare
     engine: Any = loop.team.engines["shared"]
     victim = node_of(cluster, engine.actor.group)
@@ -90,7 +90,7 @@ def test_weights_that_are_not_proven_stop_the_run_and_leave_no_server(
     with pytest.raises(WeightsMismatchError, match=r"policy 'shared', version 0: .* than engine\.probe_nats=1e-12"):
         train(loop)
     asyncio.run(until(lambda: not alive(server)))
-    assert folders() == before
+    assert folders() <= before
 
 
 def test_tasks_go_on_during_updates_and_the_node_of_vllm_is_killed(
