@@ -30,9 +30,8 @@ def folders() -> set[Path]:
     return set(Path("/dev/shm").glob("troupe-vllm-*"))
 
 
-def kill_within(loop: TrainLoop, iteration: int, kill: Callable[[], object]) -> None:
-    """Call ``kill`` once, while the engine's actor has requests of ``iteration``."""
-    engine: Any = loop.team.engines["shared"]
+def kill_within(loop: TrainLoop, engine: Any, iteration: int, kill: Callable[[], object]) -> None:
+    """Call ``kill`` once, while the actor of ``engine`` has requests of ``iteration``."""
     inner, killed = engine._serve, list[bool]()
 
     async def serve(requests: Sequence[Request]) -> Any:
@@ -63,7 +62,7 @@ def test_a_run_on_ray_is_the_local_one_also_where_the_node_of_vllm_is_killed(
     engine: Any = loop.team.engines["shared"]
     victim = node_of(cluster, engine.actor.group)
     [first], left = processes(victim, SERVER), folders()
-    kill_within(loop, 1, lambda: cluster.remove_node(victim, allow_graceful=False))
+    kill_within(loop, engine, 1, lambda: cluster.remove_node(victim, allow_graceful=False))
     servers: list[int] = []
     kill_after(loop, 2, lambda: servers.extend(processes(node_of(cluster, engine.actor.group), SERVER)))
     summary = train(loop)
@@ -112,3 +111,22 @@ def test_tasks_go_on_during_updates_and_the_node_of_vllm_is_killed(
     assert all(0 < row["rollout/probe_nats"] < 1e-4 for row in metrics)
     ages = [row["train/shared/staleness_max"] for row in metrics]
     assert ages[0] == 0 and max(ages) == 1
+
+
+def test_two_engines_of_a_pool_are_those_of_a_local_run_also_where_the_node_of_one_is_killed(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop], sampled: Sampled
+) -> None:
+    words = *VLLM, "loop.iterations=2", "engine.data_parallel=2"
+    train(built(*words, f"run_dir={tmp_path / 'one'}"))
+    loop = built(*words, f"run_dir={tmp_path / 'two'}", nodes=4)  # a pool, two engines, one to spare
+    replicas: Any = loop.team.engines["shared"]
+    first, second = replicas.engines
+    nodes = [node_of(cluster, each.actor.group) for each in (first, second)]
+    assert nodes[0] is not nodes[1]
+    kill_within(loop, second, 1, lambda: cluster.remove_node(nodes[1], allow_graceful=False))
+    summary = train(loop)
+    assert (first.actor.restarts, second.actor.restarts) == (0, 1) and summary["faults/engine_restarts"] == 1
+    assert summary["iterations"] == loop.progress.iteration == 2  # the same loop
+    assert proven(rows(tmp_path / "one")) and proven(rows(tmp_path / "two"))
+    assert_same(sampled, 2)
+    assert difference(tmp_path / "one", tmp_path / "two", ["shared"]) == 0
