@@ -93,16 +93,16 @@ async def test_requests_of_a_task_go_to_one_engine_and_tasks_to_the_least_busy()
 async def test_after_forget_and_after_new_weights_no_request_of_before_matters() -> None:
     engines = [Noting(), Noting()]
     replicas = Replicas(engines, lockstep=False)
-    for forget in (replicas.forget, partial(replicas.load, "plan", {}, 1)):
+    for one, two, forget in (("a", "b", replicas.forget), ("c", "d", partial(replicas.load, "plan", {}, 1))):
         engines[0].released.clear()
-        first, second = await asked(replicas, request("board 0"), request("board 1"))
+        tasks = await asked(replicas, request(one), request(two))
         engines[0].released.set()
-        await asyncio.gather(first, second)
-        await replicas.generate(request("board 1"))
-        assert [engine.calls[-1] for engine in engines] == [("board 0",), ("board 1",)]
+        await asyncio.gather(*tasks)
+        await replicas.generate(request(two))
+        assert [engine.calls[-1] for engine in engines] == [(one,), (two,)]
         await forget()
-        await replicas.generate(request("board 1"))
-        assert engines[0].calls[-1] == ("board 1",)
+        await replicas.generate(request(two))
+        assert engines[0].calls[-1] == (two,)
 
 
 async def test_a_task_leaves_an_engine_that_is_far_busier_than_another() -> None:
