@@ -204,7 +204,8 @@ test-ray: $(RAY) ## Train on the nodes of a Ray cluster in this machine, and kil
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/on_ray/test_ray.py $(args)
 
 test-vllm-ray: $(VLLM_RAY) ## Train there with vLLM, on this machine's CPU, and kill the nodes of engines
-	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m ray tests/on_ray/test_ray_vllm.py $(args)
+	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m ray -W "ignore:Unclosed context:ResourceWarning" \
+	  tests/on_ray/test_ray_vllm.py $(args)
 
 test-browser: $(BROWSER) ## Open the reports of real runs in headless chromium: draws, filters, keys, axe-core, 10,000 episodes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser tests/reports/browser $(args)

@@ -58,7 +58,8 @@ class RayPool(RemotePool):
             if not done:
                 break
             try:
-                failed = failed or ray.get(done[0])
+                error = ray.get(done[0])  # also after a failure, whose cause may be a process that is lost
+                failed = failed or error
             except self.group.lost as lost:
                 self._end()
                 raise LostActorError(f"{self.group.name}: a process, or its node, has ended") from lost

@@ -19,62 +19,16 @@ from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.settings import GIB, VllmSettings
 from .checks import meta_model, shape_of
 from .critics import CriticSpec
-from .engines import engine_name
+from .engines import engine_name, engine_processes
 from .execution import actors
 from .instantiation import call
 from .parts import Parts
 from .policies import PolicySpec
+from .pool_plan import Memory, PoolPlan, by_device
 from .team import backbones
 
 ADAM_STATES = 2
 """Numbers per parameter that an optimizer of Adam's family keeps."""
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes on one device, estimated: ``weights`` (with the reference that ``kl`` needs), ``gradients``, ``optimizer``
-    (two numbers per parameter), ``activations`` (of one micro-batch, scores over the vocabulary included) and
-    ``engine`` (its copy of the weights that learn, its cache at ``max_batch_rows`` completions of full length, each K
-    after one prompt that fills the context, and the prefixes that it keeps; of vLLM a copy of all weights in its dtype,
-    and the cache of fixed size that it is given; with ``loop.staleness`` above 0 a further copy of what learns).
-
-    A strategy that shards the first three leaves each process its part, adapters excepted, and none of what it offloads
-    to the host.  Where it shards weights, a pass gathers those outside of the layers and of two layers, with gradients
-    of one, which ``activations`` has; and for the engine all that learn are ``gathered``, when there are no
-    activations.
-    """
-
-    weights: float
-    gradients: float
-    optimizer: float
-    activations: float
-    gathered: float
-    engine: float
-
-    @property
-    def total(self) -> float:
-        """At the most."""
-        return self.weights + self.gradients + self.optimizer + max(self.activations, self.gathered) + self.engine
-
-
-@dataclass(frozen=True)
-class PoolPlan:
-    """One pool: its policies (or its critic), the agents that speak with them (or that it judges), their base, its
-    parameters, how many numbers learn, the devices and processes that it has (None: as the machine decides), whether
-    these are its own, memory per device (then the engine's is on the first device alone), and the class of the engine,
-    empty for a critic.
-    """
-
-    policy: str
-    agents: tuple[str, ...]
-    base: str
-    parameters: int
-    trained: int
-    devices: tuple[str, ...]
-    processes: int | None
-    placed: bool
-    memory: Memory
-    engine: str = ""
 
 
 @dataclass(frozen=True)
@@ -164,8 +118,8 @@ def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
     )
     agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
     where = strategy.device_names, strategy.processes, first.place is not None
-    name = engine_name(first.engine)
-    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory, name)
+    engine = engine_name(first.engine), engine_processes(first.engine), first.engine.get("device", "auto")
+    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory, *engine)
 
 
 def _shards(strategy: StrategySettings) -> tuple[str, ...]:
@@ -216,7 +170,7 @@ def _engine(
     if "kv_cache_gib" in engine:
         settings = {field.name: engine[field.name] for field in fields(VllmSettings) if field.name in engine}
         vllm: VllmSettings = call("engine", VllmSettings, **settings)
-        return vllm.torch_dtype.itemsize * parameters + vllm.kv_cache_gib * GIB
+        return vllm.torch_dtype.itemsize * parameters / vllm.tensor_parallel + vllm.kv_cache_gib * GIB
     rows = engine.get("max_batch_rows", k)
     full, groups = shape.max_position_embeddings, math.ceil(rows / k)
     cached = sum(rows * spec.train.max_tokens + groups * (full - spec.train.max_tokens) for spec in specs)
@@ -255,7 +209,7 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
     pools.add_row("base", *(pool.base for pool in run_plan.pools))
     pools.add_row("parameters", *(f"{pool.parameters:,}" for pool in run_plan.pools))
     pools.add_row("of which learn", *(f"{pool.trained:,}" for pool in run_plan.pools))
-    pools.add_row("engine class", *(pool.engine for pool in run_plan.pools))
+    pools.add_row("engine class", *(_engine_title(pool) for pool in run_plan.pools))
     pools.add_row("devices", *(_devices(pool) for pool in run_plan.pools), end_section=True)
     for field in fields(Memory):
         pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in run_plan.pools))
@@ -274,19 +228,8 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
     )
 
 
-def by_device(pools: Sequence[PoolPlan]) -> dict[str, tuple[str, float]]:
-    """By device, which pools are there, and the bytes that they need together.  The CPU has all processes."""
-    names: dict[str, list[str]] = {}
-    sizes: dict[str, float] = {}
-    for pool in pools:
-        for index, device in enumerate(pool.devices):
-            # Pools of their own processes have one engine, on the first device; processes of the run have one each.
-            names.setdefault(device, []).append(pool.policy)
-            processes = (pool.processes or 1) if len(pool.devices) == 1 else 1
-            learner = pool.memory.total - pool.memory.engine
-            engines = processes if not pool.placed else int(index == 0)
-            sizes[device] = sizes.get(device, 0.0) + processes * learner + engines * pool.memory.engine
-    return {device: (" + ".join(names[device]), sizes[device]) for device in names}
+def _engine_title(pool: PoolPlan) -> str:
+    return pool.engine + (f", {pool.engine_processes} processes" if pool.engine_processes > 1 else "")
 
 
 def _devices(pool: PoolPlan) -> str:

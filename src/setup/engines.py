@@ -35,6 +35,17 @@ def engine_name(engine: Mapping[str, Any]) -> str:
     return str(engine.get("_target_", "?")).rpartition(".")[2]
 
 
+def count_of(engine: Mapping[str, Any], key: str) -> int:
+    """The whole number ``engine[key]``; 1 where there is no such key, or another value, which the class refuses."""
+    value = engine.get(key, 1)
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+def engine_processes(engine: Mapping[str, Any]) -> int:
+    """Those that hold a model, or a shard of one."""
+    return count_of(engine, "tensor_parallel") * count_of(engine, "data_parallel")
+
+
 def engine_identity(engine: Mapping[str, Any]) -> str:
     """Equal for engines with equal keys: policies with one model and one engine share both."""
     return json.dumps(engine, sort_keys=True, default=str)

@@ -34,12 +34,14 @@ from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Engine
 from ..rollout.engines.lora import Adapted
 from ..rollout.engines.ray.engine import RayEngine
+from ..rollout.engines.ray.replicas import RayReplicas
 from ..rollout.engines.remote.engine import RemoteEngine
+from ..rollout.engines.replicas import Replicas, shells
 from ..rollout.policy_client import PolicyClient
 from ..rollout.scripted import NoEngine, ScriptedClient
 from ..rollout.seeds import derive
 from .closing import close_now
-from .engines import engine_identity
+from .engines import count_of, engine_identity
 from .instantiation import partially
 from .policies import PolicySpec
 
@@ -203,10 +205,21 @@ def _on_ray(
         pool = RayPool(names, partial(_pool_in_place, specs, place, seed), place.processes or 1, execution)
         failed.callback(close_now, pool)
         handles = pool.policies
-    build = partial(_engine_in_place, specs, replace(place, strategy="auto", num_nodes=1), seed)
-    lockstep = bool(spec.engine.get("lockstep"))
-    engine = RayEngine(", ".join(names), build, execution, lockstep)
+    engine = _engine_on_ray(specs, replace(place, strategy="auto", num_nodes=1), seed, execution)
     return LoadedBackbone(engine, tokenizer, shape.max_position_embeddings, handles)
+
+
+def _engine_on_ray(
+    specs: Sequence[PolicySpec], place: StrategySettings, seed: int, execution: Execution
+) -> RayEngine | RayReplicas:
+    """An actor, or one for each replica."""
+    engine, names = specs[0].engine, ", ".join(spec.name for spec in specs)
+    lockstep, count = bool(engine.get("lockstep")), count_of(engine, "data_parallel")
+    if count == 1:
+        return RayEngine(names, partial(_engine_in_place, specs, place, seed), execution, lockstep)
+    single = [replace(spec, engine={**spec.engine, "data_parallel": 1}) for spec in specs]
+    build = partial(_engine_in_place, single, place, seed)
+    return RayReplicas.start(names, build, execution, lockstep, count)
 
 
 def _engine_in_place(specs: Sequence[PolicySpec], place: StrategySettings, seed: int) -> Engine:
@@ -282,8 +295,17 @@ def build_engine(
     node: Mapping[str, Any], models: Mapping[str, PreTrainedModel | Adapted], tokenizer: PreTrainedTokenizerBase
 ) -> Engine:
     """The engine that ``node`` names, for policies with one tokenizer.  It owns the models from here on."""
-    engine: Engine = partially("engine", node)(models=models, tokenizer=tokenizer)
-    return engine
+    make, count = partially("engine", node), count_of(node, "data_parallel")
+    if count == 1:
+        engine: Engine = make(models=models, tokenizer=tokenizer)
+        return engine
+    engines: list[Engine] = []
+    with ExitStack() as failed:
+        for replica in range(count):
+            engines.append(make(models=shells(models), tokenizer=tokenizer, replica=replica))
+            failed.callback(close_now, engines[-1])
+        failed.pop_all()
+    return Replicas(engines, bool(node.get("lockstep")))
 
 
 def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:

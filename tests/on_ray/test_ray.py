@@ -3,7 +3,12 @@
 ``make test-ray`` installs Ray and runs this.
 """
 
+import asyncio
+import os
+import signal
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,18 +18,22 @@ import torch
 from omegaconf import OmegaConf
 
 from troupe.api.training import train
-from troupe.cluster.actors import ClusterError, LostActorError
+from troupe.cluster.actors import ActorGroup, ClusterError, LostActorError
 from troupe.cluster.settings import Execution, ResourceMap, Resources
 from troupe.loop import TrainLoop
 from troupe.models.critic import ValueSample
 from troupe.models.ranks import Ranks
 from troupe.models.ray_critic import RayCritic
 from troupe.models.ray_pool import RayPool
+from troupe.rollout.engines.vllm.launch import environment
+from troupe.rollout.engines.vllm.placement import Placement
+from troupe.rollout.engines.vllm.settings import VllmSettings
 from troupe.runs.run import Run
 from troupe.setup.critics import build_critics
 from troupe.setup.parts import parts_of
 
-from .helpers import SMALL, Sampled, assert_same, difference, kill_after, node_of, rows
+from ..processes import command, until
+from .helpers import SMALL, Sampled, assert_same, difference, kill_after, node_of, processes, rows
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
 
@@ -72,6 +81,65 @@ def test_two_pools_of_two_processes_train_what_one_process_trains(
     assert len(list((tmp_path / "two" / "checkpoints" / "last" / "plan").glob("training_*"))) == 2
     assert_same(sampled, 2)
     assert 0 < difference(tmp_path / "one", tmp_path / "two") < 1e-9  # sums over two processes round otherwise
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp2"])
+def test_the_node_of_one_of_a_pools_processes_is_killed_during_an_update(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop], sampled: Sampled, strategy: str
+) -> None:
+    words = "regime=shared", "loop.iterations=2", "strategy.gradient_checkpointing=false"
+    train(built(*words, f"run_dir={tmp_path / 'one'}"))
+    own = f"strategy={strategy}", "strategy.devices=2"
+    loop = built(*words, *own, f"run_dir={tmp_path / 'two'}", nodes=4)  # two processes, an engine, one to spare
+    pool: Any = loop.team.policies["shared"].pool
+    node = node_of(cluster, pool.group, 1)
+    [second] = processes(node, "ray::PoolActor")
+    inner, updates = pool._answer, list[float]()
+
+    def answer(by_rank: Any, name: str, *common: Any) -> Any:
+        if common != ("update",):
+            return inner(by_rank, name, *common)
+        updates.append(len(updates))
+        if len(updates) == 2:
+            os.kill(second, signal.SIGSTOP)  # so that the update cannot end
+        with ThreadPoolExecutor(1) as thread:
+            answering = thread.submit(inner, by_rank, name, *common)
+            if len(updates) == 2:
+                [first] = processes(node_of(cluster, pool.group), "ray::PoolActor")
+                try:
+                    asyncio.run(until(lambda: "PoolActor.call" in command(first)))  # Ray names a process by its work
+                finally:
+                    cluster.remove_node(node, allow_graceful=False)
+                    with suppress(ProcessLookupError):
+                        os.kill(second, signal.SIGKILL)
+            return answering.result()
+
+    pool._answer = answer
+    train(loop)
+    assert len(updates) == 2 and loop.progress.iteration == 1  # another loop went on
+    assert Run(tmp_path / "two").status == "finished"
+    assert_same(sampled, 2)
+    assert difference(tmp_path / "one", tmp_path / "two", ["shared"]) < 1e-9
+
+
+def test_an_actor_sees_the_gpus_that_it_asked_for_and_vllm_there_the_same(cluster: Any) -> None:
+    node = cluster.add_node(num_cpus=2, num_gpus=2)  # which Ray believes
+    execution = Execution("ray", cluster.address)
+    groups = [ActorGroup("actor", Seeing, 1, Resources(0.5, gpus), execution) for gpus in (1, 1, 0)]
+    seen = [group.ray.get(group.actors[0].gpus.remote()) for group in groups]
+    for group in groups:
+        group.end()
+    cluster.remove_node(node)
+    assert sorted(seen) == [("", "0"), ("0", "0"), ("1", "1")]  # of no GPU vLLM is never placed on one
+
+
+class Seeing:
+    """What its process sees, and what vLLM's would see on the first of these."""
+
+    def gpus(self) -> tuple[str, str]:
+        with environment(VllmSettings(), Placement((0,), "ipc")):
+            inside = os.environ["CUDA_VISIBLE_DEVICES"]
+        return os.environ["CUDA_VISIBLE_DEVICES"], inside
 
 
 def test_critics_learn_in_actors_and_the_node_of_one_is_killed(

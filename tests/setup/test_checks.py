@@ -109,6 +109,10 @@ REFUSED = {
         [*VLLM, *AHEAD, "loop.in_flight=true"],
         "loop.in_flight=true: the engine of policy 'tool', VllmEngine, loads weights between two completions alone",
     ),
+    "shards that a model cannot have": (
+        [*VLLM, "engine.tensor_parallel=3"],
+        "engine.tensor_parallel=3: the model of policy 'tool', with 4 attention heads, 2 key-value heads, ",
+    ),
     "staleness in another default dtype": (
         [*AHEAD, "strategy.precision=bf16-true"],
         "loop.staleness=1: strategy.precision=bf16-true sets torch's default dtype for all threads",

@@ -13,8 +13,9 @@ from troupe.errors import ConfigError
 from troupe.models.loading import load_model
 from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.setup.composition import choices
-from troupe.setup.dry_run import Plan, by_device, plan
+from troupe.setup.dry_run import Plan, plan
 from troupe.setup.parts import Parts, parts_of
+from troupe.setup.pool_plan import by_device
 
 
 def composed(*overrides: str) -> tuple[Any, Parts]:
@@ -82,6 +83,28 @@ def test_vllms_memory_is_its_copy_of_the_weights_and_the_cache_that_it_is_given(
         assert pool.memory.engine == 2 * pool.parameters + 2**28
     with pytest.raises(ConfigError, match=r"engine\.kv_cache_gib must be above 0, got 0"):
         planned("engine=vllm", "engine.kv_cache_gib=0")
+
+
+def test_shards_and_replicas_of_vllm_need_memory_on_the_next_gpus() -> None:
+    words = (
+        "engine=vllm",
+        "engine.kv_cache_gib=0.25",
+        "regime=shared",
+        "strategy.accelerator=cuda",
+        "strategy.devices=1",
+    )
+    parallel = "engine.tensor_parallel=2", "engine.data_parallel=2"
+    (pool,) = planned(*words, *parallel).pools
+    assert pool.memory.engine == 4 * pool.parameters / 2 + 2**28
+    learner, engine = pool.memory.total - pool.memory.engine, pool.memory.engine
+    others = {f"cuda:{index}": ("engine of shared", engine) for index in (1, 2, 3)}
+    assert by_device([pool]) == {"cuda:0": ("shared", learner + engine)} | others
+    assert "VllmEngine, 4 processes" in str(planned(*words, *parallel))
+    (pool,) = planned(*words, *parallel, "engine.device=cuda:4").pools
+    apart = {f"cuda:{index}": ("engine of shared", engine) for index in (4, 5, 6, 7)}
+    assert by_device([pool]) == {"cuda:0": ("shared", learner)} | apart
+    (pool,) = planned(*words[:3], *parallel, "strategy.accelerator=cpu").pools
+    assert by_device([pool]) == {"cpu": ("shared", learner + 4 * engine)}
 
 
 def test_a_shared_policy_has_one_pool_and_both_agents() -> None:

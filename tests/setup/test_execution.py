@@ -22,6 +22,7 @@ from troupe.setup.preflight import check
 from troupe.setup.resume import continued
 
 RAY = ("experiment=sokoban_specialized", "run_dir=nowhere", "execution=ray", "strategy.accelerator=cpu")
+TWO = "engine=vllm engine.tensor_parallel=2"
 GPUS = "strategy.accelerator=cuda execution.resources.pool.gpus=1"
 
 REFUSED = {
@@ -41,8 +42,12 @@ REFUSED = {
     "algorithm=maac execution.resources.critic.cpus=0": r"execution\.resources\.critic: cpus and gpus are 0",
     "engine._target_=mine.Engine": r"engine: Engine was never run in an actor of Ray; .* engine=torch or engine=vllm",
     "engine=vllm engine.device=cuda:1": r"engine\.device=cuda:1: with execution=ray Ray chooses the GPU of an engine",
-    "engine=vllm engine.transfer=nccl": r"engine\.transfer=nccl: with execution=ray vLLM has the one GPU of its actor",
+    "engine=vllm engine.transfer=nccl": r"engine\.transfer=nccl: with execution=ray vLLM has the GPU of its actor",
     "engine=vllm engine.threads=2": r"resources\.engine\.cpus=1 is too little for engine\.threads=2; give 2",
+    f"{TWO}": r"\.cpus=1 is too little for engine\.threads=1 with engine\.tensor_parallel=2; give 2",
+    f"{TWO} {GPUS} execution.resources.engine.gpus=1": r"gpus=1: with engine\.tensor_parallel=2 .* on 2 GPUs; give 2",
+    f"{TWO} {GPUS} execution.resources.engine.cpus=2": r"Ray hides GPUs .* give execution\.resources\.engine\.gpus=2",
+    f"engine=vllm engine.data_parallel=2 {GPUS} execution.resources.engine.gpus=2": r"each .* on one GPU; give 1",
     f"{GPUS} execution.resources.engine.gpus=2": r"\.engine\.gpus=2: each of these processes computes on one GPU",
     f"engine=vllm {GPUS}": r"strategy\.accelerator=cuda: Ray hides GPUs .* give execution\.resources\.engine\.gpus=1",
 }

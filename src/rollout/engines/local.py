@@ -79,7 +79,11 @@ def head_width(config: PretrainedConfig) -> int:
     return int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
 
 
+def key_value_heads(config: PretrainedConfig) -> int:
+    """Heads of keys and values."""
+    return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+
+
 def cache_numbers(config: PretrainedConfig, width: int | None = None) -> int:
     """Keys and values of one token, in all layers, with heads of ``width``; None: the model's own."""
-    heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-    return 2 * int(config.num_hidden_layers) * int(heads) * (width or head_width(config))
+    return 2 * int(config.num_hidden_layers) * key_value_heads(config) * (width or head_width(config))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import TypeVar
 
-from ...experience import Completion, Request
+from ...experience import Request
+
+T = TypeVar("T")
 
 
 def label(request: Request) -> str:
@@ -35,7 +38,7 @@ def order(request: Request) -> tuple[object, ...]:
     return key, request.policy, request.seed, request.prompt_ids
 
 
-async def in_time(request: Request, answer: asyncio.Future[list[Completion]]) -> list[Completion]:
+async def in_time(request: Request, answer: asyncio.Future[T]) -> T:
     """``answer``.  Raises ``TimeoutError`` past the request's deadline."""
     if request.deadline is None:
         return await answer

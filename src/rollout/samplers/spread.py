@@ -12,7 +12,8 @@ from ...cluster.actors import Actor, Answer, LostActorError, answer_of, settle
 from ...cluster.settings import Execution
 from ...envs.base import TeamEnv
 from ...experience import Episode, Task
-from ..engines.ray.engine import BorrowedEngine, RayEngine
+from ..engines.ray.engine import RayEngine
+from ..engines.ray.replicas import RayReplicas
 from ..playing import gather
 from ..policy_client import PolicyClient
 from .base import OnEpisode, Sampler
@@ -106,15 +107,14 @@ async def _close(actor: Actor) -> None:
 
 
 async def _borrowed(client: PolicyClient) -> PolicyClient:
-    return replace(client, engine=await client.engine.borrowed()) if isinstance(client.engine, RayEngine) else client
+    if isinstance(client.engine, RayEngine | RayReplicas):
+        return replace(client, engine=await client.engine.borrowed())
+    return client
 
 
 async def _replaced(client: PolicyClient, borrowed: PolicyClient) -> bool:
     """Whether the engine that was ``borrowed`` is not the one that is there now."""
-    if not isinstance(client.engine, RayEngine) or not isinstance(borrowed.engine, BorrowedEngine):
-        return False
-    await client.engine.actor.ask("do", "state_dict")  # which replaces one that is lost
-    return await client.engine.actor.present() is not borrowed.engine.handle
+    return isinstance(client.engine, RayEngine | RayReplicas) and await client.engine.replaced(borrowed.engine)
 
 
 class WorldActor:

@@ -80,8 +80,7 @@ class RayEngine:
 
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """See :class:`..base.Engine`.  Of weights that are stored already only the reference goes through here."""
-        if not isinstance(weights, StoredWeights):
-            weights = StoredWeights(self.actor.group.ray.put(packed(weights)))
+        weights = stored(self.actor.group.ray, weights)
         metrics: Mapping[str, float] = await self.actor.ask("load", policy, weights.reference, version)
         self._loaded[policy] = weights, version
         return metrics
@@ -120,9 +119,15 @@ class RayEngine:
         self._state = state
         self.actor.at_once("do", "load_state_dict", state)
 
-    async def borrowed(self) -> BorrowedEngine:
+    async def borrowed(self) -> Engine:
         """For clients in other processes."""
         return BorrowedEngine(await self.actor.present())
+
+    async def replaced(self, borrowed: Engine) -> bool:
+        """Whether another is there now than was ``borrowed``; one that is lost is replaced first."""
+        assert isinstance(borrowed, BorrowedEngine)
+        await self.actor.ask("do", "state_dict")
+        return await self.actor.present() is not borrowed.handle
 
     # ---- the actor --------------------------------------------------------------------------------------------------
 
@@ -136,6 +141,11 @@ class RayEngine:
         # The clock of a deadline is this process's.
         answers: list[Answer] = await self.actor.ask("serve", [replace(request, deadline=None) for request in requests])
         return answers
+
+
+def stored(ray: Any, weights: Mapping[str, Tensor]) -> StoredWeights:
+    """``weights`` in the object store of ``ray``, where they may be already."""
+    return weights if isinstance(weights, StoredWeights) else StoredWeights(ray.put(packed(weights)))
 
 
 class BorrowedEngine(Weightless):

@@ -29,7 +29,8 @@ class VllmEngine(LocalEngine):
     """One model in a process of vLLM's, with continuous batching over all episodes and a cache of prompts' prefixes.
 
     ``models`` are one model, or adapters on one, which the engine takes apart; ``settings`` are the fields of
-    :class:`.settings.VllmSettings`.
+    :class:`.settings.VllmSettings`.  It is one of ``data_parallel`` engines, the ``replica``-th from 0 on
+    (:mod:`..replicas`).  With ``tensor_parallel`` above 1, processes below that one have a shard of the model each.
 
     After the start and after every :meth:`load` the digest of each tensor that the engine computes with is compared
     with the learner's, and the log-probabilities after probe prompts may differ by at most ``probe_nats``; else nothing
@@ -49,16 +50,17 @@ class VllmEngine(LocalEngine):
         models: Mapping[str, PreTrainedModel | Adapted],
         tokenizer: PreTrainedTokenizerBase,
         lockstep: bool = True,
+        replica: int = 0,
         **settings: Any,
     ) -> None:
         super().__init__(models, lockstep)
-        check_version()
         self.settings = VllmSettings(**settings)
+        check_version(self.settings.tensor_parallel)
         self.expected = ExpectedWeights(models, self.settings)
         self.settings.check(list(models), self.expected.architecture.config, self.expected.rank)
         self.replies = Replies(self.expected.architecture, tokenizer)
         self.verifier = Verifier(self.expected, self.settings.probe_nats)
-        start = partial(Server, self.expected, tokenizer, self.replies)
+        start = partial(Server, self.expected, tokenizer, self.replies, replica)
         self.supervisor = EngineSupervisor(start, self.verifier.start, self.settings.restarts)
         self._arrived: list[Pending] = []  # for the next round
         self._serving: set[asyncio.Task[None]] = set()
@@ -74,11 +76,13 @@ class VllmEngine(LocalEngine):
         ranks: Mapping[str, int],
         *,
         lockstep: bool,
+        replica: int = 0,
         **settings: Any,
     ) -> None:
         """See :class:`..base.Checking`.  Raises as the constructor does, for a version that is not here last."""
-        VllmSettings(**settings).check(policies, model.config, max(ranks.values(), default=0))
-        check_version()
+        checked = VllmSettings(**settings)
+        checked.check(policies, model.config, max(ranks.values(), default=0))
+        check_version(checked.tensor_parallel)
 
     @property
     def server(self) -> Server:

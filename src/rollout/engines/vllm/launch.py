@@ -26,6 +26,8 @@ SHARED_MEMORY = Path("/dev/shm")
 EXTENSION = "troupe.rollout.engines.vllm.worker.WorkerExtension"
 EXECUTOR = "vllm.v1.executor.uniproc_executor.UniProcExecutor"
 """One process for engine and model.  By the name of its class: 0.22.1 makes two of ``uni`` on a CPU."""
+PARALLEL_EXECUTOR = "troupe.rollout.engines.vllm.executor.ParallelExecutor"
+"""A process for the engine, and one for each shard of the model."""
 FOLDER_BYTES = 107 - len("/") - 36
 """Of the path of an engine's folder, at most: Linux allows a socket 107, and vLLM names it by a UUID."""
 
@@ -45,7 +47,16 @@ def make_folder() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-def find_placement(expected: ExpectedWeights) -> Placement:
+def unlink_shared(folder: Path) -> None:
+    """Take the names from the memory that a tensor parallel model's processes share on a CPU, and would leave where
+    they are killed.  They begin with that of the file in the engine's ``folder`` by which the processes have met.
+    """
+    for file in folder.glob("vllm_dist_*"):
+        for path in SHARED_MEMORY.glob(f"{file.name}-*"):
+            path.unlink(missing_ok=True)
+
+
+def find_placement(expected: ExpectedWeights, replica: int) -> Placement:
     """Where vLLM, as it is installed, runs for the learner.  Raises ``ValueError`` naming the key."""
     settings = expected.settings
     with environment(settings):
@@ -53,8 +64,8 @@ def find_placement(expected: ExpectedWeights) -> Placement:
 
         gpus = torch.cuda.device_count() if current_platform.is_cuda() else None
     alone = not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1)
-    placement = place(settings.device, settings.transfer, learner=expected.device, gpus=gpus, alone=alone)
-    if placement.gpu is not None and expected.adapters:
+    placement = place(settings, learner=expected.device, gpus=gpus, alone=alone)[replica]
+    if placement.gpus and expected.adapters:
         check_adapters(settings.dtype, settings.sleep, reloads=not is_0_22())
     return placement
 
@@ -93,6 +104,8 @@ def start(expected: ExpectedWeights, tokenizer: PreTrainedTokenizerBase, placeme
         except RuntimeError as error:
             why = f"vLLM's process did not start; it says why above, on stderr: {error}"
             raise EngineError(f"{policy}: {why}") from error
+        finally:
+            unlink_shared(folder)  # all have it by now
     for file in folder.glob("model*.safetensors"):  # were read
         file.unlink()
     return llm
@@ -112,15 +125,17 @@ def _arguments(expected: ExpectedWeights, placement: Placement) -> dict[str, Any
         "logprobs_mode": "processed_logprobs",
         "generation_config": "vllm",
         "worker_extension_cls": EXTENSION,
-        "distributed_executor_backend": EXECUTOR,
-        "enforce_eager": settings.eager or placement.gpu is None,
+        "tensor_parallel_size": settings.tensor_parallel,
+        "distributed_executor_backend": EXECUTOR if settings.tensor_parallel == 1 else PARALLEL_EXECUTOR,
+        "enforce_eager": settings.eager or not placement.gpus,
         "use_tqdm_on_load": False,
         "disable_log_stats": True,
     }
-    if placement.gpu is not None:
+    if placement.gpus:
         numbers = sum(tensor.numel() for _, tensor in expected.tensors())
-        needed = settings.torch_dtype.itemsize * numbers + settings.kv_cache_gib * GIB
-        share = min(1.0, needed / torch.cuda.get_device_properties(placement.gpu).total_memory)
+        needed = settings.torch_dtype.itemsize * numbers / settings.tensor_parallel + settings.kv_cache_gib * GIB
+        least = min(torch.cuda.get_device_properties(gpu).total_memory for gpu in placement.gpus)
+        share = min(1.0, needed / least)
         arguments |= {"enable_sleep_mode": settings.sleep > 0, "gpu_memory_utilization": share}
     if placement.transfer != "shared_memory":
         arguments["weight_transfer_config"] = {"backend": placement.transfer}
@@ -137,7 +152,8 @@ def environment(
     wanted = {
         "VLLM_NO_USAGE_STATS": os.environ.get("VLLM_NO_USAGE_STATS", "1"),
         "VLLM_LOGGING_LEVEL": os.environ.get("VLLM_LOGGING_LEVEL", "ERROR"),
-        # One process for engine and model: vLLM's way to bind threads to cores would put all engines on the same ones.
+        # A model in one process has its engine there, too: vLLM's way to bind threads to cores would put all engines on
+        # the same ones.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
@@ -145,9 +161,10 @@ def environment(
         # What torch has compiled stays in this process's temporary folder: the next engine needs it again.
         "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", default_cache_dir()),
     }
-    if placement is not None and placement.gpu is not None:
+    if placement is not None and placement.gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-        wanted["CUDA_VISIBLE_DEVICES"] = visible.split(",")[placement.gpu] if visible else str(placement.gpu)
+        names = visible.split(",") if visible else list(map(str, range(placement.gpus[-1] + 1)))
+        wanted["CUDA_VISIBLE_DEVICES"] = ",".join(names[gpu] for gpu in placement.gpus)
     if placement is not None and placement.transfer == "ipc":
         # vLLM reads handles of GPU memory as pickles; they come from the learner's process alone.
         wanted["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"

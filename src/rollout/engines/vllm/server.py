@@ -1,4 +1,4 @@
-"""One process of vLLM's, in Troupe's terms: requests, weights, probes and memory."""
+"""One process of vLLM's, with those below it, in Troupe's terms: requests, weights, probes and memory."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ T = TypeVar("T")
 Memory = Literal["weights", "kv_cache"]
 TOP, POLL_S = 20, 1.0
 """How many of the likeliest tokens a probe compares; how often to look whether a process that owes an answer lives."""
+GRACE_S = 30
+"""For how long an engine may wait for the processes of its shards to end."""
 
 
 class EngineDiedError(EngineError):
@@ -58,19 +60,21 @@ class Server:
     The constructor blocks for seconds or minutes, and raises as :func:`.launch.start`.
     """
 
-    def __init__(self, expected: ExpectedWeights, tokenizer: PreTrainedTokenizerBase, replies: Replies) -> None:
+    def __init__(
+        self, expected: ExpectedWeights, tokenizer: PreTrainedTokenizerBase, replies: Replies, replica: int = 0
+    ) -> None:
         self.expected, self.settings, self.replies = expected, expected.settings, replies
         self._ids = itertools.count()
         self._temporary = make_folder()
         self.folder = Path(self._temporary.name)
         try:
-            placement = find_placement(expected)
+            placement = find_placement(expected, replica)
             self._llm = start(expected, tokenizer, placement, self.folder)
         except BaseException:
             self._temporary.cleanup()
             raise
         self.transfer = Transfer(self.call, placement, expected.device, self.folder)
-        self.level = self.settings.sleep if placement.gpu is not None else 0
+        self.level = self.settings.sleep if placement.gpus else 0
         self.offloaded: set[Memory] = set()
         self._note_progress()
         # Each full collection would look at all of vLLM's modules: half a second, again and again.
@@ -130,9 +134,9 @@ class Server:
         except (OSError, SafetensorError) as error:
             raise EngineError(f"policy '{weights.label}': {error}") from error
 
-    async def digests(self, weights: WeightSet) -> Digests:
-        """Of every tensor that the process computes with in place of ``weights``, by its name in the checkpoint."""
-        return dict(await self.call("troupe_digests", weights.slot, weights.rank))
+    async def digests(self, weights: WeightSet) -> list[Digests]:
+        """Of every tensor that each process computes with in place of ``weights``, by its name in the checkpoint."""
+        return list(map(dict, await self.call("troupe_digests", weights.slot, weights.rank)))
 
     async def forget(self) -> None:
         """Empty the cache of prefixes.  Raises :class:`.digest.WeightsMismatchError` where vLLM does not."""
@@ -154,10 +158,9 @@ class Server:
             results.append(ProbeResult(logprobs, output.num_cached_tokens))
         return results
 
-    async def call(self, method: str, *arguments: Any) -> Any:
-        """The result of a method of vLLM's worker."""
-        [result] = await self._alive(self.llm.collective_rpc(method, args=arguments))
-        return result
+    async def call(self, method: str, *arguments: Any) -> list[Any]:
+        """The results of a method of vLLM's workers, of which a model has ``tensor_parallel``."""
+        return list(await self._alive(self.llm.collective_rpc(method, args=arguments)))
 
     # ---- memory -----------------------------------------------------------------------------------------------------
 
@@ -235,6 +238,7 @@ class Server:
 
     @property
     def process(self) -> Any:
+        """The engine's; those of a tensor parallel model's shards end with it."""
         [process] = self.llm.engine_core.resources.engine_manager.processes
         return process
 
@@ -248,7 +252,7 @@ class Server:
         if self._llm is None:
             return
         llm, self._llm = self._llm, None
-        llm.shutdown()
+        llm.shutdown(**({"timeout": GRACE_S} if self.settings.tensor_parallel > 1 else {}))
         llm.shutdown = lambda: None  # its destructor would do so once more, and fail where the interpreter ends
         gc.unfreeze()
         gc.collect()

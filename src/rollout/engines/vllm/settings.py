@@ -11,7 +11,7 @@ import torch
 from transformers import PretrainedConfig
 
 from ....errors import check_above_zero, check_whole
-from ..local import cache_numbers
+from ..local import cache_numbers, key_value_heads
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 CHOICES = {
@@ -22,6 +22,8 @@ CHOICES = {
 }
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """How wide vLLM's buffers for adapters can be."""
+VOCABULARY_UNIT = 64
+"""vLLM fills a vocabulary up to a multiple of it."""
 GIB = 1 << 30
 
 
@@ -42,6 +44,8 @@ class VllmSettings:
     transfer: str = "auto"
     sleep: int = 0
     eager: bool = True
+    tensor_parallel: int = 1
+    data_parallel: int = 1
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
@@ -50,12 +54,18 @@ class VllmSettings:
         check_above_zero("engine.kv_cache_gib", self.kv_cache_gib, sys.float_info.max)
         for name in ("stall_s", "probe_nats"):
             check_above_zero(f"engine.{name}", getattr(self, name))
-        for name, least in (("block_size", 1), ("max_batch_rows", 1), ("threads", 1), ("restarts", 0)):
-            check_whole(f"engine.{name}", getattr(self, name), least)
+        for name in ("block_size", "max_batch_rows", "threads", "tensor_parallel", "data_parallel"):
+            check_whole(f"engine.{name}", getattr(self, name), 1)
+        check_whole("engine.restarts", self.restarts, 0)
         if not isinstance(self.eager, bool):
             raise ValueError(f"engine.eager must be true or false, got {self.eager!r}")
         if self.device != "auto" and not re.fullmatch(r"cuda:\d+", self.device):
             raise ValueError(f"engine.device must be auto or a GPU such as cuda:1, got {self.device!r}")
+        if self.tensor_parallel > 1 and self.transfer not in ("auto", "shared_memory"):
+            raise ValueError(
+                f"engine.transfer={self.transfer} brings weights to one GPU, and engine.tensor_parallel="
+                f"{self.tensor_parallel} computes on several; give auto or shared_memory"
+            )
 
     def check(self, policies: Sequence[str], config: PretrainedConfig, rank: int) -> None:
         """Raise ``ValueError``, naming key or policies, for policies whose adapters have at most ``rank``; 0: none."""
@@ -67,6 +77,7 @@ class VllmSettings:
                 f"engine.lora=merged: {label} speak with one model, which cannot hold the merged weights of each; give "
                 "engine.lora=adapter"
             )
+        check_shards(label, config, self.tensor_parallel)
         check_cache(label, config, self)
 
     @property
@@ -76,15 +87,37 @@ class VllmSettings:
 
 def check_cache(policy: str, config: PretrainedConfig, settings: VllmSettings, head_width: int | None = None) -> None:
     """Raise ``ValueError``, saying how much is needed, where the cache cannot hold one sequence of full length, with
-    heads of ``head_width`` (None: the model's own).
+    heads of ``head_width`` (None: the model's own).  A tensor parallel process has a cache for its key-value heads.
     """
     blocks = -(-config.max_position_embeddings // settings.block_size) + 1  # vLLM keeps one to itself
-    needed = blocks * settings.block_size * cache_numbers(config, head_width) * settings.torch_dtype.itemsize
+    heads = key_value_heads(config)
+    numbers = cache_numbers(config, head_width) // heads * max(1, heads // settings.tensor_parallel)
+    needed = blocks * settings.block_size * numbers * settings.torch_dtype.itemsize
     if needed > settings.kv_cache_gib * GIB:
         raise ValueError(
             f"engine.kv_cache_gib={settings.kv_cache_gib:g} is too little for policy '{policy}': one sequence of "
             f"{config.max_position_embeddings} tokens, its context, needs {needed / GIB:.3g} GiB"
         )
+
+
+def check_shards(policy: str, config: PretrainedConfig, ranks: int) -> None:
+    """Raise ``ValueError``, saying which numbers would do, where vLLM cannot divide a model's layers among ``ranks``
+    processes.
+    """
+    if ranks > 1 and not _divisible(config, ranks):
+        possible = [n for n in range(1, config.num_attention_heads + 1) if _divisible(config, n)]
+        raise ValueError(
+            f"engine.tensor_parallel={ranks}: the model of policy '{policy}', with {config.num_attention_heads} "
+            f"attention heads, {key_value_heads(config)} key-value heads, {config.vocab_size} tokens and hidden layers "
+            f"of {config.intermediate_size}, cannot be divided so; give {', '.join(map(str, possible))}"
+        )
+
+
+def _divisible(config: PretrainedConfig, ranks: int) -> bool:
+    """Several processes may have the same key-value head; a vocabulary is filled up."""
+    heads, rows = key_value_heads(config), -(-config.vocab_size // VOCABULARY_UNIT) * VOCABULARY_UNIT
+    sizes = config.num_attention_heads, config.intermediate_size, rows, max(heads, ranks)
+    return not any(size % ranks for size in sizes) and not max(heads, ranks) % heads
 
 
 def buffer_width(policy: str, rank: int) -> int:

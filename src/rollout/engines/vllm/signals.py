@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import multiprocessing
 import os
 import signal
 import sys
@@ -25,6 +26,15 @@ def end_with(parent: int) -> None:
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # which has ended already
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def follow_parent() -> None:
+    """In a process of vLLM's: leave the signals of the terminal to the learner (or a server's process), which still
+    needs its engine to end in good order, and end with the process that has started this one.
+    """
+    if (parent := multiprocessing.parent_process()) is not None:
+        os.setpgid(0, 0)
+        end_with(parent.pid or 0)
 
 
 class _Interrupted(BaseException):

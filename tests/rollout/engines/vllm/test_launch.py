@@ -16,7 +16,7 @@ from troupe.rollout.engines.vllm.placement import Placement
 from troupe.rollout.engines.vllm.settings import VllmSettings
 
 
-def test_a_process_sees_one_gpu_and_reads_handles_only_where_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_sees_its_gpus_and_reads_handles_only_where_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("CUDA_VISIBLE_DEVICES", "VLLM_ALLOW_INSECURE_SERIALIZATION")
     for name in names:
         monkeypatch.delenv(name, raising=False)
@@ -25,11 +25,13 @@ def test_a_process_sees_one_gpu_and_reads_handles_only_where_they_are_sent(monke
         with environment(VllmSettings(), Placement(*placement)):
             return tuple(map(os.environ.get, names))
 
-    assert values(None, "shared_memory") == (None, None)
-    assert values(1, "nccl") == ("1", None)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5")
-    assert values(1, "ipc") == ("GPU-5", "1")
-    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,GPU-5" and names[1] not in os.environ
+    assert values((), "shared_memory") == (None, None)
+    assert values((1,), "nccl") == ("1", None)
+    assert values((2, 3), "shared_memory") == ("2,3", None)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5,7")
+    assert values((1,), "ipc") == ("GPU-5", "1")
+    assert values((1, 2), "shared_memory") == ("GPU-5,7", None)
+    assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,GPU-5,7" and names[1] not in os.environ
 
 
 def test_temporary_files_are_the_engines_for_as_long_as_it_starts(

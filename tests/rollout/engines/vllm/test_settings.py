@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from transformers import PreTrainedTokenizerFast
 
 from troupe.rollout.engines.vllm.engine import VllmEngine
@@ -36,6 +37,10 @@ from .conftest import Build, adapted, install
         {"transfer": "http"},
         {"sleep": 3},
         {"eager": "no"},
+        {"tensor_parallel": 0},
+        {"tensor_parallel": "auto"},
+        {"data_parallel": 0},
+        {"data_parallel": 1.5},
     ],
     ids=lambda wrong: " ".join(map(str, *wrong.items())),
 )
@@ -51,6 +56,44 @@ def test_a_cache_too_small_for_one_sequence_says_what_is_needed(build: Build) ->
     check_cache("plan", config, VllmSettings(kv_cache_gib=needed))
     with pytest.raises(ValueError, match=rf"engine\.kv_cache_gib.*'plan'.*256 tokens.*{needed:.3g} GiB"):
         check_cache("plan", config, VllmSettings(kv_cache_gib=needed * 0.99))
+
+
+def test_the_cache_of_a_shard_has_its_heads(build: Build) -> None:
+    needed = (256 + 32) * 2 * 2 * 2 * 32 * 4 / GIB  # of 4 key-value heads 2
+    config = build(num_attention_heads=4, num_key_value_heads=4).config
+    check_cache("plan", config, VllmSettings(kv_cache_gib=needed, tensor_parallel=2))
+    with pytest.raises(ValueError, match=rf"engine\.kv_cache_gib.*{needed:.3g} GiB"):
+        check_cache("plan", config, VllmSettings(kv_cache_gib=needed * 0.99, tensor_parallel=2))
+
+
+@pytest.mark.parametrize(
+    ("changes", "possible"),
+    [
+        ({"num_attention_heads": 6, "num_key_value_heads": 2, "vocab_size": 384, "intermediate_size": 96}, {1, 2, 6}),
+        ({"num_attention_heads": 4, "num_key_value_heads": 4, "vocab_size": 60, "intermediate_size": 96}, {1, 2, 4}),
+        ({"num_attention_heads": 3, "num_key_value_heads": 3, "vocab_size": 60, "intermediate_size": 96}, {1}),
+        ({"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64, "intermediate_size": 98}, {1, 2}),
+    ],
+    ids=["heads that several shards have", "each its own", "vocabulary", "hidden layer"],
+)
+def test_a_model_that_cannot_be_divided_so_is_refused_with_what_would_do(
+    build: Build, changes: dict[str, int], possible: set[int]
+) -> None:
+    with torch.device("meta"):
+        config = build(**changes).config
+    for count in range(1, 9):
+        settings = VllmSettings(tensor_parallel=count)
+        if count in possible:
+            settings.check(["plan"], config, 0)
+            continue
+        numbers = ", ".join(map(str, sorted(possible)))
+        with pytest.raises(ValueError, match=rf"engine\.tensor_parallel={count}: .*'plan'.*; give {numbers}$"):
+            settings.check(["plan"], config, 0)
+
+
+def test_ways_to_one_gpu_are_refused_for_several() -> None:
+    with pytest.raises(ValueError, match=r"engine\.transfer=nccl brings weights to one GPU, .*tensor_parallel=2"):
+        VllmSettings(transfer="nccl", tensor_parallel=2)
 
 
 def test_ranks_beyond_vllms_are_refused_by_policy(build: Build) -> None:

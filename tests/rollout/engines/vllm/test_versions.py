@@ -14,6 +14,14 @@ def test_the_tested_versions_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
         assert check_version() == vllm and versions.is_0_22() == vllm.startswith("0.22")
 
 
+def test_a_version_that_was_not_run_with_shards_is_refused_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, vllm="0.32.0", torch="2.13.0")
+    assert check_version(2) == "0.32.0"
+    install(monkeypatch, vllm="0.22.1", torch="2.11.0")
+    with pytest.raises(UnsupportedVersionError, match=r"engine\.tensor_parallel=2: tested with vLLM 0\.32\.0 alone"):
+        check_version(2)
+
+
 @pytest.mark.parametrize(
     ("packages", "message"),
     [

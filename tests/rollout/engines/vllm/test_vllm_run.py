@@ -1,5 +1,6 @@
 """Whole runs with vLLM, as a user starts them: the engine's process is killed, and Ctrl-C is pressed."""
 
+import asyncio
 import json
 import os
 import signal
@@ -12,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ....processes import below, command
+from ....processes import alive, below, command, until
 
 pytestmark = pytest.mark.vllm
 
@@ -83,6 +84,28 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     assert run.returncode == 1 and "interrupted; the results so far are in" in output, output[-3000:]
     assert not any(Path(f"/proc/{pid}").exists() for pid in there)
     assert json.loads((path / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_a_run_with_two_shards_of_a_model_and_adapters_on_it(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    run = started(path, "loop.iterations=2", "engine.tensor_parallel=2")
+    output, _ = run.communicate(timeout=2 * PATIENCE_S)
+    assert run.returncode == 0, output[-3000:]
+    metrics = rows(path)
+    assert len(metrics) == 2 and all(0 < row["rollout/probe_nats"] < 1e-4 for row in metrics)
+    assert all(abs(row[f"train/{policy}/behaviour_kl_nats"]) < 1e-6 for row in metrics for policy in ("tool", "plan"))
+    summary = json.loads((path / "summary.json").read_text())
+    assert summary["status"] == "finished" and summary["faults/engine"] == 0
+
+
+def test_no_process_of_a_shard_outlives_a_run_that_is_killed(tmp_path: Path) -> None:
+    run = started(tmp_path / "run", "loop.iterations=1000", "engine.tensor_parallel=2", experiment="sokoban_shared")
+    wait(run, lambda: len(engines(run, "VLLM::Worker_TP")) == 2)
+    there = engines(run)
+    assert len(there) == 3
+    os.kill(run.pid, signal.SIGKILL)
+    run.communicate(timeout=PATIENCE_S)
+    asyncio.run(until(lambda: not any(map(alive, there))))
 
 
 @pytest.mark.parametrize("experiment", ["code_specialized", "math_lora"])
