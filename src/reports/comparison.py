@@ -110,10 +110,11 @@ def _versions(settings: Sequence[Setting]) -> list[str]:
                 f"{'; '.join(parts)}."
             )
     commits = sorted({str(run.versions.get("commit", "unknown")) for run in runs})
-    if len(by_names) > 1 and len(commits) > 1 and not sentences:
+    known = not any(commit == "unknown" or commit.endswith("-dirty") for commit in commits)
+    if len(by_names) > 1 and not (len(commits) == 1 and known):
         sentences.append(
-            f"The runs were trained at {len(commits)} commits: {_named(commits)}. Settings use different parts of the "
-            "code, so whether the part that they share is the same is not known."
+            f"The runs were trained at {_count(len(commits), 'commit')}: {_named(commits)}. Settings use different "
+            "parts of the code; whether the part that they share is the same is not known."
         )
     for run in runs:
         layout = run.versions.get(FORMAT_KEY, 1)

@@ -20,7 +20,7 @@ from ..setup.command_line import check_overrides
 from ..setup.composition import all_choices, configurations
 from ..setup.search_path import KEY, file_content
 from .launcher import LAUNCHERS
-from .shapes import check_shapes
+from .shapes import check_shapes, with_base
 
 Overrides = dict[str, list[str]]
 """The key of an override, with its prefix, to one override, or to several that the sweep varies."""
@@ -158,9 +158,7 @@ class SweepFile:
                 content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
             else:
                 raise ConfigError(f"sweep={name}: there is no such file")
-            if isinstance(content, dict) and "base" in content:
-                content = _content("base", str(content.pop("base")), search_path) | content
-            return cls.of(content)
+            return cls.of(with_base(content, lambda base: _content("base", base, search_path)))
         except (TypeError, yaml.YAMLError) as error:
             raise ConfigError(f"sweep={name}: {error}") from error
 

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from ..errors import ConfigError
 from ..setup.arguments import SCALARS, below, is_a
+
+
+def with_base(content: Any, read: Callable[[str], dict[str, Any]]) -> Any:
+    """``content``, with the keys that it lacks from the sweep that its key ``base`` names, which ``read`` reads.
+
+    Raises :class:`ConfigError` where that one has a base, too.
+    """
+    if not isinstance(content, dict) or "base" not in content:
+        return content
+    name = str(content["base"])
+    if "base" in (base := read(name)):
+        raise ConfigError(f"base={name}: that sweep has a base itself")
+    return base | {key: value for key, value in content.items() if key != "base"}
 
 
 def check_shapes(kind: type, content: Any, key: str = "") -> None:

@@ -87,6 +87,9 @@ def test_settings_that_use_other_parts_of_the_code_have_no_versions_to_compare(f
     (folders[3] / "versions.json").write_text(json.dumps({"run_format": 2, "code": "1" * 16, "commit": "bbbbbbb"}))
     text = page(folders)
     assert "trained at 2 commits: aaaaaaa, bbbbbbb" in text and "versions of the code" not in text
+    for folder, code in zip(folders, "0011", strict=True):
+        (folder / "versions.json").write_text(json.dumps({"run_format": 2, "code": code * 16, "commit": "aaa-dirty"}))
+    assert "trained at 1 commit: aaa-dirty" in page(folders)
     (folders[3] / "versions.json").write_text(json.dumps({"run_format": 2, "code": "2" * 16, "commit": "bbbbbbb"}))
     text = page(folders)
     assert "trained by 2 versions of the code" in text and "11111111 (k4-0); 22222222 (k4-1)" in text

@@ -131,6 +131,8 @@ def test_a_base_gives_what_the_file_has_not(tmp_path: Path) -> None:
     assert own == replace(base, seeds=[7])
     file.write_text("base: factorail\nseeds: [7]\n")
     assert "base=factorail is unknown; did you mean factorial?" in mistake(f"sweep={file}")
+    file.write_text("base: factorial_signalling\n")
+    assert "base=factorial_signalling: that sweep has a base itself" in mistake(f"sweep={file}")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args
 import yaml
 
 from ...errors import ConfigError, nearest
-from ..shapes import check_shapes
+from ..shapes import check_shapes, with_base
 
 Scale = Literal["laptop", "smollm2", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
@@ -309,9 +309,12 @@ def check_scale(scale: str) -> Scale:
 
 
 def _sweep_file(name: str) -> dict[str, Any]:
-    """The keys of ``configs/sweep/NAME.yaml``; none without a name.  Raises :class:`ConfigError`."""
-    if not name:
-        return {}
+    """The keys of ``configs/sweep/NAME.yaml``, with those of its base; none without a name.  Raises
+    :class:`ConfigError`."""
+    return with_base(_sweep_keys(name), _sweep_keys) if name else {}
+
+
+def _sweep_keys(name: str) -> dict[str, Any]:
     file = files("troupe.configs") / "sweep" / f"{name}.yaml"
     if not file.is_file():
         raise ConfigError(f"sweep={name}: there is no such sweep")

@@ -216,6 +216,8 @@ class TorchEngine(LocalEngine):
 
     async def _serve(self) -> None:
         while self._arrived or self._queue or any(decoder.rows for decoder in self._decoders.values()):
+            if self._closed:
+                return
             await self.serve_round()  # after a load that waits for the lock, which serves in turn
 
     async def serve_round(self) -> None:

@@ -259,6 +259,16 @@ async def test_sleep_wake_close(tokenizer):
         await engine.generate(request(4))
 
 
+async def test_close_right_after_a_request(tokenizer):
+    """Decoding had not begun."""
+    engine = TorchEngine({"p": build()}, tokenizer, lockstep=False)
+    waiting = [asyncio.create_task(engine.generate(request(4 + i))) for i in range(3)]
+    await asyncio.sleep(0)
+    await engine.close()
+    for error in await asyncio.gather(*waiting, return_exceptions=True):
+        assert isinstance(error, EngineClosedError)
+
+
 def test_an_engine_needs_policies_and_rows(tokenizer):
     with pytest.raises(ValueError, match="at least one policy"):
         TorchEngine({}, tokenizer)
