@@ -33,7 +33,7 @@ def keep(folder: Path, results: Path = RESULTS) -> Path:
     lines = [json.loads(line) for line in (folder / "summary.jsonl").read_text(encoding="utf-8").splitlines()]
     kind = "reproduce" if "table" in lines[0] else "sweeps"
     runs = next(parent.parent for parent in folder.parents if parent.name == kind)
-    name = "_".join(folder.relative_to(runs / kind).parts).removesuffix("_specialized")
+    name = "_".join(part.removesuffix("_specialized") for part in folder.relative_to(runs / kind).parts)
     file = results / ("reproduction" if kind == "reproduce" else "summaries") / f"{name}.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in kept(lines, str(runs))), encoding="utf-8")
     return file
