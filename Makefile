@@ -229,10 +229,12 @@ docs: $(CORE) ## Write the pages that come from the code
 	@$(BIN)/python docs/generators/make_one_step.py
 	@$(BIN)/python docs/generators/make_credit_table.py
 	@$(BIN)/python docs/generators/make_results.py
+	@$(BIN)/python docs/generators/make_base_models.py
 	@$(BIN)/python docs/generators/make_reproduction.py
 
 results: $(CORE) ## Write docs/results and docs/reproduction.md from the committed summaries of sweeps and tables
 	@$(BIN)/python docs/generators/make_results.py
+	@$(BIN)/python docs/generators/make_base_models.py
 	@$(BIN)/python docs/generators/make_reproduction.py
 
 site: $(SITE) ## Build the documentation site into site/, which any web server can serve
