@@ -6,7 +6,8 @@ below 1 where batches of other requests change the last bits of logits, 1 with `
 
 Repetitions are pairs, one after the other, in alternating order; the figures are medians with quartiles.  CPU time is
 that of the process.  `beside the engine` is what all threads but the engine's take: it depends less than a ratio of
-wall times on what else the machine does.
+wall times on what else the machine does.  It does not contain what the engine spends more on requests that come one by
+one, and are decoded in smaller batches: that is in the CPU time of the engine's thread, and in that of all threads.
 
     python bench/gateway.py [--model laptop|smollm2_q4] [--client openai|chat] [--episodes 64] [--repeat 5] [--lockstep]
 """
@@ -129,6 +130,11 @@ class Play:
         )
 
     @property
+    def per_token(self) -> tuple[float, float]:
+        """CPU seconds: of the engine's thread, and of all threads."""
+        return self.engine_s / self.tokens, self.cpu_s / self.tokens
+
+    @property
     def beside_ms(self) -> float:
         """CPU time of all other threads, per message."""
         return (self.cpu_s - self.engine_s) / len(self.texts) * 1000
@@ -199,10 +205,8 @@ def report(pairs: Sequence[tuple[Play, Play]]) -> None:
         print(f"{name:8} {rate:8.0f} tokens/s  {cpu:7.2f} ms of CPU per message, {beside:.2f} ms beside the engine")
     speeds = [b.tokens / b.wall_s / (a.tokens / a.wall_s) for a, b in pairs]
     print("tokens/s of wall time, gateway / native:", _quartiles(speeds))
-    print(
-        "tokens/s of CPU time,  gateway / native:",
-        _quartiles([b.tokens / b.cpu_s / (a.tokens / a.cpu_s) for a, b in pairs]),
-    )
+    for i, name in enumerate(("CPU of the engine's thread", "CPU of all threads")):
+        print(f"{name} per token, gateway / native:", _quartiles([b.per_token[i] / a.per_token[i] for a, b in pairs]))
     shares = [(b.beside_ms - a.beside_ms) * len(a.texts) / 1000 / a.cpu_s for a, b in pairs]
     print("CPU beside the engine that the gateway adds, of the native CPU:", _quartiles(shares))
 

@@ -3,6 +3,7 @@
 ``NOT_RUN`` and ``DRY`` are the exceptions, each with its reason; a pattern that fits no command is an error.
 """
 
+import asyncio
 import json
 import os
 import re
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from datasets import Dataset
 
 from .documented_commands import ROOT, Command, block_commands, scripts, troupe_words
+from .processes import until
 from .test_scales import APPS, rows, write_tiny
 
 pytestmark = pytest.mark.docs
@@ -238,7 +241,12 @@ def test_scripts_of_slurm_train_and_continue(script: str, tmp_path: Path) -> Non
 
 
 SRUN = """#!/bin/bash
-# Starts what Slurm's srun starts: one process per task, each with its number.
+# Starts what Slurm's srun starts: one process per task, each with its number.  With --nodes it has a task on each.
+trap 'kill $(jobs -p)' TERM
+while [[ $1 == --* ]]; do
+  case $1 in --nodes=*) SLURM_NTASKS=${1#*=} ;; esac
+  shift
+done
 for ((task = 0; task < SLURM_NTASKS; task++)); do
   SLURM_PROCID=$task SLURM_LOCALID=$task SLURM_NODEID=0 "$@" &
 done
@@ -246,6 +254,93 @@ status=0
 for job in $(jobs -p); do wait "$job" || status=$?; done
 exit $status
 """
+
+
+CLUSTER = {
+    "srun": SRUN,
+    "scontrol": "#!/bin/bash\n[ \"$*\" = 'show hostnames node[1-2]' ] && printf 'node1\\nnode2\\n'\n",
+    "hostname": "#!/bin/bash\necho '10.0.0.1 fe80::1'\n",
+    "ray": """#!/bin/bash
+# Notes each call, but the questions for which the head, which takes a second to start, is too young.
+case $1 in
+  start) echo "$RAY_AUTH_MODE $RAY_ADDRESS: $*" >> calls
+    [ "$2" != --head ] || { sleep 1; touch head; }
+    exec sleep 600 ;;
+  health-check) [ -e head ] && echo "$*" >> calls ;;
+esac
+""",
+}
+"""What the script of a Ray cluster calls, as two nodes of Slurm's would answer."""
+JOB_ENDS = "trap 'kill $(jobs -p) || true' EXIT\n"  # and so do its steps, by Slurm
+
+
+def ray_script(folder: Path, troupe: str) -> str:
+    """The script of a Ray cluster, with stand-ins for the cluster in ``folder``."""
+    for name, content in CLUSTER.items():
+        (folder / name).write_text(content)
+        (folder / name).chmod(0o755)
+    text = scripts("docs/scaling.md")["ray.sh"].replace(".venv/bin/ray", "ray").replace(".venv/bin/troupe", troupe)
+    slurm = {"SLURM_JOB_NAME": "first", "SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "node[1-2]"}
+    exports = "".join(f"export {name}={value}\n" for name, value in slurm.items())
+    return f"{exports}PATH=$PWD:$PATH\n{JOB_ENDS}{text}"
+
+
+def test_the_script_of_a_ray_cluster_trains_and_continues(tmp_path: Path) -> None:
+    """The cluster is a stand-in, so that the run is local; what it would do on Ray is a dry run."""
+    text = ray_script(tmp_path, f"{sys.executable} -m troupe")
+    (on_ray,) = re.findall(r"execution=ray[^)]*", text)
+    local = text.replace(on_ray, shlex.join(TINY))
+    call(local, tmp_path).ok()
+    assert (tmp_path / "runs/first/summary.json").exists()
+    assert (tmp_path / "calls").read_text().splitlines() == [
+        "token 10.0.0.1:6379: start --head --port=6379 --block",
+        "health-check --address 10.0.0.1:6379",
+        "token 10.0.0.1:6379: start --address=10.0.0.1:6379 --block",
+    ]
+    again = call(local, tmp_path)
+    assert again.status != 0 and "resume=runs/first: the run has finished" in again.stderr
+    shutil.rmtree(tmp_path / "runs")
+    dry = call(text.replace(on_ray, f"{on_ray} dry_run=true"), tmp_path)
+    dry.ok()
+    assert gpus(dry) <= 4 * 8
+
+
+def test_the_script_of_a_ray_cluster_leaves_a_checkpoint_before_the_time_is_over(tmp_path: Path) -> None:
+    """The batch shell gets SIGTERM; it hands it on, and waits for the run."""
+    (tmp_path / "train").write_text("trap 'sleep 0.5; touch left; exit 1' TERM\ntouch begun\nsleep 60 & wait\n")
+    with subprocess.Popen(["bash", "-c", ray_script(tmp_path, "bash train")], cwd=tmp_path, env=ENVIRONMENT) as job:
+        try:
+            asyncio.run(until((tmp_path / "begun").exists))
+            job.terminate()
+            assert job.wait(timeout=60) != 0
+        finally:
+            job.kill()
+    assert (tmp_path / "left").exists()
+
+
+def test_the_job_for_kubernetes_is_yaml_and_its_keys_compose(tmp_path: Path) -> None:
+    """Its groups of nodes have what the run asks for, mount the volumes that there are, and Ray's tested version."""
+    (text,) = re.findall(r"```yaml\n(apiVersion: ray\.io.*?)```", (ROOT / "docs/scaling.md").read_text(), re.DOTALL)
+    job = yaml.safe_load(text)
+    cluster = job["spec"]["rayClusterSpec"]
+    assert job["kind"] == "RayJob" and f"ray=={cluster['rayVersion']}" in (ROOT / "constraints.txt").read_text()
+    there = 0
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
+        (container,) = pod["containers"]
+        assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
+        there += group.get("replicas", 1) * container["resources"]["limits"].get("nvidia.com/gpu", 0)
+    program, *words = shlex.split(job["spec"]["entrypoint"])
+    assert program == "troupe"
+    dry = call(shlex.join([sys.executable, "-m", "troupe", *words, f"run_dir={tmp_path}", "dry_run=true"]), tmp_path)
+    dry.ok()
+    assert gpus(dry) <= there
+
+
+def gpus(dry: Done) -> int:
+    """How many a dry run asks Ray for."""
+    (number,) = re.findall(r"Ray keeps \d+ CPUs and (\d+) GPUs", dry.stdout)
+    return int(number)
 
 
 @pytest.mark.parametrize("pattern", [*NOT_RUN, *DRY])

@@ -149,9 +149,12 @@ def test_a_program_that_is_not_pure_plays_chains(play: Play) -> None:
         "algorithm.credit.baseline=none",
         "algorithm.credit.normalise=false",
     ]
-    native, *_ = play(world(False), *one)
-    others, *_ = play(through_the_gateway(pure=False, history=False), *one)
+    native, weights, _ = play(world(False), *one)
+    others, learnt, _ = play(through_the_gateway(pure=False, history=False), *one)
     assert described(others) == described(native)
+    assert any(c.advantage for episode in native for _, c in episode.candidates())
+    assert learnt.keys() == weights.keys()
+    assert all(torch.equal(learnt[key], weights[key]) for key in weights)
     several, _, _ = play(through_the_gateway(pure=False, history=False), *CHAIN)
     first = {tuple(episode.nodes[0].candidates[0].completion.token_ids) for episode in several}
     assert len(several) == 18 and len(first) > 6  # the samples of a task differ

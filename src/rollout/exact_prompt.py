@@ -39,20 +39,15 @@ def exact_prompt(
     is missed where the message differs from it in blanks, where the messages are in another order, where the template
     changes it (Qwen3's leaves out earlier thoughts), where its tokens are not those of its text (a special token in it,
     a stop string after it), and where its tokens between those of the other texts are not the whole text's.
+
+    Where completions of one text are more than its messages, the latest are taken: a memory leaves out the oldest.
     """
-    found: dict[int, Completion] = {}
-    rest, others = list(said), []
-    for place, message in enumerate(messages):
-        if message["role"] != "assistant":
-            continue
-        match = next((i for i, each in enumerate(rest) if safe(each.text) == message["content"]), None)
-        if match is None:
-            others.append(message["content"].split())
-            continue
-        found[place] = rest[match]
-        del rest[: match + 1]
-    taken = {id(each) for each in found.values()}
-    missed = any(each.text.split() in others for each in said if id(each) not in taken)
+    places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    pairs = _in_order([messages[place]["content"] for place in places], [safe(each.text) for each in said])
+    found = {places[i]: said[j] for i, j in pairs.items()}
+    others = [messages[place]["content"].split() for place in places if place not in found]
+    matched = set(pairs.values())
+    missed = any(each.text.split() in others for j, each in enumerate(said) if j not in matched)
     if not found:
         return ExactPrompt(None, missed)
     marks = {place: MARK.format(place) for place in found}
@@ -73,6 +68,27 @@ def exact_prompt(
     if written + template != whole or tokenizer.decode(ids) != tokenizer.decode(plain):
         return ExactPrompt(None, True)
     return ExactPrompt(tuple(ids), missed)
+
+
+def _in_order(texts: Sequence[str], said: Sequence[str]) -> dict[int, int]:
+    """Which of ``said`` each of ``texts`` is, by index, both in their order: as many pairs of equals as there can be (a
+    longest common subsequence), and of equals the latest.
+    """
+    lengths = [[0] * (len(said) + 1) for _ in range(len(texts) + 1)]
+    for i, text in enumerate(texts):
+        for j, other in enumerate(said):
+            longer = lengths[i][j] + 1 if text == other else max(lengths[i][j + 1], lengths[i + 1][j])
+            lengths[i + 1][j + 1] = longer
+    pairs, i, j = {}, len(texts), len(said)
+    while i and j:
+        if texts[i - 1] == said[j - 1]:
+            i, j = i - 1, j - 1
+            pairs[i] = j
+        elif lengths[i - 1][j] >= lengths[i][j - 1]:
+            i -= 1
+        else:
+            j -= 1
+    return dict(sorted(pairs.items()))
 
 
 def _plain_tokens(tokenizer: PreTrainedTokenizerBase, completion: Completion) -> tuple[int, ...] | None:

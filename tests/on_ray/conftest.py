@@ -11,7 +11,7 @@ from troupe.experience import Episode
 from troupe.loop import TrainLoop
 from troupe.setup.build import build
 
-from .helpers import SMALL, Sampled
+from .helpers import SETTINGS, Sampled
 
 PATIENCE_S = 400
 
@@ -46,13 +46,14 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture
 def built(composed: Callable[..., Any], cluster: Any) -> Iterator[Callable[..., TrainLoop]]:
-    """``built("key=value", ..., nodes=4)``: a run on the nodes of one CPU each; without nodes, in this process."""
+    """``built("key=value", ..., nodes=4)``: a run on the nodes of one CPU each; without nodes, in this process.  It is
+    Sokoban's, unless ``experiment`` is another."""
     added: list[Any] = []
 
-    def make(*overrides: str, nodes: int = 0) -> TrainLoop:
+    def make(*overrides: str, nodes: int = 0, experiment: str = "sokoban_specialized") -> TrainLoop:
         added.extend(cluster.add_node(num_cpus=1) for _ in range(nodes))
         on_ray = ("execution=ray", f"execution.address={cluster.address}") if nodes else ()
-        return build(composed(*SMALL, *on_ray, *overrides))
+        return build(composed(f"experiment={experiment}", *SETTINGS, *on_ray, *overrides))
 
     yield make
     for node in [node for node in added if node in cluster.worker_nodes]:

@@ -10,11 +10,12 @@ from troupe.models.loading import checkpoint_weights
 
 from ..processes import below, command
 
-SMALL = (
-    *("experiment=sokoban_specialized", "name=ray", "loop.tasks_per_iteration=3", "loop.eval_every=5", "threads=1"),
+SETTINGS = (
+    *("name=ray", "loop.tasks_per_iteration=3", "loop.eval_every=5", "threads=1"),
     *("loop.validation_tasks=1", "loop.test_tasks=1", "env.horizon=2", "loop.checkpoint.every=1"),
     *("strategy.accelerator=cpu", "strategy.precision=64-true"),
 )
+SMALL = ("experiment=sokoban_specialized", *SETTINGS)
 Sampled = dict[tuple[str, int], list[tuple[int, ...]]]
 """By run and iteration, the tokens of all candidates."""
 

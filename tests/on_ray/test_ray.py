@@ -32,7 +32,7 @@ from troupe.runs.run import Run
 from troupe.setup.critics import build_critics
 from troupe.setup.parts import parts_of
 
-from ..processes import command, until
+from ..processes import alive, below, command, fork_server, until
 from .helpers import SMALL, Sampled, assert_same, difference, kill_after, node_of, processes, rows
 
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
@@ -70,6 +70,26 @@ def test_nodes_of_an_engine_and_of_worlds_are_killed_and_the_iteration_goes_on(
     assert summary["faults/engine_restarts"] == 1 and loop.progress.iteration == 3  # the same loop
     assert_same(sampled, 3)
     assert difference(tmp_path / "one", tmp_path / "two") < 1e-9
+
+
+def test_programs_run_beside_an_actor_of_worlds_and_none_is_left(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop], sampled: Sampled
+) -> None:
+    free = "loop.lockstep=false", "loop.iterations=2"
+    train(built(*free, f"run_dir={tmp_path / 'one'}", experiment="code_specialized"))
+    loop = built(
+        *free, "execution.worlds=1", f"run_dir={tmp_path / 'two'}", nodes=5, experiment="code_specialized"
+    )  # two pools, two engines, the worlds
+    worlds: Any = loop.sampler
+    node, workers = node_of(cluster, worlds.actors[0].group), list[int]()
+    kill_after(loop, 1, lambda: workers.extend(processes(node, "guest.zygote")))  # which kills nothing
+    train(loop)
+    assert workers and worlds.actors[0].restarts == 0
+    asyncio.run(until(lambda: not any(map(alive, workers))))
+    assert not [pid for pid in below(os.getpid()) if fork_server(pid)]  # of evaluations, which the run itself plays
+    assert not processes(node, "guest.zygote")
+    assert_same(sampled, 2)
+    assert difference(tmp_path / "one", tmp_path / "two", list(loop.team.policies)) < 1e-9
 
 
 def test_two_pools_of_two_processes_train_what_one_process_trains(

@@ -78,6 +78,38 @@ def test_equal_texts_are_matched_in_their_order(tokenizer: PreTrainedTokenizerFa
     assert windowed.ids is not None and not windowed.missed
 
 
+def test_of_equal_texts_the_latest_is_taken(tokenizer: PreTrainedTokenizerFast) -> None:
+    """A memory of the last turn has the second "ab", whose tokens are others than the first's."""
+    one, other = sampled(tokenizer, "a", "b"), sampled(tokenizer, "ab")
+    messages = chat("On.", "ab", "And?")
+    begin = len(tokenizer.encode(render(tokenizer, chat("On.")), add_special_tokens=False))
+    for said in ([one, other], [other, one], [sampled(tokenizer, "ab"), sampled(tokenizer, "c"), one]):
+        found = exact(tokenizer, messages, *said)
+        assert found.ids is not None and not found.missed
+        last = said[-1].token_ids
+        assert found.ids[begin : begin + len(last)] == last
+
+
+def test_each_completion_is_one_message(tokenizer: PreTrainedTokenizerFast) -> None:
+    """An example, or a message that the program repeats, takes the place of none: all that can be matched are."""
+    one, other = sampled(tokenizer, "c"), sampled(tokenizer, "a", "b")
+    plain = (*ids(tokenizer, "ab"), tokenizer.eos_token_id)
+    for messages, texts in (
+        (chat("", "ab", "Say.", "c", "Again.", "ab", "And?"), [plain, one.token_ids, other.token_ids]),
+        (chat("Say.", "c", "Again.", "ab", "And?", "c", "And?"), [one.token_ids, other.token_ids, one.token_ids]),
+    ):
+        found = exact(tokenizer, messages, one, other)
+        assert found.ids is not None and not found.missed
+        rest, answers = render(tokenizer, messages), []
+        for message in messages[1::2]:
+            before, _, rest = rest.partition(message["content"])
+            answers.append(tokenizer.encode(before, add_special_tokens=False))
+        expected: list[int] = []
+        for before, tokens in zip(answers, texts, strict=True):
+            expected += [*before, *tokens[:-1]]
+        assert found.ids == (*expected, *tokenizer.encode(rest, add_special_tokens=False))
+
+
 def test_what_cannot_be_matched_is_counted(tokenizer: PreTrainedTokenizerFast) -> None:
     messages = chat("Say.", "ab", "Again.")
     assert exact(tokenizer, messages, sampled(tokenizer, " ", "ab")) == ExactPrompt(None, True)  # stripped by somebody

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...experience import Episode, Node, Weighting
 from .base import CreditRule, Share
+from .chains import nodes_by_step, turn_ends
 from .checks import CreditError, check_weight
 from .grpo import episode_return
 from .whitening import whiten
@@ -125,21 +126,14 @@ class ActorCritic(CreditRule):
     def team_rewards(self, episode: Episode) -> list[float]:
         """``alpha`` times the team's reward of each step of a chain; 0 where the step does not end its turn."""
         episode_return(episode)  # raises where the episode is no chain
-        acting = nodes_by_step(episode)
-        turns = [nodes[0].turn for nodes in acting]
-        ends = [turn != later for turn, later in zip(turns, [*turns[1:], None], strict=True)]
-        teams = [nodes[0].candidates[0].team for nodes in acting]
-        return [self.alpha * team if end else 0.0 for team, end in zip(teams, ends, strict=True)]
+        steps = nodes_by_step(episode)
+        teams = [nodes[0].candidates[0].team for nodes in steps]
+        return [self.alpha * team if end else 0.0 for team, end in zip(teams, turn_ends(steps), strict=True)]
 
     def own_reward(self, node: Node) -> float:
         """The part of a message's reward that is its agent's own: local, length."""
         (candidate,) = node.candidates
         return candidate.reward - self.alpha * candidate.team
-
-
-def nodes_by_step(episode: Episode) -> list[list[Node]]:
-    """The nodes of each step of a chain: of the agents that act at once."""
-    return [[episode.nodes[node] for node, _ in edge.members.values()] for edge in episode.edges]
 
 
 def _value(episode: Episode, step: CriticStep) -> float:

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from ...experience import Episode, Weighting
 from .base import Baseline, Share
+from .chains import nodes_by_step, turn_ends
 from .grpo import Grpo, episode_return
 
 Anchor = Literal["state", "prompt"]
@@ -21,7 +22,8 @@ class Gigpo(Grpo):
     turn nor earlier messages and rewards; where the world has none, and with ``anchor=prompt``, the message's prompt.
 
     R of a message at turn t: the sum over turns u >= t of gamma^(u - t) * (own_u + alpha * team_u), where own_u is the
-    agent's own reward of turn u (local, length) and team_u the team's.  ``alpha`` is the sampler's.
+    agent's own reward of turn u (local, length) and team_u the team's.  ``alpha`` is the sampler's.  Turns are counted
+    by their ends (:func:`.chains.turn_ends`), which is the world's count where that never falls.
     ``normalise=false`` leaves both divisions out (the paper's F_norm = 1).
     """
 
@@ -47,17 +49,18 @@ class Gigpo(Grpo):
     def shares(self, episode: Episode) -> Iterator[tuple[Hashable, Share]]:
         yield from super().shares(episode)
         episode_return(episode)  # raises where the episode is no chain
-        # The team's reward of a turn is that of the message which ends it: the last one.
-        team_rewards = {node.turn: node.candidates[-1].team for node in episode.nodes}
-        own = {
-            (node.agent, node.turn): candidate.reward - self.alpha * candidate.team
-            for node, candidate in episode.candidates()
-        }
-        for node, candidate in episode.candidates():
+        turn, team_rewards, messages = 0, [], []
+        steps = nodes_by_step(episode)
+        for nodes, ends_turn in zip(steps, turn_ends(steps), strict=True):
+            messages += [(turn, node, node.candidates[0]) for node in nodes]
+            if ends_turn:
+                turn += 1
+                team_rewards.append(nodes[0].candidates[0].team)
+        own = {(node.agent, at): each.reward - self.alpha * each.team for at, node, each in messages}
+        for at, node, candidate in messages:
             value = sum(
-                self.gamma ** (turn - node.turn) * (own.get((node.agent, turn), 0.0) + self.alpha * team)
-                for turn, team in team_rewards.items()
-                if turn >= node.turn
+                self.gamma ** (later - at) * (own.get((node.agent, later), 0.0) + self.alpha * team_rewards[later])
+                for later in range(at, turn)
             )
             by_state = self.anchor == "state" and node.anchor is not None
             anchor = node.anchor if by_state else node.prompt_ids

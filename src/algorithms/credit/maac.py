@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...experience import Episode
-from .gae import TEAM, ActorCritic, CriticInput, CriticStep, nodes_by_step
+from .chains import nodes_by_step
+from .gae import TEAM, ActorCritic, CriticInput, CriticStep
 
 
 class Maac(ActorCritic):

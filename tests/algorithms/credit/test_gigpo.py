@@ -52,6 +52,18 @@ def test_gigpo_counts_what_was_earned_on_the_world(chain: Chain, advantages: Adv
     assert advantages(episodes) == [[-0.5, -0.5], [0.5, 0.5]]
 
 
+def test_gigpo_where_the_turn_falls(chain: Chain, advantages: Advantages) -> None:
+    """Calls of a workflow by a, a and b: the second ends no turn, and the third is paid for both."""
+    settings = {"turns": [0, 1, 0], "anchors": ["a", "b", "c"]}
+    episodes = [
+        chain(0, ["a", "a", "b"], team=[0.5, 0.125, 1.375], **settings),
+        chain(0, ["a", "a", "b"], team=[0, 0, 0], sample=1, **settings),
+    ]
+    Gigpo(gamma=0.5, normalise=False)(episodes)
+    # R: .5 + .5 * 1.375, then 1.375 twice, against 0.
+    assert advantages(episodes)[0] == pytest.approx([1.1875 / 2, 1.375 / 2, 1.375 / 2], abs=1e-12)
+
+
 def test_gigpo_keeps_agents_and_tasks_apart(chain: Chain, advantages: Advantages) -> None:
     episodes = [
         chain(0, ["tool", "plan"], team=[0, 1], anchors=["a", "a"], turns=[0, 1]),

@@ -53,6 +53,14 @@ def test_what_the_team_earned_before_an_agents_first_message_is_not_its_own(
     assert advantages([episode]) == [[1.5, 1.0]]
 
 
+def test_where_the_turn_falls_no_turn_ends(chain: Chain, advantages: Advantages) -> None:
+    """Calls of a workflow by a, a and b, where the third is paid for the second, too: the return is 1.875."""
+    episode = valued(chain(1.875, ["a", "a", "b"], turns=[0, 1, 0], team=[0.5, 0.125, 1.375]), [0, 0, 0])
+    assert Iac().team_rewards(episode) == [0.5, 0.0, 1.375]
+    Iac(gae_lambda=1.0, normalise=False)([episode])
+    assert advantages([episode]) == [[1.875, 1.375, 1.375]]
+
+
 def test_each_policys_messages_are_normalised_by_themselves(chain: Chain, advantages: Advantages) -> None:
     """The tool's advantages are 1.5 and 1, the planner's too; 1.5 in both turns of another episode."""
     episodes = [valued(two_turns(chain, local=[0] * 4), [0, 0, 0, 0]) for _ in range(2)]
