@@ -20,6 +20,7 @@ from troupe.envs.math.ensemble import Ensemble
 from troupe.envs.panels import COLOURS
 from troupe.envs.search import FactSearch, QuestionSearch
 from troupe.envs.search.index import Index, Passage
+from troupe.envs.signalling.world import Signalling
 from troupe.envs.writing import GeneratedPosts, Writing
 from troupe.experience import Task
 from troupe.sandbox import LocalSandbox
@@ -170,6 +171,17 @@ async def test_couplet() -> None:
     assert tones(world)[-1] == "partly"
 
 
+async def test_signalling() -> None:
+    world = begin(Signalling(length=4), target=("red", "blue", "red", "white"))
+    await world.step({"sender": "ba ne ba tu"})
+    assert seen(world) == "colours\n4, which the sender alone sees\nmessage of this turn\nba ne ba tu"
+    await world.step({"receiver": "red blue red black"})
+    assert seen(world).split("\n")[2:] == ["message", "ba ne ba tu", "guess, 75% right", "red blue red black"]
+    await world.step({"sender": "ba ne ba tu"})
+    await world.step({"receiver": "red blue red white"})
+    assert seen(world).split("\n")[:2] == ["colours", "red blue red white"] and tones(world)[-1] == "good"
+
+
 WORLDS: Mapping[str, Callable[[LocalSandbox], tuple[TeamEnv, dict[str, Any]]]] = {
     "code_collab": lambda sandbox: (CodeCollab(sandbox, None, horizon=2), {"problem": TOTAL}),  # type: ignore[arg-type]
     "code": lambda sandbox: (Code(sandbox, None, horizon=2), {"problem": TOTAL}),  # type: ignore[arg-type]
@@ -177,6 +189,7 @@ WORLDS: Mapping[str, Callable[[LocalSandbox], tuple[TeamEnv, dict[str, Any]]]] =
     "search": lambda sandbox: (FactSearch(), FactSearch().tasks("train", 1, 0)[0].data),
     "math": lambda sandbox: (Arithmetic(sandbox=sandbox, horizon=2), {"question": NASTY, "answer": "1"}),
     "couplet": lambda sandbox: (Couplet(), HALVES),
+    "signalling": lambda sandbox: (Signalling(length=1), {"target": ("red",)}),
 }
 
 
