@@ -143,6 +143,10 @@ def problem_tasks() -> list[Task]:
     return [Task(f"problem-{each.name}", "test", each.task_data) for each in PROBLEMS]
 
 
+def function_tasks() -> list[Task]:
+    return [task for task in problem_tasks() if task.data["problem"].function]
+
+
 def right_answer(task: Task) -> list[str]:
     return [f"\\boxed{{{task.data['answer']}}}"]
 
@@ -184,6 +188,11 @@ def right_program(task: Task) -> list[str]:
     return [f"```python\n{each}\n```" for each in (problem.reference, aux, main)] + [test]
 
 
+def right_functions(task: Task) -> list[str]:
+    """As :func:`right_program`, and a main function that is no mere wrapper: with it a program earns all points."""
+    return [*right_program(task), "def total(xs):\n    value = aux(xs)\n    return value + 0"]
+
+
 def summaries(task: Task) -> list[str]:
     """A short and a long text about a post, and both with an empty line between them."""
     first, second, *_ = task.data["article"].split(". ")
@@ -193,9 +202,10 @@ def summaries(task: Task) -> list[str]:
 
 @dataclass(frozen=True)
 class World:
-    """How a world is made, its tasks, and the local and team reward that a message can earn at the most; ``reads``:
-    whether its sandbox needs the packages that read answers, with which a run takes longer to begin; ``honest``: good
-    messages for a task, of a world without demonstrations.
+    """How a world is made, its tasks, and the local and team reward that a message can earn at the most; ``episode``:
+    the most that an episode's team rewards sum to, None: as much as one; ``reads``: whether its sandbox needs the
+    packages that read answers, with which a run takes longer to begin; ``honest``: good messages for a task, of a world
+    without demonstrations.
     """
 
     make: Callable[[LocalSandbox], TeamEnv]
@@ -204,10 +214,15 @@ class World:
     team: float = 1.0
     reads: bool = False
     honest: Callable[[Task], Sequence[str]] = lambda task: ()
+    episode: float | None = None
 
 
 def _code(sandbox: LocalSandbox, **settings: Any) -> Code:
     return Code(sandbox, None, cpu_s=0.1, horizon=2, max_tests=2, **settings)  # type: ignore[arg-type]
+
+
+def _collab(sandbox: LocalSandbox, **settings: Any) -> CodeCollab:
+    return CodeCollab(sandbox, None, cpu_s=0.1, horizon=2, feedback="level_feedback", **settings)  # type: ignore[arg-type]
 
 
 def _posts(**settings: Any) -> Writing:
@@ -262,19 +277,19 @@ WORLDS: dict[str, World] = {
         lambda sandbox: MicroCollab(sandbox, team="solo", horizon=2, feedback="level_passed"), 0.0, team=4.0
     ),
     "collaboration": World(
-        lambda sandbox: CodeCollab(
-            sandbox,
-            None,  # type: ignore[arg-type]
-            cpu_s=0.1,
-            horizon=2,
-            turn_reward="gain",
-            feedback="level_feedback",
-            useful_aux=True,
-        ),
+        lambda sandbox: _collab(sandbox, turn_reward="gain", useful_aux=True),
         0.0,
-        lambda _: [task for task in problem_tasks() if task.data["problem"].function],
+        lambda _: function_tasks(),
         team=4.0,
         honest=right_program,
+    ),
+    "collaboration published": World(
+        lambda sandbox: _collab(sandbox),
+        0.0,
+        lambda _: function_tasks(),
+        team=4.0,
+        honest=right_functions,
+        episode=8.0,  # each of two turns earns its points
     ),
     "arithmetic": World(lambda sandbox: Arithmetic(sandbox=sandbox), 0.1),
     "arithmetic solo": World(lambda sandbox: Arithmetic(sandbox=sandbox, team="solo", horizon=3), 0.1),
@@ -334,7 +349,8 @@ async def fuzz_world(
     engine = ScriptedEngine({}, codec)  # type: ignore[arg-type]
     client = PolicyClient("p", engine, codec, 60_000, Sampling(max_tokens=100))
     tasks, start = spec.tasks(world), time.perf_counter()
-    row.most = f"{spec.team:g}, {spec.local:g}, {spec.team:g}"
+    most = spec.team if spec.episode is None else spec.episode
+    row.most = f"{spec.team:g}, {spec.local:g}, {most:g}"
     demonstrates = not spec.reads and world.has_demonstrations  # an ensemble of questions has none
 
     async def play(rng: Random) -> None:
@@ -365,7 +381,8 @@ async def fuzz_world(
                 row.episode = max(row.episode, earned)
                 row.judge_errors += int(result.info.get(METRIC, 0))
                 if (
-                    max(result.team, earned) > spec.team + EPSILON
+                    result.team > spec.team + EPSILON
+                    or earned > most + EPSILON
                     or local > spec.local + EPSILON
                     or min(result.local.values()) < 0
                 ):

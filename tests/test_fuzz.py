@@ -33,6 +33,7 @@ CHEAP = (
     "search questions",
     "search questions solo",
     "micro collaboration",
+    "collaboration published",
     "arithmetic",
     "arithmetic at once",
     "math team",

@@ -256,6 +256,45 @@ def test_a_dry_run_needs_neither_model_nor_data(
     assert all(part in printed for part in told), printed
 
 
+WORLDS = sorted(name.removesuffix("_specialized") for name in EXPERIMENTS if name.endswith("_specialized"))
+VARIANTS = sorted({*choices("env")} - {*WORLDS})
+"""Environments without an experiment of their own: other data of a world, and teams of other sizes."""
+
+
+def paper_scales(world: str) -> list[str]:
+    """Those that an environment has of the papers' scales: those of the world that its name begins with."""
+    base = max((name for name in HAS if world == name or world.startswith(f"{name}_")), key=len, default="")
+    return [scale for scale in HAS.get(base, GENERAL) if scale.startswith("paper")]
+
+
+PLANS = [(f"experiment={world}_specialized", scale) for world in WORLDS for scale in paper_scales(world)]
+PLANS += [(f"env={name}", scale) for name in VARIANTS for scale in paper_scales(name) if scale != "paper_8b"]
+
+
+def test_every_world_of_the_papers_scales_has_a_plan_to_print() -> None:
+    without = {"couplet", "delegation", "signalling"}
+    assert {words for words, _ in PLANS if words.startswith("experiment")} == {
+        f"experiment={name}_specialized" for name in {*WORLDS} - without
+    }
+    assert {words for words, _ in PLANS if words.startswith("env")} == {f"env={name}" for name in VARIANTS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "scale"), PLANS)
+def test_every_world_prints_its_plan_at_the_papers_scales(
+    composed: Composed, capsys: pytest.CaptureFixture[str], words: str, scale: str
+) -> None:
+    cfg = composed(words, f"scale={scale}", "name=test", "run_dir=nowhere")
+    config: Any = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
+    train.show_plan(cfg)
+    printed = capsys.readouterr().out
+    loop, k = config["loop"], config["algorithm"]["sampler"]["k"]
+    assert f"per iteration: {loop['tasks_per_iteration']} tasks, K = {k}, at most" in printed
+    assert f"{loop['iterations']} iterations: at most" in printed and "Qwen/" in printed and "GiB" in printed
+    assert all(agent in printed for agent in config["team"])
+
+
 # ---- what runs ------------------------------------------------------------------------------------------------------
 
 APPS = {
@@ -305,6 +344,12 @@ def data_of(world: str, folder: Path) -> list[str]:
         sources = {"train": ("Polaris", train_file), "test": ("Aime24", test_file)}
         found = [f"{key}.{split}=[{{_target_: troupe.envs.math.{k}, path: {f}}}]" for split, (k, f) in sources.items()]
         return [*found, f"{key}.validation_share=0.2", f"{key}.sandbox.workers=1"]
+    if world == "writing":
+        files = [
+            rows(folder / f"{split}.jsonl", 60, lambda n, split=split: {"prompt": f"My cat {n} {split} naps. TL;DR:"})
+            for split in ("train", "test")
+        ]
+        return [f"env.{s}.0.path={file}" for s, file in zip(("train", "test"), files, strict=True)]
     if world == "search":
         Index.of([Passage("Sums", "Passages about sums, such as what 3 and 4 are.")]).save(folder / "index")
         train_file = rows(folder / "a.jsonl", 60, lambda n: {"question": f"What is {n}?", "answer": [str(n)]})
@@ -327,9 +372,11 @@ SIZES = [
 ]
 
 
-def played(composed: Composed, tiny: str, folder: Path, experiment: str, *words: str) -> tuple[Any, dict[str, Any]]:
+def played(
+    composed: Composed, tiny: str, folder: Path, experiment: str, *words: str, scale: str = "paper_1_7b"
+) -> tuple[Any, dict[str, Any]]:
     """The loop of one iteration of ``experiment`` at the papers' scale, and its only row of metrics."""
-    given = [f"experiment={experiment}", "scale=paper_1_7b", *SIZES, f"run_dir={folder / 'run'}"]
+    given = [f"experiment={experiment}", f"scale={scale}", *SIZES, f"run_dir={folder / 'run'}"]
     world = experiment.rpartition("_")[0]
     given += [*data_of(world, folder), "env.pair.horizon=1" if world == "math_team" else "env.horizon=1"]
     for name in composed(*given[:2]).policies:
@@ -369,12 +416,30 @@ def test_a_world_at_the_papers_scale(composed: Composed, tiny: str, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "experiment", [name for name in EXPERIMENTS if name.partition("_")[0] in ("sokoban", "code", "math", "search")]
+    "experiment",
+    [
+        name
+        for name in EXPERIMENTS
+        if name.partition("_")[0] in ("sokoban", "sudoku", "code", "math", "search", "writing")
+    ],
 )
 def test_every_world_and_tuning_at_the_papers_scale(
     composed: Composed, tiny: str, tmp_path: Path, experiment: str
 ) -> None:
     check(*played(composed, tiny, tmp_path, experiment))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", ["code_collab_specialized", "writing_specialized"])
+def test_magrpos_scale(composed: Composed, tiny: str, tmp_path: Path, experiment: str) -> None:
+    loop, row = played(composed, tiny, tmp_path, experiment, scale="paper_magrpo")
+    raw = experiment.startswith("code")  # a base model, prompted without a template
+    for name, policy in loop.team.policies.items():
+        assert policy.version == 1 and row[f"train/{name}/samples"] == 2 * 2
+        client = loop.team.training[name]
+        prompt = client.tokenizer.decode(client.encode(name, "t", [{"role": "user", "content": "Hello."}]))
+        assert ("<|im_start|>" not in prompt) == raw and "Hello." in prompt
+        assert 0 <= row[f"rollout/{name}/points"] <= (4 if raw else 3)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def learning_line(summary: SweepSummary, name: str, settings: dict[str, TableRow
         *(share(settings[name], "after_mean", "after") for name in LEARNING),
         share(verdict, "difference"),
         f"{verdict['p_above']:.2g}",
-        verdict["verdict"],
+        "; ".join(filter(None, (verdict["verdict"], verdict["why"]))),
         ", ".join(sorted(commit[:7] for commit in commits if commit)),
     ]
 

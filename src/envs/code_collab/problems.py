@@ -139,6 +139,9 @@ class CodeCollab(CollabWorld):
         runs = (self.runner.run_hidden(self._problem, f"import math\n{program}") for program in programs)
         return await asyncio.gather(*runs)
 
+    def _statement(self) -> str:
+        return self._problem.statement.strip()
+
     def _tests(self) -> tuple[str, ...]:
         calls = [f"{self.entry}({check.input[1:-1]}) is {check.expected}" for check in self._problem.hidden]
         return (*calls, *(["the test script"] if self._problem.script is not None else []))

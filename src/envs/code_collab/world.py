@@ -18,10 +18,13 @@ from ...sandbox.base import Missing
 from ..base import StepResult
 from ..checks import check_choice
 from ..code.problem import CheckResult
+from ..drawing import Drawing
 from ..execution import Execution
 from ..judging import guarded
 from ..orders import Order, stages_of
+from ..panels import Panel, draw_panels
 from ..turns import TurnTakingWorld
+from .drawing import draft_panels, report_panels
 from .feedback import Feedback, Report
 from .functions import AUX, function_in, parse, read_function
 from .reward import POINTS, CodeScore, UsageRule, cooperation_points, structure_points
@@ -114,6 +117,10 @@ class CollabWorld(TurnTakingWorld):
     @abstractmethod
     def _problem_key(self) -> Hashable:
         """Which problem it is."""
+
+    @abstractmethod
+    def _statement(self) -> str:
+        """The problem in words."""
 
     @abstractmethod
     def _tests(self) -> tuple[str, ...]:
@@ -230,6 +237,12 @@ class CollabWorld(TurnTakingWorld):
     async def _value_of_first_call(self, program: str) -> JsonValue | Missing:
         job = self._probe(program + RECORD.format(entry=self.entry))
         return NO_VALUE if job is None else (await self.execution.result(job)).value
+
+    def draw(self) -> Drawing:
+        panels = [Panel("task", self._statement()), *(report_panels(self._report) if self._report else ())]
+        if self._report is None or self.order == "sequential":  # else they are the functions of the report
+            panels += draft_panels(self._shown)
+        return draw_panels("Code collaboration", panels)
 
     def _state(self) -> tuple[Hashable, ...]:
         return (self._problem_key(), self._report, self._edits, tuple(self._shown.items()))

@@ -78,7 +78,7 @@ def estimates_cells(entries: Sequence[Mapping[str, Any]]) -> Cells:
     lines = [
         [
             *(entry[key] for key in ("part", "variant", "row")),
-            *(_metric(entry["metric"]), _ours(entry), _seeds(entry), _published(entry), entry["section"]),
+            *(_figure(entry), _ours(entry), _seeds(entry), _published(entry), entry["section"]),
         ]
         for entry in entries
     ]
@@ -141,8 +141,10 @@ def _scope(results: TableResults) -> str:
     return f"scale `{results.scale}`, seeds {', '.join(map(str, results.seeds))}{words}"
 
 
-def _metric(name: str) -> str:
-    return MEASURES.get(name) or {"before": "success, untrained", "after": "success, trained"}.get(name, name)
+def _figure(entry: Mapping[str, Any]) -> str:
+    name = entry["metric"]
+    words = MEASURES.get(name) or {"before": "success, untrained", "after": "success, trained"}.get(name, name)
+    return words if entry["most"] is None else f"{words}, at most {entry['most']:g}"
 
 
 def _ours(entry: Mapping[str, Any]) -> str:

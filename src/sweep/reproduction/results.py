@@ -122,6 +122,7 @@ class TableResults:
                     section = row.section or self.table.sections.get(row.setting, "")
                     entry = {"part": name, "variant": variant, "row": label, "setting": row.setting}
                     entry |= {"metric": row.metric, "paper": dict(row.paper.get(name, {})), "section": section}
+                    entry["most"] = row.most.get(self.scale)
                     entries.append(entry | self._estimate(row, name, variant, reason))
         return entries
 

@@ -97,7 +97,8 @@ class Team:
 @dataclass(frozen=True)
 class Row:
     """A row of the table: the ``metric`` of a setting or team beside published figures, in per cent unless ``unit``
-    says otherwise: by part, under the name of what was measured.
+    says otherwise: by part, under the name of what was measured.  ``most``: by scale, the highest value of a metric
+    that is no share, such as a return.
 
     ``not_tested`` is the reason why there is no setting.
     """
@@ -105,6 +106,7 @@ class Row:
     setting: str = ""
     metric: str = "after"
     paper: Mapping[str, Mapping[str, float | str]] = field(default_factory=dict)
+    most: Mapping[Scale, float] = field(default_factory=dict)
     not_tested: str = ""
     section: str = ""
 
@@ -245,6 +247,10 @@ class ReproductionTable:
             for name in names:
                 if name not in self.parts:
                     raise ConfigError(f"{where}: part '{name}' is unknown{nearest(name, list(self.parts))}")
+        for key, row in self.rows.items():
+            for scale in row.most:
+                if scale not in self.scales:
+                    raise ConfigError(f"rows.{key}.most: scale '{scale}' is unknown{nearest(scale, list(self.scales))}")
         if self.figure not in FIGURES:
             raise ConfigError(f"figure={self.figure} is unknown{nearest(self.figure, FIGURES)}")
 

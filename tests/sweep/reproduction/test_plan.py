@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hydra.core.hydra_config import HydraConfig
 
+from troupe.envs.code_collab.reward import POINTS
 from troupe.errors import ConfigError
 from troupe.sweep.reproduction.gpu_hours import completions_of, evaluated_of, gpu_hours, lines_of, parameters, run_hours
 from troupe.sweep.reproduction.options import ReproduceOptions
@@ -65,6 +66,23 @@ def test_figures_that_a_table_does_not_have_are_refused(key: str, changes: dict[
         wrong = replace(table, claims=[replace(own, **changes)])
     with pytest.raises(ConfigError, match=f"table=writing: {said}"):
         plan_table(options, wrong, words)
+
+
+@pytest.mark.parametrize("scale", ["laptop", "paper"])
+def test_the_most_that_magrpos_returns_can_be(scale: str, tmp_path: Path) -> None:
+    """The points of the best program, or the sum over the turns that are judged: drafts are not."""
+    options, words = ReproduceOptions.split(["table=magrpo", f"scale={scale}", f"runs={tmp_path}", "seeds=1"])
+    (table,) = options.tables
+    rows = [row for row in table.rows.values() if row.metric.startswith("return")]
+    checked = 0
+    for part in plan_table(options, table, words).parts:
+        envs = {job.setting: part.configs[job.training]["env"] for job in part.record.jobs}
+        for row in (row for row in rows if row.setting in envs):
+            env = envs[row.setting]
+            judged = env["horizon"] - (env["order"] == "discussion")
+            assert row.most[options.scale] == POINTS * (judged if env["turn_reward"] == "points" else 1), row
+            checked += 1
+    assert checked == (len(rows) - 1 if scale == "laptop" else 2 * len(rows)), "the laptop has no discussion"
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ TABLE: dict[str, Any] = {
         "ours <a>": {"setting": "a", "paper": {"here": {"1.7B": 96}}},
         "b": {"setting": "b"},
         "put together": {"setting": "mixed"},
-        "turns": {"setting": "a", "metric": "turns_after"},
+        "turns": {"setting": "a", "metric": "turns_after", "most": {"laptop": 4}},
         "other": {"not_tested": "it is not there", "paper": {"here": {"1.7B": 3}}},
     },
     "claims": [
@@ -181,6 +181,7 @@ def test_the_summary_gives_the_same_page(results: TableResults, tmp_path: Path) 
     assert figure_of(again) == (tmp_path / "out" / "plot.svg").read_text()
     assert "| here | ours <a> | success, trained | 0.950 (" in page and "1.7B: 96" in page
     assert "not tested: it is not there" in page
+    assert "| here | turns | turns per episode, trained, at most 4 | 2.000 |" in page
     assert f"{APPEARS}: 2; {ABSENT}: 2; {UNDECIDED}: 0; {UNTESTED}: 1." in page
     assert "| seed 0 | 0.500 | 0.500 | 0.500 | 0.500 |" in page
     with (tmp_path / "out" / "table.csv").open() as file:

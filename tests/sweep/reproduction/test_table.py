@@ -106,6 +106,7 @@ def test_parts_and_their_reasons() -> None:
         ({"sections": {"a": SILENT}}, "sections lacks b, mixed: the paper's section, or 'the paper is silent'"),
         ({"sections": TABLE["sections"] | {"c": SILENT}}, "sections: setting 'c' is unknown"),
         ({"rows": {"row": {"setting": "c"}}}, "rows.row: setting 'c' is unknown"),
+        ({"rows": {"row": {"setting": "a", "most": {"papr": 4}}}}, r"rows.row.most: scale .papr. is unknown"),
         ({"rows": {"row": {}}}, "rows.row: a row has a setting, or says why"),
         ({"claims": [TABLE["claims"][0] | {"over": "c"}]}, "claim 'a beats b': setting 'c' is unknown"),
         ({"claims": [{"claims": "?"}]}, r"claims\[0\].claims is unknown; did you mean claim\?"),
