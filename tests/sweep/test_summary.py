@@ -55,12 +55,15 @@ def test_committed_pages_are_those_of_their_summaries() -> None:
 
 
 def test_a_kept_summary_has_no_folder_of_this_machine(sweep: Path, tmp_path: Path) -> None:
-    """And of runs of one code none is stale for it, of several those that are."""
+    """And of runs of one code, of a known commit, none is stale for it; else those that are."""
     script = runpy.run_path(str(ROOT / "docs" / "generators" / "keep_results.py"))
     write_tables(sweep)
     content = [json.loads(line) for line in (sweep / "summary.jsonl").read_text().splitlines()]
     for row in content[1:]:
-        row.update(stale="code", code="a", run="/home/me/runs/x/1")
+        row.update(stale="code", code="a", commit=None, run="/home/me/runs/x/1")
+    assert {row["stale"] for row in script["kept"](content, "/home/me/runs")[1:]} == {"code"}
+    for row in content[1:]:
+        row.update(commit="v1", run="/home/me/runs/x/1")
     assert {(row["run"], row["stale"]) for row in script["kept"](content, "/home/me/runs")[1:]} == {("runs/x/1", "")}
     content[1].update(stale="code", code="b")
     assert script["kept"](content, "/home/me/runs")[1]["stale"] == "code"
