@@ -174,7 +174,7 @@ def section() -> str:
 
 def page() -> str:
     """The page's text, with the table anew."""
-    return with_section(PAGE, BEGIN, END, section())
+    return with_section(PAGE.read_text(encoding="utf-8"), BEGIN, END, section())
 
 
 if __name__ == "__main__":

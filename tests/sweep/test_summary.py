@@ -47,6 +47,23 @@ def test_the_page_comes_from_the_summary_alone(
     assert pages(tmp_path) == {tmp_path / "s.md": page}
 
 
+def test_cpu_hours_count_a_run_of_two_summaries_once(sweep: Path, tmp_path: Path) -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "generators" / "make_results.py"))
+    write_tables(sweep)
+    head, *content = [json.loads(line) for line in (sweep / "summary.jsonl").read_text().splitlines()]
+    for place, row in enumerate(content):
+        row.update(cpu_s=[3600, 1800, 360, None][place], code="a", commit="0123456789", run=f"runs/x/{place}")
+    (tmp_path / "summaries").mkdir()
+    for name, rows in {"s": content, "t": content[1:]}.items():
+        text = "".join(json.dumps(line) + "\n" for line in (head, *rows))
+        (tmp_path / "summaries" / f"{name}.jsonl").write_text(text)
+    assert script["hours"](tmp_path).splitlines()[2:] == [
+        "| sweep [`s`](results/s.md) | 3 of 4 | 1.60 | 0123456 |",
+        "| sweep [`t`](results/t.md) | 2 of 3 | 0.60 | 0123456 |",
+        "| all, each run once | 3 of 4 | 1.60 |  |",
+    ]
+
+
 @pytest.mark.slow
 def test_committed_pages_are_those_of_their_summaries() -> None:
     script = runpy.run_path(str(ROOT / "docs" / "generators" / "make_results.py"))
