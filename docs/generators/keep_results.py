@@ -2,8 +2,8 @@
 
 Copies the `summary.jsonl` of a reproduced table to `docs/results/reproduction/TABLE_SCALE.jsonl`, that of a sweep to
 `docs/results/summaries/SWEEP_EXPERIMENT.jsonl`; then ``make results`` writes the pages.  In a copy the folder of the
-runs is called `runs`.  Where all runs were trained by the same code they are not marked as stale for it: that the code
-has changed since is to be expected of committed results, whose page names the commit.
+runs is called `runs`.  Where all runs were trained by the same code, of a known commit, they are not marked as stale
+for it: that the code has changed since is to be expected of committed results, whose page names the commit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ def kept(lines: list[dict[str, Any]], runs: str) -> list[dict[str, Any]]:
     """The lines of a summary as they are committed; ``runs`` is the folder of the runs."""
     rows = [line.get("run", line) if isinstance(line.get("run", ""), dict) else line for line in lines[1:]]
     rows = [row for row in rows if "code" in row]
-    one_code = len({row["code"] for row in rows if row["code"]}) == 1
+    trained = [row for row in rows if row["code"]]
+    one_code = len({row["code"] for row in trained}) == 1 and all(row.get("commit") for row in trained)
     for row in rows:
         row["run"] = row["run"] and row["run"].replace(runs, "runs", 1)
         if one_code and row["stale"] == "code":

@@ -42,10 +42,17 @@ VARIANTS = {
         "credit.normalise=false",
         "objective.normalisation=sequence_sum",
     ],
+    "grpo_ma": [
+        "credit.value=team_return",
+        "credit.baseline=leave_one_out",
+        "credit.normalise=false",
+        "objective.normalisation=sequence_sum",
+    ],
 }
 """By algorithm, other settings of it that the table has, too."""
 IN_THE_GAME = {
     "tree_grpo": ["sampler.expansions=1"],
+    "grpo_ma": ["sampler.expansions=1"],
     "forest_groups": ["sampler.expansions=1"],
     "counterfactual": ["sampler.removal=no"],
 }
@@ -174,7 +181,7 @@ def section() -> str:
 
 def page() -> str:
     """The page's text, with the table anew."""
-    return with_section(PAGE, BEGIN, END, section())
+    return with_section(PAGE.read_text(encoding="utf-8"), BEGIN, END, section())
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from statistics import fmean
 
 from troupe.evaluation.statistics import t_interval
 from troupe.sweep.reproduction.figure import figure_of
-from troupe.sweep.reproduction.page import page_of
+from troupe.sweep.reproduction.page import page_of, seeds_of
 from troupe.sweep.reproduction.results import TableResults, counted
 from troupe.sweep.reproduction.table import SCALES, ReproductionTable, TableClaim, table_names
 from troupe.sweep.tables import markdown
@@ -59,7 +59,8 @@ def _overview(tables: Sequence[ReproductionTable], results: Sequence[TableResult
             own = next((each for each in results if (each.table.name, each.scale) == (table.name, scale)), None)
             if own is not None:
                 counts = counted(own.verdicts())
-                states.append(", ".join(f"{name}: {count}" for name, count in counts.items() if count))
+                verdicts = ", ".join(f"{name}: {count}" for name, count in counts.items() if count)
+                states.append(f"{verdicts} ({seeds_of(own)})")
             else:
                 states.append("a plan" if scale == "paper" else NOT_YET)
         scales = dict(zip((scale for scale in SCALES if scale in table.scales), states, strict=True))

@@ -1,17 +1,20 @@
 """Write the pages of `docs/results/` whose sweeps have a committed summary: `docs/results/summaries/NAME.jsonl`.
 
 A sweep leaves its `summary.jsonl` in `runs/sweeps/NAME/EXPERIMENT`; a copy of it below `summaries/` is enough to make
-its page again, without the runs.  The section of `docs/results.md` on learning has a line for each of `sweep=learning`
-and `sweep=learning_magrpo`.  ``make results`` writes the pages; ``tests/sweep/test_summary.py`` checks that they were
-written.
+its page again, without the runs.  `docs/results.md` has two sections of them: on learning, a line for each of
+`sweep=learning` and `sweep=learning_magrpo`; and the CPU-hours of every sweep and of every table of the papers.  ``make
+results`` writes the pages; ``tests/sweep/test_summary.py`` checks that they were written.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from marked_section import with_section
 
+from troupe.sweep.reproduction.results import TableResults
 from troupe.sweep.rows import TableRow, aggregate
 from troupe.sweep.summary import SweepSummary
 from troupe.sweep.tables import markdown, page_of, share
@@ -19,7 +22,8 @@ from troupe.sweep.verdicts import judge
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS.parent / "results.md"
-BEGIN, END = "<!-- learning, written by `make results`: begin -->\n", "<!-- learning: end -->\n"
+MARKS = "<!-- learning, written by `make results`: begin -->\n", "<!-- learning: end -->\n"
+HOURS = "<!-- CPU-hours, written by `make results`: begin -->\n", "<!-- CPU-hours: end -->\n"
 LEARNING = ("trained", "learning rate 0", "shuffled advantages")
 """The settings of a sweep that shows whether a team learns."""
 
@@ -31,7 +35,14 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
 
 
 def page(results: Path = RESULTS) -> str:
-    """`docs/results.md`, with its section on learning from the summaries in ``results``."""
+    """`docs/results.md`, with its sections from the summaries in ``results``."""
+    return with_section(
+        with_section(PAGE.read_text(encoding="utf-8"), *MARKS, learning(results)), *HOURS, hours(results)
+    )
+
+
+def learning(results: Path) -> str:
+    """The table of the summaries of learning."""
     heads = [
         "experiment",
         "algorithm",
@@ -44,7 +55,7 @@ def page(results: Path = RESULTS) -> str:
         "commit",
     ]
     files = sorted((results / "summaries").glob("learning*.jsonl"))
-    return with_section(PAGE, BEGIN, END, markdown(heads, [line for file in files for line in learning_lines(file)]))
+    return markdown(heads, [line for file in files for line in learning_lines(file)])
 
 
 def learning_lines(file: Path) -> list[list[str]]:
@@ -71,6 +82,29 @@ def learning_line(summary: SweepSummary, name: str, settings: dict[str, TableRow
         "; ".join(filter(None, (verdict["verdict"], verdict["why"]))),
         ", ".join(sorted(commit[:7] for commit in commits if commit)),
     ]
+
+
+def hours(results: Path) -> str:
+    """The CPU-hours of each summary in ``results``; a run that several summaries have counts once in the last line."""
+    tables = {
+        f"table [`{file.stem}`](reproduction.md)": TableResults.read(file).runs
+        for file in sorted((results / "reproduction").glob("*.jsonl"))
+    }
+    sweeps = {
+        f"sweep [`{file.stem}`](results/{file.stem}.md)": SweepSummary.read(file).rows
+        for file in sorted((results / "summaries").glob("*.jsonl"))
+    }
+    lines = [hours_line(name, rows) for name, rows in (tables | sweeps).items()]
+    runs = {(row["run"], row["code"]): row for rows in (tables | sweeps).values() for row in rows}
+    *total, _ = hours_line("all, each run once", [*runs.values()])
+    return markdown(["of", "runs", "CPU-hours", "commit"], [*lines, [*total, ""]])
+
+
+def hours_line(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    seconds = [row["cpu_s"] for row in rows if row["cpu_s"] is not None]
+    runs = str(len(seconds)) if len(seconds) == len(rows) else f"{len(seconds)} of {len(rows)}"
+    commits = sorted({row["commit"] for row in rows if row.get("commit")})
+    return [name, runs, f"{sum(seconds) / 3600:.2f}", ", ".join(commit[:7] for commit in commits)]
 
 
 if __name__ == "__main__":

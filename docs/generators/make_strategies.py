@@ -90,7 +90,7 @@ def _cell(what: str, strategy: str, refused: str | None, reasons: list[str]) -> 
 
 def page() -> str:
     """The page's text, with the table anew."""
-    return with_section(PAGE, BEGIN, END, section())
+    return with_section(PAGE.read_text(encoding="utf-8"), BEGIN, END, section())
 
 
 if __name__ == "__main__":

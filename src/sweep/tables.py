@@ -161,21 +161,24 @@ def _p(value: float | None) -> str:
 
 
 def codes_line(rows: Sequence[TableRow]) -> str:
-    """The commits of the finished runs, and the settings whose runs different code has trained; "" where one commit has
-    trained all, and where no row says."""
-    finished = [row for row in rows if row["status"] == "finished" and row.get("commit")]
-    commits = {row["commit"]: sum(each["commit"] == row["commit"] for each in finished) for row in finished}
-    if len(commits) < 2:
+    """The commits of the finished runs, and the settings whose runs different code has trained; "" where no row
+    says."""
+    trained = [row for row in rows if row["status"] == "finished"]
+    finished = [row for row in trained if row.get("commit")]
+    if not finished:
         return ""
+    commits = {row["commit"]: sum(each["commit"] == row["commit"] for each in finished) for row in finished}
     codes: dict[str, set[str]] = {}
     for row in finished:
         codes.setdefault(" ".join(filter(None, (row.get("part"), row["setting"], row["variant"]))), set()).add(
             row["code"]
         )
     mixed = [f"{name} ({', '.join(sorted(map(_short, own)))})" for name, own in codes.items() if len(own) > 1]
-    runs = ", ".join(f"`{commit}` ({count} runs)" for commit, count in commits.items())
+    parts = [f"`{commit}` ({count} runs)" for commit, count in commits.items()]
+    parts += [f"not known ({len(trained) - len(finished)} runs)"] if len(trained) > len(finished) else []
+    head = "Commit" if len(parts) == 1 else "Commits"
     text = f"Runs of different code in: {'; '.join(mixed)}." if mixed else "In each setting the code is the same."
-    return f"Commits of these runs: {runs}. {text}\n"
+    return f"{head} of these runs: {', '.join(parts)}. {text}\n"
 
 
 def _short(code: str) -> str:

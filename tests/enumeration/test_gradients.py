@@ -10,6 +10,7 @@ from troupe.algorithms.credit.base import CreditRule
 from troupe.algorithms.credit.counterfactual import Counterfactual
 from troupe.algorithms.credit.gae import ActorCritic
 from troupe.algorithms.credit.grpo import Grpo
+from troupe.algorithms.credit.grpo_ma import GrpoMa
 from troupe.algorithms.credit.iac import Iac
 from troupe.algorithms.credit.maac import Maac
 from troupe.algorithms.credit.magrpo import Magrpo
@@ -167,6 +168,25 @@ def test_a_forests_places_and_values_are_unbiased_and_its_baselines_are_not() ->
     first = [ratio for prompt, ratio in published.items() if len(prompt.split()) == 2]
     later = [ratio for prompt, ratio in published.items() if len(prompt.split()) > 2]
     assert min(later) > 1.8 * max(first)
+
+
+@pytest.mark.parametrize("task", ["easy", "hard"])
+def test_thoughts_and_answers_are_unbiased_without_the_std(task: str) -> None:
+    """With the mean of all as the baseline a message's own outcomes are in it: 1 - 1/K of a thought, less of an answer,
+    whose number depends on how many episodes go on."""
+
+    def ratios_with(baseline: str) -> dict[str, float]:
+        rule = GrpoMa(value="team_return", baseline=baseline, normalise=False)  # type: ignore[arg-type]
+        expected = Update(rule, PLAIN, TEAMS["specialised"]).expected([forests(task)])
+        return ratios(expected, task, at_once=True)
+
+    for baseline in ("none", "leave_one_out"):
+        found = ratios_with(baseline)
+        assert found == pytest.approx(dict.fromkeys(found, 1), rel=1e-9)
+    published = ratios_with("mean")
+    first = {prompt: value for prompt, value in published.items() if len(prompt.split()) == 2}
+    assert first == pytest.approx(dict.fromkeys(first, 1 / 2), rel=1e-9)
+    assert all(1 / 2 - 1e-9 < published[prompt] < 1 for prompt in published.keys() - first.keys())
 
 
 def test_without_branches_a_forest_is_k_episodes() -> None:

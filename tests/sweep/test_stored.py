@@ -182,18 +182,24 @@ def test_a_file_that_cannot_count_is_named(tmp_path: Path, store: Store) -> None
             stored_runs(file)
 
 
-def test_the_page_lists_the_code_that_it_mixes(disk: Any, tmp_path: Path, store: Store) -> None:
+def test_the_page_names_its_commits_and_the_code_that_it_mixes(disk: Any, tmp_path: Path, store: Store) -> None:
     summary = SweepSummary.read(store(code="0123456789abcdef"))
-    rows = [row | {"commit": "v1" if row["seed"] == 0 else None} for row in summary.rows]
-    assert "Commits" not in page_of(replace(summary, rows=tuple(rows)))
-    rows[1] |= {"commit": "v2", "code": "fedcba9876543210"}
-    page = page_of(replace(summary, rows=tuple(rows)))
+
+    def page(*changes: TableRow) -> str:
+        pairs = zip(summary.rows, (*changes, {}), strict=True)  # the fourth run is missing
+        rows = [row | change for row, change in pairs]
+        return page_of(replace(summary, rows=tuple(rows)))
+
+    one, two, none = {"commit": "v1"}, {"commit": "v2", "code": "fedcba9876543210"}, {"commit": None}
+    assert "Commit" not in page(none, none, none)
+    assert "Commit of these runs: `v1` (3 runs). In each setting the code is the same.\n" in page(one, one, one)
+    assert "Commits of these runs: `v1` (2 runs), not known (1 runs)." in page(one, none, one)
     assert (
         "Commits of these runs: `v1` (2 runs), `v2` (1 runs). Runs of different code in: a (01234567, fedcba98)."
-        in page
+        in page(one, two, one)
     )
-    rows[1] |= {"code": "0123456789abcdef+fedcba9876543210"}  # it was continued with other code
-    assert "in: a (01234567, 01234567+fedcba98)." in page_of(replace(summary, rows=tuple(rows)))
+    continued = two | {"code": "0123456789abcdef+fedcba9876543210"}
+    assert "in: a (01234567, 01234567+fedcba98)." in page(one, continued, one)
 
 
 def test_a_row_without_a_curve_is_named(store: Store) -> None:

@@ -47,6 +47,23 @@ def test_the_page_comes_from_the_summary_alone(
     assert pages(tmp_path) == {tmp_path / "s.md": page}
 
 
+def test_cpu_hours_count_a_run_of_two_summaries_once(sweep: Path, tmp_path: Path) -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "generators" / "make_results.py"))
+    write_tables(sweep)
+    head, *content = [json.loads(line) for line in (sweep / "summary.jsonl").read_text().splitlines()]
+    for place, row in enumerate(content):
+        row.update(cpu_s=[3600, 1800, 360, None][place], code="a", commit="0123456789", run=f"runs/x/{place}")
+    (tmp_path / "summaries").mkdir()
+    for name, rows in {"s": content, "t": content[1:]}.items():
+        text = "".join(json.dumps(line) + "\n" for line in (head, *rows))
+        (tmp_path / "summaries" / f"{name}.jsonl").write_text(text)
+    assert script["hours"](tmp_path).splitlines()[2:] == [
+        "| sweep [`s`](results/s.md) | 3 of 4 | 1.60 | 0123456 |",
+        "| sweep [`t`](results/t.md) | 2 of 3 | 0.60 | 0123456 |",
+        "| all, each run once | 3 of 4 | 1.60 |  |",
+    ]
+
+
 @pytest.mark.slow
 def test_committed_pages_are_those_of_their_summaries() -> None:
     script = runpy.run_path(str(ROOT / "docs" / "generators" / "make_results.py"))
@@ -55,12 +72,15 @@ def test_committed_pages_are_those_of_their_summaries() -> None:
 
 
 def test_a_kept_summary_has_no_folder_of_this_machine(sweep: Path, tmp_path: Path) -> None:
-    """And of runs of one code none is stale for it, of several those that are."""
+    """And of runs of one code, of a known commit, none is stale for it; else those that are."""
     script = runpy.run_path(str(ROOT / "docs" / "generators" / "keep_results.py"))
     write_tables(sweep)
     content = [json.loads(line) for line in (sweep / "summary.jsonl").read_text().splitlines()]
     for row in content[1:]:
-        row.update(stale="code", code="a", run="/home/me/runs/x/1")
+        row.update(stale="code", code="a", commit=None, run="/home/me/runs/x/1")
+    assert {row["stale"] for row in script["kept"](content, "/home/me/runs")[1:]} == {"code"}
+    for row in content[1:]:
+        row.update(commit="v1", run="/home/me/runs/x/1")
     assert {(row["run"], row["stale"]) for row in script["kept"](content, "/home/me/runs")[1:]} == {("runs/x/1", "")}
     content[1].update(stale="code", code="b")
     assert script["kept"](content, "/home/me/runs")[1]["stale"] == "code"

@@ -1,10 +1,12 @@
-"""The forest sampler: whole episodes that branch at drawn steps (the rollout of Tree-GRPO, arXiv 2509.21240)."""
+"""The forest sampler: whole episodes that branch at drawn steps (the rollout of Tree-GRPO, arXiv 2509.21240), or all at
+their second step (that of GRPO-MA, arXiv 2509.24494)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from ...envs.base import TeamEnv
 from ...experience import Episode, Topology
@@ -13,6 +15,8 @@ from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .joint_tree import JointNode, JointStep, to_episode
 from .rewards import RewardMix
 from .task_rollout import PromptCompletions, Said, TaskRollout, said_in, try_aligned
+
+BranchAt = Literal["drawn", "second"]
 
 
 @dataclass(frozen=True)
@@ -37,15 +41,22 @@ class ForestSampler(EpisodeSampler):
     an episode of one step does not branch.  All K first messages come from one prompt, and so from one request.  Where
     several agents act at once, a branch is a new joint action.
 
-    Episodes of S messages cost K (S + ``expansions`` S / 2) completions on average, where an agent acts per step.
+    ``branch_at=second``: no step is drawn; all branches leave a tree at its second step, so that each of the K first
+    messages has 1 + ``expansions`` answers that were sampled independently.
+
+    Episodes of S messages cost K (S + ``expansions`` S / 2) completions on average, where an agent acts per step; with
+    ``branch_at=second`` K (1 + (1 + ``expansions``) (S - 1)).
     """
 
     topology: Topology = "forest"
 
-    def __init__(self, *, k: int = 2, expansions: int = 2, resample: int = 0) -> None:
+    def __init__(self, *, k: int = 2, expansions: int = 2, branch_at: BranchAt = "drawn", resample: int = 0) -> None:
         check_at_least(1, k=k)
         check_at_least(0, expansions=expansions, resample=resample)
-        self.k, self.expansions, self.resample, self.mix = k, expansions, resample, RewardMix()
+        if branch_at not in get_args(BranchAt):
+            raise ValueError(f"algorithm.sampler.branch_at must be {' or '.join(get_args(BranchAt))}, got {branch_at}")
+        self.k, self.expansions, self.branch_at, self.resample = k, expansions, branch_at, resample
+        self.mix = RewardMix()
 
     def check(self, world: TeamEnv) -> None:
         check_forkable(world)
@@ -66,7 +77,8 @@ class ForestSampler(EpisodeSampler):
     async def _grow(self, rollout: TaskRollout, root: JointNode, tree: int) -> None:
         """Play on from the joint action ``tree`` of ``root`` to the end; then add the branches."""
         points = await _play_on(rollout, root, tree, (tree,), 0.0, ())
-        drawn = rollout.rng("expansions", tree).choices(points, k=self.expansions) if points else []
+        some = points if self.branch_at == "drawn" else points[:1]
+        drawn = rollout.rng("expansions", tree).choices(some, k=self.expansions) if some else []
         indices = [1 + sum(each is point for each in drawn[:i]) for i, point in enumerate(drawn)]
         branches = await gather(*(_branch(rollout, *pair) for pair in zip(drawn, indices, strict=True)))
         for point, index, branch in zip(drawn, indices, branches, strict=True):

@@ -138,7 +138,14 @@ def _cell(cell: Cell) -> dict[str, Any]:
 
 def _scope(results: TableResults) -> str:
     words = f", with other overrides than the table's: `{' '.join(results.words)}`" if results.words else ""
-    return f"scale `{results.scale}`, seeds {', '.join(map(str, results.seeds))}{words}"
+    seeds = ", ".join(map(str, results.seeds))
+    return f"scale `{results.scale}`, {seeds_of(results)} ({seeds}){words}"
+
+
+def seeds_of(results: TableResults) -> str:
+    """How many seeds were run, of those that the table's configuration has: "3 of 5 seeds", "5 seeds"."""
+    count, planned = len(results.seeds), results.table.scales[results.scale].seeds
+    return f"{count} of {planned} seeds" if count < planned else f"{count} seeds"
 
 
 def _figure(entry: Mapping[str, Any]) -> str:

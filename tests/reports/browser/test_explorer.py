@@ -110,6 +110,65 @@ def test_an_agents_own_reward_and_length_are_shown_and_bounded(run: Path, open_p
     wait_for(page, f"{COUNT}.startsWith('0 of')")
 
 
+def test_order_by_outcome_and_by_agent(
+    run_dir: Path, episode: Callable[..., Any], lines: Callable[..., None], open_page: Open
+) -> None:
+    """In the order of agents, the worst episodes of the agent that earned least in them come first."""
+    for file in (run_dir / "episodes").iterdir():
+        file.unlink()
+
+    def played(task: str, success: bool, *rewards: float | None) -> dict[str, Any]:
+        row: dict[str, Any] = episode(task, success)
+        pairs = zip(row["messages"], rewards, strict=True)
+        return row | {"messages": [message | {"local": reward} for message, reward in pairs]}
+
+    rows = [
+        played("a", False, 0.5, 0.1),
+        played("b", True, 0.2, 0.4),
+        played("c", False, 0.9, 0.0),
+        played("d", True, 0.1, 0.3),
+        played("e", False, None, None),
+    ]
+    lines(run_dir / "episodes" / "test_00000.jsonl", rows)
+    page = open_page(write_report(run_dir))
+
+    def order(title: str) -> str:
+        page.select_option("#by-order", label=title)
+        return "".join(page.locator(".option .task").all_inner_texts())
+
+    assert order("solved first") == "bdace"
+    assert order("not solved first") == "acebd"
+    assert order("agent that earned least") == "dbcae"
+
+
+def test_what_a_sibling_led_to(
+    run_dir: Path, tree: Callable[..., Any], lines: Callable[..., None], open_page: Open
+) -> None:
+    """The candidate that went on says what came then, another one what would have come of it, where that is known."""
+    kept = tree("t", 0)
+    tool, plan = (node["candidates"] for node in kept["nodes"])
+    tool[0]["next"] = {"done": True, "success": False, "picture": 1}
+    plan[0]["next"] = {"done": True, "success": True, "picture": 1}
+    plan[1]["next"] = {"done": False, "success": False, "picture": 0}
+    plan.append({**plan[1], "next": {"done": True, "success": True, "picture": 0}})
+    plan.append({key: value for key, value in plan[1].items() if key != "next"})
+    kept["pictures"].append({"text": "#*\n@ "})
+    lines(run_dir / "episodes" / "train_00000.jsonl", [kept])
+    page = open_page(write_report(run_dir), "#/training%20trees/0/t/0/0/0")
+
+    def followed() -> list[str]:
+        cards = page.locator(".candidate").all()
+        return [" ".join(card.locator(".followed p").all_inner_texts()) for card in cards]
+
+    assert followed() == ["What if: ended, not solved", "Then: the episode went on"]
+    after = "The world after the message: #* / @ "
+    assert page.locator(".followed [role=img]").evaluate_all("all => all.map((one) => one.ariaLabel)") == [after]
+    assert page.locator(".followed .failed").inner_text() == "ended, not solved"
+    page.get_by_role("button", name="plan answers").click()
+    assert page.locator(".place h4").inner_text() == "Turn 1 · plan"
+    assert followed() == ["Then: solved · 1 turn, return 1", "What if: it would have gone on", "What if: solved", ""]
+
+
 def test_a_later_evaluation_says_its_weights(
     run_dir: Path, episode: Callable[..., Any], lines: Callable[..., None], open_page: Open
 ) -> None:

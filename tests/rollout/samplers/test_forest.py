@@ -93,6 +93,20 @@ async def test_branches_are_drawn_over_all_steps_but_the_first(play: Play) -> No
     assert set(depths) == {1, 2, 3} and min(depths.values()) > 10
 
 
+async def test_all_branches_leave_at_the_second_step(play: Play) -> None:
+    """So that each of K first messages has as many answers as the other."""
+    world = Sokoban(horizon=2)
+    sampler, tasks = ForestSampler(k=2, expansions=2, branch_at="second"), world.tasks("train", 10, 0)
+    episodes, engine = await play(lambda prompt, row, seed: "", world, sampler, tasks)
+    for episode in episodes:
+        assert [len(n.candidates) for n in episode.nodes if len(n.path) == 0] == [2]
+        assert [len(n.candidates) for n in episode.nodes if len(n.path) == 1] == [3, 3]
+        assert {len(n.candidates) for n in episode.nodes if len(n.path) > 1} == {1}
+        assert [tree for tree, _, _ in leaves(episode)] == [0, 0, 0, 1, 1, 1]
+        assert sum(len(n.candidates) for n in episode.nodes) == 2 * (1 + 3 * 3)
+    assert len({request.seed for request in engine.requests}) == len(engine.requests)
+
+
 async def test_a_task_plays_alike_alone_and_in_company(play: Play) -> None:
     world = Sokoban(horizon=2)
     tasks = world.tasks("train", 3, 0)
@@ -106,3 +120,8 @@ async def test_a_task_plays_alike_alone_and_in_company(play: Play) -> None:
 def test_settings_out_of_range_are_named(key: str, value: int, least: int) -> None:
     with pytest.raises(ValueError, match=rf"algorithm\.sampler\.{key} must be at least {least}"):
         ForestSampler(**{key: value})
+
+
+def test_an_unknown_place_to_branch_is_named() -> None:
+    with pytest.raises(ValueError, match=r"algorithm\.sampler\.branch_at must be drawn or second, got first"):
+        ForestSampler(branch_at="first")  # type: ignore[arg-type]

@@ -219,6 +219,12 @@ def test_other_overrides_are_said(results: TableResults) -> None:
     assert "with other overrides than the table's: `loop.completions=10`" in page
 
 
+def test_missing_seeds_are_said(results: TableResults) -> None:
+    assert "scale `laptop`, 4 seeds (0, 1, 2, 3)." in page_of(results)
+    assert "scale `laptop`, 2 of 4 seeds (1, 3)." in page_of(replace(results, seeds=(1, 3)))
+    assert "scale `laptop`, 5 seeds (0, 1, 2, 3, 4)." in page_of(replace(results, seeds=(*SEEDS, 4)))
+
+
 @pytest.mark.slow
 def test_the_committed_page_is_that_of_the_summaries() -> None:
     files = runpy.run_path(str(ROOT / "docs/generators/make_reproduction.py"))["files"]

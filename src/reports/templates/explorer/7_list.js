@@ -1,5 +1,6 @@
 // The list of episodes: filters, search, order, and a window of rows, so that ten thousand are as fast as ten.
 const ROW_HEIGHT = 66;
+/** By name: a key, or several, of which a later one decides where those before it are equal. */
 const ORDERS = {
   newest: { title: "latest first", key: (row) => -(row.iteration ?? 1e9) },
   oldest: { title: "earliest first", key: (row) => row.iteration ?? 1e9 },
@@ -7,16 +8,24 @@ const ORDERS = {
   worst: { title: "lowest return", key: (row, of) => reward(row, of) },
   longest: { title: "longest", key: (row, of) => -size(row, of) },
   shortest: { title: "shortest", key: (row, of) => size(row, of) },
+  solved: { title: "solved first", key: (row) => -(row.success ?? -1) },
+  failed: { title: "not solved first", key: (row) => row.success ?? 2 },
+  weakest: { title: "agent that earned least", key: (row) => weakest(row) },
   spread: { title: "largest advantage", key: (row) => -row.advantage },
   task: { title: "task", key: null },
 };
 /** The team's return, or the mean reward of the messages of agent `of`; null where there is none. */
 const earned = (row, of) => (of === "" ? row.reward : row.own[of]?.[0]) ?? null;
 const reward = (row, of) => earned(row, of) ?? -1e9;
+/** The number of the agent whose messages earned least in an episode, and how much; episodes without rewards are last. */
+const weakest = (row) => Object.entries(row.own).map(([of, [value]]) => [Number(of), value]).filter(([, value]) => finite(value))
+  .reduce((least, one) => (least[1] <= one[1] ? least : one), [1e9, 1e9]);
 const size = (row, of) => (of === "" ? row.length : row.own[of]?.[1]) ?? 0;
 /** The least and the most of a figure, each "" where there is no bound; a row without the figure is within none. */
 const within = (value, [least, most]) => (least.value === "" && most.value === "") || (finite(value) &&
   (least.value === "" || value >= Number(least.value)) && (most.value === "" || value <= Number(most.value)));
+/** Below 0 where the keys `a` come before `b`, which are as many. */
+const inOrder = (a, b) => a.map((value, i) => value - b[i]).find((difference) => difference !== 0) ?? 0;
 const OUTCOMES = { "": "any outcome", solved: "solved", failed: "not solved", mixed: "both, by branch", none: "no outcome" };
 const outcome = (row) => row.success === null ? "none" : row.success === 1 ? "solved" : row.success === 0 ? "failed" : "mixed";
 
@@ -60,8 +69,8 @@ class EpisodeList {
       (agent.value === "" || row.own[agent.value]) && within(earned(row, agent.value), this.bounds.reward) && within(size(row, agent.value), this.bounds.length) &&
       (this.found === null || this.found.has(row.id)));
     const { key } = ORDERS[order.value];
-    const keys = key && new Map(this.shown.map((row) => [row.id, key(row, agent.value)]));
-    this.shown.sort(keys ? (a, b) => keys.get(a.id) - keys.get(b.id) || a.id - b.id : (a, b) => a.task.localeCompare(b.task) || a.id - b.id);
+    const keys = key && new Map(this.shown.map((row) => [row.id, [key(row, agent.value), row.id].flat()]));
+    this.shown.sort(keys ? (a, b) => inOrder(keys.get(a.id), keys.get(b.id)) : (a, b) => a.task.localeCompare(b.task) || a.id - b.id);
     this.status.textContent = this.shown.length === this.rows.length ? count(this.rows.length, "episode") : `${this.shown.length.toLocaleString("en")} of ${count(this.rows.length, "episode")}`;
     this.spacer.style.height = `${this.shown.length * ROW_HEIGHT}px`;
     this.reveal();
