@@ -170,7 +170,7 @@ def test_a_forests_places_and_values_are_unbiased_and_its_baselines_are_not() ->
     assert min(later) > 1.8 * max(first)
 
 
-@pytest.mark.parametrize("task", ["easy", "hard"])
+@pytest.mark.parametrize("task", ["easy", pytest.param("hard", marks=pytest.mark.slow)])
 def test_thoughts_and_answers_are_unbiased_without_the_std(task: str) -> None:
     """With the mean of all as the baseline a message's own outcomes are in it: 1 - 1/K of a thought, less of an answer,
     whose number depends on how many episodes go on."""

@@ -68,7 +68,7 @@ def test_figures_that_a_table_does_not_have_are_refused(key: str, changes: dict[
         plan_table(options, wrong, words)
 
 
-@pytest.mark.parametrize("scale", ["laptop", "paper"])
+@pytest.mark.parametrize("scale", [pytest.param("laptop", marks=pytest.mark.slow), "paper"])
 def test_the_most_that_magrpos_returns_can_be(scale: str, tmp_path: Path) -> None:
     """The points of the best program, or the sum over the turns that are judged: drafts are not."""
     options, words = ReproduceOptions.split(["table=magrpo", f"scale={scale}", f"runs={tmp_path}", "seeds=1"])
