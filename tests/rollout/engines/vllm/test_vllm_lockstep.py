@@ -150,7 +150,7 @@ async def test_z_waiting_for_a_round_is_no_silence_and_survives_the_process(
     engine, query = team["plan"], request("plan", (7,), n=8)
     expected = await engine.generate(query)
     with monkeypatch.context() as patch:
-        patch.setattr(engine.server, "settings", type("Impatient", (), {"stall_s": 0.3}))
+        patch.setattr(engine.server, "settings", replace(engine.server.settings, stall_s=0.3))
         with rounds().hold():
             waiting = asyncio.create_task(engine.generate(query))
             await asyncio.sleep(1.0)

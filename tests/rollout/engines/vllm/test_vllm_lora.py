@@ -194,7 +194,7 @@ async def test_z_a_process_that_hangs_is_succeeded_once_and_then_no_more(
     await until(lambda: len(engine._answering) == 2)
     os.kill(process(), signal.SIGSTOP)
     with monkeypatch.context() as patch:
-        patch.setattr(first, "settings", type("Impatient", (), {"stall_s": 1.0}))
+        patch.setattr(first, "settings", replace(first.settings, stall_s=1.0))
         for completions in await asyncio.gather(*tasks):
             agree(peft, plain_logprobs, completions)
     assert engine.server is not first and engine.supervisor.restarts == 1

@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ async def test_z_a_process_of_a_shard_that_hangs_or_dies_takes_the_others_along_
         await until(lambda: engine._answering)
         os.kill(max(processes), stop)
         with monkeypatch.context() as patch:
-            patch.setattr(server, "settings", type("Impatient", (), {"stall_s": 2.0, "tensor_parallel": 2}))
+            patch.setattr(server, "settings", replace(server.settings, stall_s=2.0))
             agree(model, plain_logprobs, await task)
         assert engine.server is not server and engine.supervisor.restarts == restarts
         await until(lambda dead=processes: not any(map(alive, dead)))
