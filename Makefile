@@ -223,14 +223,11 @@ fmt: $(DEV) ## Format the code and fix what can be fixed
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-docs: $(CORE) ## Write the pages that come from the code
+docs: $(CORE) results ## Write the pages that come from the code
 	@$(BIN)/python docs/generators/make_configuration.py
 	@$(BIN)/python docs/generators/make_strategies.py
 	@$(BIN)/python docs/generators/make_one_step.py
 	@$(BIN)/python docs/generators/make_credit_table.py
-	@$(BIN)/python docs/generators/make_results.py
-	@$(BIN)/python docs/generators/make_base_models.py
-	@$(BIN)/python docs/generators/make_reproduction.py
 
 results: $(CORE) ## Write docs/results and docs/reproduction.md from the committed summaries of sweeps and tables
 	@$(BIN)/python docs/generators/make_results.py

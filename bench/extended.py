@@ -17,7 +17,7 @@ from __future__ import annotations
 import argparse
 
 from troupe.evaluation.extension import Curve, Successes, extension
-from troupe.evaluation.records import EvaluationError, locate
+from troupe.evaluation.records import locate
 
 DIFFERENCE = "trained pass@1 - base pass@n (95 %)"
 
@@ -25,11 +25,7 @@ DIFFERENCE = "trained pass@1 - base pass@n (95 %)"
 def successes_of(place: str) -> Successes:
     """Those of the only condition, or of the one that is named.  Raises :class:`EvaluationError`."""
     record, condition = locate(place)
-    if condition is None and len(record.conditions) > 1:
-        raise EvaluationError(
-            f"{place} has several conditions: {', '.join(record.conditions)}; name one: FOLDER@CONDITION"
-        )
-    return record.successes(condition or next(iter(record.conditions)))
+    return record.successes(record.condition(condition))
 
 
 def main() -> None:

@@ -6,10 +6,11 @@ python bench/schemes.py runs/code_collab_specialized/*    # a table: means over 
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
+
+from troupe.runs.run import Run
 
 SCHEMES = ("decorator", "coordinator", "fallback", "strategy_filter")
 COLUMNS = (*SCHEMES, "calls_aux", "all_tests_passed")
@@ -40,8 +41,7 @@ def _cell(values: Sequence[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder")
-    files = [run / "metrics.jsonl" for run in parser.parse_args().runs]
-    print(table([[json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] for file in files]))
+    print(table([Run(path).rows for path in parser.parse_args().runs]))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Write `docs/results/base_models.md`: what the untrained teams solve in many attempts, and trained teams beside them.
 
 From the evaluations in `docs/results/evaluations/`, which ``keep_evaluation.py`` has put there.  ``make results`` runs
-this; ``tests/evaluation/test_extension.py`` checks that it was run.
+this; ``tests/evaluation/test_kept_evaluations.py`` checks that it was run.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def command(kept: dict[str, Any]) -> str:
     return " ".join(["make eval", *words, f"tasks={len(kept['solved'])} samples={kept['episodes']} temperature=1"])
 
 
-def untrained(name: str, kept: dict[str, Any]) -> list[str]:
+def untrained(kept: dict[str, Any]) -> list[str]:
     points = curve(successes(kept))
     team = f"`{kept['experiment']}`" + "".join(f", `{word}`" for word in kept["overrides"])
     return [team, str(len(kept["solved"])), *(share(points, k) for k in KS), kept["commit"][:7], f"`{command(kept)}`"]
@@ -77,7 +77,7 @@ def trained(name: str, kept: dict[str, Any], base: dict[str, Any]) -> list[str]:
 def page(results: Path = RESULTS) -> str:
     files = sorted((results / "evaluations").glob("*.json"))
     kept = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
-    bases = [untrained(name, each) for name, each in kept.items() if each["base"] is None]
+    bases = [untrained(each) for each in kept.values() if each["base"] is None]
     teams = [trained(name, each, kept[each["base"]]) for name, each in kept.items() if each["base"]]
     text = HEAD + "\n" + markdown(["team", "tasks", *(f"pass@{k}" for k in KS), "commit", "command"], bases)
     if teams:

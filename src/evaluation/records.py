@@ -78,6 +78,13 @@ class EvaluationRecord:
             raise EvaluationError(f"{self.path} has no condition '{condition}'; it has {', '.join(self.conditions)}")
         return successes
 
+    def condition(self, name: str | None) -> str:
+        """``name``, or the only condition.  Raises :class:`EvaluationError` where it is None and there are several."""
+        if name is None and len(self.conditions) > 1:
+            names = ", ".join(self.conditions)
+            raise EvaluationError(f"{self.path} has several conditions: {names}; name one: FOLDER@CONDITION")
+        return name or next(iter(self.conditions))
+
     @property
     def code(self) -> str:
         """The hash of the code that played it, "" where that is not recorded."""

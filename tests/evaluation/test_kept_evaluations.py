@@ -16,6 +16,7 @@ def played(folder: Path, wins: dict[str, list[bool]], *, run: str | None) -> Pat
     """A finished evaluation of these episodes."""
     lines = {"run": f"'{run}'" if run else "null", "exp": "null" if run else "game_specialized"}
     config = "".join(f"{key}: {value}\n" for key, value in lines.items())
+    config += "swap: false\nagents: {}\nsilence: []\necho: {}\nbenchmark: []\n"
     config += f"overrides: []\nrequest:\n  checkpoint: {'last' if run else 'base'}\n"
     rows = [
         {"condition": "temperature=1", "task_id": task, "success": won, "sample": i}
@@ -58,3 +59,12 @@ def test_tasks_that_differ_are_refused() -> None:
 def test_the_committed_page_is_that_of_its_evaluations() -> None:
     script = runpy.run_path(str(GENERATORS / "make_base_models.py"))
     assert script["PAGE"].read_text(encoding="utf-8") == script["page"](), "run `make results`"
+
+
+def test_a_team_that_is_not_itself_is_refused(tmp_path: Path) -> None:
+    kept = runpy.run_path(str(GENERATORS / "keep_evaluation.py"))["kept"]
+    folder = played(tmp_path / "team", {"a": [True]}, run="runs/game_specialized/day-0")
+    config = folder / "config.yaml"
+    config.write_text(config.read_text().replace("silence: []", "silence: [tool]"))
+    with pytest.raises(ValueError, match=r"not \['silence'\]"):
+        kept(str(folder), None)
