@@ -32,7 +32,8 @@ ScriptedSkill = Literal[Skill, "silent"]
 class StepResult:
     """The rewards and effects of one step of the acting agents.
 
-    ``local`` maps each acting agent to its role-specific reward; ``team`` is the reward for the team's aim.  ``info``
+    ``local`` maps each acting agent to its role-specific reward; ``team`` is the reward for the team's aim.
+    ``success``: the task is solved, should the episode end here, as a sampler may let it (``stop_above``).  ``info``
     holds numbers for the metrics; each key is averaged over candidates.
     """
 

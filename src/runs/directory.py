@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ..errors import unwritten
+from .episodes import episode_files
 from .files import (
     CHECKPOINTS,
     CONFIG,
@@ -21,7 +22,9 @@ from .files import (
     FORMAT_KEY,
     LOCK,
     METRICS,
+    SEALED,
     SUMMARY,
+    SWAPPED,
     VERSIONS,
     RunDirectoryError,
     parse_yaml,
@@ -76,7 +79,8 @@ class RunDirectory:
             self._lock.release()
 
     def rewind(self, iterations: int, config_yaml: str, summary: Mapping[str, Any]) -> None:
-        """Go back to the end of iteration ``iterations``: later rows of metrics go, the configuration is replaced.
+        """Go back to the end of iteration ``iterations``: later rows of metrics and evaluations go, the configuration is
+        replaced.
 
         Where packages have other versions than at the run's start, ``versions_NNNNN.json`` holds the new ones.  Raises
         :class:`~troupe.runs.files.RunDirectoryError` where ``metrics.jsonl`` lacks an earlier row; nothing is changed
@@ -86,9 +90,19 @@ class RunDirectory:
         write_atomic(self.path / METRICS, "".join(line + "\n" for line in rows))
         write_atomic(self.path / CONFIG, config_yaml)
         self.summary(summary)
+        self._forget_evaluations(iterations)
         if (self.path / VERSIONS).read_text() != (text := self._versions(config_yaml)):
             write_atomic(self.path / f"versions_{iterations:05d}.json", text)
             log.warning("versions differ from those that the run began with: see versions_%05d.json", iterations)
+
+    def _forget_evaluations(self, iterations: int) -> None:
+        """Remove the evaluations of weights that the run does not end with: of the best ones, of later iterations, and
+        what sweeps played with the last ones."""
+        for file in episode_files(self.path).values():
+            if file.iteration is None or file.iteration > iterations:
+                file.path.unlink()
+        for name in (SWAPPED, SEALED):
+            (self.path / name).unlink(missing_ok=True)
 
     def _versions(self, config_yaml: str) -> str:
         """The content of ``versions.json``."""

@@ -171,12 +171,6 @@ class SaysDoneTooSoon(Duet):
         return replace(super().judge(fits), done=True)
 
 
-class SucceedsOnTheWay(Duet):
-    def judge(self, fits: Mapping[str, bool]) -> StepResult:
-        result = super().judge(fits)
-        return replace(result, success=not result.done)
-
-
 class SkipsTurns(Duet):
     def judge(self, fits: Mapping[str, bool]) -> StepResult:
         self.turn += 1
@@ -327,7 +321,6 @@ class HandsOutOthers(Duet):
         (CountsWords, "info 'verdict'"),
         (NeverDone, "no end at the horizon"),
         (SaysDoneTooSoon, "done is True"),
-        (SucceedsOnTheWay, "success before"),
         (SkipsTurns, "turn goes from 0 to 2"),
         (FailsOnGarbage, "crashes it: UnicodeEncodeError"),
         (PaysForGarbage, "earns the team more than silence"),

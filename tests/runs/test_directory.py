@@ -159,3 +159,19 @@ def test_the_file_appears_only_when_it_is_whole(tmp_path: Path, monkeypatch: pyt
 def test_versions_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run_directory.versions({})["commit"] == "unknown"
+
+
+def test_rewinding_forgets_what_was_played_with_other_weights(tmp_path: Path) -> None:
+    """A run that goes on ends with other weights: later results, and those of the last or best weights, are not its."""
+    directory = RunDirectory(tmp_path, "seed: 0\n")
+    for iteration in (1, 2, 3):
+        directory.metrics({"iteration": iteration})
+    kept = ["test_00000.jsonl", "validation_00002.jsonl", "train_00002.jsonl"]
+    (tmp_path / "episodes").mkdir(exist_ok=True)
+    for name in [*kept, "validation_00003.jsonl", "test_00003.jsonl", "test_best.jsonl"]:
+        (tmp_path / "episodes" / name).write_text("{}\n")
+    for name in ("swapped.json", "sealed.json"):
+        (tmp_path / name).write_text("{}")
+    directory.rewind(2, "seed: 0\n", {})
+    assert sorted(file.name for file in (tmp_path / "episodes").iterdir()) == sorted(kept)
+    assert not (tmp_path / "swapped.json").exists() and not (tmp_path / "sealed.json").exists()

@@ -159,7 +159,8 @@ class GroupRelative(CreditRule):
 
 def group_advantages(values: Sequence[float], baseline: Baseline, normalise: bool, std_floor: float) -> list[float]:
     """The advantages within one group: each value minus its baseline, over the unbiased std + ``std_floor`` if
-    ``normalise``.  Under every baseline but ``none`` they are exactly 0 where all values are equal.
+    ``normalise``.  Under every baseline but ``none`` they are exactly 0 where all values are equal, but for
+    rounding.
 
     =================  ===============================================================================================
     ``mean``           v - mean(v): GRPO (DeepSeekMath, arXiv 2402.03300, section 4.1.2), without division Dr. GRPO
@@ -172,7 +173,8 @@ def group_advantages(values: Sequence[float], baseline: Baseline, normalise: boo
     """
     if baseline == "none":
         return list(values)
-    if len(set(values)) == 1:  # rounding would give 1e-17, which is an advantage
+    # Sums that are equal may differ in their last bits, which a small std would make a whole advantage.
+    if max(values) - min(values) <= 1e-12 * max(1.0, *map(abs, values)):
         return [0.0] * len(values)
     count = len(values)
     reference = max(values) if baseline == "max" else fmean(values)

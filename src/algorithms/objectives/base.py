@@ -91,6 +91,15 @@ class Objective(ABC):
                 f"algorithm.objective.importance_floor={self.importance_floor} must lie below "
                 f"importance_cap={self.importance_cap}"
             )
+        if not self.importance_cap and (self.importance_mode, self.importance_level) != ("truncate", "token"):
+            raise ValueError(
+                f"algorithm.objective.importance_mode={self.importance_mode} and "
+                f"importance_level={self.importance_level} have no effect with importance_cap=0; give a cap, such as 2"
+            )
+        if self.length and self.normalisation != "constant":
+            raise ValueError(
+                f"algorithm.objective.length={self.length} has no effect with normalisation={self.normalisation}; give 0"
+            )
         if self.kl and self.kl_in == "credit" and self.kl_estimator != "k1":
             raise ValueError(f"algorithm.objective.kl_in=credit is for kl_estimator=k1, got {self.kl_estimator}")
         if self.kl and self.kl_in == "loss" and self.kl_estimator == "k1":

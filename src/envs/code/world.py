@@ -136,7 +136,7 @@ class CodeWorld(TurnTakingWorld):
         local[author] = self.local_share * await self._take_program(actions[author], info)
         self._next_turn(done=self._agreed())
         team = self._share - share_before
-        return StepResult(local, team, self._done, self._done and self._share == 1, info)
+        return StepResult(local, team, self._done, self._share == 1, info)
 
     def draw(self) -> Drawing:
         """The problem, the program and the tests, each with its result, and at the end the hidden tests'."""

@@ -169,7 +169,7 @@ class CollabWorld(TurnTakingWorld):
             local=dict.fromkeys(actions, 0.0),
             team=points if self.turn_reward == "points" else self._gain(points),
             done=self._done,
-            success=self._done and report.passed,
+            success=report.passed,
             info={
                 **asdict(report.score),
                 "points": points,

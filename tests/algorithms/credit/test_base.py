@@ -162,6 +162,14 @@ def test_equal_values_and_a_candidate_left_alone_teach_nothing(baseline: Baselin
     assert group_advantages([0.1] * count, baseline, False, 0) == [0.0] * count
 
 
+def test_values_that_are_equal_but_for_rounding_teach_nothing() -> None:
+    """A share of tests as the sum of its gains: 2/6 then 3/6 more is 5/6 in all but the last bit."""
+    gained = 2 / 6 + (5 / 6 - 2 / 6)
+    assert gained != 5 / 6
+    assert group_advantages([gained, 5 / 6, 5 / 6], "mean", True, 0) == [0.0] * 3
+    assert group_advantages([1e-9, 0, 0, 0], "mean", True, 0)[0] == pytest.approx(1.5)
+
+
 def test_reinforce_keeps_its_values() -> None:
     assert group_advantages([0.5, 0.5], "none", False, 0) == [0.5, 0.5]
     AtGrpo(baseline="none", normalise=False).check(1, "tree")

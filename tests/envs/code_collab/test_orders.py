@@ -31,7 +31,7 @@ async def test_in_a_sequence_main_sees_aux(collab: Callable[..., CodeCollab]) ->
     assert "has written a helper" in world.observe("main")[0]["content"]
     assert f"Your partner's function:\n{AUX}" in user(world, "main")
     last = await world.step({"main": MAIN})
-    assert (last.team, last.local, last.success) == (4, {"main": 0}, False)  # and the episode goes on
+    assert (last.team, last.local, last.success) == (4, {"main": 0}, True)  # and the episode goes on
     assert "Your partner's function" not in user(world, "aux") and "has written" not in user(world, "aux")
     await world.step({"aux": "no idea"})
     assert "Your partner's function:\n(none could be read)" in user(world, "main")

@@ -212,7 +212,7 @@ class Decoder:
             # A prompt with more rows than a group may have is read once and stored by each of its groups.
             places = [(index - start, first + i) for i, index in enumerate(prompt_of) if start <= index < stop]
             last = torch.tensor([len(rest) - 1 for rest in rests[start:stop]], device=device)
-            past = Past(prefixes[start:stop], width, device) if start >= new else None
+            past = Past(prefixes[start:stop], list(map(len, rests[start:stop])), device) if start >= new else None
             with self._cache.prefilling([source for source, _ in places], [group for _, group in places], past):
                 parts.append(self.forward.prefill(self._cache, ids, last))
             self.forwarded["prompt"] += sum(map(len, rests[start:stop]))

@@ -106,11 +106,14 @@ class PrefixCache:
 class Past:
     """What the prompts of one forward pass begin with: ``prefixes``, one of each, none of them empty."""
 
-    def __init__(self, prefixes: Sequence[Prefix], width: int, device: torch.device) -> None:
-        """``width`` is the number of tokens that the pass reads of each prompt, padding included."""
+    def __init__(self, prefixes: Sequence[Prefix], rests: Sequence[int], device: torch.device) -> None:
+        """``rests`` are the numbers of tokens that the pass reads after each prefix; it pads them to the largest."""
         self.prefixes = prefixes
-        starts = torch.tensor([prefix.length for prefix in prefixes], device=device)
-        self.positions = starts[:, None] + torch.arange(width, device=device)
+        width, lengths = max(rests), [prefix.length for prefix in prefixes]
+        starts = torch.tensor(lengths, device=device)
+        longest = max(length + rest for length, rest in zip(lengths, rests, strict=True))
+        # Padding after a long prefix would have positions that the model does not have.
+        self.positions = (starts[:, None] + torch.arange(width, device=device)).clamp(max=longest - 1)
         """(n, R) int64, of the tokens that are read."""
         places = torch.arange(int(starts.max()) + width, device=device)
         self.mask = (places <= self.positions[:, :, None])[:, None]

@@ -16,7 +16,7 @@ from troupe.rollout.engines.lora import Adapted
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.prefixes import Part, Piece, PrefixCache
 
-from .conftest import ARCHITECTURES, EOS, all_of, build, decoder, qwen3, request, worst
+from .conftest import ARCHITECTURES, EOS, all_of, build, decoder, gemma3, gpt2, qwen3, request, worst
 from .test_in_flight import adapter, due_after, merged
 
 
@@ -73,6 +73,21 @@ async def test_a_prompt_is_read_from_where_it_is_known(tokenizer, forward):
         before = read(engine)
         assert worst(model, [asked], await all_of(engine, [asked])) < 1e-4
         assert read(engine) - before == expected
+    await engine.close()
+
+
+@pytest.mark.parametrize("architecture", [qwen3, gemma3, gpt2])
+async def test_padding_after_a_long_prefix_stays_within_the_context(architecture, tokenizer):
+    """A long prompt that grew little beside a short one that grew much: together they are wider than the context."""
+    model = build(architecture, eos_token_id=None)
+    engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer, lockstep=True, prefix_cache_gib=1)
+    decoder(engine).eos = frozenset()
+    first = [request(n, seed=n) for n in (70, 16)]
+    said = [completions[0] for completions in await all_of(engine, first)]
+    grown = [reply(asked, one, *(2 + i % 30 for i in range(n))) for asked, one, n in zip(first, said, (5, 50), strict=True)]
+    lengths = [len(each.prompt_ids) for each in grown]
+    assert max(lengths) + 8 <= 96 < max(lengths) - 5 + 50
+    assert worst(model, grown, await all_of(engine, grown)) < 1e-4
     await engine.close()
 
 
