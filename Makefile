@@ -57,6 +57,13 @@ else
   TRAIN_ENV  := $(CORE)
 endif
 
+# A word that is no target ends make before anything is run: `make train exp=NAME dry_run` would train first.
+TARGETS := $(shell sed -n 's/^\([a-z][a-z0-9_-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
+UNKNOWN := $(firstword $(filter-out $(TARGETS),$(foreach GOAL,$(MAKECMDGOALS),$(if $(findstring /,$(GOAL)),,$(GOAL)))))
+ifneq ($(UNKNOWN),)
+  $(error There is no target '$(UNKNOWN)'; make help lists those that there are, and a setting is KEY=VALUE)
+endif
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 bench bench-vllm gpu-day soak test test-slow check-docs test-docs test-vllm test-gpu test-trl test-agents sweep-agents test-ray test-vllm-ray test-browser notebooks lint fmt clean results
 
@@ -108,9 +115,6 @@ sweep: need-sweep $(TRAIN_ENV) ## Run what is missing of a sweep, print its tabl
 
 reproduce: need-table $(TRAIN_ENV) ## Reproduce a table of the papers: table=NAME [scale=laptop|smollm2|paper] [seeds=3] [dry_run=true] [key=value ...]
 	@$(TRAIN_VENV)/bin/troupe reproduce table=$(table) $(if $(scale),scale=$(scale)) $(call SETTINGS,table scale args) $(args)
-
-.DEFAULT:
-	@echo "There is no target '$@'; make help lists those that there are" >&2; exit 2
 
 need-exp:
 	@[ -n "$(exp)" ] || { \

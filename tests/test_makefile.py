@@ -136,9 +136,11 @@ def test_a_target_asks_for_what_is_missing(arguments: list[str], venv: str) -> N
     assert "Installing" not in done.stdout
 
 
-def test_an_unknown_target_is_named(venv: str) -> None:
-    done = make("trian", "exp=x", venv=venv)
-    assert done.returncode == 2 and "There is no target 'trian'; make help lists those that there are" in done.stderr
+@pytest.mark.parametrize(("words", "unknown"), [(["trian", "exp=x"], "trian"), (["help", "dry_run"], "dry_run")])
+def test_an_unknown_target_is_named_before_anything_is_run(words: list[str], unknown: str, venv: str) -> None:
+    done = make(*words, venv=venv)
+    assert done.returncode == 2 and not done.stdout
+    assert f"There is no target '{unknown}'; make help lists those that there are" in done.stderr
 
 
 def test_sweep_without_a_name_lists_those_there_are(venv: str) -> None:

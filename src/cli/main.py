@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,10 @@ COMMANDS = {
 """By command, whose module has its name: its line in the help."""
 
 
+EXPERIMENT = {"train": "experiment", "sweep": "experiment", "eval": "exp", "play": "exp"}
+"""By command, its key for an experiment; both words are understood, since make has one for all of them."""
+
+
 def main() -> None:
     """The console script.  ``troupe key=value ...`` is ``troupe train key=value ...``."""
     first, *rest = sys.argv[1:] or ["--help"]
@@ -52,6 +57,8 @@ def main() -> None:
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
+    if key := EXPERIMENT.get(name):
+        arguments = [re.sub(r"^(exp|experiment)=", f"{key}=", word) for word in arguments]
     try:
         with loading():
             module = import_module(".start" if name in CONFIGURED else f".{name.replace('-', '_')}", __package__)

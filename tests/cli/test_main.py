@@ -78,6 +78,15 @@ def test_words_for_hydra_train(troupe: Callable[..., None], called: list[tuple[s
     assert called == [("troupe.cli.start train", [first, "seed=1"])]
 
 
+@pytest.mark.parametrize(("command", "key"), [("sweep", "experiment"), ("train", "experiment"), ("eval", "exp")])
+@pytest.mark.parametrize("word", ["exp", "experiment"])
+def test_an_experiment_has_two_keys(
+    troupe: Callable[..., None], called: list[tuple[str, list[str]]], command: str, key: str, word: str
+) -> None:
+    troupe(command, f"{word}=sokoban_specialized", "experiments=1")
+    assert called[0][1] == [f"{key}=sokoban_specialized", "experiments=1"]
+
+
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"]], ids=str)
 def test_help_lists_the_commands(
     troupe: Callable[..., None], capsys: pytest.CaptureFixture[str], words: list[str]
