@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from hashlib import sha256
@@ -179,7 +179,7 @@ class WarmStart:
         started, before, first = time.perf_counter(), self.seconds, self.step
         shown = started
         recent: dict[str, list[float]] = {}
-        for batches in data:
+        for batches in _whole(data):
             if self.step >= until or self.stop_requested:
                 break
             recent.setdefault(self.curriculum.name(self.step), []).append(self.fit(batches))
@@ -271,17 +271,20 @@ def tokenizer_of(curriculum: Curriculum) -> PreTrainedTokenizerFast:
 
 
 def examples_of(curriculum: Curriculum, count: int) -> list[tuple[list[Message], str]]:
-    """At least ``count`` prompts of the first world with experts' messages."""
+    """At least ``count`` prompts of the first world with experts' messages.
+
+    They are asked for in a process of their own: what the world starts, such as a sandbox, ends with it, and the world
+    here is as new.
+    """
     rng = Random(f"examples/{curriculum.recipe.seed}")
     world = curriculum.world(0, rng)
 
-    async def play() -> list[tuple[list[Message], str]]:
-        try:
-            return await messages(world, count, lambda _: "expert", rng)
-        finally:
-            await world.close()
+    def play(_: object) -> list[tuple[list[Message], str]]:
+        return asyncio.run(messages(world, count, lambda _: "expert", rng))
 
-    return asyncio.run(play())
+    data = DataLoader([None], batch_size=None, num_workers=1, collate_fn=play, multiprocessing_context="fork")
+    (examples,) = _whole(data)
+    return examples
 
 
 def _restored(curriculum: Curriculum, tokenizer: str) -> PreTrainedTokenizerFast:
@@ -289,6 +292,15 @@ def _restored(curriculum: Curriculum, tokenizer: str) -> PreTrainedTokenizerFast
     if curriculum.words is not None:
         return build_tokenizer(curriculum.words)
     return with_chat_template(Tokenizer.from_str(tokenizer))
+
+
+def _whole(data: DataLoader[Any]) -> Iterator[Any]:
+    """The items of ``data``.  An error of its process, which contains where it was raised, ends that process, too: with
+    its traceback here the loader would live on, and wait at exit for a process that ignores signals."""
+    try:
+        yield from data
+    except Exception as error:
+        raise error.with_traceback(None) from None
 
 
 def _ignore_interrupts(worker: int) -> None:

@@ -47,6 +47,12 @@ def test_a_world_gets_a_base_model(warm_start: Callable[..., str], tmp_path: Pat
     assert third.startswith("bases/couplet is finished; again=true makes it anew")
 
 
+def test_a_world_with_a_sandbox_gets_one_too(warm_start: Callable[..., str]) -> None:
+    """Its sandbox is closed and used again, here and in the process that asks the demonstrators."""
+    out = warm_start("experiment=code_specialized", "env.split=structure", "steps=2", "validation_tasks=2", "out=base")
+    assert "base is finished" in out and "success on 2 validation tasks" in out
+
+
 def test_messages_that_a_policy_would_cut_are_told(warm_start: Callable[..., str]) -> None:
     out = warm_start("env=couplet", "steps=1", "validation_tasks=0", "vocabulary=262")
     message = (

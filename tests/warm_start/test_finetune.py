@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from multiprocessing import active_children
 from pathlib import Path
 
 import pytest
@@ -78,6 +79,23 @@ def test_a_request_to_stop_ends_it_after_the_step(tmp_path: Path) -> None:
     start.stop_requested = True
     start.run()
     assert start.step == 0 and (tmp_path / "work" / "state.pt").is_file()
+
+
+def test_an_error_of_the_world_is_told_and_ends_the_process_that_asked_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = WarmStart(in_any_words(), tmp_path / "work", {})
+    before = set(active_children())
+
+    def fault(world: Couplet, *_: object, **__: object) -> str:
+        raise RuntimeError("a fault of the world")
+
+    monkeypatch.setattr(Couplet, "demonstration", fault)
+    with pytest.raises(RuntimeError, match="a fault of the world"):  # which keeps its traceback meanwhile
+        start.run()
+    for child in set(active_children()) - before:
+        child.join(60)
+        assert child.exitcode is not None, "at exit it would be waited for, in vain"
 
 
 def test_another_warm_start_is_not_continued_and_not_replaced(tmp_path: Path) -> None:
