@@ -48,7 +48,7 @@ def command(kept: dict[str, Any]) -> str:
     """What plays the evaluation."""
     words = [f"exp={kept['experiment']}"] if kept["run"] is None else ["run=DIR", f"checkpoint={kept['checkpoint']}"]
     words += [f"tasks={len(kept['solved'])} samples={kept['episodes']} temperature=1"]
-    words += [f"args='overrides={json.dumps(kept['overrides'])}'"] if kept["overrides"] else []
+    words += [f"overrides='{json.dumps(kept['overrides'])}'"] if kept["overrides"] else []
     return " ".join(["make eval", *words])
 
 
