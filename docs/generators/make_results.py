@@ -49,7 +49,7 @@ def learning(results: Path) -> str:
         "seeds",
         "before",
         *LEARNING,
-        "trained less before",
+        "gain",
         "p, Holm",
         "verdict",
         "commit",

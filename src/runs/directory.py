@@ -79,8 +79,8 @@ class RunDirectory:
             self._lock.release()
 
     def rewind(self, iterations: int, config_yaml: str, summary: Mapping[str, Any]) -> None:
-        """Go back to the end of iteration ``iterations``: later rows of metrics and evaluations go, the configuration is
-        replaced.
+        """Go back to the end of iteration ``iterations``: later metrics and evaluations go, the configuration becomes
+        ``config_yaml``.
 
         Where packages have other versions than at the run's start, ``versions_NNNNN.json`` holds the new ones.  Raises
         :class:`~troupe.runs.files.RunDirectoryError` where ``metrics.jsonl`` lacks an earlier row; nothing is changed

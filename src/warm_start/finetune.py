@@ -279,12 +279,16 @@ def examples_of(curriculum: Curriculum, count: int) -> list[tuple[list[Message],
     rng = Random(f"examples/{curriculum.recipe.seed}")
     world = curriculum.world(0, rng)
 
-    def play(_: object) -> list[tuple[list[Message], str]]:
-        return asyncio.run(messages(world, count, lambda _: "expert", rng))
+    class Examples(Dataset[list[tuple[list[Message], str]]]):
+        def __len__(self) -> int:
+            return 1
 
-    data = DataLoader([None], batch_size=None, num_workers=1, collate_fn=play, multiprocessing_context="fork")
+        def __getitem__(self, index: int) -> list[tuple[list[Message], str]]:
+            return asyncio.run(messages(world, count, lambda _: "expert", rng))
+
+    data: DataLoader[Any] = DataLoader(Examples(), batch_size=None, num_workers=1, worker_init_fn=_ignore_interrupts)
     (examples,) = _whole(data)
-    return examples
+    return list(examples)
 
 
 def _restored(curriculum: Curriculum, tokenizer: str) -> PreTrainedTokenizerFast:

@@ -98,7 +98,8 @@ class Objective(ABC):
             )
         if self.length and self.normalisation != "constant":
             raise ValueError(
-                f"algorithm.objective.length={self.length} has no effect with normalisation={self.normalisation}; give 0"
+                f"algorithm.objective.length={self.length} has no effect with "
+                f"normalisation={self.normalisation}; give 0"
             )
         if self.kl and self.kl_in == "credit" and self.kl_estimator != "k1":
             raise ValueError(f"algorithm.objective.kl_in=credit is for kl_estimator=k1, got {self.kl_estimator}")

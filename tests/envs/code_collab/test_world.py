@@ -49,7 +49,10 @@ async def test_both_write_at_once_and_all_points_are_a_success(collab: Begin) ->
 
 async def test_a_turn_that_solves_the_problem_is_a_success_where_a_sampler_ends_there(collab: Begin) -> None:
     world = collab(horizon=2, turn_reward="points")
-    assert [(r.done, r.success) for r in [await world.step(WEAK), await world.step(GOOD)]] == [(False, False), (True, True)]
+    assert [(r.done, r.success) for r in [await world.step(WEAK), await world.step(GOOD)]] == [
+        (False, False),
+        (True, True),
+    ]
     world = collab(horizon=2, turn_reward="points")
     first = await world.step(GOOD)  # algorithm.sampler.stop_above ends the episode here
     assert (first.team, first.done, first.success) == (4, False, True)

@@ -84,7 +84,9 @@ async def test_padding_after_a_long_prefix_stays_within_the_context(architecture
     decoder(engine).eos = frozenset()
     first = [request(n, seed=n) for n in (70, 16)]
     said = [completions[0] for completions in await all_of(engine, first)]
-    grown = [reply(asked, one, *(2 + i % 30 for i in range(n))) for asked, one, n in zip(first, said, (5, 50), strict=True)]
+    grown = [
+        reply(asked, one, *(2 + i % 30 for i in range(n))) for asked, one, n in zip(first, said, (5, 50), strict=True)
+    ]
     lengths = [len(each.prompt_ids) for each in grown]
     assert max(lengths) + 8 <= 96 < max(lengths) - 5 + 50
     assert worst(model, grown, await all_of(engine, grown)) < 1e-4
