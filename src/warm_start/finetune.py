@@ -19,7 +19,7 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from tokenizers import Tokenizer
@@ -37,6 +37,8 @@ from .recipe import Recipe
 
 log = logging.getLogger(__name__)
 disable_progress_bar()
+
+T = TypeVar("T")
 
 STATE, RECIPE = "state.pt", "recipe.json"
 SHOWN_EVERY_S = 10.0
@@ -173,13 +175,10 @@ class WarmStart:
         """Train to step ``until`` (default: the recipe's end), or until ``stop_requested`` after a step."""
         until = self.recipe.steps if until is None else until
         demonstrations = Demonstrations(self.curriculum, self.tokenizer, self.step)
-        data = DataLoader(
-            demonstrations, batch_size=None, num_workers=1, prefetch_factor=8, worker_init_fn=_ignore_interrupts
-        )
         started, before, first = time.perf_counter(), self.seconds, self.step
         shown = started
         recent: dict[str, list[float]] = {}
-        for batches in _whole(data):
+        for batches in _elsewhere(demonstrations):
             if self.step >= until or self.stop_requested:
                 break
             recent.setdefault(self.curriculum.name(self.step), []).append(self.fit(batches))
@@ -286,9 +285,8 @@ def examples_of(curriculum: Curriculum, count: int) -> list[tuple[list[Message],
         def __getitem__(self, index: int) -> list[tuple[list[Message], str]]:
             return asyncio.run(messages(world, count, lambda _: "expert", rng))
 
-    data: DataLoader[Any] = DataLoader(Examples(), batch_size=None, num_workers=1, worker_init_fn=_ignore_interrupts)
-    (examples,) = _whole(data)
-    return list(examples)
+    (examples,) = _elsewhere(Examples())
+    return examples
 
 
 def _restored(curriculum: Curriculum, tokenizer: str) -> PreTrainedTokenizerFast:
@@ -298,11 +296,16 @@ def _restored(curriculum: Curriculum, tokenizer: str) -> PreTrainedTokenizerFast
     return with_chat_template(Tokenizer.from_str(tokenizer))
 
 
-def _whole(data: DataLoader[Any]) -> Iterator[Any]:
-    """The items of ``data``.  An error of its process, which contains where it was raised, ends that process, too: with
-    its traceback here the loader would live on, and wait at exit for a process that ignores signals."""
+def _elsewhere(data: Dataset[T]) -> Iterator[T]:
+    """The items of ``data``, made in a process of their own.
+
+    An error of it, which contains where it was raised, ends the process, too: with its traceback here the loader would
+    live on, and wait at exit for a process that ignores signals.
+    """
     try:
-        yield from data
+        yield from DataLoader(
+            data, batch_size=None, num_workers=1, prefetch_factor=8, worker_init_fn=_ignore_interrupts
+        )
     except Exception as error:
         raise error.with_traceback(None) from None
 

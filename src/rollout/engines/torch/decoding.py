@@ -200,22 +200,23 @@ class Decoder:
         """
         device, parts = self.model.device, []
         rests = [prompt[prefix.length :] for prompt, prefix in zip(prompts, prefixes, strict=True)]
+        lengths = list(map(len, rests))
         new = sum(not prefix.length for prefix in prefixes)
         vocabulary = self.model.config.vocab_size
         chunks = [
-            *_chunks([len(rest) for rest in rests[:new]], vocabulary),
-            *((new + start, new + stop) for start, stop in _chunks([len(rest) for rest in rests[new:]], vocabulary)),
+            *_chunks(lengths[:new], vocabulary),
+            *((new + start, new + stop) for start, stop in _chunks(lengths[new:], vocabulary)),
         ]
         for start, stop in chunks:
-            width = len(rests[stop - 1])
+            width = lengths[stop - 1]
             ids = torch.tensor([[*r, *[0] * (width - len(r))] for r in rests[start:stop]], device=device)
             # A prompt with more rows than a group may have is read once and stored by each of its groups.
             places = [(index - start, first + i) for i, index in enumerate(prompt_of) if start <= index < stop]
-            last = torch.tensor([len(rest) - 1 for rest in rests[start:stop]], device=device)
-            past = Past(prefixes[start:stop], list(map(len, rests[start:stop])), device) if start >= new else None
+            last = torch.tensor(lengths[start:stop], device=device) - 1
+            past = Past(prefixes[start:stop], lengths[start:stop], device) if start >= new else None
             with self._cache.prefilling([source for source, _ in places], [group for _, group in places], past):
                 parts.append(self.forward.prefill(self._cache, ids, last))
-            self.forwarded["prompt"] += sum(map(len, rests[start:stop]))
+            self.forwarded["prompt"] += sum(lengths[start:stop])
         return torch.cat(parts)
 
     # ---- what is kept for later prompts -----------------------------------------------------------------------------
