@@ -33,7 +33,7 @@ from .files import (
 from .fingerprint import code_hash
 from .lock import Lock
 from .own_code import commits
-from .trees import thin
+from .trees import thin, tree_files
 
 log = logging.getLogger(__name__)
 
@@ -79,8 +79,8 @@ class RunDirectory:
             self._lock.release()
 
     def rewind(self, iterations: int, config_yaml: str, summary: Mapping[str, Any]) -> None:
-        """Go back to the end of iteration ``iterations``: later metrics and evaluations go, the configuration becomes
-        ``config_yaml``.
+        """Go back to the end of iteration ``iterations``: later metrics, evaluations and training trees go, the
+        configuration becomes ``config_yaml``.
 
         Where packages have other versions than at the run's start, ``versions_NNNNN.json`` holds the new ones.  Raises
         :class:`~troupe.runs.files.RunDirectoryError` where ``metrics.jsonl`` lacks an earlier row; nothing is changed
@@ -90,17 +90,20 @@ class RunDirectory:
         write_atomic(self.path / METRICS, "".join(line + "\n" for line in rows))
         write_atomic(self.path / CONFIG, config_yaml)
         self.summary(summary)
-        self._forget_evaluations(iterations)
+        self._forget_episodes(iterations)
         if (self.path / VERSIONS).read_text() != (text := self._versions(config_yaml)):
             write_atomic(self.path / f"versions_{iterations:05d}.json", text)
             log.warning("versions differ from those that the run began with: see versions_%05d.json", iterations)
 
-    def _forget_evaluations(self, iterations: int) -> None:
+    def _forget_episodes(self, iterations: int) -> None:
         """Remove the evaluations of weights that the run does not end with: of the best ones, of later iterations, and
-        what sweeps played with the last ones."""
+        what sweeps played with the last ones; and the training trees of later iterations."""
         for file in episode_files(self.path).values():
             if file.iteration is None or file.iteration > iterations:
                 file.path.unlink()
+        for trees in tree_files(self.path).values():
+            if trees.iteration > iterations:  # where a row is still to be written, the last ones have just this number
+                trees.path.unlink()
         for name in (SWAPPED, SEALED):
             (self.path / name).unlink(missing_ok=True)
 

@@ -46,12 +46,12 @@ def cluster() -> Iterator[Any]:
 
 @pytest.fixture
 def built(composed: Callable[..., Any], cluster: Any) -> Iterator[Callable[..., TrainLoop]]:
-    """``built("key=value", ..., nodes=4)``: a run on the nodes of one CPU each; without nodes, in this process.  It is
+    """``built("key=value", ..., nodes=4)``: a run on nodes of ``cpus`` each; without nodes, in this process.  It is
     Sokoban's, unless ``experiment`` is another."""
     added: list[Any] = []
 
-    def make(*overrides: str, nodes: int = 0, experiment: str = "sokoban_specialized") -> TrainLoop:
-        added.extend(cluster.add_node(num_cpus=1) for _ in range(nodes))
+    def make(*overrides: str, nodes: int = 0, cpus: int = 1, experiment: str = "sokoban_specialized") -> TrainLoop:
+        added.extend(cluster.add_node(num_cpus=cpus) for _ in range(nodes))
         on_ray = ("execution=ray", f"execution.address={cluster.address}") if nodes else ()
         return build(composed(f"experiment={experiment}", *SETTINGS, *on_ray, *overrides))
 

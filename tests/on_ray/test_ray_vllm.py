@@ -21,8 +21,8 @@ from .helpers import Sampled, assert_same, difference, kill_after, node_of, proc
 pytestmark = [pytest.mark.ray, pytest.mark.filterwarnings("ignore")]
 
 VLLM = "engine=vllm", "engine.kv_cache_gib=0.1", "regime=shared", "strategy.precision=32-true", "loop.iterations=3"
-SERVER = "VLLM"
-"""As vLLM names its processes."""
+SERVER, SHARD = "VLLM", "VLLM::Worker_TP"
+"""As vLLM names its processes, and those that have a shard of a model each."""
 
 
 def folders() -> set[Path]:
@@ -45,10 +45,12 @@ def kill_within(loop: TrainLoop, engine: Any, iteration: int, kill: Callable[[],
     engine._serve = serve
 
 
-def proven(metrics: Sequence[dict[str, Any]]) -> bool:
+def proven(metrics: Sequence[dict[str, Any]], policies: Sequence[str] = ("shared",)) -> bool:
     """Whether the engine had the learner's weights in each iteration, as far as rounding of float32 goes."""
     return all(
-        0 < row["rollout/probe_nats"] < 1e-4 and abs(row["train/shared/behaviour_kl_nats"]) < 1e-6 for row in metrics
+        0 < row["rollout/probe_nats"] < 1e-4 and abs(row[f"train/{policy}/behaviour_kl_nats"]) < 1e-6
+        for row in metrics
+        for policy in policies
     )
 
 
@@ -130,3 +132,26 @@ def test_two_engines_of_a_pool_are_those_of_a_local_run_also_where_the_node_of_o
     assert proven(rows(tmp_path / "one")) and proven(rows(tmp_path / "two"))
     assert_same(sampled, 2)
     assert difference(tmp_path / "one", tmp_path / "two", ["shared"]) == 0
+
+
+def test_two_shards_of_a_model_with_adapters_are_those_of_a_local_run_also_where_their_node_is_killed(
+    tmp_path: Path, cluster: Any, built: Callable[..., TrainLoop], sampled: Sampled
+) -> None:
+    policies = "tool", "plan"
+    words = *VLLM, "regime=lora", "loop.iterations=2", "engine.tensor_parallel=2"
+    train(built(*words, f"run_dir={tmp_path / 'one'}"))
+    on_ray = *words, "execution.resources.engine.cpus=2", f"run_dir={tmp_path / 'two'}"
+    loop = built(*on_ray, nodes=3, cpus=2)  # a pool, an engine, one to spare
+    [engine] = {id(each): each for each in loop.team.engines.values()}.values()  # of the base that both policies share
+    actor: Any = engine
+    victim = node_of(cluster, actor.actor.group)
+    shards = processes(victim, SHARD)
+    assert len(shards) == 2
+    kill_within(loop, actor, 1, lambda: cluster.remove_node(victim, allow_graceful=False))
+    summary = train(loop)
+    assert actor.actor.restarts == 1 and summary["faults/engine_restarts"] == 1
+    assert summary["iterations"] == loop.progress.iteration == 2  # the same loop
+    asyncio.run(until(lambda: not any(map(alive, shards))))
+    assert proven(rows(tmp_path / "one"), policies) and proven(rows(tmp_path / "two"), policies)
+    assert_same(sampled, 2)
+    assert difference(tmp_path / "one", tmp_path / "two", policies) == 0

@@ -168,7 +168,7 @@ def test_rewinding_forgets_what_was_played_with_other_weights(tmp_path: Path) ->
         directory.metrics({"iteration": iteration})
     kept = ["test_00000.jsonl", "validation_00002.jsonl", "train_00002.jsonl"]
     (tmp_path / "episodes").mkdir(exist_ok=True)
-    for name in [*kept, "validation_00003.jsonl", "test_00003.jsonl", "test_best.jsonl"]:
+    for name in [*kept, "validation_00003.jsonl", "test_00003.jsonl", "test_best.jsonl", "train_00003.jsonl"]:
         (tmp_path / "episodes" / name).write_text("{}\n")
     for name in ("swapped.json", "sealed.json"):
         (tmp_path / name).write_text("{}")
