@@ -1,7 +1,8 @@
 """Did training extend what the base model can do, or only sharpen it?  `python bench/extended.py BASE TRAINED [...]`
 
 BASE and TRAINED are folders of evaluations of the same tasks at temperature 1 (FOLDER[@CONDITION]), the base with many
-samples per task:
+samples per task.  Other tasks and another condition are refused; that horizon and token limits are the same is for you
+to see:
 
     make eval run=DIR checkpoint=base samples=256 temperature=1
     make eval run=DIR samples=16 temperature=1
@@ -17,15 +18,16 @@ from __future__ import annotations
 import argparse
 
 from troupe.evaluation.extension import Curve, Successes, extension
-from troupe.evaluation.records import locate
+from troupe.evaluation.records import EvaluationError, locate
 
 DIFFERENCE = "trained pass@1 - base pass@n (95 %)"
 
 
-def successes_of(place: str) -> Successes:
-    """Those of the only condition, or of the one that is named.  Raises :class:`EvaluationError`."""
+def played(place: str) -> tuple[str, Successes]:
+    """The only condition, or the one that is named, and what was solved in it.  Raises :class:`EvaluationError`."""
     record, condition = locate(place)
-    return record.successes(record.condition(condition))
+    condition = record.condition(condition)
+    return condition, record.successes(condition)
 
 
 def main() -> None:
@@ -33,12 +35,15 @@ def main() -> None:
     parser.add_argument("base")
     parser.add_argument("trained", nargs="+")
     options = parser.parse_args()
-    base = successes_of(options.base)
+    condition, base = played(options.base)
     columns = ("team", "tasks", "pass@1", "pass@n", DIFFERENCE, "unsolved by the base", "of them gained", "verdict")
     print(f"| {' | '.join(columns)} |")
     print("|---" * len(columns) + "|")
     for place in options.trained:
-        found = extension(base, successes_of(place))
+        own, wins = played(place)
+        if own != condition:
+            raise EvaluationError(f"{place} was played with {own}, the base with {condition}")
+        found = extension(base, wins)
         if place == options.trained[0]:
             print(row("base", len(base), found.base))
         low, high = found.interval

@@ -10,12 +10,19 @@ import json
 from pathlib import Path
 from typing import Any
 
-from troupe.evaluation.extension import Curve, Successes, curve, extension
+from troupe.evaluation.extension import Curve, Extension, Successes, curve, extension
+from troupe.evaluation.statistics import holm
 from troupe.sweep.tables import markdown
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS / "base_models.md"
 KS = (1, 8, 32, 256)
+TEAM_HEADS = (
+    *("experiment", "run", "trained pass@1", "base pass@k", "difference, paired", "p, Holm"),
+    *("unsolved by the base, gained", "verdict", "commit"),
+)
+LEVEL = 0.05
+"""The probability of one or more wrong verdicts on the page, at most."""
 
 HEAD = """# What the base models can do
 
@@ -23,7 +30,8 @@ Training that makes likely what the base model could already sample *sharpens* i
 attempt of the trained team solves more tasks than all attempts of the untrained team
 ([how](../evaluation.md#sharpened-or-extended)). So beside a trained figure belongs the base model's pass@k: the
 probability that at least one of k attempts solves a task. All at temperature 1, with the prompts and token limits of
-training, on held-out tasks; 95 % bootstrap intervals over tasks. Written by `make results` from
+training, on held-out tasks; 95 % bootstrap intervals over tasks. A verdict needs a p-value of at most 0.05 after Holm's
+correction for all of the page (Student's t over tasks, two-sided). Written by `make results` from
 `docs/results/evaluations/`.
 
 ## Untrained teams
@@ -52,46 +60,62 @@ def command(kept: dict[str, Any]) -> str:
     return " ".join(["make eval", *words])
 
 
+def team(kept: dict[str, Any], base: dict[str, Any]) -> str:
+    """What ``kept`` played; a trained run has the overrides of its base in its own configuration."""
+    return f"`{kept['experiment']}`" + "".join(f", `{word}`" for word in base["overrides"])
+
+
 def untrained(kept: dict[str, Any]) -> list[str]:
     points = curve(successes(kept))
-    team = f"`{kept['experiment']}`" + "".join(f", `{word}`" for word in kept["overrides"])
-    return [team, str(len(kept["solved"])), *(share(points, k) for k in KS), kept["commit"][:7], f"`{command(kept)}`"]
+    shares = (share(points, k) for k in KS)
+    return [team(kept, kept), str(len(kept["solved"])), *shares, kept["commit"][:7], f"`{command(kept)}`"]
 
 
-def trained(name: str, kept: dict[str, Any], base: dict[str, Any]) -> list[str]:
+def compared(name: str, kept: dict[str, Any], base: dict[str, Any]) -> Extension:
     if kept["tasks"] != base["tasks"]:
         raise ValueError(f"{name} and its base have different tasks")
-    found = extension(successes(base), successes(kept))
+    return extension(successes(base), successes(kept))
+
+
+def trained(kept: dict[str, Any], base: dict[str, Any], found: Extension, p_value: float) -> list[str]:
+    """``p_value`` is corrected for all comparisons of the page."""
     low, high = found.interval
+    verdict = "undecided" if p_value > LEVEL else "extended" if found.difference > 0 else "sharpened"
     return [
-        f"`{kept['experiment']}`",
+        team(kept, base),
         f"`{kept['run']}`",
         share(found.trained, 1),
         f"@{base['episodes']}: {share(found.base, base['episodes'])}",
         f"{found.difference:+.3f} ({low:+.3f} to {high:+.3f})",
+        f"{p_value:.2g}",
         f"{found.gained} of {found.unsolved}",
-        f"**{found.verdict}**",
+        f"**{verdict}**",
         kept["commit"][:7],
     ]
 
 
+def teams(results: Path = RESULTS) -> list[list[str]]:
+    """A line per trained team, in the order of their names."""
+    kept = _kept(results)
+    found = {name: compared(name, each, kept[each["base"]]) for name, each in kept.items() if each["base"]}
+    adjusted = holm([each.p_value for each in found.values()])
+    return [
+        trained(kept[name], kept[kept[name]["base"]], each, p_value)
+        for (name, each), p_value in zip(found.items(), adjusted, strict=True)
+    ]
+
+
 def page(results: Path = RESULTS) -> str:
-    files = sorted((results / "evaluations").glob("*.json"))
-    kept = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
-    bases = [untrained(each) for each in kept.values() if each["base"] is None]
-    teams = [trained(name, each, kept[each["base"]]) for name, each in kept.items() if each["base"]]
+    bases = [untrained(each) for each in _kept(results).values() if each["base"] is None]
     text = HEAD + "\n" + markdown(["team", "tasks", *(f"pass@{k}" for k in KS), "commit", "command"], bases)
-    if teams:
-        heads = [
-            "experiment",
-            "run",
-            "trained pass@1",
-            "base pass@k",
-            "difference, paired",
-            "unsolved by the base, gained",
-        ]
-        text += "\n## Trained teams beside them\n\n" + markdown([*heads, "verdict", "commit"], teams)
+    if lines := teams(results):
+        text += "\n## Trained teams beside them\n\n" + markdown(TEAM_HEADS, lines)
     return text
+
+
+def _kept(results: Path) -> dict[str, dict[str, Any]]:
+    files = sorted((results / "evaluations").glob("*.json"))
+    return {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
 
 
 if __name__ == "__main__":

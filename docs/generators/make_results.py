@@ -1,8 +1,9 @@
 """Write the pages of `docs/results/` whose sweeps have a committed summary: `docs/results/summaries/NAME.jsonl`.
 
 A sweep leaves its `summary.jsonl` in `runs/sweeps/NAME/EXPERIMENT`; a copy of it below `summaries/` is enough to make
-its page again, without the runs.  `docs/results.md` has two sections of them: on learning, a line for each of
-`sweep=learning` and `sweep=learning_magrpo`; and the CPU-hours of every sweep and of every table of the papers.  ``make
+its page again, without the runs.  `docs/results.md` has sections of them: the settings and claims of the sweeps in
+:data:`SWEEPS`; on learning, a line for each of `sweep=learning` and `sweep=learning_magrpo`; the CPU-hours of every
+sweep and of every table of the papers; and, of the evaluations that are kept, trained teams beside their bases.  ``make
 results`` writes the pages; ``tests/sweep/test_summary.py`` checks that they were written.
 """
 
@@ -12,18 +13,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from make_base_models import TEAM_HEADS, teams
 from marked_section import with_section
 
+from troupe.sweep.readings import with_readings
 from troupe.sweep.reproduction.results import TableResults
-from troupe.sweep.rows import TableRow, aggregate
+from troupe.sweep.rows import READINGS, TableRow, aggregate
 from troupe.sweep.summary import SweepSummary
-from troupe.sweep.tables import markdown, page_of, share
+from troupe.sweep.tables import markdown, number, page_of, share
 from troupe.sweep.verdicts import judge
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS.parent / "results.md"
-MARKS = "<!-- learning, written by `make results`: begin -->\n", "<!-- learning: end -->\n"
-HOURS = "<!-- CPU-hours, written by `make results`: begin -->\n", "<!-- CPU-hours: end -->\n"
+SWEEPS = ("factorial_plan_path_short", "factorial_signalling", "views_short_plan_path_short", "views_sokoban")
+"""The summaries whose settings and claims stand in `docs/results.md`, too."""
 LEARNING = ("trained", "learning rate 0", "shuffled advantages")
 """The settings of a sweep that shows whether a team learns."""
 
@@ -35,10 +38,43 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
 
 
 def page(results: Path = RESULTS) -> str:
-    """`docs/results.md`, with its sections from the summaries in ``results``."""
-    return with_section(
-        with_section(PAGE.read_text(encoding="utf-8"), *MARKS, learning(results)), *HOURS, hours(results)
-    )
+    """`docs/results.md`, with its sections from the summaries and the evaluations in ``results``."""
+    sections = {name: sweep(SweepSummary.read(results / "summaries" / f"{name}.jsonl")) for name in SWEEPS}
+    sections |= {"learning": learning(results), "CPU-hours": hours(results)}
+    sections["trained teams"] = markdown(TEAM_HEADS, teams(results))
+    text = PAGE.read_text(encoding="utf-8")
+    for name, section in sections.items():
+        marks = f"<!-- {name}, written by `make results`: begin -->\n", f"<!-- {name}: end -->\n"
+        text = with_section(text, *marks, section)
+    return text
+
+
+def sweep(summary: SweepSummary) -> str:
+    """The settings of a sweep, and its claims."""
+    rows, budgets = with_readings(summary.rows, summary.threshold)
+    [common] = budgets.values()
+    at = [f"at {number(value)} {'optimizer steps' if axis == 'steps' else axis}" for axis, value in common.items()]
+    threshold = "" if summary.threshold is None else f"completions to {summary.threshold:g}"
+    heads = ["setting", "seeds", "before training", "after", *at, threshold, "sealed tasks"]
+    lines = [
+        [row["setting"], str(row["n"]), share(row, "before_mean", "before"), share(row, "after_mean", "after")]
+        + [f"{row[f'at_{axis}_mean']:.3f}" for axis in common]
+        + [number(row["to_threshold"]), share(row, "sealed_mean", "sealed")]
+        for row in aggregate(rows)
+    ]
+    return markdown(heads, lines) + "\n" + claims(judge(summary.claims, rows))
+
+
+def claims(verdicts: Sequence[TableRow]) -> str:
+    """A line per claim, with the verdict for each of its metrics, and the budget where it is one at equal budgets."""
+    metrics = list(dict.fromkeys(verdict["metric"] for verdict in verdicts))
+    by_claim: dict[str, dict[str, str]] = {}
+    for verdict in verdicts:
+        budget = "" if verdict["budget"] is None else f" at {number(verdict['budget'])}"
+        cell = f"{share(verdict, 'difference')}{budget}, {'**met**' if verdict['verdict'] == 'met' else verdict['verdict']}"
+        by_claim.setdefault(f"{verdict['claim']}: {verdict['threshold']}", {})[verdict["metric"]] = cell
+    heads = [f"at equal {READINGS[name]}" if name in READINGS else f"{name} training" for name in metrics]
+    return markdown(["claim", *heads], [[claim, *map(cells.get, metrics)] for claim, cells in by_claim.items()])
 
 
 def learning(results: Path) -> str:

@@ -8,7 +8,7 @@ from statistics import fmean
 
 from .comparison import check_tasks
 from .records import EvaluationError
-from .statistics import DIFFERENCE, bootstrap_interval, default_ks, pass_at_k
+from .statistics import DIFFERENCE, bootstrap_interval, default_ks, no_difference, pass_at_k
 
 Successes = Mapping[str, Sequence[bool]]
 """Of each task, the success of each of its samples."""
@@ -21,15 +21,17 @@ Curve = Mapping[int, tuple[float, tuple[float, float]]]
 class Extension:
     """A trained team against its base on the same tasks.
 
-    ``difference`` is the trained pass@1 less the base's pass@n, n all of its samples, and ``interval`` its 95 %
-    bootstrap interval over tasks.  Of the ``unsolved`` tasks, which the base never solved, the trained team solved
-    ``gained`` at least once, and a share ``gained_share`` of all its samples.
+    ``difference`` is the trained pass@1 less the base's pass@n, n all of its samples, ``interval`` its 95 % bootstrap
+    interval over tasks, and ``p_value`` that of the hypothesis that it is 0 (Student's t over tasks, two-sided).  Of
+    the ``unsolved`` tasks, which the base never solved, the trained team solved ``gained`` at least once, and a share
+    ``gained_share`` of all its samples.
     """
 
     base: Curve
     trained: Curve
     difference: float
     interval: tuple[float, float]
+    p_value: float
     unsolved: int
     gained: int
     gained_share: float
@@ -59,6 +61,7 @@ def extension(base: Successes, trained: Successes) -> Extension:
         curve(trained),
         fmean(differences),
         bootstrap_interval(differences, DIFFERENCE),
+        no_difference(differences),
         len(unsolved),
         sum(any(trained[task]) for task in unsolved),
         fmean(fmean(trained[task]) for task in unsolved) if unsolved else 0.0,

@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest, bootstrap, sem, t
+from scipy.stats import binomtest, bootstrap, sem, t, ttest_1samp
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
@@ -120,6 +120,16 @@ def bootstrap_interval(
         rng=np.random.default_rng(seed),
     ).confidence_interval
     return float(result.low), float(result.high)
+
+
+def no_difference(differences: Sequence[float]) -> float:
+    """The two-sided p-value of the hypothesis that the mean of ``differences``, one per task, is 0: Student's t, by
+    scipy; of differences that are all equal by :class:`Unanimous`.
+    """
+    if min(differences) == max(differences):
+        same = Unanimous(float(differences[0]), len(differences), DIFFERENCE)
+        return min(1.0, 2 * min(same.p_at_most(0.0), same.p_at_least(0.0)))
+    return float(ttest_1samp(differences, 0.0).pvalue)
 
 
 def mcnemar(only_first: int, only_second: int) -> float:

@@ -14,7 +14,7 @@ from ..runs.plain_table import PlainTable
 from .readings import with_readings
 from .record import SweepRecord
 from .rows import SweepJob, TableRow, aggregate
-from .tables import TESTED, budgets_line, readings_cells, settings_cells, verdicts_cells
+from .tables import budgets_line, readings_cells, settings_cells, tests_text, verdicts_cells
 from .verdicts import judge
 
 
@@ -57,7 +57,8 @@ def _sentence(job: SweepJob, row: TableRow, begun: bool) -> str:
 def _tables(record: SweepRecord, rows: Sequence[TableRow]) -> list[PlainTable]:
     rows, budgets = with_readings(rows, record.threshold)
     settings, verdicts = aggregate(rows), judge(record.claims, rows)
-    tables = [PlainTable("Verdicts", *verdicts_cells(verdicts), note=TESTED.replace("`", ""))] if verdicts else []
+    note = tests_text(verdicts).replace("`", "")
+    tables = [PlainTable("Verdicts", *verdicts_cells(verdicts), note=note)] if verdicts else []
     legend = "Success on held-out tasks: the mean over seeds with its 95 % interval over seeds and tasks."
     tables.append(PlainTable("Settings of the sweep", *settings_cells(settings), note=legend))
     if budgets:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..runs.fingerprint import evaluation_keys, flat, training_keys, without_excluded
 from ..runs.run import Run
-from .curve import curve_of
+from .curve import Axis, curve_of
 from .outcomes import Outcomes, mean_over_seeds
 
 METRICS = {"before": "eval_before", "after": "eval", "best": "eval_best", "swapped": "swapped", "sealed": "sealed"}
@@ -18,8 +18,11 @@ METRICS = {"before": "eval_before", "after": "eval", "best": "eval_best", "swapp
 own).
 """
 
-READINGS = ("at_completions", "at_tokens", "at_steps", "area")
-"""Success on validation tasks at common budgets, see :mod:`.readings`."""
+READINGS: dict[str, Axis] = {
+    **{"at_completions": "completions", "at_tokens": "tokens", "at_steps": "steps"},
+    "area": "completions",
+}
+"""Success on validation tasks at common budgets, each with what the budget is of, see :mod:`.readings`."""
 
 COSTS = {
     "turns": "eval/turns",

@@ -32,8 +32,11 @@ LEGEND = """Success on held-out tasks. One run: with its 95 % Wilson interval. A
 of a run are gone. `stale`: the run was trained by other code than this, or evaluated otherwise than asked.
 """
 READ = "Read off the learning curves (validation tasks) at the largest budgets that all of these runs reach"
-TESTED = """`p, Holm`: of the hypothesis that the difference is not above the threshold's second figure, corrected for
-all tests of the page (two per claim; 5 % for one or more wrong rejections).
+TESTED = """`p, above`: of the hypothesis that the difference is not above the threshold's second figure; `p, below`:
+that it is not below the first. Both are corrected by Holm's procedure for all tests of the page (two per claim; 5 % for
+one or more wrong rejections). *Surely*: with a corrected p of at most 0.05.
+"""
+BUDGET = """`budget` of a claim: the largest that the runs of its two settings reach, in completions, tokens or steps.
 """
 
 
@@ -119,8 +122,8 @@ def readings_table(rows: Sequence[TableRow], threshold: float | None) -> str:
 
 def readings_cells(rows: Sequence[TableRow], threshold: float | None) -> Cells:
     """One line per setting: success at common budgets, and the completions to ``threshold``."""
-    reaching = "" if threshold is None else f"completions to {threshold:g}"
-    heads = [*GROUP, "at equal completions", "at equal tokens", "at equal steps", "area", reaching, "reached by"]
+    heads = [*GROUP, "at equal completions", "at equal tokens", "at equal steps", "area"]
+    heads += ["", ""] if threshold is None else [f"completions to {threshold:g}", f"seeds with {threshold:g}"]
     lines = [
         [row["setting"], row["variant"]]
         + [share(row, f"{name}_mean", name) for name in READINGS]
@@ -147,13 +150,20 @@ def verdicts_table(rows: Sequence[TableRow]) -> str:
 def verdicts_cells(rows: Sequence[TableRow]) -> Cells:
     """One line per claim."""
     lines = [
-        [row[key] for key in ("claim", "metric", "variant", "threshold")]
-        + [share(row, "difference"), str(row["n"]), _p(row["p_above"]), row["verdict"], row["why"]]
+        [
+            *(row["claim"], row["metric"], number(row["budget"]), row["variant"], row["threshold"]),
+            *(share(row, "difference"), str(row["n"]), _p(row["p_above"]), _p(row["p_below"])),
+            *(row["verdict"], row["why"]),
+        ]
         for row in rows
     ]
-    return without_empty(
-        ["claim", "success", "variant", "threshold", "difference", "seeds", "p, Holm", "verdict", "why"], lines
-    )
+    heads = ["claim", "success", "budget", "variant", "threshold", "difference", "seeds", "p, above", "p, below"]
+    return without_empty([*heads, "verdict", "why"], lines)
+
+
+def tests_text(verdicts: Sequence[TableRow]) -> str:
+    """What the columns of :func:`verdicts_cells` are."""
+    return TESTED + (BUDGET if any(row["budget"] is not None for row in verdicts) else "")
 
 
 def _p(value: float | None) -> str:
@@ -205,7 +215,7 @@ def page_of(summary: SweepSummary, title: str = "") -> str:
     if budgets:
         parts += ["## At equal budgets\n", readings_table(settings, summary.threshold), budgets_line(budgets)]
     parts += [uncurved_line(rows)]
-    parts += ["## Verdicts\n", verdicts_table(verdicts), TESTED] if verdicts else []
+    parts += ["## Verdicts\n", verdicts_table(verdicts), tests_text(verdicts)] if verdicts else []
     parts += ["## Runs\n", runs_table(rows), LEGEND]
     parts += [codes_line(rows)]
     seconds = [row["cpu_s"] for row in rows if row["cpu_s"]]

@@ -10,6 +10,7 @@ from typing import Any
 from ..evaluation.statistics import Estimate, holm, seeds_estimate
 from .measures import MEASURES
 from .outcomes import Outcomes, difference_over_seeds
+from .readings import with_readings
 from .rows import METRICS, READINGS, TableRow
 
 LEVEL = 0.05
@@ -22,7 +23,8 @@ class Claim:
 
     Without ``over`` the two metrics are those of the same runs; without ``over_metric`` the metric is the same.  The
     mean of the differences must be ``at_least``; where ``low_above`` is given, it must be above it beyond the chance of
-    seeds and tasks, see :func:`judge`.
+    seeds and tasks, see :func:`judge`.  Success at equal budgets is that at the largest budget that the runs of the two
+    settings reach: a third setting that ends early does not shorten the comparison.
     """
 
     claim: str
@@ -79,10 +81,14 @@ def claims_of(entries: Iterable[Mapping[str, Any]], settings: Sequence[str]) -> 
 
 @dataclass(frozen=True)
 class ClaimTest:
-    """A claim in one variant: the differences of its pairs of runs, and why there is no estimate, if there is none."""
+    """A claim in one variant: the differences of its pairs of runs, and why there is no estimate, if there is none.
+
+    ``budget``: in completions, tokens or steps, where the metric is one at equal budgets.
+    """
 
     claim: Claim
     variant: str
+    budget: float | None
     differences: Sequence[float]
     estimate: Estimate | None
     why: str
@@ -115,8 +121,13 @@ def judge(claims: Iterable[Claim], rows: Sequence[TableRow]) -> list[TableRow]:
 
 
 def _compare(claim: Claim, variant: str, rows: Sequence[TableRow]) -> ClaimTest:
-    one, other = (_by_seed(rows, variant, setting) for setting in claim.settings())
+    own = [row for row in rows if row["variant"] == variant and row["setting"] in claim.settings()]
     metric, over_metric = (side[1] for side in claim._sides)
+    budget = None
+    if axis := READINGS.get(metric):
+        own, budgets = with_readings(own, None)
+        budget = budgets.get(variant, {}).get(axis)
+    one, other = (_by_seed(own, setting) for setting in claim.settings())
     pairs = [(one[seed], other[seed]) for seed in one if seed in other]
     finished = [(a, b) for a, b in pairs if _has(a, metric) and _has(b, over_metric)]
     stale = sum(bool(a["stale"] or b["stale"]) for a, b in pairs)
@@ -140,7 +151,7 @@ def _compare(claim: Claim, variant: str, rows: Sequence[TableRow]) -> ClaimTest:
         else:
             estimate = difference_over_seeds(known)
             why = "" if estimate else _no_interval(differences)
-    return ClaimTest(claim, variant, differences, estimate, why, note)
+    return ClaimTest(claim, variant, budget, differences, estimate, why, note)
 
 
 def _has(row: TableRow, metric: str) -> bool:
@@ -154,7 +165,8 @@ def _no_interval(differences: Sequence[float]) -> str:
 
 def _verdict(comparison: ClaimTest, adjusted: tuple[float, float] | None) -> TableRow:
     claim, differences, estimate = comparison.claim, comparison.differences, comparison.estimate
-    result: TableRow = {"claim": claim.claim, "metric": claim.metric, "variant": comparison.variant}
+    result: TableRow = {"claim": claim.claim, "metric": claim.metric, "budget": comparison.budget}
+    result["variant"] = comparison.variant
     result |= {"threshold": claim.threshold, "n": len(differences)}
     result["difference"] = fmean(differences) if differences else None
     result["difference_low"], result["difference_high"] = estimate.interval if estimate else (None, None)
@@ -180,5 +192,5 @@ def _decide(comparison: ClaimTest, adjusted: tuple[float, float] | None) -> tupl
     return "undecided", "large, but not surely" if large else "too small, but not surely"
 
 
-def _by_seed(rows: Sequence[TableRow], variant: str, setting: str) -> dict[int, TableRow]:
-    return {row["seed"]: row for row in rows if row["setting"] == setting and row["variant"] == variant}
+def _by_seed(rows: Sequence[TableRow], setting: str) -> dict[int, TableRow]:
+    return {row["seed"]: row for row in rows if row["setting"] == setting}

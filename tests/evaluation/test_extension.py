@@ -19,6 +19,8 @@ def test_by_hand() -> None:
     assert found.difference == pytest.approx((0 + 0.5 + 0) / 3)
     assert (found.unsolved, found.gained, found.gained_share) == (2, 1, 0.25)
     assert found.verdict == "undecided"  # three tasks
+    # Differences 0, 0.5, 0: t = (1/6) / (sqrt(1/12) / sqrt(3)) = 1, and with two degrees of freedom 1 - 1 / sqrt(3).
+    assert found.p_value == pytest.approx(1 - 1 / 3**0.5)
 
 
 @pytest.mark.parametrize(

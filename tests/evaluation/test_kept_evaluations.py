@@ -51,7 +51,7 @@ def test_tasks_that_differ_are_refused() -> None:
     script = runpy.run_path(str(GENERATORS / "make_base_models.py"))
     one = {"experiment": "game", "overrides": [], "run": None, "episodes": 1, "solved": [1], "lost": 0, "tasks": "a"}
     with pytest.raises(ValueError, match="team and its base have different tasks"):
-        script["trained"]("team", {**one, "run": "day-0"}, {**one, "tasks": "b"})
+        script["compared"]("team", {**one, "run": "day-0"}, {**one, "tasks": "b"})
     with pytest.raises(ValueError, match="game: 1 episodes were lost"):
         script["successes"]({**one, "lost": 1})
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from troupe.sweep.curve import Point
 from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.rows import METRICS, TableRow
 from troupe.sweep.verdicts import Claim, claims_of, judge
@@ -88,6 +89,26 @@ def test_a_claim_for_several_metrics_is_several_claims() -> None:
     assert (first.metric, second.metric) == ("after", "at_tokens")
     with pytest.raises(ValueError, match=r"verdicts\[0\]: metric=luck is unknown"):
         claims_of([CLAIM | {"metric": ["after", "luck"]}], ["a", "b"])
+
+
+def test_the_budget_of_a_claim_is_that_of_its_two_settings() -> None:
+    """Whatever a third setting spends, and whatever its runs lack."""
+
+    def learned(setting: str, seed: int, *successes: tuple[float, ...], steps: int) -> TableRow:
+        points = enumerate(Outcomes("own", values) for values in successes)
+        curve = [Point(i, 100 * i, 1000 * i, steps * i, outcomes) for i, outcomes in points]
+        return row(setting, seed, 0.5) | {"curve": curve}
+
+    start, half, whole = (0.0, 0.0), (0.0, 1.0), (1.0, 1.0)
+    table = [learned("a", seed, start, half, whole, steps=4) for seed in (0, 1)]  # to 8 steps, 200 completions
+    table += [learned("b", seed, start, start, half, steps=2) for seed in (0, 1)]  # to 4 steps, 200 completions
+    table += [learned("short", 0, start, half, steps=1), row("curveless", 0, 0.5) | {"curve": []}]
+    claim = CLAIM | {"metric": ["at_steps", "at_completions"]}
+    at_steps, at_completions = judge(claims_of([claim], ["a", "b"]), table)
+    assert (at_steps["budget"], at_steps["difference"]) == (4, 0.0)  # 0.5 on both sides
+    assert (at_completions["budget"], at_completions["difference"]) == (200, 0.5)
+    (after,) = judge([Claim(**CLAIM)], table)
+    assert after["budget"] is None
 
 
 def test_without_results_by_task_nothing_is_decided() -> None:

@@ -22,8 +22,9 @@ were not compared with the paper itself; they have no seeds and no intervals.
 """
 WORDS = f"""Verdicts, by thresholds that were fixed in the table's configuration before the runs: *{APPEARS}*: the mean
 difference reaches the threshold, and is surely above its second figure. *{ABSENT}*: the difference is surely too small.
-*{UNDECIDED}*: neither is sure. *{UNTESTED}*: nothing was compared. `p, Holm` belongs to the hypothesis that the
-difference is not above the second figure, corrected for all tests of the table.
+*{UNDECIDED}*: neither is sure. *{UNTESTED}*: nothing was compared. *Surely*: with a p of at most 0.05 after Holm's
+correction for all tests of the table (two per claim). `p, Holm` belongs to the hypothesis that the difference is not
+above the second figure.
 """
 MATRIX = "success by seed of the team (rows) and of the partner's run (columns)."
 SEEDS = {"same": "of the same seed", "others": "of each other seed", "all": "of each seed"}
