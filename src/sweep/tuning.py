@@ -10,21 +10,22 @@ from .record import SweepRecord
 
 def choices(tuning: SweepRecord, grid: Mapping[str, Sequence[object]]) -> dict[str, list[str]]:
     """The overrides of the grid's point with the highest success on validation after training, mean over seeds, by
-    setting; of equal ones the first of the grid.  A setting of which a run is missing is left out.
+    setting; of equal ones that with the highest mean over all settings: a setting that learns nothing at any point
+    shall not end with one that is bad for all.  A setting of which a run is missing is left out.
     """
     scores: dict[str, dict[tuple[str, ...], list[float | None]]] = {}
     for job, row in zip(tuning.jobs, tuning.rows(), strict=True):
         point = tuple(text for text in job.overrides if text.partition("=")[0] in grid)
         success = row["curve"][-1].outcomes.mean if row["status"] == "finished" and row["curve"] else None
         scores.setdefault(job.setting, {}).setdefault(point, []).append(success)
-    chosen = {}
+    means: dict[str, dict[tuple[str, ...], float]] = {}
     for setting, by_point in scores.items():
-        means: dict[tuple[str, ...], float] = {}
-        for point, values in by_point.items():
-            known = [value for value in values if value is not None]
-            if len(known) == len(values):
-                means[point] = fmean(known)
-        if len(means) == len(by_point):
-            best, _ = max(means.items(), key=lambda pair: pair[1])  # the first of equal ones
-            chosen[setting] = list(best)
-    return chosen
+        known = {point: [value for value in values if value is not None] for point, values in by_point.items()}
+        if all(len(known[point]) == len(values) for point, values in by_point.items()):
+            means[setting] = {point: fmean(values) for point, values in known.items()}
+    points = next(iter(means.values()), {})
+    overall = {point: fmean(by_point[point] for by_point in means.values()) for point in points}
+    return {
+        setting: list(max(by_point, key=lambda point: (by_point[point], overall[point])))
+        for setting, by_point in means.items()
+    }
