@@ -71,8 +71,9 @@ def claims(verdicts: Sequence[TableRow]) -> str:
     by_claim: dict[str, dict[str, str]] = {}
     for verdict in verdicts:
         budget = "" if verdict["budget"] is None else f" at {number(verdict['budget'])}"
-        cell = f"{share(verdict, 'difference')}{budget}, {'**met**' if verdict['verdict'] == 'met' else verdict['verdict']}"
-        by_claim.setdefault(f"{verdict['claim']}: {verdict['threshold']}", {})[verdict["metric"]] = cell
+        decided = "**met**" if verdict["verdict"] == "met" else verdict["verdict"]
+        cells = by_claim.setdefault(f"{verdict['claim']}: {verdict['threshold']}", {})
+        cells[verdict["metric"]] = f"{share(verdict, 'difference')}{budget}, {decided}"
     heads = [f"at equal {READINGS[name]}" if name in READINGS else f"{name} training" for name in metrics]
     return markdown(["claim", *heads], [[claim, *map(cells.get, metrics)] for claim, cells in by_claim.items()])
 

@@ -29,7 +29,8 @@ from .verdicts import judge
 GROUP = ("setting", "variant")
 LEGEND = """Success on held-out tasks. One run: with its 95 % Wilson interval. A setting: the mean over seeds with the
 95 % interval of a hierarchical bootstrap over seeds and tasks; without an interval there is one seed, or the episodes
-of a run are gone. `stale`: the run was trained by other code than this, or evaluated otherwise than asked.
+of a run are gone. `stale`: the run was trained by other code than the rest of this page (in the folder of a sweep: than
+today's), or evaluated otherwise than asked.
 """
 READ = "Read off the learning curves (validation tasks) at the largest budgets that all of these runs reach"
 TESTED = """`p, above`: of the hypothesis that the difference is not above the threshold's second figure; `p, below`:

@@ -24,8 +24,9 @@ def choices(tuning: SweepRecord, grid: Mapping[str, Sequence[object]]) -> dict[s
         if all(len(known[point]) == len(values) for point, values in by_point.items()):
             means[setting] = {point: fmean(values) for point, values in known.items()}
     points = next(iter(means.values()), {})
-    overall = {point: fmean(by_point[point] for by_point in means.values()) for point in points}
-    return {
-        setting: list(max(by_point, key=lambda point: (by_point[point], overall[point])))
-        for setting, by_point in means.items()
-    }
+    overall = {point: fmean(each[point] for each in means.values()) for point in points}
+    chosen = {}
+    for setting, mean_by_point in means.items():
+        _, _, best = max((mean, overall[point], point) for point, mean in mean_by_point.items())
+        chosen[setting] = list(best)
+    return chosen
