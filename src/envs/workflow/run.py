@@ -200,9 +200,13 @@ class WorkflowRun:
 
     def _play(self) -> None:
         try:
-            outcome = self._function(self._task, self._client)
-            if inspect.iscoroutine(outcome):
-                outcome = asyncio.run(self._await(outcome))
+            try:
+                outcome = self._function(self._task, self._client)
+                if inspect.iscoroutine(outcome):
+                    outcome = asyncio.run(self._await(outcome))
+            finally:
+                if any(client.opened for client in self._clients.values()):  # by a function that is not async
+                    asyncio.run(self._close_clients())
             self._happen(Result.of(outcome))
         except BaseException as error:  # the player raises it
             self._happen(Raised(error))
@@ -216,8 +220,11 @@ class WorkflowRun:
         try:
             return await task
         finally:
-            for client in self._clients.values():
-                await client.close()
+            await self._close_clients()
+
+    async def _close_clients(self) -> None:
+        for client in list(self._clients.values()):
+            await client.close()
 
     def _client(self, agent: str) -> AgentClient:
         """The client of ``agent``.  Raises ``ValueError`` for another name."""

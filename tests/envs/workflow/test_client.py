@@ -1,6 +1,8 @@
 """The ways in which a program asks, what it is told of a reply, and when it ends."""
 
 import asyncio
+import gc
+import resource
 import threading
 from typing import Any
 
@@ -8,6 +10,7 @@ import openai
 import pytest
 
 from troupe.envs.workflow import ClientForAgent, WorkflowWorld
+from troupe.envs.workflow.service import Service
 from troupe.experience import Completion, Episode, Request, Sampling, Split, Task
 from troupe.gateway.guard import RefusedError
 from troupe.models.loading import load_tokenizer
@@ -79,6 +82,61 @@ async def test_a_client_without_a_server_in_between() -> None:
     result = await env.step({"ann": "yes"})
     assert result.success and result.info["refused_requests"] == 2
     await env.close()
+
+
+async def test_a_client_has_a_connection_only_while_it_waits() -> None:
+    async def many(task: Task, client_for_agent: ClientForAgent) -> float:
+        for agent in ("ann", "bob", "ann", "bob"):
+            await client_for_agent(agent).openai().chat.completions.create(model=agent, messages=ASKED)
+        return 1.0
+
+    env = await start_env(world(many), TASK)
+    server: Any = env._service._server
+    async with asyncio.timeout(30):
+        for agent in ("ann", "bob", "ann", "bob"):
+            while len(server._server.server_state.connections) != 1:
+                await asyncio.sleep(0.01)
+            await env.step({agent: "yes"})
+    await env.close()
+
+
+def test_a_server_may_open_as_many_files_as_the_system_lets_it() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    service = Service(["ann"])
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1] - 1, limits[1]))
+        service.start()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (limits[1], limits[1])
+    finally:
+        service.stop()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the socket of the stream
+@pytest.mark.parametrize("thread", [False, True])
+async def test_clients_in_event_loops_of_the_program_are_closed(thread: bool) -> None:
+    """Also where one has a stream that was not read to its end."""
+    clients: list[openai.AsyncOpenAI] = []
+
+    async def ask(client_for_agent: ClientForAgent, stream: bool) -> None:
+        clients.append(client_for_agent("ann").openai())
+        await clients[-1].chat.completions.create(model="ann", messages=ASKED, stream=stream)
+
+    def plain(task: Task, client_for_agent: ClientForAgent) -> float:
+        for stream in (True, False):
+            asyncio.run(ask(client_for_agent, stream))
+        return 1.0
+
+    async def in_a_thread(task: Task, client_for_agent: ClientForAgent) -> float:
+        return await asyncio.to_thread(plain, task, client_for_agent)
+
+    env = await start_env(world(in_a_thread if thread else plain), TASK)
+    await env.step({"ann": "yes"})
+    assert (await env.step({"ann": "yes"})).success
+    assert [client.is_closed() for client in clients] == [True, True]
+    await env.close()
+    clients.clear()
+    gc.collect()
 
 
 def players(script: Any, max_tokens: int = 4) -> dict[str, PolicyClient]:
