@@ -13,9 +13,10 @@ from troupe.envs.workflow import ClientForAgent, WorkflowWorld
 from troupe.envs.workflow.service import Service
 from troupe.experience import Completion, Episode, Request, Sampling, Split, Task
 from troupe.gateway.guard import RefusedError
-from troupe.models.loading import load_tokenizer
+from troupe.models.loading import load_model, load_tokenizer
 from troupe.rollout.engines.base import RequestFailedError
 from troupe.rollout.engines.scripted import ScriptedEngine
+from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.playing import gather, start_env
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
@@ -203,6 +204,29 @@ async def test_the_program_of_a_lost_episode_ends_at_once(pure: bool) -> None:
     assert await asyncio.to_thread(ended.wait, 10) and episode.failure.error is not None
     assert not env._service._runs
     await env.close()
+
+
+async def test_a_program_that_waits_holds_nobody_of_an_engine_that_runs_free() -> None:
+    """It goes on when all others have ended; in lockstep these would wait for it."""
+    others: list[str] = []
+
+    async def waiting(task: Task, client_for_agent: ClientForAgent) -> float:
+        await client_for_agent("ann").chat(ASKED)
+        while task.task_id == "train-0" and len(others) < 3:
+            await asyncio.sleep(0.01)
+        await client_for_agent("bob").chat(ASKED)
+        others.append(task.task_id)
+        return 1.0
+
+    tokenizer = load_tokenizer("laptop_signalling")
+    engine = TorchEngine({"p": load_model("laptop_signalling").eval()}, tokenizer, lockstep=False)
+    clients = dict.fromkeys(("ann", "bob"), PolicyClient("p", engine, tokenizer, 64, Sampling(max_tokens=4)))
+    env = world(waiting)
+    await env.open()
+    played = await ChainSampler(k=1).collect(env, env.tasks("train", 4, 0), clients, seed=0)
+    assert [episode.failure for (episode,) in played] == [None] * 4 and others[-1] == "train-0"
+    await env.close()
+    await engine.close()
 
 
 async def test_of_programs_that_fail_each_costs_its_own_episode() -> None:
