@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -21,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..envs.tool_calls import ToolFormat
 from ..envs.workflow.messages import Identity, identity, offer, prompt, reply, unmatched
-from ..errors import AbsentError, ConfigError
+from ..errors import AbsentError, ConfigError, unwritten
 from ..evaluation.assignment import ScriptedPolicy
 from ..evaluation.episodes import PolicyActor
 from ..experience import Completion, MessageText
@@ -66,12 +66,21 @@ class History:
 
 
 class TrainedAgents:
-    """Answers calls with the policies of ``clients``, and appends each to ``record``."""
+    """Answers calls with the policies of ``clients``, and appends each to ``record``.
+
+    Where that fails, ``failure`` has the error, ``end`` is called, and all further calls are refused.
+    """
 
     def __init__(
-        self, clients: Mapping[str, PolicyClient], seed: int, format: ToolFormat | None, record: TextIO | None = None
+        self,
+        clients: Mapping[str, PolicyClient],
+        seed: int,
+        format: ToolFormat | None,
+        record: TextIO | None = None,
+        end: Callable[[], None] = lambda: None,
     ) -> None:
-        self._clients, self._seed, self._format, self._record = dict(clients), seed, format, record
+        self._clients, self._seed, self._format, self._record, self._end = dict(clients), seed, format, record, end
+        self.failure: OSError | None = None
         self._histories: OrderedDict[str, History] = OrderedDict()
         self._number = 0
         self.refusals: Counter[tuple[str, str]] = Counter()
@@ -87,6 +96,7 @@ class TrainedAgents:
             self._write({"episode": episode, "agent": agent, "refused": code})
 
     async def answer(self, episode: str | None, request: ChatRequest) -> ChatReply:
+        self._check_record()
         if request.tools and self._format is None:
             message = "tools: the gateway was started without tools=hermes or tools=llama"
             raise RefusedError(HTTPStatus.BAD_REQUEST, message, "invalid_value", "tools")
@@ -114,6 +124,7 @@ class TrainedAgents:
             | {"prompt_ids": written.ids, "retokenised": written.retokenised, "unmatched": changed}
             | asdict(completion)
         )
+        self._check_record()
         return answer
 
     def _history(self, episode: str | None) -> History:
@@ -127,9 +138,21 @@ class TrainedAgents:
         return history
 
     def _write(self, line: Mapping[str, Any]) -> None:
-        if self._record is not None:
+        if self._record is None or self.failure is not None:
+            return
+        try:
             self._record.write(json.dumps(line) + "\n")
             self._record.flush()
+        except OSError as error:
+            self.failure = unwritten(error, Path(self._record.name))
+            with suppress(OSError):  # it would write once more
+                self._record.close()
+            self._end()
+
+    def _check_record(self) -> None:
+        if self.failure is not None:
+            message = "the gateway ends, since its record of calls cannot be written"
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message, "record_failed")
 
 
 def clients_of(team: TeamSource, checkpoint: str, factory: ActorFactory) -> dict[str, PolicyClient]:
@@ -146,7 +169,11 @@ def clients_of(team: TeamSource, checkpoint: str, factory: ActorFactory) -> dict
 
 
 def gateway(keys: Mapping[str, Any], until: threading.Event) -> None:
-    """Serve until the event is set.  Raises ``ValueError`` (or a subclass) naming the key that is wrong."""
+    """Serve until the event is set.
+
+    Raises ``ValueError`` (or a subclass) naming the key that is wrong, and ``OSError`` once the record cannot be
+    written.
+    """
     if keys["run"] is None:
         raise ConfigError("run is missing: give run=DIR, a run directory")
     if type(keys["port"]) is not int or not 0 <= keys["port"] < 1 << 16:
@@ -162,7 +189,8 @@ def gateway(keys: Mapping[str, Any], until: threading.Event) -> None:
     factory = ActorFactory(engine | ({"lockstep": False} if "lockstep" in engine else {}))  # nobody waits for others
     with _opened(keys["record"]) as record:
         try:
-            agents = TrainedAgents(clients_of(team, keys["checkpoint"], factory), keys["seed"], keys["tools"], record)
+            clients = clients_of(team, keys["checkpoint"], factory)
+            agents = TrainedAgents(clients, keys["seed"], keys["tools"], record, until.set)
             server = _server(agents, access, keys)
             try:
                 for agent in agents.agents(None):
@@ -170,10 +198,12 @@ def gateway(keys: Mapping[str, Any], until: threading.Event) -> None:
                 print("with a key" if access.key else "without a key", "as", ", ".join(access.guard.hosts), flush=True)
                 print("Ctrl-C ends it", flush=True)
                 until.wait()
-                for (who, code), count in sorted(agents.refusals.items()):
-                    print(f"refused: {count} of {who} ({code})", flush=True)
             finally:
                 server.close()
+            for (who, code), count in sorted(agents.refusals.items()):
+                print(f"refused: {count} of {who} ({code})", flush=True)
+            if agents.failure is not None:
+                raise agents.failure
         finally:
             asyncio.run(factory.close())
 
@@ -201,6 +231,6 @@ def run_command(cfg: DictConfig) -> None:
         signal.signal(number, lambda *_: ended.set())
     try:
         gateway(OmegaConf.to_container(cfg, resolve=True), ended)  # type: ignore[arg-type]
-    except (ValueError, BaseModelError, EngineError, OmegaConfBaseException) as error:
+    except (ValueError, OSError, BaseModelError, EngineError, OmegaConfBaseException) as error:
         fail(error)
     sys.exit(os.EX_OK)

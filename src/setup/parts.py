@@ -83,6 +83,11 @@ def warn(parts: Parts) -> None:
     """Log settings that are legal but probably a mistake."""
     for caution in cautions(parts.policies, parts.settings.iterations):
         log.warning(caution)
+    if not parts.world.begins_at_reset and any(spec.engine.get("lockstep") for spec in parts.policies.values()):
+        log.warning(
+            "env: with loop.lockstep=true a program that waits for anything but an engine holds all other episodes, "
+            "for env.limit_s at most; give loop.lockstep=false where programs wait for long (docs/gateway.md)"
+        )
 
 
 def _check_rows(key: str, engine: Mapping[str, Any], k: int) -> None:

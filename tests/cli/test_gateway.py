@@ -5,6 +5,8 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from troupe import configs
 from troupe.cli import train
 from troupe.cli.gateway import CALLS, History, gateway
 from troupe.envs.workflow.messages import identity
-from troupe.errors import ConfigError
+from troupe.errors import ConfigError, DiskFullError
 from troupe.experience import Completion
 from troupe.gateway.protocol import ChatReply
 from troupe.models.loading import load_tokenizer
@@ -34,28 +36,25 @@ def run(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPathFa
     return path
 
 
-@pytest.fixture
-def served(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[tuple[str, Callable[[], None]]]:
-    """The address, and what ends the server."""
+@contextmanager
+def serving(
+    run: Path, record: Path, capsys: pytest.CaptureFixture[str]
+) -> Iterator[tuple[str, threading.Event, Future[None]]]:
+    """The address, what ends the server, and its end."""
     until, text = threading.Event(), ""
-
-    def end() -> None:
-        until.set()
-        thread.join()
-
-    keys = KEYS | {"run": str(run), "checkpoint": "last", "port": 0, "record": str(tmp_path / "calls.jsonl")}
-    thread = threading.Thread(target=gateway, args=(keys, until))
-    thread.start()
-    try:
-        while "Ctrl-C" not in text:
-            assert thread.is_alive()
-            text += capsys.readouterr().out
-            time.sleep(0.01)
-        found = re.search(r"^sender: (\S+)/episodes/NAME/v1, model sender$", text, re.MULTILINE)
-        assert found is not None and "receiver: " in text and "without a key" in text
-        yield found[1], end
-    finally:
-        end()
+    keys = KEYS | {"run": str(run), "checkpoint": "last", "port": 0, "record": str(record)}
+    with ThreadPoolExecutor(1) as threads:
+        ended = threads.submit(gateway, keys, until)
+        try:
+            while "Ctrl-C" not in text:
+                assert not ended.done()
+                text += capsys.readouterr().out
+                time.sleep(0.01)
+            found = re.search(r"^sender: (\S+)/episodes/NAME/v1, model sender$", text, re.MULTILINE)
+            assert found is not None and "receiver: " in text and "without a key" in text
+            yield found[1], until, ended
+        finally:
+            until.set()
 
 
 def ask(url: str, agent: str, *texts: str, **keys: Any) -> Any:
@@ -66,62 +65,77 @@ def ask(url: str, agent: str, *texts: str, **keys: Any) -> Any:
         return client.chat.completions.create(model=agent, messages=messages, **keys)
 
 
-def test_calls_are_answered_and_recorded(
-    served: tuple[str, Callable[[], None]], run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_calls_are_answered_and_recorded(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(run, tmp_path / "calls.jsonl", capsys) as (url, until, ended):
+        tokenizer = load_tokenizer(str(run / "checkpoints" / "last" / "sender"))
+        first = ask(f"{url}/episodes/a/v1", "sender", WORDS)
+        said = first.choices[0].message.content
+        second = ask(f"{url}/episodes/a/v1", "sender", WORDS, said, WORDS)
+        again = ask(f"{url}/episodes/a-copy/v1", "sender", WORDS)
+        assert first.usage.completion_tokens == len(tokenizer.encode(said)) + (first.choices[0].finish_reason == "stop")
+        with pytest.raises(
+            openai.NotFoundError, match="there is no agent 'eve'; a model's name is one of sender, receiver"
+        ):
+            ask(f"{url}/v1", "eve", WORDS)
+        with pytest.raises(openai.BadRequestError, match=r"has no token for 'zebra'") as error:
+            ask(f"{url}/episodes/b/v1", "sender", "zebra")
+        assert error.value.code == "invalid_prompt"
+        with pytest.raises(openai.BadRequestError, match="exceed the context of policy"):
+            ask(f"{url}/episodes/b/v1", "sender", "red " * 5000)
+        with pytest.raises(openai.BadRequestError, match="tools=hermes or tools=llama"):
+            ask(f"{url}/episodes/b/v1", "sender", WORDS, tools=[{"type": "function", "function": {"name": "f"}}])
+        with pytest.raises(openai.BadRequestError, match="completions"):  # the guard, before the gateway
+            ask(f"{url}/episodes/b/v1", "sender", WORDS, n=2)
+        with pytest.raises(openai.NotFoundError, match="the gateway serves"):  # counted, and not in the file
+            ask(f"{url}/elsewhere", "sender", WORDS)
+        lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+        calls = [line for line in lines if "refused" not in line]
+        assert [(each["episode"], each["call"], each["agent"]) for each in calls] == [
+            ("a", 0, "sender"),
+            ("a", 1, "sender"),
+            ("a-copy", 0, "sender"),
+        ]
+        one, two, _ = calls
+        assert len(one["token_ids"]) == len(one["logprobs"]) == first.usage.completion_tokens
+        assert one["policy"] == "sender" and one["version"] == 0 and not one["retokenised"]
+        assert tokenizer.decode(one["token_ids"], skip_special_tokens=True) == one["text"] == said
+        tokens = one["token_ids"][:-1] if one["finish_reason"] == "stop" else one["token_ids"]
+        assert any(two["prompt_ids"][i : i + len(tokens)] == tokens for i in range(len(two["prompt_ids"])))
+        assert second.usage.prompt_tokens == len(two["prompt_ids"])
+        assert [(line["agent"], line["refused"]) for line in lines if "refused" in line] == [
+            (None, "model_not_found"),
+            ("sender", "invalid_prompt"),
+            ("sender", "context_length_exceeded"),
+            ("sender", "invalid_value"),
+            ("sender", "invalid_value"),
+        ]
+        assert [each["unmatched"] for each in calls] == [0, 0, 0]
+        until.set()
+        ended.result()
+        assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("refused")] == [
+            "refused: 1 of no agent (model_not_found)",
+            "refused: 1 of no agent (unknown_path)",
+            "refused: 1 of sender (context_length_exceeded)",
+            "refused: 1 of sender (invalid_prompt)",
+            "refused: 2 of sender (invalid_value)",
+        ]
+        assert again.usage.prompt_tokens == first.usage.prompt_tokens
+
+
+@pytest.mark.parametrize(
+    ("agent", "error", "code"),
+    [("sender", openai.InternalServerError, "record_failed"), ("eve", openai.NotFoundError, "model_not_found")],
+)
+def test_a_record_that_cannot_be_written_ends_the_server(
+    run: Path, capsys: pytest.CaptureFixture[str], agent: str, error: type[openai.APIStatusError], code: str
 ) -> None:
-    url, end = served
-    tokenizer = load_tokenizer(str(run / "checkpoints" / "last" / "sender"))
-    first = ask(f"{url}/episodes/a/v1", "sender", WORDS)
-    said = first.choices[0].message.content
-    second = ask(f"{url}/episodes/a/v1", "sender", WORDS, said, WORDS)
-    again = ask(f"{url}/episodes/a-copy/v1", "sender", WORDS)
-    assert first.usage.completion_tokens == len(tokenizer.encode(said)) + (first.choices[0].finish_reason == "stop")
-    with pytest.raises(
-        openai.NotFoundError, match="there is no agent 'eve'; a model's name is one of sender, receiver"
-    ):
-        ask(f"{url}/v1", "eve", WORDS)
-    with pytest.raises(openai.BadRequestError, match=r"has no token for 'zebra'") as error:
-        ask(f"{url}/episodes/b/v1", "sender", "zebra")
-    assert error.value.code == "invalid_prompt"
-    with pytest.raises(openai.BadRequestError, match="exceed the context of policy"):
-        ask(f"{url}/episodes/b/v1", "sender", "red " * 5000)
-    with pytest.raises(openai.BadRequestError, match="tools=hermes or tools=llama"):
-        ask(f"{url}/episodes/b/v1", "sender", WORDS, tools=[{"type": "function", "function": {"name": "f"}}])
-    with pytest.raises(openai.BadRequestError, match="completions"):  # the guard, before the gateway
-        ask(f"{url}/episodes/b/v1", "sender", WORDS, n=2)
-    with pytest.raises(openai.NotFoundError, match="the gateway serves"):  # counted, and not in the file
-        ask(f"{url}/elsewhere", "sender", WORDS)
-    lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
-    calls = [line for line in lines if "refused" not in line]
-    assert [(each["episode"], each["call"], each["agent"]) for each in calls] == [
-        ("a", 0, "sender"),
-        ("a", 1, "sender"),
-        ("a-copy", 0, "sender"),
-    ]
-    one, two, _ = calls
-    assert len(one["token_ids"]) == len(one["logprobs"]) == first.usage.completion_tokens
-    assert one["policy"] == "sender" and one["version"] == 0 and not one["retokenised"]
-    assert tokenizer.decode(one["token_ids"], skip_special_tokens=True) == one["text"] == said
-    tokens = one["token_ids"][:-1] if one["finish_reason"] == "stop" else one["token_ids"]
-    assert any(two["prompt_ids"][i : i + len(tokens)] == tokens for i in range(len(two["prompt_ids"])))
-    assert second.usage.prompt_tokens == len(two["prompt_ids"])
-    assert [(line["agent"], line["refused"]) for line in lines if "refused" in line] == [
-        (None, "model_not_found"),
-        ("sender", "invalid_prompt"),
-        ("sender", "context_length_exceeded"),
-        ("sender", "invalid_value"),
-        ("sender", "invalid_value"),
-    ]
-    assert [each["unmatched"] for each in calls] == [0, 0, 0]
-    end()
-    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("refused")] == [
-        "refused: 1 of no agent (model_not_found)",
-        "refused: 1 of no agent (unknown_path)",
-        "refused: 1 of sender (context_length_exceeded)",
-        "refused: 1 of sender (invalid_prompt)",
-        "refused: 2 of sender (invalid_value)",
-    ]
-    assert again.usage.prompt_tokens == first.usage.prompt_tokens
+    with serving(run, Path("/dev/full"), capsys) as (url, _, ended):
+        with pytest.raises(error) as refused:
+            ask(f"{url}/episodes/a/v1", agent, WORDS)
+        assert refused.value.code == code
+        with pytest.raises(DiskFullError, match=r"^disk full: .*writing full"):
+            ended.result(timeout=60)
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"({code})")
 
 
 def test_an_episode_without_end_takes_bounded_memory() -> None:

@@ -96,7 +96,11 @@ class AgentClient:
         return (await self.ask({"model": self.model, "messages": list(messages), **keys})).message
 
     def openai(self) -> AsyncOpenAI:
-        """OpenAI's own client, closed when the workflow ends.  Raises :class:`AbsentError` without the package."""
+        """OpenAI's own client, closed when the workflow ends.  Raises :class:`AbsentError` without the package.
+
+        It has a connection while it waits for a reply alone: those of many clients in many episodes would need more
+        files than a process may open, and one that stays belongs to an event loop, which may end before the client.
+        """
         try:
             from openai import AsyncOpenAI, DefaultAsyncHttpxClient
         except ImportError as error:
@@ -104,14 +108,21 @@ class AgentClient:
         # A context of its own would read all certificates anew for each client, 40 ms, and there is no TLS here.
         # The server is on this machine, where no proxy of the environment leads.
         http = DefaultAsyncHttpxClient(verify=_context(), trust_env=False)
-        client = AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, http_client=http, timeout=None)
+        client = AsyncOpenAI(
+            base_url=self.base_url,
+            api_key=self.api_key,
+            http_client=http,
+            timeout=None,
+            default_headers={"connection": "close"},
+        )
         self.opened.append(client)
         return client
 
     async def close(self) -> None:
         """Close what :meth:`openai` opened."""
-        for client in self.opened:
-            await client.close()
+        while self.opened:
+            with suppress(RuntimeError):  # a stream was not read to its end, and its event loop has ended
+                await self.opened.pop().close()
 
 
 ClientForAgent = Callable[[str], AgentClient]

@@ -95,15 +95,25 @@ class WorkflowRun:
     async def next(self, limit_s: float) -> Event:
         """The next event.  Raises ``TimeoutError`` where the workflow takes more than ``limit_s`` seconds to it."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(limit_s):
-            while True:  # what woke the player may be taken back, see _orphan
-                with self._lock:
-                    if self._events:
-                        self._waiter = self._speaker = None
-                        return self._events.popleft()
-                    waiter = loop.create_future()
-                    self._waiter = (loop, waiter)
-                await waiter
+        try:
+            async with asyncio.timeout(limit_s):
+                while True:  # what woke the player may be taken back, see _orphan
+                    with self._lock:
+                        if self._events:
+                            return self._first()
+                        waiter = loop.create_future()
+                        self._waiter = (loop, waiter)
+                    await waiter
+        except TimeoutError:  # a busy loop sees the limit and what came in time at once
+            with self._lock:
+                if not self._events:
+                    raise
+                return self._first()
+
+    def _first(self) -> Event:
+        """The first of the events, with the lock held."""
+        self._waiter = self._speaker = None
+        return self._events.popleft()
 
     def reply(self, call: Call, reply: ChatReply) -> None:
         """Answer ``call``; until the next event, the workflow may reward the message."""
@@ -190,9 +200,13 @@ class WorkflowRun:
 
     def _play(self) -> None:
         try:
-            outcome = self._function(self._task, self._client)
-            if inspect.iscoroutine(outcome):
-                outcome = asyncio.run(self._await(outcome))
+            try:
+                outcome = self._function(self._task, self._client)
+                if inspect.iscoroutine(outcome):
+                    outcome = asyncio.run(self._await(outcome))
+            finally:
+                if any(client.opened for client in self._clients.values()):  # by a function that is not async
+                    asyncio.run(self._close_clients())
             self._happen(Result.of(outcome))
         except BaseException as error:  # the player raises it
             self._happen(Raised(error))
@@ -206,8 +220,11 @@ class WorkflowRun:
         try:
             return await task
         finally:
-            for client in self._clients.values():
-                await client.close()
+            await self._close_clients()
+
+    async def _close_clients(self) -> None:
+        for client in list(self._clients.values()):
+            await client.close()
 
     def _client(self, agent: str) -> AgentClient:
         """The client of ``agent``.  Raises ``ValueError`` for another name."""

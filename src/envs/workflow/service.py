@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import resource
 import secrets
 import threading
 from collections import Counter, deque
@@ -59,7 +60,10 @@ class Service:
         """All refused requests, by who asked and the code of the error."""
 
     def start(self) -> str:
-        """The server's address; started where it is not.  Raises :class:`AbsentError`."""
+        """The server's address; started where it is not.  Raises :class:`AbsentError`.
+
+        The process may then open as many files as the system lets it: programs' event loops and connections are files.
+        """
         with self._lock:
             if self._server is None:
                 for name in QUIET:  # a line for each request
@@ -68,6 +72,9 @@ class Service:
                     self._server = Server(guarded(self, LIMITS, self.key))
                 except ImportError as error:
                     raise AbsentError("a workflow's gateway needs uvicorn: pip install 'troupe[gateway]'") from error
+                _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+                if most != resource.RLIM_INFINITY:  # which macOS does not take
+                    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
             return self._server.url
 
     def stop(self) -> None:

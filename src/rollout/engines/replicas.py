@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections import OrderedDict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -22,6 +23,9 @@ from .requests import in_time, order
 
 T = TypeVar("T")
 
+REMEMBERED = 4096
+"""Tasks whose engine is known, at most; of more, those that asked longest ago are forgotten."""
+
 
 class Replicas:
     """Each request goes to one of ``engines``; new weights go to all.
@@ -35,7 +39,7 @@ class Replicas:
     def __init__(self, engines: Sequence[Engine], lockstep: bool) -> None:
         self.engines, self.lockstep = list(engines), lockstep
         self._under_way = [0] * len(self.engines)
-        self._places: dict[object, int] = {}  # of the requests of each task, since the last weights
+        self._places: OrderedDict[object, int] = OrderedDict()  # of the requests of each task, since the last weights
         self._arrived: list[tuple[Request, asyncio.Future[int]]] = []
         self._closed = False
 
@@ -72,6 +76,9 @@ class Replicas:
         if busy[place] + request.n > 2 * (busy[least] + request.n):
             place = least
         self._places[task] = place
+        self._places.move_to_end(task)
+        if len(self._places) > REMEMBERED:
+            self._places.popitem(last=False)
         busy[place] += request.n
         return place
 

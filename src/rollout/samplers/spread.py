@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack
 from dataclasses import replace
+from logging.handlers import BufferingHandler
 from typing import Any
 
 from ...cluster.actors import Actor, Answer, LostActorError, answer_of, settle
@@ -17,6 +19,8 @@ from ..engines.ray.replicas import RayReplicas
 from ..playing import gather
 from ..policy_client import PolicyClient
 from .base import OnEpisode, Sampler
+
+log = logging.getLogger(__name__)
 
 
 class SpreadSampler:
@@ -101,7 +105,8 @@ class SpreadSampler:
 async def _close(actor: Actor) -> None:
     try:
         if actor.group.actors:
-            await asyncio.to_thread(actor.at_once, "close")
+            for warning in await asyncio.to_thread(actor.at_once, "close") or ():
+                log.warning("%s: %s", actor.name, warning)
     finally:
         await actor.end()
 
@@ -131,8 +136,19 @@ class WorldActor:
         return await answer_of(work(), RuntimeError)
 
     async def close(self) -> Answer:
-        """Close the world."""
-        return await answer_of(self.world.close(), RuntimeError)
+        """Close the world; what it warns of meanwhile, which nobody reads here."""
+
+        async def work() -> list[str]:
+            warnings = BufferingHandler(1 << 16)
+            warnings.setLevel(logging.WARNING)
+            logging.getLogger().addHandler(warnings)
+            try:
+                await self.world.close()
+            finally:
+                logging.getLogger().removeHandler(warnings)
+            return [record.getMessage() for record in warnings.buffer]
+
+        return await answer_of(work(), RuntimeError)
 
     async def play(self, tasks: Sequence[Task], clients: Mapping[str, Any], seed: int) -> Answer:
         """See :class:`.base.Sampler`."""

@@ -1,6 +1,8 @@
 """The ways in which a program asks, what it is told of a reply, and when it ends."""
 
 import asyncio
+import gc
+import resource
 import threading
 from typing import Any
 
@@ -8,11 +10,13 @@ import openai
 import pytest
 
 from troupe.envs.workflow import ClientForAgent, WorkflowWorld
+from troupe.envs.workflow.service import Service
 from troupe.experience import Completion, Episode, Request, Sampling, Split, Task
 from troupe.gateway.guard import RefusedError
-from troupe.models.loading import load_tokenizer
+from troupe.models.loading import load_model, load_tokenizer
 from troupe.rollout.engines.base import RequestFailedError
 from troupe.rollout.engines.scripted import ScriptedEngine
+from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.playing import gather, start_env
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
@@ -81,6 +85,61 @@ async def test_a_client_without_a_server_in_between() -> None:
     await env.close()
 
 
+async def test_a_client_has_a_connection_only_while_it_waits() -> None:
+    async def many(task: Task, client_for_agent: ClientForAgent) -> float:
+        for agent in ("ann", "bob", "ann", "bob"):
+            await client_for_agent(agent).openai().chat.completions.create(model=agent, messages=ASKED)
+        return 1.0
+
+    env = await start_env(world(many), TASK)
+    server: Any = env._service._server
+    async with asyncio.timeout(30):
+        for agent in ("ann", "bob", "ann", "bob"):
+            while len(server._server.server_state.connections) != 1:
+                await asyncio.sleep(0.01)
+            await env.step({agent: "yes"})
+    await env.close()
+
+
+def test_a_server_may_open_as_many_files_as_the_system_lets_it() -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    service = Service(["ann"])
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1] - 1, limits[1]))
+        service.start()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (limits[1], limits[1])
+    finally:
+        service.stop()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the socket of the stream
+@pytest.mark.parametrize("thread", [False, True])
+async def test_clients_in_event_loops_of_the_program_are_closed(thread: bool) -> None:
+    """Also where one has a stream that was not read to its end."""
+    clients: list[openai.AsyncOpenAI] = []
+
+    async def ask(client_for_agent: ClientForAgent, stream: bool) -> None:
+        clients.append(client_for_agent("ann").openai())
+        await clients[-1].chat.completions.create(model="ann", messages=ASKED, stream=stream)
+
+    def plain(task: Task, client_for_agent: ClientForAgent) -> float:
+        for stream in (True, False):
+            asyncio.run(ask(client_for_agent, stream))
+        return 1.0
+
+    async def in_a_thread(task: Task, client_for_agent: ClientForAgent) -> float:
+        return await asyncio.to_thread(plain, task, client_for_agent)
+
+    env = await start_env(world(in_a_thread if thread else plain), TASK)
+    await env.step({"ann": "yes"})
+    assert (await env.step({"ann": "yes"})).success
+    assert [client.is_closed() for client in clients] == [True, True]
+    await env.close()
+    clients.clear()
+    gc.collect()
+
+
 def players(script: Any, max_tokens: int = 4) -> dict[str, PolicyClient]:
     tokenizer = load_tokenizer("laptop_signalling")
     engine = script if isinstance(script, ScriptedEngine) else ScriptedEngine(script, tokenizer)
@@ -145,6 +204,29 @@ async def test_the_program_of_a_lost_episode_ends_at_once(pure: bool) -> None:
     assert await asyncio.to_thread(ended.wait, 10) and episode.failure.error is not None
     assert not env._service._runs
     await env.close()
+
+
+async def test_a_program_that_waits_holds_nobody_of_an_engine_that_runs_free() -> None:
+    """It goes on when all others have ended; in lockstep these would wait for it."""
+    others: list[str] = []
+
+    async def waiting(task: Task, client_for_agent: ClientForAgent) -> float:
+        await client_for_agent("ann").chat(ASKED)
+        while task.task_id == "train-0" and len(others) < 3:
+            await asyncio.sleep(0.01)
+        await client_for_agent("bob").chat(ASKED)
+        others.append(task.task_id)
+        return 1.0
+
+    tokenizer = load_tokenizer("laptop_signalling")
+    engine = TorchEngine({"p": load_model("laptop_signalling").eval()}, tokenizer, lockstep=False)
+    clients = dict.fromkeys(("ann", "bob"), PolicyClient("p", engine, tokenizer, 64, Sampling(max_tokens=4)))
+    env = world(waiting)
+    await env.open()
+    played = await ChainSampler(k=1).collect(env, env.tasks("train", 4, 0), clients, seed=0)
+    assert [episode.failure for (episode,) in played] == [None] * 4 and others[-1] == "train-0"
+    await env.close()
+    await engine.close()
 
 
 async def test_of_programs_that_fail_each_costs_its_own_episode() -> None:

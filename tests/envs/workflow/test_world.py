@@ -313,6 +313,22 @@ async def test_a_program_that_hangs_disturbs_nobody(blocks: bool) -> None:
     await env.close()
 
 
+async def test_what_came_in_time_to_a_busy_event_loop_counts() -> None:
+    release = threading.Event()
+    service, loop = Service(["ann"]), asyncio.get_running_loop()
+    run = WorkflowRun(service, lambda task, client_for_agent: release.wait() and 0.0, TASK, ("ann",), ())
+    call = Call(ChatRequest("ann", (ChatMessage("user", "?"),)), loop, loop.create_future())
+    waiting = asyncio.create_task(run.next(0.1))
+    await asyncio.sleep(0)
+    run._happen(call)
+    end = loop.time() + 0.2
+    while loop.time() < end:  # as while a checkpoint is written
+        pass
+    assert await waiting is call
+    release.set()
+    service.stop()
+
+
 async def test_a_program_that_never_ends_ends_at_the_horizon() -> None:
     async def endless(task: Task, client_for_agent: ClientForAgent) -> float:
         while True:

@@ -15,7 +15,7 @@ from troupe.models.loading import load_model
 from troupe.rollout.engines.base import Counting, Engine, EngineClosedError, EngineError
 from troupe.rollout.engines.lockstep import hold, rounds
 from troupe.rollout.engines.lora import Adapted
-from troupe.rollout.engines.replicas import Replicas, shells
+from troupe.rollout.engines.replicas import REMEMBERED, Replicas, shells
 from troupe.rollout.engines.weights import assign_strictly
 
 
@@ -103,6 +103,15 @@ async def test_after_forget_and_after_new_weights_no_request_of_before_matters()
         await forget()
         await replicas.generate(request(two))
         assert engines[0].calls[-1] == (two,)
+
+
+async def test_tasks_without_end_take_bounded_memory() -> None:
+    """As those of a gateway do, whose weights are never new."""
+    replicas = Replicas([Noting(), Noting()], lockstep=False)
+    for index in range(REMEMBERED + 2):
+        await replicas.generate(request("board 0"))
+        await replicas.generate(request(f"board {index}"))
+    assert len(replicas._places) == REMEMBERED and ("board 0",) in replicas._places
 
 
 async def test_a_task_leaves_an_engine_that_is_far_busier_than_another() -> None:

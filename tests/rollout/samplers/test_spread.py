@@ -6,21 +6,45 @@ from typing import Any
 
 import pytest
 
+from troupe.cluster.actors import Answer
 from troupe.cluster.settings import Execution
+from troupe.envs.workflow import WorkflowWorld
 from troupe.rollout.samplers import spread
-from troupe.rollout.samplers.spread import SpreadSampler
+from troupe.rollout.samplers.spread import SpreadSampler, WorldActor
+
+
+class Refusing(WorkflowWorld):
+    """Closes after a request that was refused."""
+
+    async def close(self) -> None:
+        self._service.refused(None, "sender", "no_episode")
+        await super().close()
+
+
+def test_the_run_warns_of_what_worlds_in_actors_warn_of_as_they_close(caplog: pytest.LogCaptureFixture) -> None:
+    actor = WorldActor()
+    actor.world = Refusing(workflow=lambda *_: 0.0, tasks=lambda *_: [], agents=["sender"])
+    stub: Any = ActorStub(answer=asyncio.run(actor.close()))
+    caplog.clear()  # in an actor, nobody reads them
+    asyncio.run(spread._close(stub))
+    line = "worlds 0: requests to the gateway were refused: 1 of no episode (no_episode)"
+    assert [record.getMessage() for record in caplog.records] == [line]
 
 
 class ActorStub:
-    """An actor whose world closes with ``error``."""
+    """An actor whose world closes with ``answer``."""
 
-    def __init__(self, error: Exception | None = None) -> None:
-        self.error, self.calls, self.group = error, list[str](), SimpleNamespace(actors=[self])
+    name = "worlds 0"
 
-    def at_once(self, method: str) -> None:
+    def __init__(self, answer: Answer = ([], None)) -> None:
+        self.answer, self.calls, self.group = answer, list[str](), SimpleNamespace(actors=[self])
+
+    def at_once(self, method: str) -> Any:
         self.calls.append(method)
-        if self.error is not None:
-            raise self.error
+        result, error = self.answer
+        if error is not None:
+            raise error
+        return result
 
     async def end(self) -> None:
         self.calls.append("end")
@@ -28,7 +52,7 @@ class ActorStub:
 
 def test_every_actor_ends_where_worlds_fail_to_close() -> None:
     sampler: Any = SpreadSampler.__new__(SpreadSampler)
-    sampler.actors = [ActorStub(), ActorStub(OSError("a world does not close")), ActorStub()]
+    sampler.actors = [ActorStub(), ActorStub((None, OSError("a world does not close"))), ActorStub()]
     with pytest.raises(OSError, match="a world does not close"):
         asyncio.run(sampler.close())
     assert [actor.calls for actor in sampler.actors] == [["close", "end"]] * 3
