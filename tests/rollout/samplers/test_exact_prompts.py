@@ -1,4 +1,5 @@
-"""Earlier completions in the prompts of every sampler: token by token as they were sampled, or counted."""
+"""Earlier completions in the prompts of every sampler, and of evaluations: token by token as they were sampled, or
+counted."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.base import StepResult, TeamEnv
+from troupe.evaluation.episodes import EpisodeResult, PolicyActor, evaluate
+from troupe.evaluation.summary import summarise
 from troupe.experience import Completion, Episode, Message, Request, Sampling, Split, Task
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
@@ -105,6 +108,15 @@ async def play(
     return episodes, [request.prompt_ids for request in engine.requests]
 
 
+async def play_evaluation(
+    tokenizer: PreTrainedTokenizerFast, end: str
+) -> tuple[list[EpisodeResult], list[tuple[int, ...]]]:
+    (client, engine), world = client_of(tokenizer, end, 512), Talk()
+    actors = dict.fromkeys(world.agents, PolicyActor(client))
+    results = await evaluate(world, world.tasks("test", 2, 0), actors, 0)
+    return results, [request.prompt_ids for request in engine.requests]
+
+
 @pytest.mark.parametrize("name", SAMPLERS)
 async def test_prompts_have_the_tokens_that_were_sampled(name: str, tokenizer: PreTrainedTokenizerFast) -> None:
     episodes, prompts = await play(SAMPLERS[name], tokenizer, end="")
@@ -162,3 +174,17 @@ async def test_and_where_messages_are_shortened(
     prompt = client.prompt(env, "tool", task, [said])
     assert prompt.cut and prompt.retokenised == retokenised and "[...]" in tokenizer.decode(prompt.ids)
     assert not client.prompt(env, "tool", task).retokenised  # of another's messages nothing is known
+
+
+async def test_evaluations_have_the_tokens_that_were_sampled(tokenizer: PreTrainedTokenizerFast) -> None:
+    results, prompts = await play_evaluation(tokenizer, end="")
+    later = [ids for ids in prompts if "a:ab" in tokenizer.decode(ids)]
+    assert len(later) == 8 and not any(tokenizer.convert_tokens_to_ids("ab") in ids for ids in later)
+    assert "tool/retokenised_prompts" not in summarise(results)
+
+
+async def test_evaluations_count_prompts_in_other_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
+    results, _ = await play_evaluation(tokenizer, end=" ")
+    messages = [message for result in results for message in result.messages]
+    assert all(message["retokenised_prompts"] == (message["turn"] > 0) for message in messages)
+    assert summarise(results)["tool/retokenised_prompts"] == pytest.approx(2 / 3)
