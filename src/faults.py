@@ -14,7 +14,7 @@ WINDOW = 20
 
 
 class LostEpisodesError(RuntimeError):
-    """More episodes are lost than ``faults.max_lost_share`` allows; the message has the first failure's."""
+    """More episodes are lost than ``faults`` allows; the message has the first failure's."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,12 @@ class FaultSettings:
             raise ValueError(f"faults.max_lost_share must be between 0 and 1, got {share!r}")
 
     def raise_if_stopping(self, failure: Failure) -> None:
-        """Raise the exception of ``failure``, as it came, where its kind stops the run."""
-        if getattr(self, failure.kind) == "stop" and failure.error is not None:
-            raise failure.error
+        """Raise the exception of ``failure``, as it came, where its kind stops the run; :class:`LostEpisodesError`
+        where another process has it."""
+        if getattr(self, failure.kind) == "stop":
+            raise failure.error or LostEpisodesError(
+                f"an episode is lost, with faults.{failure.kind}=stop: {failure.message}"
+            )
 
     def check(self, failures: Sequence[Failure], episodes: int, lost_before: int = 0, episodes_before: int = 0) -> None:
         """Raise :class:`LostEpisodesError` where too many of ``episodes``, and of those before, are lost."""

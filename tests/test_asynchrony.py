@@ -22,6 +22,8 @@ from troupe.loop import TrainLoop, complete_tasks
 from troupe.rollout.engines.torch.decoding import Decoder
 from troupe.rollout.seeds import derive
 
+from .programs import through_the_gateway
+
 SMALL = [
     "loop.iterations=3",
     "loop.tasks_per_iteration=3",
@@ -201,6 +203,23 @@ def test_a_run_ahead_ends_with_every_task_learnt_from_and_honest_ages(ahead: Bui
             assert 0 <= row[f"train/{policy}/staleness_mean"] <= row[f"train/{policy}/staleness_max"] <= 1
     assert rows(loop.directory.path)[0]["train/plan/staleness_max"] == 0
     assert any("train/plan/behind1_ess_ratio" in row for row in rows(loop.directory.path))
+
+
+def test_a_program_is_played_ahead_through_the_gateway(build: Build) -> None:
+    signalling = "env=signalling", "regime=specialized", "algorithm=mas_grpo", "algorithm.sampler.k=3"
+    loop = build(*signalling, "loop.staleness=1", *AHEAD)
+    loop.world = through_the_gateway(pure=False)
+    found = learnt_from(loop)
+    summary = asyncio.run(loop.run())
+    assert all_of(found) == all_of(on_policy(loop))
+    assert summary["status"] == "finished" and summary["rollout/unused_tasks"] == 0
+    metrics = rows(loop.directory.path)
+    assert [(row["rollout/tasks"], row["rollout/tasks_ahead"]) for row in metrics] == [(3, 3), (3, 3), (3, 0)]
+    assert all(row["rollout/lost_episodes"] == 0 == row["faults/world"] for row in metrics)
+    for agent in ("sender", "receiver"):
+        ages = [row[f"train/{agent}/staleness_max"] for row in metrics]
+        assert ages[0] == 0 and max(ages) == 1
+        assert all(row[f"rollout/{agent}/refused_requests"] == 0 for row in metrics)
 
 
 def held_for_loads(loop: TrainLoop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """The section ``faults``, and the share of lost episodes."""
 
+import pickle
+
 import pytest
 
 from troupe.faults import Failure, FaultSettings, LostEpisodesError
@@ -29,3 +31,11 @@ def test_kinds_stop_alone() -> None:
     FaultSettings(sandbox="stop").raise_if_stopping(GONE)
     with pytest.raises(KeyError):
         FaultSettings(world="stop").raise_if_stopping(GONE)
+
+
+def test_they_stop_too_where_another_process_has_the_exception() -> None:
+    """As an actor of worlds has."""
+    failure = pickle.loads(pickle.dumps(GONE))
+    FaultSettings(sandbox="stop").raise_if_stopping(failure)
+    with pytest.raises(LostEpisodesError, match=r"faults\.world=stop: gone"):
+        FaultSettings(world="stop").raise_if_stopping(failure)

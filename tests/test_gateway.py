@@ -10,16 +10,15 @@ from omegaconf import DictConfig
 
 from troupe.cli import train
 from troupe.envs.base import TeamEnv
-from troupe.envs.history import WithHistory
-from troupe.envs.signalling.world import Signalling
-from troupe.envs.workflow import ClientForAgent, Result, WorkflowWorld
-from troupe.experience import Episode, Task
+from troupe.experience import Episode
 from troupe.loop import TrainLoop
 from troupe.rollout.samplers.base import Sampler
 from troupe.rollout.samplers.forest import ForestSampler
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.tree import TreeSampler
+
+from .programs import signalling, through_the_gateway
 
 SMALL = [
     "env=signalling",
@@ -33,35 +32,6 @@ SMALL = [
 CHAIN = ["algorithm=mas_grpo", "algorithm.sampler.k=3"]
 TREE = ["algorithm=at_grpo", "algorithm.sampler.k=3", "algorithm.sampler.lookahead=1"]
 REPLAY = ["algorithm=c3", "algorithm.sampler.k=2"]
-
-
-def world(history: bool) -> TeamEnv:
-    return WithHistory(Signalling()) if history else Signalling()
-
-
-def program(history: bool) -> Callable[..., Any]:
-    """Signalling as somebody's own program, which knows OpenAI's client."""
-
-    async def play(task: Task, client_for_agent: ClientForAgent) -> Result:
-        game, success = world(history), False
-        game.reset(task)
-        while acting := game.next_agents():
-            (agent,) = acting
-            client = client_for_agent(agent)
-            reply = await client.openai().chat.completions.create(
-                model=client.model, messages=[dict(message) for message in game.observe(agent)]
-            )
-            step = await game.step({agent: reply.choices[0].message.content or ""})
-            client.reward(local=step.local[agent], team=step.team, **step.info)
-            success = step.success
-        return Result(0.0, success)
-
-    return play
-
-
-def through_the_gateway(*, pure: bool, history: bool) -> WorkflowWorld:
-    agents = ("sender", "receiver")
-    return WorkflowWorld(workflow=program(history), tasks=Signalling().tasks, agents=agents, horizon=2, pure=pure)
 
 
 Played = tuple[list[Episode], dict[str, torch.Tensor], dict[str, Any]]
@@ -117,7 +87,7 @@ def described(episodes: Sequence[Episode]) -> list[Any]:
 
 @pytest.mark.parametrize(("algorithm", "history"), [(CHAIN, True), (TREE, False)], ids=["chain-memory", "tree"])
 def test_the_same_run_to_the_bit(play: Play, algorithm: list[str], history: bool) -> None:
-    native, weights, summary = play(world(history), *algorithm)
+    native, weights, summary = play(signalling(history=history), *algorithm)
     others, learnt, found = play(through_the_gateway(pure=True, history=history), *algorithm)
     assert len(native) == (18 if algorithm is CHAIN else 6)
     assert any(len(episode.nodes) == 4 for episode in native)  # both turns
@@ -132,7 +102,7 @@ def test_the_same_run_to_the_bit(play: Play, algorithm: list[str], history: bool
 
 @pytest.mark.slow
 def test_the_same_run_to_the_bit_by_replay(play: Play) -> None:
-    native, weights, _ = play(world(False), *REPLAY)
+    native, weights, _ = play(signalling(history=False), *REPLAY)
     others, learnt, _ = play(through_the_gateway(pure=True, history=False), *REPLAY)
     assert any(episode.auxiliary for episode in native)
     assert described(others) == described(native)
@@ -149,7 +119,7 @@ def test_a_program_that_is_not_pure_plays_chains(play: Play) -> None:
         "algorithm.credit.baseline=none",
         "algorithm.credit.normalise=false",
     ]
-    native, weights, _ = play(world(False), *one)
+    native, weights, _ = play(signalling(history=False), *one)
     others, learnt, _ = play(through_the_gateway(pure=False, history=False), *one)
     assert described(others) == described(native)
     assert any(c.advantage for episode in native for _, c in episode.candidates())

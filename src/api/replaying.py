@@ -245,8 +245,7 @@ async def _continued(
 ) -> EpisodeResult:
     """With the seeds of an evaluation: the policies that played a stored episode give its messages again."""
     seed = derive(request.seed, "eval", request.split, *([number] if number else []))
-    result, texts = copy.deepcopy(fork.result), dict(fork.last_texts)
-    return await play_on(fork.world.fork(), task, actors, seed, result, texts)
+    return await play_on(fork.world.fork(), task, actors, seed, copy.deepcopy(fork.result), fork.earlier)
 
 
 def _siblings(messages: Sequence[StoredMessage], candidate: int) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -14,7 +14,7 @@ from ..envs.base import TeamEnv
 from ..experience import Sampling, Task
 from ..rollout.engines.torch.engine import TorchEngine
 from ..rollout.policy_client import PolicyClient
-from .episodes import AgentMessage, EpisodeResult, PolicyActor, evaluate
+from .episodes import AgentMessage, Earlier, EpisodeResult, PolicyActor, evaluate
 
 DRAWS = 8
 """Of an expert's messages in a state, where it has several."""
@@ -56,10 +56,10 @@ class _WatchedExpert:
     actor: PolicyActor
     matches: list[bool] = field(default_factory=list)
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
         rng = Random(f"{seed}/{task.task_id}/{env.turn}/{agent}")
         experts = [env.demonstration(agent, rng).strip() for _ in range(DRAWS)]
-        message = await self.actor.act(env, agent, task, last_texts, seed)
+        message = await self.actor.act(env, agent, task, earlier, seed)
         self.matches.append(message.text.strip() in experts)
         return AgentMessage(experts[0])
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ..envs.base import StepResult, TeamEnv
-from ..experience import Message, Task
+from ..experience import Completion, Message, Task
 from ..faults import DEFAULT_FAULTS, Failure, FaultKind, FaultSettings
 from ..rollout.playing import drawn, gather, or_failure, prompt_of, start_env, step_env
 from ..rollout.policy_client import PolicyClient
@@ -20,15 +20,26 @@ from ..rollout.seeds import derive
 
 @dataclass(frozen=True)
 class AgentMessage:
-    """One message and its cost: ``tokens`` generated, ``prompt_tokens`` read; both 0 for a remote policy.
+    """One message, the ``completion`` that a policy sampled for it, None where none did, and the ``prompt_tokens`` that
+    were read for it, 0 for a remote policy.
 
-    ``cut``: whether parts of its prompt were left out; see :meth:`..rollout.policy_client.PolicyClient.prompt`.
+    ``cut`` and ``retokenised`` are those of its :class:`..rollout.policy_client.Prompt`.
     """
 
     text: str
-    tokens: int = 0
+    completion: Completion | None = None
     prompt_tokens: int = 0
     cut: bool = False
+    retokenised: bool = False
+
+
+Earlier = Mapping[str, Sequence[AgentMessage]]
+"""The messages of an episode so far, by agent, the oldest first; an agent without any may be missing."""
+
+
+def with_messages(earlier: Earlier, messages: Mapping[str, AgentMessage]) -> Earlier:
+    """``earlier`` and the ``messages`` of one step after them."""
+    return {**earlier, **{agent: (*earlier.get(agent, ()), message) for agent, message in messages.items()}}
 
 
 Picture = tuple[str, ...] | dict[str, str]
@@ -41,10 +52,8 @@ DRAWN = 20
 class Actor(Protocol):
     """Writes the messages of an agent."""
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
-        """The message of ``agent`` in the present state of ``env``; ``last_texts`` has the last one of each agent that
-        has acted in this episode, ``seed`` is the evaluation's.
-        """
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
+        """The message of ``agent`` in the present state of ``env``; ``seed`` is the evaluation's."""
         ...
 
 
@@ -54,17 +63,18 @@ class PolicyActor:
 
     client: PolicyClient
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
         place = (task.task_id, env.turn, agent)
-        prompt, (completion,) = await self.client.complete(env, agent, task, 1, derive(seed, *place), place)
+        said = [message.completion for message in earlier.get(agent, ()) if message.completion is not None]
+        prompt, (completion,) = await self.client.complete(env, agent, task, 1, derive(seed, *place), place, said)
         prompt_tokens = 0 if completion.text_only else len(prompt.ids)
-        return AgentMessage(completion.text, len(completion.token_ids), prompt_tokens, prompt.cut)
+        return AgentMessage(completion.text, completion, prompt_tokens, prompt.cut, prompt.retokenised)
 
 
 class SilentActor:
     """Sends empty messages."""
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
         return AgentMessage("")
 
 
@@ -74,8 +84,8 @@ class EchoActor:
 
     of: str
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
-        return AgentMessage(last_texts.get(self.of, ""))
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
+        return AgentMessage(earlier[self.of][-1].text if self.of in earlier else "")
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ class HumanActor:
 
     ask: Callable[[str, Sequence[Message]], str]
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, last_texts: Mapping[str, str], seed: int) -> AgentMessage:
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
         return AgentMessage(self.ask(agent, prompt_of(env, agent)))
 
 
@@ -118,9 +128,10 @@ class EpisodeResult:
         for agent, message in messages.items():
             self.messages.append(
                 {"turn": turn, "agent": agent, "saw": saw[agent], "said": message.text, "team": step.team}
-                | {"local": step.local[agent], "cut_prompts": message.cut, **step.info}
+                | {"local": step.local[agent], "cut_prompts": message.cut}
+                | {"retokenised_prompts": message.retokenised, **step.info}
             )
-            self.tokens += message.tokens
+            self.tokens += 0 if message.completion is None else len(message.completion.token_ids)
             self.prompt_tokens += message.prompt_tokens
         self.env_steps += 1
         self.success = step.success
@@ -151,22 +162,22 @@ async def play_on(
     actors: Mapping[str, Actor],
     seed: int,
     result: EpisodeResult,
-    last_texts: dict[str, str],
+    earlier: Earlier,
     on_step: Callable[[TeamEnv, EpisodeResult], None] = lambda env, result: None,
     *,
     drawings: bool = True,
 ) -> EpisodeResult:
-    """``world``, an episode of ``task`` with ``result`` so far, played to its end; ``last_texts`` are the last messages
-    of its agents.  Agents that act at the same time are asked at the same time.
+    """``world``, an episode of ``task`` with ``result`` so far, played to its end; ``earlier`` are the messages so far.
+    Agents that act at the same time are asked at the same time.
     """
     while agents := world.next_agents():
         turn = world.turn
-        calls = (actors[agent].act(world, agent, task, last_texts, seed) for agent in agents)
+        calls = (actors[agent].act(world, agent, task, earlier, seed) for agent in agents)
         messages = dict(zip(agents, await gather(*calls), strict=True))
         texts = {agent: message.text for agent, message in messages.items()}
         observations = {agent: world.observe(agent)[-1]["content"] for agent in agents}
         step = await step_env(world, texts)
-        last_texts.update(texts)
+        earlier = with_messages(earlier, messages)
         result.take(turn, observations, messages, step)
         if world.turn > turn:
             result.see(world, drawings)

@@ -9,7 +9,7 @@ from typing import Any
 from ..envs.base import TeamEnv
 from ..experience import Task
 from ..rollout.playing import drawn, start_env, step_env
-from .episodes import AgentMessage, EpisodeResult
+from .episodes import AgentMessage, Earlier, EpisodeResult, with_messages
 from .stored import StoredEpisode, StoredMessage
 
 DIFFERS = "the world does not repeat the stored episode. The first difference is in"
@@ -21,14 +21,14 @@ class ReplayError(ValueError):
 
 @dataclass
 class Fork:
-    """``world`` at a place of a stored episode: ``result`` is the episode until there, ``last_texts`` the last message
-    of each agent, and ``rest`` the stored messages that followed.  ``checked``: how many answers of the world were
-    compared with the stored ones, by their kind.
+    """``world`` at a place of a stored episode: ``result`` is the episode until there, ``earlier`` its messages, of
+    which no tokens are stored, and ``rest`` the stored messages that followed.  ``checked``: how many answers of the
+    world were compared with the stored ones, by their kind.
     """
 
     world: TeamEnv
     result: EpisodeResult
-    last_texts: dict[str, str]
+    earlier: Earlier
     rest: Sequence[StoredMessage]
     checked: dict[str, int] = field(default_factory=dict)
 
@@ -92,8 +92,9 @@ async def take(fork: Fork, texts: Mapping[str, str]) -> None:
     world, turn = fork.world, fork.world.turn
     saw = {agent: world.observe(agent)[-1]["content"] for agent in texts}
     step = await step_env(world, texts)
-    fork.result.take(turn, saw, {agent: AgentMessage(text) for agent, text in texts.items()}, step)
-    fork.last_texts |= texts
+    messages = {agent: AgentMessage(text) for agent, text in texts.items()}
+    fork.result.take(turn, saw, messages, step)
+    fork.earlier = with_messages(fork.earlier, messages)
     if world.turn > turn:
         fork.result.see(world, drawings=True)
     fork.result.turns = world.turn

@@ -12,7 +12,7 @@ from ..faults import Failure
 from .episodes import EpisodeResult
 from .statistics import bootstrap_interval, default_ks, pass_at_k, wilson
 
-ALARMS = ("cut_prompts", METRIC)
+ALARMS = ("cut_prompts", "retokenised_prompts", METRIC)
 """Measures that are 0 where all is well, and then left out."""
 NOT_OF_THE_WORLD = {"turn", "agent", "saw", "said", "team", "local", *ALARMS}
 """Keys of each message; all others are what its world measures."""
@@ -21,7 +21,8 @@ NOT_OF_THE_WORLD = {"turn", "agent", "saw", "said", "team", "local", *ALARMS}
 def summarise(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     """Flat metrics of one episode per task: success with its 95 % Wilson interval, mean turns, totals of tokens and
     steps, and per agent the mean reward per message, the means of what the world measures, each over the messages of
-    which it does, and where there are any the share of prompts that were cut and the errors of judges per message.
+    which it does, and where there are any the shares of prompts that were cut, and that have an earlier completion in
+    other tokens than were sampled, and the errors of judges per message.
 
     All of it is over the episodes that were not lost; ``lost_episodes`` counts the others.
     """

@@ -35,7 +35,7 @@ def exact_prompt(
 ) -> ExactPrompt:
     """The prompt of ``messages``, in which the assistant's are those of ``said`` where their texts are equal.
 
-    ``render`` writes the chat template's text, ``safe`` the form in which the template is given a text.  A completion
+    ``render`` writes the chat template's text, ``safe`` the form that ``messages`` have of a text.  A completion
     is missed where the message differs from it in blanks, where the messages are in another order, where the template
     changes it (Qwen3's leaves out earlier thoughts), where its tokens are not those of its text (a special token in it,
     a stop string after it), and where its tokens between those of the other texts are not the whole text's.
@@ -43,11 +43,12 @@ def exact_prompt(
     Where completions of one text are more than its messages, the latest are taken: a memory leaves out the oldest.
     """
     places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
-    pairs = _in_order([messages[place]["content"] for place in places], [safe(each.text) for each in said])
+    texts = [safe(each.text) for each in said]
+    pairs = _in_order([messages[place]["content"] for place in places], texts)
     found = {places[i]: said[j] for i, j in pairs.items()}
     others = [messages[place]["content"].split() for place in places if place not in found]
     matched = set(pairs.values())
-    missed = any(each.text.split() in others for j, each in enumerate(said) if j not in matched)
+    missed = any(text.split() in others for j, text in enumerate(texts) if j not in matched)
     if not found:
         return ExactPrompt(None, missed)
     marks = {place: MARK.format(place) for place in found}

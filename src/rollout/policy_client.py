@@ -60,7 +60,7 @@ class PolicyClient:
 
     def prompt(self, env: TeamEnv, agent: str, task: Task, said: Sequence[Completion] = ()) -> Prompt:
         """The prompt of ``agent`` in the state of ``env``, an episode of ``task``.  The earlier completions ``said`` of
-        the agent are in it token by token (:mod:`.exact_prompt`), unless it is cut.
+        the agent that its messages hold are in it token by token (:mod:`.exact_prompt`).
 
         Where it exceeds the context because of what was said in the episode, its oldest turns are left out, one after
         the other (:func:`..envs.history.without_oldest`); where the last one is too long by itself, the middle of its
@@ -88,7 +88,11 @@ class PolicyClient:
                     raise
             cut, shorter = True, without_oldest(messages)
             if shorter is None:
-                return Prompt(self.encode(agent, task.task_id, self._shortened(messages, tools), tools), cut)
+                limit = self._limit(messages, tools)
+                short = _limited(self._safe(messages), limit, self._closed)
+                return self._exact(
+                    Prompt(self.encode(agent, task.task_id, short, tools), cut), short, tools, said, limit
+                )
             messages = shorter
 
     def chat_prompt(
@@ -104,10 +108,16 @@ class PolicyClient:
         return self._exact(Prompt(self.encode(agent, place, messages, tools)), messages, tools, said)
 
     def _exact(
-        self, prompt: Prompt, messages: Sequence[Message], tools: ToolOffer | None, said: Sequence[Completion]
+        self,
+        prompt: Prompt,
+        messages: Sequence[Message],
+        tools: ToolOffer | None,
+        said: Sequence[Completion],
+        limit: int | None = None,
     ) -> Prompt:
-        """``prompt``, of ``messages``, with the tokens of ``said``, where there is room for them."""
-        if isinstance(self.tokenizer, ChatCodec) or not said or prompt.cut:
+        """``prompt``, of ``messages``, with the tokens of ``said``, where there is room for them.  ``limit``: what the
+        messages were shortened to."""
+        if isinstance(self.tokenizer, ChatCodec) or not said:
             return prompt
         offered = {} if tools is None else {"tools": tools.schemas}
 
@@ -119,11 +129,18 @@ class PolicyClient:
                 )
             )
 
-        exact = exact_prompt(self.tokenizer, render, self._safe(messages), said, self._without_special)
+        def shown(text: str) -> str:
+            """What the messages have of a completion: one that was shortened is known again, and counted."""
+            safe = self._without_special(text)
+            return safe if limit is None else _without_middle(safe, limit, self._closed)
+
+        exact = exact_prompt(self.tokenizer, render, self._safe(messages), said, shown)
         if exact.ids is None:
             return replace(prompt, retokenised=exact.missed)
         ids = (*self._opening, *exact.ids)
-        return Prompt(ids, retokenised=exact.missed) if self._room(ids) >= 0 else replace(prompt, retokenised=True)
+        if self._room(ids) < 0:
+            return replace(prompt, retokenised=True)
+        return replace(prompt, ids=ids, retokenised=exact.missed)
 
     async def complete(
         self,
@@ -165,9 +182,9 @@ class PolicyClient:
                     raise
                 prompt = Prompt(tuple(self._ids(_limited(safe, limit, self._closed), tools)), cut=True)
 
-    def _shortened(self, messages: Sequence[Message], tools: ToolOffer | None) -> list[Message]:
-        """``messages`` with at most so many characters (of a closed vocabulary: words) in each, but the system's, as
-        the context has room for."""
+    def _limit(self, messages: Sequence[Message], tools: ToolOffer | None) -> int:
+        """How many characters (of a closed vocabulary: words) of each of ``messages``, but the system's, the context
+        has room for."""
         safe = self._safe(messages)
         fits, exceeds = 0, max((len(each["content"]) for each in safe if each["role"] != "system"), default=0)
         while exceeds - fits > 1:
@@ -176,7 +193,7 @@ class PolicyClient:
                 fits = limit
             else:
                 exceeds = limit
-        return _limited(safe, fits, self._closed)
+        return fits
 
     @cached_property
     def _closed(self) -> bool:

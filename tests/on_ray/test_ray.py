@@ -92,6 +92,26 @@ def test_programs_run_beside_an_actor_of_worlds_and_none_is_left(
     assert difference(tmp_path / "one", tmp_path / "two", list(loop.team.policies)) < 1e-9
 
 
+def test_a_workflow_is_played_by_an_actor_of_worlds(
+    tmp_path: Path, built: Callable[..., TrainLoop], sampled: Sampled
+) -> None:
+    """Its server is beside the world, and its program is imported there from this repository."""
+    searched = f"hydra.searchpath=[file://{Path(__file__).parent / 'configs'}]"
+    words = searched, "env=signalling_program", "algorithm=mas_grpo", "algorithm.sampler.k=3"
+    run = *words, "~algorithm.sampler.lookahead", "loop.lockstep=false", "loop.iterations=2"
+    experiment = "signalling_specialized"
+    train(built(*run, f"run_dir={tmp_path / 'one'}", experiment=experiment))
+    loop = built(*run, "execution.worlds=1", f"run_dir={tmp_path / 'two'}", nodes=5, experiment=experiment)
+    train(loop)
+    worlds: Any = loop.sampler
+    assert worlds.actors[0].restarts == 0
+    for row in rows(tmp_path / "two"):
+        assert row["rollout/tasks"] == 3 and row["rollout/lost_episodes"] == 0
+        assert all(row[f"rollout/{agent}/refused_requests"] == 0 for agent in ("sender", "receiver"))
+    assert_same(sampled, 2)
+    assert difference(tmp_path / "one", tmp_path / "two", ["sender", "receiver"]) < 1e-9
+
+
 def test_two_pools_of_two_processes_train_what_one_process_trains(
     tmp_path: Path, built: Callable[..., TrainLoop], sampled: Sampled
 ) -> None:

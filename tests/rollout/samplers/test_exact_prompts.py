@@ -1,4 +1,5 @@
-"""Earlier completions in the prompts of every sampler: token by token as they were sampled, or counted."""
+"""Earlier completions in the prompts of every sampler, and of evaluations: token by token as they were sampled, or
+counted."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.base import StepResult, TeamEnv
+from troupe.evaluation.episodes import EpisodeResult, PolicyActor, evaluate
+from troupe.evaluation.summary import summarise
 from troupe.experience import Completion, Episode, Message, Request, Sampling, Split, Task
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
@@ -90,15 +93,28 @@ def tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-async def play(
-    sampler: Sampler, tokenizer: PreTrainedTokenizerFast, end: str
-) -> tuple[list[Episode], list[tuple[int, ...]]]:
-    """The episodes of a task, whose messages differ and end with ``end``; the prompts of all requests."""
+def client_of(tokenizer: PreTrainedTokenizerFast, end: str, context: int) -> tuple[PolicyClient, ByLetter]:
+    """A policy whose messages differ and end with ``end``."""
     engine = ByLetter(lambda prompt, row, seed: "ab" * (1 + (row + seed) % 3) + end, tokenizer)
-    client = PolicyClient("p", engine, tokenizer, 512, Sampling(max_tokens=40))
-    world = Talk()
+    return PolicyClient("p", engine, tokenizer, context, Sampling(max_tokens=40)), engine
+
+
+async def play(
+    sampler: Sampler, tokenizer: PreTrainedTokenizerFast, end: str, context: int = 512
+) -> tuple[list[Episode], list[tuple[int, ...]]]:
+    """The episodes of a task; the prompts of all requests."""
+    (client, engine), world = client_of(tokenizer, end, context), Talk()
     (episodes,) = await sampler.collect(world, world.tasks("train", 1, 0), dict.fromkeys(world.agents, client), 0)
     return episodes, [request.prompt_ids for request in engine.requests]
+
+
+async def play_evaluation(
+    tokenizer: PreTrainedTokenizerFast, end: str
+) -> tuple[list[EpisodeResult], list[tuple[int, ...]]]:
+    (client, engine), world = client_of(tokenizer, end, 512), Talk()
+    actors = dict.fromkeys(world.agents, PolicyActor(client))
+    results = await evaluate(world, world.tasks("test", 2, 0), actors, 0)
+    return results, [request.prompt_ids for request in engine.requests]
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -115,3 +131,60 @@ async def test_prompts_in_other_tokens_are_counted(name: str, tokenizer: PreTrai
     nodes = [node for episode in episodes for node in episode.nodes]
     assert {node.turn for node in nodes} == {0, 1, 2}
     assert all(node.retokenised == (node.turn > 0) for node in nodes)
+
+
+@pytest.mark.parametrize("end", ["", " "])
+async def test_so_it_is_where_the_oldest_turns_are_left_out(end: str, tokenizer: PreTrainedTokenizerFast) -> None:
+    """The third prompt is too long by the first turn."""
+    episodes, prompts = await play(SAMPLERS["chain"], tokenizer, end, context=62)
+    nodes = [node for episode in episodes for node in episode.nodes]
+    assert all(node.cut == (node.turn == 2) for node in nodes)
+    assert all(node.retokenised == (bool(end) and node.turn > 0) for node in nodes)
+    later = [ids for ids in prompts if "a:ab" in tokenizer.decode(ids)]
+    assert later and all((tokenizer.convert_tokens_to_ids("ab") in ids) == bool(end) for ids in later)
+
+
+class Results(Talk):
+    """What it says is a call, whose result comes last: there is no earlier turn to leave out."""
+
+    result = ""
+
+    def observe(self, agent: str) -> Sequence[Message]:
+        return [*super().observe(agent)[:2], {"role": "tool", "content": self.result}]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "result", "retokenised"),
+    [
+        (["ab"], "r" * 80, False),
+        (["a", "b"], "r" * 80, True),  # the shortened result leaves no room for a token more
+        (["a", "b"] * 40, "r", True),  # shortened itself
+        (["ab"] * 40, "r", True),
+    ],
+)
+async def test_and_where_messages_are_shortened(
+    pieces: list[str], result: str, retokenised: bool, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    env, (client, _) = Results(), client_of(tokenizer, "", 80)
+    env.result, (task,) = result, env.tasks("train", 1, 0)
+    text = "".join(pieces)
+    await env.step(dict.fromkeys(env.agents, text))
+    ids = tuple(tokenizer.convert_tokens_to_ids(pieces))
+    said = Completion(ids, (0.0,) * len(ids), text, "length", "p", 0)
+    prompt = client.prompt(env, "tool", task, [said])
+    assert prompt.cut and prompt.retokenised == retokenised and "[...]" in tokenizer.decode(prompt.ids)
+    assert not client.prompt(env, "tool", task).retokenised  # of another's messages nothing is known
+
+
+async def test_evaluations_have_the_tokens_that_were_sampled(tokenizer: PreTrainedTokenizerFast) -> None:
+    results, prompts = await play_evaluation(tokenizer, end="")
+    later = [ids for ids in prompts if "a:ab" in tokenizer.decode(ids)]
+    assert len(later) == 8 and not any(tokenizer.convert_tokens_to_ids("ab") in ids for ids in later)
+    assert "tool/retokenised_prompts" not in summarise(results)
+
+
+async def test_evaluations_count_prompts_in_other_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
+    results, _ = await play_evaluation(tokenizer, end=" ")
+    messages = [message for result in results for message in result.messages]
+    assert all(message["retokenised_prompts"] == (message["turn"] > 0) for message in messages)
+    assert summarise(results)["tool/retokenised_prompts"] == pytest.approx(2 / 3)
