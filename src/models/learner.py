@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from random import Random
 from typing import Any
@@ -21,7 +21,6 @@ from torch.optim.lr_scheduler import LRScheduler
 from ..algorithms.objectives import ObjectiveOutput
 from ..experience import Sample, TokenBatch
 from ..memory import UpdateMemoryError
-from ..turns import turn
 from .optimizer_steps import OptimizerSteps
 from .packing import draw_rows, micro_batch_rows, mini_batches, pack
 from .ranks import Ranks
@@ -66,8 +65,6 @@ class Learner(OptimizerSteps):
         super().__init__(f"policy '{name}'", module, optimizer, fabric, ranks, **bounds)
         self.name, self.objective, self.settings, self.scheduler = name, config.objective, config.update, scheduler
         self.seed = seed
-        # Processes wait for each other within a pass of sharded weights, whichever pool's turn it is in another.
-        self.turn = turn(module) if ranks.world == 1 else nullcontext()
 
     def update(self, groups: Groups, by_agent: bool = False) -> dict[str, float]:
         """Take all steps of one iteration; returns metrics.  The version grows by one.
@@ -252,7 +249,7 @@ class Learner(OptimizerSteps):
             # Each process accumulates its own; ``_clip`` adds them up, once none has run out of memory.  DDP would do
             # so during the last backward pass, and wait for ever for a process whose pass has failed.  Gradients of
             # sharded weights are added up in every pass: whole ones would need the memory that sharding saves.
-            with self.turn, self.fabric.no_backward_sync(self.module, enabled=unsynced):
+            with self.fabric.no_backward_sync(self.module, enabled=unsynced):
                 with self._autocast():
                     output = self.module.training_step(self.name, batch, pad_sequence(old, True) if old else None)
                 self.fabric.backward(output.loss)

@@ -16,7 +16,6 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, FinishReason, Request
-from ....turns import turn
 from ..lora import Adapter
 from ..weights import load_strictly
 from .forward import Forward
@@ -96,7 +95,6 @@ class Decoder:
         self.policy, self.model, self.tokenizer, self.eos = policy, model, tokenizer, eos
         self.adapter, self._plain = adapter, forward
         self.forward = forward if adapter is None else forward.adapted(adapter)
-        self._turn = turn(model)
         self.version = 0
         self.forwarded: Counter[str] = Counter()
         self.rows: list[Row] = []
@@ -162,8 +160,7 @@ class Decoder:
             [len(rows) for _, rows in groups],
             max(job.request.sampling.max_tokens for job in jobs),
         )
-        with self._turn:
-            logits = self._read(prompts, [prefixes[each] for each in prompts], [index for index, _ in groups], first)
+        logits = self._read(prompts, [prefixes[each] for each in prompts], [index for index, _ in groups], first)
         if self.prefixes.limit:
             group_of = {prompts[index]: group for group, (index, _) in enumerate(groups, start=first)}  # one of them
             for prompt, group in group_of.items():
@@ -181,11 +178,10 @@ class Decoder:
         device = self.model.device
         tokens = torch.tensor([row.tokens[-1] for row in self.rows], device=device)
         positions = [len(row.job.request.prompt_ids) + len(row.tokens) - 1 for row in self.rows]
-        with self._turn:
-            with self._cache.decoding(device):
-                logits = self.forward.step(self._cache, tokens, torch.tensor(positions, device=device))
-            self.forwarded["completion"] += len(self.rows)
-            self._extend(range(len(self.rows)), logits)
+        with self._cache.decoding(device):
+            logits = self.forward.step(self._cache, tokens, torch.tensor(positions, device=device))
+        self.forwarded["completion"] += len(self.rows)
+        self._extend(range(len(self.rows)), logits)
 
     @torch.inference_mode()
     def drop_abandoned(self) -> None:
