@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ..experience import Sample
+from ..turns import is_small, updating
 from .learner import Groups, Learner
 from .loading import checkpoint_weights
 from .policy import PolicyModule
@@ -50,6 +51,7 @@ class Pool:
         self.ranks, self.gathered = ranks or Ranks(), gathered
         self.lock = threading.Lock()
         """Held during an update."""
+        self.small = is_small(self.module)
         self.policies: dict[str, Policy] = {}
         common: dict[str, Any] = {"seed": seed, "ranks": self.ranks}
         for (name, config), optimizer, each in zip(module.policies.items(), optimizers, configured, strict=True):
@@ -68,7 +70,7 @@ class Pool:
         """It has started nothing."""
 
     def _update(self, batches: Mapping[str, Groups], by_agent: bool) -> dict[str, dict[str, float]]:
-        with self.lock:
+        with self.lock, updating(self.small):
             self.module.train()
             return {name: self.policies[name].learner.update(groups, by_agent) for name, groups in batches.items()}
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, FinishReason, Request
+from ....turns import is_small
 from ..lora import Adapter
 from ..weights import load_strictly
 from .forward import Forward
@@ -95,6 +96,7 @@ class Decoder:
         self.policy, self.model, self.tokenizer, self.eos = policy, model, tokenizer, eos
         self.adapter, self._plain = adapter, forward
         self.forward = forward if adapter is None else forward.adapted(adapter)
+        self.small = is_small(model)
         self.version = 0
         self.forwarded: Counter[str] = Counter()
         self.rows: list[Row] = []

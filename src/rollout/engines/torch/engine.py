@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
 from ....memory import first_line, out_of_memory, release
+from ....turns import await_updates
 from ..base import EngineClosedError, EngineError
 from ..local import LocalEngine, end_of_sequence, fail
 from ..lockstep import rounds
@@ -294,6 +295,8 @@ class TorchEngine(LocalEngine):
             if not busy and (self._waiting_loads or not self._queue):
                 return
             for decoder in busy:
+                if decoder.small:
+                    await_updates()
                 decoder.step()
 
     def _admit(self, decoder: Decoder) -> None:
@@ -319,6 +322,8 @@ class TorchEngine(LocalEngine):
                 rows += job.request.n
         self._queue, self._joining = waiting, joining
         if joining:
+            if decoder.small:
+                await_updates()
             decoder.admit(joining)
             self._joining = []
 
