@@ -116,7 +116,7 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
             ["sweep="],
             "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, factorial, factorial_signalling, "
             "grouping, k, learning, learning_magrpo, lora, regime, role_swap, seeds, signalling, smollm2, "
-            "smollm2_controls, smollm2_writing, team_size, views",
+            "smollm2_controls, smollm2_writing, staleness, team_size, views",
         ),
     ],
 )
