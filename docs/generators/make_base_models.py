@@ -13,6 +13,7 @@ from typing import Any
 from troupe.evaluation.extension import Curve, Extension, Successes, curve, extension
 from troupe.evaluation.statistics import holm
 from troupe.sweep.tables import markdown
+from troupe.sweep.verdicts import LEVEL
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS / "base_models.md"
@@ -21,8 +22,6 @@ TEAM_HEADS = (
     *("experiment", "run", "trained pass@1", "base pass@k", "difference, paired", "p, Holm"),
     *("unsolved by the base, gained", "verdict", "commit"),
 )
-LEVEL = 0.05
-"""The probability of one or more wrong verdicts on the page, at most."""
 
 HEAD = """# What the base models can do
 

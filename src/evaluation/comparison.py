@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .records import EvaluationError, EvaluationRecord, locate
-from .statistics import DIFFERENCE, Estimate, bootstrap_interval, hierarchical_estimate, holm, mcnemar
+from .statistics import DIFFERENCE, Estimate, bootstrap_interval, hierarchical_estimate, holm, mcnemar, two_sided
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def comparisons_over_seeds(ones: Sequence[str], others: Sequence[str]) -> list[t
                 )
     by_condition = [[_by_task(first, second, names) for (first, _), (second, _) in sides] for names in named]
     estimates = [_estimate(pairs) for pairs in by_condition]
-    p_values = holm([min(1.0, 2 * min(each.p_at_most(0.0), each.p_at_least(0.0))) for each in estimates])
+    p_values = holm([two_sided(each) for each in estimates])
     rows = []
     for (a, b), pairs, each, p in zip(named, by_condition, estimates, p_values, strict=True):
         first, second = (fmean(float(np.nanmean(one)) for one in side) for side in _sides(pairs))

@@ -122,13 +122,17 @@ def bootstrap_interval(
     return float(result.low), float(result.high)
 
 
+def two_sided(difference: Unanimous | Estimate) -> float:
+    """The two-sided p-value of the hypothesis that ``difference`` is 0."""
+    return min(1.0, 2 * min(difference.p_at_most(0.0), difference.p_at_least(0.0)))
+
+
 def no_difference(differences: Sequence[float]) -> float:
     """The two-sided p-value of the hypothesis that the mean of ``differences``, one per task, is 0: Student's t, by
     scipy; of differences that are all equal by :class:`Unanimous`.
     """
     if min(differences) == max(differences):
-        same = Unanimous(float(differences[0]), len(differences), DIFFERENCE)
-        return min(1.0, 2 * min(same.p_at_most(0.0), same.p_at_least(0.0)))
+        return two_sided(Unanimous(float(differences[0]), len(differences), DIFFERENCE))
     return float(ttest_1samp(differences, 0.0).pvalue)
 
 

@@ -12,8 +12,8 @@ import lightning as L
 import torch
 from torch import Tensor
 
+from ..contention import is_small, updating
 from ..experience import Sample
-from ..turns import is_small, updating
 from .learner import Groups, Learner
 from .loading import checkpoint_weights
 from .policy import PolicyModule

@@ -19,7 +19,9 @@ own).
 """
 
 READINGS: dict[str, Axis] = {
-    **{"at_completions": "completions", "at_tokens": "tokens", "at_steps": "steps"},
+    "at_completions": "completions",
+    "at_tokens": "tokens",
+    "at_steps": "steps",
     "area": "completions",
 }
 """Success on validation tasks at common budgets, each with what the budget is of, see :mod:`.readings`."""

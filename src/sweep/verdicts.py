@@ -166,8 +166,7 @@ def _no_interval(differences: Sequence[float]) -> str:
 def _verdict(comparison: ClaimTest, adjusted: tuple[float, float] | None) -> TableRow:
     claim, differences, estimate = comparison.claim, comparison.differences, comparison.estimate
     result: TableRow = {"claim": claim.claim, "metric": claim.metric, "budget": comparison.budget}
-    result["variant"] = comparison.variant
-    result |= {"threshold": claim.threshold, "n": len(differences)}
+    result |= {"variant": comparison.variant, "threshold": claim.threshold, "n": len(differences)}
     result["difference"] = fmean(differences) if differences else None
     result["difference_low"], result["difference_high"] = estimate.interval if estimate else (None, None)
     result["p_above"], result["p_below"] = adjusted or (None, None)

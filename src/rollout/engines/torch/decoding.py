@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ....contention import is_small
 from ....experience import Completion, FinishReason, Request
-from ....turns import is_small
 from ..lora import Adapter
 from ..weights import load_strictly
 from .forward import Forward

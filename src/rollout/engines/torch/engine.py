@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ....contention import await_updates
 from ....experience import Completion, Request
 from ....memory import first_line, out_of_memory, release
-from ....turns import await_updates
 from ..base import EngineClosedError, EngineError
 from ..local import LocalEngine, end_of_sequence, fail
 from ..lockstep import rounds
@@ -295,8 +295,7 @@ class TorchEngine(LocalEngine):
             if not busy and (self._waiting_loads or not self._queue):
                 return
             for decoder in busy:
-                if decoder.small:
-                    await_updates()
+                await_updates(decoder.small)
                 decoder.step()
 
     def _admit(self, decoder: Decoder) -> None:
@@ -322,8 +321,7 @@ class TorchEngine(LocalEngine):
                 rows += job.request.n
         self._queue, self._joining = waiting, joining
         if joining:
-            if decoder.small:
-                await_updates()
+            await_updates(decoder.small)
             decoder.admit(joining)
             self._joining = []
 

@@ -5,7 +5,7 @@ import threading
 import pytest
 from torch import nn
 
-from troupe.turns import SMALL, await_updates, is_small, updating
+from troupe.contention import SMALL, await_updates, is_small, updating
 
 
 def test_small_models_are_those_on_a_cpu() -> None:
@@ -17,7 +17,7 @@ def test_an_engine_waits_for_the_last_of_several_updates() -> None:
     waited = threading.Event()
 
     def decode() -> None:
-        await_updates()
+        await_updates(True)
         waited.set()
 
     thread = threading.Thread(target=decode)
@@ -32,5 +32,7 @@ def test_an_engine_waits_for_the_last_of_several_updates() -> None:
 
 def test_nobody_waits_for_the_update_of_a_large_model() -> None:
     with updating(False):
-        await_updates()
-    await_updates()
+        await_updates(True)
+    with updating(True):
+        await_updates(False)
+    await_updates(True)

@@ -43,8 +43,8 @@ def updating(small: bool) -> Iterator[None]:
             _changed.notify_all()
 
 
-def await_updates() -> None:
-    """Wait until no small model is updated."""
-    if _updates:
+def await_updates(small: bool) -> None:
+    """Before a pass of an engine's model, which is ``small`` or not: wait until no small model is updated."""
+    if small and _updates:
         with _changed:
             _changed.wait_for(lambda: not _updates)
