@@ -184,7 +184,7 @@ class Node:
     state: Hashable | None = None
     """The world's ``state_key`` at the prompt."""
     anchor: Hashable | None = None
-    """The world's ``anchor_key`` at the prompt."""
+    """The agent's ``anchor_key`` at the prompt."""
     path: tuple[int, ...] = ()
     """The joint actions that led here, each by its index among its siblings; empty unless several are continued."""
     cut: bool = False

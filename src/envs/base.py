@@ -101,9 +101,9 @@ class TeamEnv(ABC):
     def state_key(self) -> Hashable:
         """Equal for two episodes that cannot be told apart from here on."""
 
-    def anchor_key(self) -> Hashable | None:
-        """The state of the world itself, the same whatever was said, earned and lost before: GiGPO compares messages
-        of one agent in states of one key.  None: this world has none, and messages to one prompt are compared.
+    def anchor_key(self, agent: str) -> Hashable | None:
+        """What ``agent`` sees of the world itself, the same whatever the turn, and whatever was said and earned before:
+        GiGPO compares the agent's messages where it is equal.  None: where their prompts are equal.
         """
         return None
 

@@ -36,8 +36,7 @@ class WithHistory(TeamEnv):
     assistant's, and the result of a tool call, as the tool's; then its observation now.  It never sees what another
     agent saw or said but by the world itself.  Rewards, tasks and rules are the world's.
 
-    Two states differ where agents remember different things, and so do anchors: they go by what the agents that act
-    now see.
+    Two states differ where agents remember different things, and an agent's anchors where it does.
     """
 
     def __init__(self, world: TeamEnv, turns: bool | int = True) -> None:
@@ -113,9 +112,9 @@ class WithHistory(TeamEnv):
     def state_key(self) -> Hashable:
         return self.world.state_key(), self._past
 
-    def anchor_key(self) -> Hashable | None:
-        key, acting = self.world.anchor_key(), self.next_agents()
-        return None if key is None else (key, tuple(past for past in self._past if past.agent in acting))
+    def anchor_key(self, agent: str) -> Hashable | None:
+        key = self.world.anchor_key(agent)
+        return None if key is None else (key, tuple(past for past in self._past if past.agent == agent))
 
     # ---- the world's ----------------------------------------------------------------------------------------------
 

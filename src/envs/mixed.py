@@ -117,8 +117,8 @@ class Mixed(TeamEnv):
     def state_key(self) -> Hashable:
         return self._name, self._world.state_key()
 
-    def anchor_key(self) -> Hashable | None:
-        key = self._world.anchor_key()
+    def anchor_key(self, agent: str) -> Hashable | None:
+        key = self._world.anchor_key(agent)
         return None if key is None else (self._name, key)
 
     async def open(self) -> Mapping[str, bool | int | str]:

@@ -243,7 +243,7 @@ class _Trial:
                 fine = {"role", "content"} <= set(message) and all(isinstance(text, str) for text in message.values())
                 self.expect(fine, f"{message!r:.200} in the prompt of {agent} is no message with role and content")
         try:
-            hash((before.key, env.anchor_key()))
+            hash((before.key, *(env.anchor_key(agent) for agent in acting)))
         except TypeError as error:
             self.expect(False, f"state_key or anchor_key is not hashable: {error}")
         self.expect(_snapshot(env) == before, "observing changes the state or the prompts")
@@ -285,7 +285,8 @@ class _Trial:
         equal = self.states.setdefault(env.state_key(), env.fork())
         rule = f"state_key {env.state_key()!r:.200} is that of another state, which"
         self.expect(_snapshot(equal) == _snapshot(env), f"{rule} looks different")
-        self.expect(equal.anchor_key() == env.anchor_key(), f"{rule} has another anchor_key")
+        for agent in env.next_agents():
+            self.expect(equal.anchor_key(agent) == env.anchor_key(agent), f"{rule} has another anchor_key of {agent}")
         here, there = env.fork(), equal.fork()
         same = _rewards(await self.checked_step(here, actions)) == _rewards(await self.checked_step(there, actions))
         self.expect(same and _snapshot(here) == _snapshot(there), f"{rule} goes another way on {actions!r:.200}")

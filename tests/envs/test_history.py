@@ -57,7 +57,7 @@ class Talk(TeamEnv):
     def state_key(self) -> Hashable:
         return self.turn, self.acting, self.length
 
-    def anchor_key(self) -> Hashable:
+    def anchor_key(self, agent: str) -> Hashable:
         return self.acting
 
 
@@ -114,11 +114,10 @@ async def test_states_and_anchors_go_by_what_agents_remember() -> None:
     await talk(left, "one", "two")
     await talk(right, "one", "owt")
     assert left.world.state_key() == right.world.state_key() and left.state_key() != right.state_key()
-    assert left.anchor_key() == right.anchor_key()  # `ask` acts, and both times it remembers the same
-    await left.step({"ask": "five"})
-    await right.step({"ask": "five"})
-    assert left.world.anchor_key() == right.world.anchor_key() and left.anchor_key() != right.anchor_key()
-    assert WithHistory(Couplet()).anchor_key() is None
+    assert left.anchor_key("ask") == right.anchor_key("ask")  # it remembers the same
+    assert left.world.anchor_key("answer") == right.world.anchor_key("answer")
+    assert left.anchor_key("answer") != right.anchor_key("answer")
+    assert WithHistory(Couplet()).anchor_key("first") is None
 
 
 @pytest.mark.parametrize(

@@ -114,8 +114,8 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["sweep=gone.yaml"], "sweep=gone.yaml: there is no such file"),
         (
             ["sweep="],
-            "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, factorial, factorial_signalling, "
-            "grouping, k, learning, learning_magrpo, lora, regime, role_swap, seeds, signalling, smollm2, "
+            "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, credit, factorial, "
+            "factorial_signalling, grouping, k, learning, learning_magrpo, lora, regime, role_swap, seeds, signalling, smollm2, "
             "smollm2_controls, smollm2_writing, staleness, team_size, views",
         ),
     ],

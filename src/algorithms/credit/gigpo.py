@@ -10,7 +10,7 @@ from .base import Baseline, Share
 from .chains import nodes_by_step, turn_ends
 from .grpo import Grpo, episode_return
 
-Anchor = Literal["state", "prompt"]
+Anchor = Literal["view", "prompt"]
 
 
 class Gigpo(Grpo):
@@ -18,8 +18,9 @@ class Gigpo(Grpo):
 
     A^E compares the returns of a task's K episodes, as :class:`Grpo` does (equation 3).  A^S compares the discounted
     returns R of an agent's messages at one and the same anchor, across those episodes and within them (equations 6 and
-    7); at an anchor that was met once it is 0.  ``anchor=state``: the world's ``anchor_key``, which contains neither
-    turn nor earlier messages and rewards; where the world has none, and with ``anchor=prompt``, the message's prompt.
+    7); at an anchor that was met once it is 0.  ``anchor=view``: what the agent sees of the world
+    itself (:meth:`~troupe.envs.base.TeamEnv.anchor_key`), without turn, rewards and the messages of team-mates; where
+    the world does not tell, and with ``anchor=prompt``, the message's prompt.
 
     R of a message at turn t: the sum over turns u >= t of gamma^(u - t) * (own_u + alpha * team_u), where own_u is the
     agent's own reward of turn u (local, length) and team_u the team's.  ``alpha`` is the sampler's.  Turns are counted
@@ -33,7 +34,7 @@ class Gigpo(Grpo):
         omega: float = 1.0,
         gamma: float = 0.95,
         alpha: float = 1.0,
-        anchor: Anchor = "state",
+        anchor: Anchor = "view",
         baseline: Baseline = "mean",
         normalise: bool = True,
         std_floor: float = 1e-6,
@@ -62,6 +63,6 @@ class Gigpo(Grpo):
                 self.gamma ** (later - at) * (own.get((node.agent, later), 0.0) + self.alpha * team_rewards[later])
                 for later in range(at, turn)
             )
-            by_state = self.anchor == "state" and node.anchor is not None
-            anchor = node.anchor if by_state else node.prompt_ids
+            by_view = self.anchor == "view" and node.anchor is not None
+            anchor = node.anchor if by_view else node.prompt_ids
             yield ("anchor", node.task_id, node.agent, anchor), Share(value, (candidate,), self.omega)

@@ -220,9 +220,9 @@ class TwoRoleWorld(TurnTakingWorld):
         texts = (self._proposal, self._check, self._fault, self._last)
         return (self._pieces(), *texts, self._first_distance, self._best_distance)
 
-    def anchor_key(self) -> Hashable:
-        """The places of the pieces: neither turn, best distance nor proposal."""
-        return self._pieces()
+    def anchor_key(self, agent: str) -> Hashable:
+        """The board as ``agent`` sees it: neither turn, best distance, last moves nor proposal."""
+        return tuple(self._board(agent))
 
     def _read(self, text: str, agent: str) -> MovePlan:
         if self.wording == "full":

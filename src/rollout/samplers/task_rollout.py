@@ -89,7 +89,7 @@ class TaskRollout:
     ) -> Node:
         """The node of ``agent`` in the state of ``env``: ``candidates`` are the completions of ``answer``."""
         place = self.task.task_id, agent, env.turn
-        state, anchor = env.state_key(), env.anchor_key()
+        state, anchor = env.state_key(), env.anchor_key(agent)
         node = Node(*place, answer.prompt_ids, candidates, state=state, anchor=anchor, path=path)
         node.cut, node.retokenised = answer.cut, answer.retokenised
         return node

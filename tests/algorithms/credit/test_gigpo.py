@@ -83,8 +83,8 @@ def test_a_states_turn_does_not_separate_messages(chain: Chain, advantages: Adva
     assert advantages(episodes) == [[0.5 + 0.5], [-0.5, -0.5 - 0.5]]
 
 
-@pytest.mark.parametrize("settings", [{"anchor": "prompt", "anchors": ["a", "b"]}, {"anchor": "state"}])
-def test_by_prompt_or_where_the_world_has_no_state_of_its_own(
+@pytest.mark.parametrize("settings", [{"anchor": "prompt", "anchors": ["a", "b"]}, {"anchor": "view"}])
+def test_by_prompt_or_where_the_world_does_not_tell(
     chain: Chain, advantages: Advantages, settings: dict[str, Any]
 ) -> None:
     rule = Gigpo(normalise=False, anchor=settings.pop("anchor"))
@@ -95,7 +95,7 @@ def test_by_prompt_or_where_the_world_has_no_state_of_its_own(
 
 
 def test_an_unknown_anchor_is_named() -> None:
-    with pytest.raises(ValueError, match=r"algorithm\.credit\.anchor must be state or prompt, got board"):
+    with pytest.raises(ValueError, match=r"algorithm\.credit\.anchor must be view or prompt, got board"):
         Gigpo(anchor="board")  # type: ignore[arg-type]
 
 

@@ -182,7 +182,7 @@ async def test_the_key_knows_the_best_distance(plan_path: Callable[..., PlanPath
     assert sorted(rewards.values()) == [(prompt, 0.0), (prompt, pytest.approx(0.025))]
 
 
-async def test_the_anchor_is_the_place_of_the_pieces(plan_path: Callable[..., PlanPath]) -> None:
+async def test_the_anchor_is_the_agents_view(plan_path: Callable[..., PlanPath]) -> None:
     """One cell at other turns, at another best distance, and after another proposal."""
     scripts = ([("R R", "L")], [("", "R")], [("", ""), ("R", "R")], [("D", "D")])
     anchors = []
@@ -191,10 +191,22 @@ async def test_the_anchor_is_the_place_of_the_pieces(plan_path: Callable[..., Pl
         for proposal, moves in script:
             await world.step({"tool": proposal})
             await world.step({"plan": moves})
-        anchors.append((world.state_key(), world.anchor_key()))
+        anchors.append((world.state_key(), world.anchor_key("tool")))
     assert len({state for state, _ in anchors}) == 4
     walkers = [anchor for _, anchor in anchors]
     assert walkers[1] == walkers[2] and len(set(walkers)) == 3
+
+
+async def test_states_that_an_agent_cannot_tell_apart_have_one_anchor(sokoban: Callable[..., Sokoban]) -> None:
+    """With ``tool_view=map`` the worker is not on the tool agent's board."""
+    anchors = []
+    for moves in ("U", "D"):
+        world = sokoban(PUSH, tool_view="map", planner_view="full")
+        await world.step({"tool": ""})
+        await world.step({"plan": moves})
+        anchors.append([world.anchor_key(agent) for agent in world.agents])
+    (tool, plan), (other_tool, other_plan) = anchors
+    assert tool == other_tool and plan != other_plan
 
 
 async def test_equal_states_have_equal_keys(plan_path: Callable[..., PlanPath]) -> None:
