@@ -7,6 +7,7 @@ this; ``tests/evaluation/test_kept_evaluations.py`` checks that it was run.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ TEAM_HEADS = (
     *("experiment", "run", "trained pass@1", "base pass@k", "difference, paired", "p, Holm"),
     *("unsolved by the base, gained", "verdict", "commit"),
 )
+
+DEFAULTS = {"env.tool_view=map", "env.planner_view=local", "env.horizon=1"}
+"""Overrides of sweeps that say what their worlds have anyway at laptop scale."""
 
 HEAD = """# What the base models can do
 
@@ -102,6 +106,24 @@ def teams(results: Path = RESULTS) -> list[list[str]]:
         trained(kept[name], kept[kept[name]["base"]], each, p_value)
         for (name, each), p_value in zip(found.items(), adjusted, strict=True)
     ]
+
+
+def pass_at_256(results: Path = RESULTS) -> dict[tuple[str, frozenset[str]], str]:
+    """Of each untrained team with 256 attempts, by experiment and overrides of the world."""
+    return {
+        (kept["experiment"], frozenset(kept["overrides"])): share(curve(successes(kept)), 256)
+        for kept in _kept(results).values()
+        if kept["base"] is None and kept["episodes"] >= 256
+    }
+
+
+def team_of(run: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
+    """The untrained team of a sweep's run: experiment, and overrides of the world.
+
+    Before training a team with shared weights is one with specialised weights.
+    """
+    words = {word for word in run["overrides"].split() if word.startswith("env.")}
+    return Path(run["run"]).parent.name.replace("_shared", "_specialized"), frozenset(words - DEFAULTS)
 
 
 def page(results: Path = RESULTS) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from make_base_models import TEAM_HEADS, teams
+from make_base_models import TEAM_HEADS, pass_at_256, team_of, teams
 from marked_section import with_section
 
 from troupe.sweep.readings import with_readings
@@ -27,6 +27,7 @@ RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS.parent / "results.md"
 SWEEPS = ("factorial_plan_path_short", "factorial_signalling", "views_short_plan_path_short", "views_sokoban")
 """The summaries whose settings and claims stand in `docs/results.md`, too."""
+Bases = Mapping[tuple[str, frozenset[str]], str]
 LEARNING = ("trained", "learning rate 0", "shuffled advantages")
 """The settings of a sweep that shows whether a team learns."""
 
@@ -39,7 +40,8 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
 
 def page(results: Path = RESULTS) -> str:
     """`docs/results.md`, with its sections from the summaries and the evaluations in ``results``."""
-    sections = {name: sweep(SweepSummary.read(results / "summaries" / f"{name}.jsonl")) for name in SWEEPS}
+    bases = pass_at_256(results)
+    sections = {name: sweep(SweepSummary.read(results / "summaries" / f"{name}.jsonl"), bases) for name in SWEEPS}
     sections |= {"learning": learning(results), "CPU-hours": hours(results)}
     sections["trained teams"] = markdown(TEAM_HEADS, teams(results))
     text = PAGE.read_text(encoding="utf-8")
@@ -49,15 +51,17 @@ def page(results: Path = RESULTS) -> str:
     return text
 
 
-def sweep(summary: SweepSummary) -> str:
-    """The settings of a sweep, and its claims."""
+def sweep(summary: SweepSummary, bases: Bases) -> str:
+    """The settings of a sweep, each beside its base, and the claims."""
     rows, budgets = with_readings(summary.rows, summary.threshold)
     [common] = budgets.values()
     at = [f"at {number(value)} {'optimizer steps' if axis == 'steps' else axis}" for axis, value in common.items()]
     threshold = "" if summary.threshold is None else f"completions to {summary.threshold:g}"
-    heads = ["setting", "seeds", "before training", "after", *at, threshold, "sealed tasks"]
+    heads = ["setting", "seeds", "base pass@256", "before training", "after", *at, threshold, "sealed tasks"]
+    base = {row["setting"]: bases.get(team_of(row), "") for row in rows if row["run"]}
     lines = [
-        [row["setting"], str(row["n"]), share(row, "before_mean", "before"), share(row, "after_mean", "after")]
+        [row["setting"], str(row["n"]), base[row["setting"]]]
+        + [share(row, "before_mean", "before"), share(row, "after_mean", "after")]
         + [f"{row[f'at_{axis}_mean']:.3f}" for axis in common]
         + [number(row["to_threshold"]), share(row, "sealed_mean", "sealed")]
         for row in aggregate(rows)
@@ -84,6 +88,7 @@ def learning(results: Path) -> str:
         "experiment",
         "algorithm",
         "seeds",
+        "base pass@256",
         "before",
         *LEARNING,
         "gain",
@@ -91,27 +96,33 @@ def learning(results: Path) -> str:
         "verdict",
         "commit",
     ]
-    files = sorted((results / "summaries").glob("learning*.jsonl"))
-    return markdown(heads, [line for file in files for line in learning_lines(file)])
+    files, bases = sorted((results / "summaries").glob("learning*.jsonl")), pass_at_256(results)
+    return markdown(heads, [line for file in files for line in learning_lines(file, bases)])
 
 
-def learning_lines(file: Path) -> list[list[str]]:
+def learning_lines(file: Path, bases: Bases) -> list[list[str]]:
     """A line per variant of a sweep: success before training, and after it in each setting; the verdict."""
     summary = SweepSummary.read(file)
     settings = {(row["setting"], row["variant"]): row for row in aggregate(summary.rows)}
     return [
-        learning_line(summary, file.stem, {name: settings[name, verdict["variant"]] for name in LEARNING}, verdict)
+        learning_line(
+            summary, file.stem, {name: settings[name, verdict["variant"]] for name in LEARNING}, verdict, bases
+        )
         for verdict in judge(summary.claims, summary.rows)
     ]
 
 
-def learning_line(summary: SweepSummary, name: str, settings: dict[str, TableRow], verdict: TableRow) -> list[str]:
+def learning_line(
+    summary: SweepSummary, name: str, settings: dict[str, TableRow], verdict: TableRow, bases: Bases
+) -> list[str]:
     trained, variant = settings["trained"], verdict["variant"]
-    commits = {row.get("commit") for row in summary.rows if row["variant"] == variant}
+    runs = [row for row in summary.rows if row["variant"] == variant]
+    commits = {row.get("commit") for row in runs}
     return [
         f"[`{summary.rows[0]['run'].split('/')[-2]}`](results/{name}.md)" + (f", `{variant}`" if variant else ""),
         "MAGRPO" if summary.name == "learning_magrpo" else "AT-GRPO",
         str(trained["n"]),
+        bases.get(team_of(runs[0]), ""),
         share(trained, "before_mean", "before"),
         *(share(settings[name], "after_mean", "after") for name in LEARNING),
         share(verdict, "difference"),
