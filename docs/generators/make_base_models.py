@@ -108,13 +108,18 @@ def teams(results: Path = RESULTS) -> list[list[str]]:
     ]
 
 
-def pass_at_256(results: Path = RESULTS) -> dict[tuple[str, frozenset[str]], str]:
-    """Of each untrained team with 256 attempts, by experiment and overrides of the world."""
+def bases(results: Path = RESULTS) -> dict[tuple[str, frozenset[str]], Curve]:
+    """pass@k of each untrained team, by experiment and overrides of the world."""
     return {
-        (kept["experiment"], frozenset(kept["overrides"])): share(curve(successes(kept)), 256)
+        (kept["experiment"], frozenset(kept["overrides"])): curve(successes(kept))
         for kept in _kept(results).values()
-        if kept["base"] is None and kept["episodes"] >= 256
+        if kept["base"] is None
     }
+
+
+def pass_at_256(results: Path = RESULTS) -> dict[tuple[str, frozenset[str]], str]:
+    """Of each untrained team, by experiment and overrides of the world; "" where it had fewer attempts."""
+    return {name: share(points, 256) for name, points in bases(results).items()}
 
 
 def team_of(run: Mapping[str, Any]) -> tuple[str, frozenset[str]]:

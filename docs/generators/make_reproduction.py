@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
+from make_base_models import bases, share, team_of
+
 from troupe.evaluation.statistics import t_interval
 from troupe.sweep.reproduction.figure import figure_of
 from troupe.sweep.reproduction.page import page_of, seeds_of
@@ -30,6 +32,10 @@ EARLIER = {
     "competitors": {"sokoban": "algorithm_sokoban"},
 }
 """By table and part, the sweep whose runs are in docs/results/NAME.csv."""
+BASES = """Untrained, the teams of these tables solve in one attempt, and in at least one of many, at temperature 1 ([all base
+models](results/base_models.md)); teams that are not here were not measured:
+
+"""
 AS_SWEPT = {("specialized, policies exchanged", "after"): ("specialized", "swapped")}
 """Setting and metric of a table, and of an earlier sweep where they have other names."""
 
@@ -39,7 +45,7 @@ def files(docs: Path = DOCS) -> dict[Path, str]:
     summaries = sorted((docs / "results" / "reproduction").glob("*.jsonl"))
     results = {file: TableResults.read(file) for file in summaries}
     tables = [ReproductionTable.read(name) for name in table_names()]
-    sections = [_overview(tables, list(results.values()))]
+    sections = [_overview(tables, list(results.values())), _bases(list(results.values()), docs)]
     for table in tables:
         own = {file: each for file, each in results.items() if each.table.name == table.name}
         sections += [page_of(each, f"results/reproduction/{file.stem}.svg", level=2) for file, each in own.items()]
@@ -66,6 +72,19 @@ def _overview(tables: Sequence[ReproductionTable], results: Sequence[TableResult
         scales = dict(zip((scale for scale in SCALES if scale in table.scales), states, strict=True))
         lines.append([f"`{table.name}`", table.question, *(scales.get(scale, "-") for scale in SCALES)])
     return markdown(["table", "question", *SCALES], lines)
+
+
+def _bases(results: Sequence[TableResults], docs: Path) -> str:
+    """What the untrained teams of the tables solve in many attempts."""
+    teams = sorted({team_of(run) for each in results for run in each.runs if run["run"]}, key=str)
+    curves = bases(docs / "results")
+    lines = [
+        [", ".join(f"`{word}`" for word in (name, *sorted(overrides)))]
+        + [share(curves[name, overrides], k) for k in (1, 32, 256)]
+        for name, overrides in teams
+        if (name, overrides) in curves
+    ]
+    return BASES + markdown(["team", "pass@1", "pass@32", "pass@256"], lines)
 
 
 def _untested(table: ReproductionTable, docs: Path) -> str:

@@ -115,8 +115,8 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (
             ["sweep="],
             "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, credit, factorial, "
-            "factorial_signalling, grouping, k, learning, learning_magrpo, lora, regime, role_swap, seeds, signalling, smollm2, "
-            "smollm2_controls, smollm2_writing, staleness, team_size, views",
+            "factorial_signalling, grouping, k, learning, learning_magrpo, lora, regime, role_swap, seeds, signalling, "
+            "smollm2, smollm2_controls, smollm2_writing, staleness, team_size, views",
         ),
     ],
 )
