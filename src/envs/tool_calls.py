@@ -39,6 +39,14 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 """JSON Schema's types as Python has them."""
 
+ROOM: dict[ToolFormat, str] = {
+    "hermes": "Text outside of the call is not read.",
+    "llama": "The call is the whole message.",
+}
+"""What else a message may have, as prompts tell it."""
+
+READ = "The call was read."
+"""The result of a call, where a world has no other."""
 UNREADABLE = "The call could not be read: it must be one call of one of the functions, with its arguments as JSON."
 """The result of a malformed call."""
 
@@ -66,6 +74,17 @@ class Tool:
             "function": {"name": self.name, "description": self.description, "parameters": parameters},
         }
 
+    def arguments_of(self, text: str) -> dict[str, str] | None:
+        """The arguments whose text is ``text``; None where there are none, or the function takes no single string."""
+        if not self.parameters:
+            return {} if self.text({}) == text else None
+        ((name, schema), *others) = self.parameters.items()
+        if others or schema["type"] != "string":
+            return None
+        before, _, after = self.text({name: "\0"}).partition("\0")
+        argument = {name: text[len(before) : len(text) - len(after)]}
+        return argument if self.text(argument) == text else None
+
     def takes(self, arguments: Any) -> bool:
         """Whether ``arguments`` has each parameter, of its type, and nothing else."""
         return (
@@ -73,6 +92,27 @@ class Tool:
             and arguments.keys() == self.parameters.keys()
             and all(_is_a(arguments[name], schema["type"]) for name, schema in self.parameters.items())
         )
+
+
+def text_tool(
+    name: str,
+    description: str,
+    argument: str = "text",
+    meaning: str = "the whole message, in the form that is asked for",
+    text: Callable[[str], str] = str,
+) -> Tool:
+    """A function of one string, of which ``text`` makes the world's text."""
+    schema = {argument: {"type": "string", "description": meaning}}
+    return Tool(name, description, schema, lambda arguments: text(arguments[argument]))
+
+
+def fenced(program: str) -> str:
+    """The text of a call that writes ``program``."""
+    return f"```python\n{program}\n```"
+
+
+ANSWER = text_tool("answer", "Give your answer.")
+"""Of an agent whose message does nothing that has a name of its own."""
 
 
 @dataclass(frozen=True)
@@ -86,6 +126,13 @@ class ToolOffer:
     def schemas(self) -> list[dict[str, Any]]:
         """For the chat template."""
         return [tool.schema for tool in self.tools]
+
+    @property
+    def request(self) -> str:
+        """For the system message: which functions to call, and how often."""
+        *others, last = (tool.name for tool in self.tools)
+        names = f"one of the functions {', '.join(others)} and {last}" if others else f"the function {last}"
+        return f"Call {names} once, with what you are asked for. {ROOM[self.format]}"
 
     def read(self, message: str) -> str | None:
         """The world's text of the call in ``message``; ``message`` itself where it calls nothing, None where its call
@@ -103,6 +150,12 @@ class ToolOffer:
         """A message that calls ``tool``, for demonstrators and tests."""
         call = json.dumps({"name": tool, ARGUMENTS[self.format]: arguments})
         return f"{OPEN}\n{call}\n{CLOSE}" if self.format == "hermes" else call
+
+    def say(self, text: str) -> str:
+        """A message whose text is ``text``: a call of the first function that can give it, else ``text`` itself."""
+        written = ((tool.name, tool.arguments_of(text)) for tool in self.tools)
+        calls = (self.write(name, **arguments) for name, arguments in written if arguments is not None)
+        return next(calls, text)
 
     def _text(self, bodies: Sequence[str]) -> str | None:
         if len(bodies) != 1:

@@ -13,7 +13,7 @@ from .base import StepResult, TeamEnv
 from .checks import check_actions, check_agent, check_at_least, check_choice
 from .execution import Execution
 from .judging import guarded, judging
-from .tool_calls import UNREADABLE, Tool, ToolFormat, ToolOffer
+from .tool_calls import ANSWER, READ, UNREADABLE, Tool, ToolFormat, ToolOffer
 
 MAX_HORIZON = 100_000
 """Turns; a run's budget lists the steps of an episode."""
@@ -24,7 +24,8 @@ class TurnTakingWorld(TeamEnv):
 
     ``stages`` are the groups of agents that act within a turn, in their order; the agents of one group act at the same
     time.  ``execution`` runs the agents' programs, where they write some.  ``tools``: the form in which agents call the
-    functions of :meth:`_tools`, None: in none, see :mod:`.tool_calls`.  A step counts the readers and judges that
+    functions of :meth:`_tools`, with a request at the end of the system message; None: they write plain text, see
+    :mod:`.tool_calls`.  A step counts the readers and judges that
     raised on its texts, see :func:`.judging.guarded`.
 
     No field may be changed in place, and the world draws no noise: a fork is a shallow copy.
@@ -70,11 +71,11 @@ class TurnTakingWorld(TeamEnv):
 
     def _tools(self, agent: str) -> Sequence[Tool]:
         """The functions that ``agent`` may call where ``env.tools`` names a form; a call is the text that it writes."""
-        return ()
+        return (ANSWER,)
 
     def _tool_report(self, agent: str) -> str:
-        """What the call of ``agent``, whose step was the last one, gave."""
-        raise NotImplementedError(f"{type(self).__name__} has tools, but no _tool_report")
+        """What the call of ``agent``, whose step was the last one, gave; nothing that its prompts do not show."""
+        return READ
 
     # ---- turns ----------------------------------------------------------------------------------------------------
 
@@ -108,7 +109,8 @@ class TurnTakingWorld(TeamEnv):
 
     def observe(self, agent: str) -> list[Message]:
         check_agent(self.name, self.agents, agent)
-        return self._prompt(agent)
+        prompt, offer = self._prompt(agent), self.tools(agent)
+        return prompt if offer is None else _with_request(prompt, offer.request)
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         check_actions(self.name, self.next_agents(), actions)
@@ -135,6 +137,10 @@ class TurnTakingWorld(TeamEnv):
         tools = tuple(self._tools(agent))
         return ToolOffer(self.tool_format, tools) if tools and self.tool_format else None
 
+    def _said(self, tool: Tool, text: str) -> str:
+        """A message whose text is ``text``, for worked examples: a call of ``tool``, where agents call functions."""
+        return text if self.tool_format is None else ToolOffer(self.tool_format, (tool,)).say(text)
+
     def tool_result(self, agent: str) -> str | None:
         if agent not in self._calls:
             return None
@@ -152,6 +158,13 @@ class TurnTakingWorld(TeamEnv):
     async def close(self) -> None:
         if self.execution is not None:
             await self.execution.close()
+
+
+def _with_request(prompt: Sequence[Message], request: str) -> list[Message]:
+    """``prompt`` with ``request`` at the end of its system message."""
+    if not prompt or prompt[0]["role"] != "system":
+        return [{"role": "system", "content": request}, *prompt]
+    return [{**prompt[0], "content": f"{prompt[0]['content']}\n\n{request}"}, *prompt[1:]]
 
 
 def chat(system: str, user: str) -> list[Message]:

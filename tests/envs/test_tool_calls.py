@@ -8,7 +8,7 @@ import pytest
 from troupe.envs.base import StepResult
 from troupe.envs.history import WithHistory
 from troupe.envs.testing import check_world
-from troupe.envs.tool_calls import UNREADABLE, Tool, ToolFormat, ToolOffer
+from troupe.envs.tool_calls import ANSWER, UNREADABLE, Tool, ToolFormat, ToolOffer, text_tool
 from troupe.envs.turns import TurnTakingWorld, chat
 from troupe.experience import Message, Split, Task
 
@@ -113,6 +113,26 @@ def test_the_schema_is_that_of_chat_templates() -> None:
             },
         },
     }
+
+
+def test_what_is_said_is_a_call_of_the_function_that_can_give_it() -> None:
+    tag = text_tool("search", "Search.", "query", "words", "<search>{}</search>".format)
+    again = Tool("again", "Ask again.", {}, lambda arguments: "[again]")
+    for form in get_args(ToolFormat):
+        offer = ToolOffer(form, (ADD, tag, again))
+        assert offer.say("<search>a </search>") == offer.write("search", query="a ")
+        assert offer.say("[again]") == offer.write("again") and offer.read(offer.say("[again]")) == "[again]"
+        assert offer.say("<search>") == "<search>" and offer.say("<search></search") == "<search></search"
+        assert ToolOffer(form, (tag, ANSWER)).say("1+2") == offer_text(form, "1+2")
+
+
+def offer_text(form: ToolFormat, text: str) -> str:
+    return ToolOffer(form, (ANSWER,)).write("answer", text=text)
+
+
+def test_the_request_names_the_functions() -> None:
+    assert HERMES.request.startswith("Call one of the functions add and shout once") and "outside" in HERMES.request
+    assert ToolOffer("llama", (ADD,)).request.startswith("Call the function add once") and "whole" in LLAMA.request
 
 
 class Echo(TurnTakingWorld):

@@ -2,13 +2,14 @@
 
 from collections.abc import Hashable, Mapping
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from troupe.envs.base import Skill, StepResult
 from troupe.envs.execution import Execution
 from troupe.envs.testing import check_world
+from troupe.envs.tool_calls import ANSWER, READ, ToolFormat
 from troupe.envs.turns import TurnTakingWorld, chat
 from troupe.experience import Message, Split, Task
 from troupe.sandbox import Job, Limits, LocalSandbox
@@ -106,3 +107,24 @@ async def test_a_world_opens_and_closes_its_sandbox() -> None:
     await world.fork().close()
     with pytest.raises(RuntimeError, match="closed"):
         await execution.result(Job("1"))
+
+
+@pytest.mark.parametrize("form", get_args(ToolFormat))
+async def test_a_world_has_a_function_without_a_line_for_it(form: ToolFormat) -> None:
+    called, plain = begin(tools=form), begin()
+    offer = called.tools("scout")
+    assert offer is not None and offer.tools == (ANSWER,) and plain.tools("scout") is None
+    (system, user), (short, same) = called.observe("scout"), plain.observe("scout")
+    assert system["content"] == f"{short['content']}\n\n{offer.request}" and user == same
+    await called.step({"scout": offer.write("answer", text="7")})
+    await plain.step({"scout": "7"})
+    assert called.note == plain.note == "7" and called.tool_result("scout") == READ
+    await check_world(called, oracle=lambda world, agent, rng: offer.say(world.demonstration(agent, rng)))
+
+
+def test_a_request_where_there_is_no_system_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = begin(tools="hermes")
+    monkeypatch.setattr(world, "_prompt", lambda agent: [{"role": "user", "content": "7"}])
+    system, user = world.observe("scout")
+    assert system["role"] == "system" and system["content"].startswith("Call the function answer once")
+    assert user == {"role": "user", "content": "7"}

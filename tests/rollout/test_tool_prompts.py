@@ -19,6 +19,7 @@ from troupe.rollout.policy_client import PolicyClient, PromptError
 from troupe.rollout.samplers.chain import ChainSampler
 from troupe.sandbox import LocalSandbox
 
+from ..called_worlds import CASES, Case
 from ..chat_templates import QWEN3, qwen3_tokenizer
 
 QUESTION = Task("q", "test", {"question": "How many are twice 21?", "answer": "42", "several": False})
@@ -48,9 +49,22 @@ def test_the_template_shows_the_function_and_the_world_asks_for_it(tokenizer: Pr
     assert json.dumps(PYTHON.schema) in prompt and "Call the function python" in prompt and "```" not in prompt
     assert prompt.endswith("<|im_start|>assistant\n<think>\n\n</think>\n\n")
     reasoner = tokenizer.decode(list(client.prompt(math(tools="hermes"), "reasoner", QUESTION).ids))
-    assert "<tools>" not in reasoner and "python" not in reasoner
+    assert "Call the function answer" in reasoner and "python" not in reasoner and "boxed" not in reasoner
     plain = tokenizer.decode(list(client.prompt(math(), "tool", QUESTION).ids))
     assert "<tools>" not in plain and "```python" in plain
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_the_template_shows_the_functions_of_each_world(case: Case, tokenizer: PreTrainedTokenizerFast) -> None:
+    """To the agents that act first."""
+    client, world = client_of(tokenizer), case.begin(LocalSandbox(), "hermes")
+    plain = case.begin(LocalSandbox(), None)
+    for agent in world.next_agents():
+        offer = world.tools(agent)
+        assert offer is not None and tuple(tool.name for tool in offer.tools) == case.functions[agent]
+        prompt = tokenizer.decode(list(client.prompt(world, agent, QUESTION).ids))
+        assert all(json.dumps(schema) in prompt for schema in offer.schemas) and offer.request in prompt
+        assert "<tools>" not in tokenizer.decode(list(client.prompt(plain, agent, QUESTION).ids))
 
 
 async def test_calls_and_results_over_turns(tokenizer: PreTrainedTokenizerFast) -> None:
@@ -79,7 +93,10 @@ async def test_calls_and_results_over_turns(tokenizer: PreTrainedTokenizerFast) 
 async def test_a_rollout_with_tools(tokenizer: PreTrainedTokenizerFast) -> None:
     """From sampled tokens: the tags of a call are tokens of their own, which decoding keeps."""
     offer = ToolOffer("hermes", (PYTHON,))
-    answers = {"Call the function": offer.write("python", code=PROGRAM), "You are the reasoner": "It is \\boxed{42}."}
+    answers = {
+        "You are the tool agent": offer.write("python", code=PROGRAM),
+        "You are the reasoner": "It is \\boxed{42}.",
+    }
 
     def script(prompt: str, row: int, seed: int) -> str:
         return next(answer for start, answer in answers.items() if start in prompt)
@@ -107,7 +124,7 @@ def test_templates_that_would_not_show_them(template: str, form: Any, fault: str
     client = client_of(qwen3_tokenizer(template))
     with pytest.raises(PromptError, match=fault):
         client.prompt(math(tools=form), "tool", QUESTION)
-    client.prompt(math(tools=form), "reasoner", QUESTION)  # has no tools
+    client.prompt(math(), "tool", QUESTION)  # has no tools
 
 
 async def test_a_server_is_refused() -> None:

@@ -21,6 +21,7 @@ from ..checks import check_choice
 from ..execution import Execution
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
+from ..tool_calls import ToolFormat, text_tool
 from ..turns import chat
 from .micro_demonstrations import demonstrate_program, demonstrate_tests, passes
 from .micro_notation import format_row, format_tests, parse_row, read_expression, read_tests
@@ -57,6 +58,8 @@ class MicroCode(CodeWorld):
     :data:`~.micro_programs.HELD_OUT`), so that no structure of a held-out program occurs in training.
     """
 
+    program_tool = text_tool("write", "Give the program.", "expression", "its words, separated by blanks")
+
     def __init__(
         self,
         sandbox: Sandbox,
@@ -67,11 +70,18 @@ class MicroCode(CodeWorld):
         max_tests: int = 2,
         local_share: float = 0.2,
         split: SplitBy = "function",
+        tools: ToolFormat | None = None,
     ) -> None:
         check_choice(self.name, "split", split, get_args(SplitBy))
         execution = Execution(sandbox, LIMITS, CACHED_RESULTS)
         super().__init__(
-            execution, horizon=horizon, order=order, team=team, max_tests=max_tests, local_share=local_share
+            execution,
+            horizon=horizon,
+            order=order,
+            team=team,
+            max_tests=max_tests,
+            local_share=local_share,
+            tools=tools,
         )
         self.split_by = split
         self._goal = Program(("a", "b", "c"), ("+", "+"), True)

@@ -10,6 +10,7 @@ from ...experience import Message, Split, Task
 from ...sandbox import Limits, Sandbox
 from ..datasets import DataSplits
 from ..execution import Execution
+from ..tool_calls import ToolFormat, fenced, text_tool
 from .answers import read_program, read_tests
 from .problem import Check, CheckResult, Problem, Suite
 from .problem_set import ProblemSet
@@ -30,6 +31,8 @@ class Code(CodeWorld):
     Where a problem has no reference solution, a test of the tester's counts as right if it is a hidden test.
     """
 
+    program_tool = text_tool("python", "Give the program, which is run on tests.", "code", "all of it", fenced)
+
     def __init__(
         self,
         sandbox: Sandbox,
@@ -42,10 +45,17 @@ class Code(CodeWorld):
         cpu_s: float = 10.0,
         stop_after_timeout: bool = False,
         local_share: float = 1.0,
+        tools: ToolFormat | None = None,
     ) -> None:
         execution = Execution(sandbox, Limits(cpu_s=cpu_s), CACHED_RESULTS)
         super().__init__(
-            execution, horizon=horizon, order=order, team=team, max_tests=max_tests, local_share=local_share
+            execution,
+            horizon=horizon,
+            order=order,
+            team=team,
+            max_tests=max_tests,
+            local_share=local_share,
+            tools=tools,
         )
         self.data = data
         self.runner = Runner(self.execution, 1 if stop_after_timeout else None)
@@ -77,7 +87,7 @@ class Code(CodeWorld):
             for i, (check, result) in enumerate(tests)
             if i >= examples or (result and not result.passed)
         ]
-        return prompt(agent, self._problem, tests, self._program, self.max_tests)
+        return prompt(agent, self._problem, tests, self._program, self.max_tests, called=self.tool_format is not None)
 
     def _read_program(self, text: str) -> str | None:
         return read_program(text)

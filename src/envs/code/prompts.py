@@ -26,8 +26,11 @@ def prompt(
     tests: Sequence[tuple[Check, CheckResult | None]],
     program: str | None,
     max_tests: int,
+    *,
+    called: bool = False,
 ) -> list[Message]:
-    """The prompt of ``agent``; ``tests`` come with the program's result on each, where it was run."""
+    """The prompt of ``agent``; ``tests`` come with the program's result on each, where it was run.
+    ``called``: a program is the argument of a call."""
     parts = ["# Problem", problem.statement.strip()]
     if problem.starter and problem.starter.strip() not in problem.statement:
         parts += ["Begin with:", _fence(problem.starter.rstrip(), "python")]
@@ -35,17 +38,17 @@ def prompt(
         parts += ["# The program so far" if agent == "tester" else "# Your program so far", _fence(program, "python")]
     if tests:
         parts += ["# Tests so far", *(_test(check, result) for check, result in tests)]
-    request = _tests_request(problem, max_tests) if agent == "tester" else _program_request(problem, program)
+    request = _tests_request(problem, max_tests) if agent == "tester" else _program_request(problem, program, called)
     return chat(ROLES[agent], "\n\n".join([*parts, "# Your task", request]))
 
 
-def _program_request(problem: Problem, program: str | None) -> str:
+def _program_request(problem: Problem, program: str | None, called: bool) -> str:
     if problem.function is None:
         request = "Write a Python program that reads standard input and prints the answer to standard output."
     else:
         request = f"Write Python code that defines `{problem.function.replace('Solution.', 'class Solution with ')}`."
     again = "" if program is None else " A test may be wrong: where you are sure of your program, give it again."
-    return f"{request}{again}\n\n{_PROGRAM}"
+    return f"{request}{again}\n\n{'Give the whole program.' if called else _PROGRAM}"
 
 
 def _tests_request(problem: Problem, max_tests: int) -> str:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Literal, get_args
+from typing import ClassVar, Literal, get_args
 
 from ..base import StepResult
 from ..checks import check_at_least, check_choice, check_fraction
@@ -26,11 +26,13 @@ from ..drawing import Drawing
 from ..execution import Execution
 from ..judging import guarded
 from ..panels import Panel, draw_panels, tone_of
+from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld
 from .problem import Check, CheckResult, Suite
 
 TESTER, CODER, SOLO = "tester", "coder", "solo"
 Order = Literal["sequential", "simultaneous"]
+SUBMIT = text_tool("submit", "Give tests of the program.", "tests", "the tests, in the form that is asked for")
 STAGES: dict[Order, tuple[tuple[str, ...], ...]] = {
     "sequential": ((TESTER,), (CODER,)),
     "simultaneous": ((TESTER, CODER),),
@@ -41,11 +43,13 @@ class CodeWorld(TurnTakingWorld):
     """Rewards of programs and tests; a world adds its problems, its prompts, and how programs are run.
 
     ``execution`` runs the programs.  ``max_tests`` bounds the tests of one message.  ``local_share``: the weight of
-    local rewards, 0 for outcome-only rewards.
+    local rewards, 0 for outcome-only rewards.  ``tools``: a tester calls ``submit``, others :attr:`program_tool`, in
+    this form (:mod:`..tool_calls`).
     """
 
     name = "code"
     execution: Execution
+    program_tool: ClassVar[Tool]
 
     def __init__(
         self,
@@ -56,11 +60,12 @@ class CodeWorld(TurnTakingWorld):
         team: Literal["pair", "solo"],
         max_tests: int,
         local_share: float,
+        tools: ToolFormat | None = None,
     ) -> None:
         check_choice(self.name, "order", order, get_args(Order))
         check_choice(self.name, "team", team, ("pair", "solo"))
         stages = STAGES[order] if team == "pair" else ((SOLO,),)
-        super().__init__(stages=stages, horizon=horizon, execution=execution)
+        super().__init__(stages=stages, horizon=horizon, execution=execution, tools=tools)
         check_fraction("local_share", local_share)
         check_at_least("max_tests", max_tests, 1)
         self.order, self.local_share, self.max_tests = order, local_share, max_tests
@@ -119,6 +124,9 @@ class CodeWorld(TurnTakingWorld):
     async def _value_of(self, suite: Suite) -> float:
         """The team reward, in [0, 1], of tests before there is a program; more than silence's for good ones only."""
         return 0.0
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        return (SUBMIT,) if agent == TESTER else (self.program_tool,)
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 

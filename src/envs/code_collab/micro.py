@@ -23,6 +23,7 @@ from ..execution import Execution
 from ..orders import Order
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
+from ..tool_calls import ToolFormat
 from ..turns import chat
 from .feedback import Feedback
 from .reward import UsageRule
@@ -81,6 +82,7 @@ class MicroCollab(CollabWorld):
         useful_aux: bool = True,
         feedback: Feedback = "plain",
         feedback_tests: int = 0,
+        tools: ToolFormat | None = None,
     ) -> None:
         super().__init__(
             Execution(sandbox, LIMITS, CACHED_RESULTS),
@@ -92,6 +94,7 @@ class MicroCollab(CollabWorld):
             useful_aux=useful_aux,
             feedback=feedback,
             feedback_tests=feedback_tests,
+            tools=tools,
         )
         if feedback not in MODES:
             raise ValueError(

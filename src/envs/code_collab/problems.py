@@ -16,6 +16,7 @@ from ..code.running import Runner
 from ..datasets import DataSplits
 from ..execution import Execution
 from ..orders import Order
+from ..tool_calls import ToolFormat
 from ..turns import chat
 from .expert import Edits, Expert, question
 from .feedback import Feedback, Report, feedback_lines
@@ -59,6 +60,7 @@ class CodeCollab(CollabWorld):
         feedback_tests: int = 1,
         expert: Expert | None = None,
         cpu_s: float = 10.0,
+        tools: ToolFormat | None = None,
     ) -> None:
         super().__init__(
             Execution(sandbox, Limits(cpu_s=cpu_s, idle_s=cpu_s), CACHED_RESULTS),
@@ -70,6 +72,7 @@ class CodeCollab(CollabWorld):
             useful_aux=useful_aux,
             feedback=feedback,
             feedback_tests=feedback_tests,
+            tools=tools,
         )
         if (feedback == "expert") != (expert is not None):
             raise ValueError(

@@ -23,6 +23,7 @@ from ..execution import Execution
 from ..judging import guarded
 from ..orders import Order, stages_of
 from ..panels import Panel, draw_panels
+from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld
 from .drawing import draft_panels, report_panels
 from .feedback import Feedback, Report
@@ -33,6 +34,7 @@ from .usage import usage
 
 AGENTS: Final = ("aux", "main")
 SOLO: Final = "solo"
+WRITE: Final = text_tool("write", "Give your code.", "code", "all of it")
 TurnReward = Literal["points", "gain"]
 
 STUBS: Final = (
@@ -76,6 +78,7 @@ class CollabWorld(TurnTakingWorld):
     ``order``: as published ``simultaneous``; see :data:`~troupe.envs.orders.Order` for those of its baselines.
 
     An episode is a success if its last program passes every test.  ``team=solo``: one agent writes both functions.
+    ``tools``: agents call ``write`` in this form (:mod:`..tool_calls`).
     """
 
     name = "code_collab"
@@ -95,13 +98,14 @@ class CollabWorld(TurnTakingWorld):
         useful_aux: bool,
         feedback: Feedback,
         feedback_tests: int,
+        tools: ToolFormat | None = None,
     ) -> None:
         check_choice(self.name, "team", team, ("pair", "solo"))
         check_choice(self.name, "turn_reward", turn_reward, get_args(TurnReward))
         check_choice(self.name, "usage", usage, get_args(UsageRule))
         check_choice(self.name, "feedback", feedback, get_args(Feedback))
         stages = stages_of(self.name, order, AGENTS if team == "pair" else (SOLO,), horizon)
-        super().__init__(stages=stages, horizon=horizon, execution=execution)
+        super().__init__(stages=stages, horizon=horizon, execution=execution, tools=tools)
         self.turn_reward, self.usage, self.useful_aux = turn_reward, usage, useful_aux
         self.feedback, self.feedback_tests, self.order = feedback, feedback_tests, order
         self._report: Report | None = None
@@ -141,6 +145,9 @@ class CollabWorld(TurnTakingWorld):
     async def _propose(self, report: Report) -> tuple[str, str]:
         """The edits of aux and of main that an expert proposes."""
         return "", ""
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        return (WRITE,)
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 

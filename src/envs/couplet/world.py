@@ -12,7 +12,7 @@ rewards sum to its best score and neither holding back nor repeating pays.  No l
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from functools import cache
 from itertools import combinations
 from random import Random
@@ -24,10 +24,12 @@ from ..judging import guarded
 from ..panels import Panel, draw_panels, tone_of
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
+from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld, chat
 from .lines import FAMILIES, FAMILY, SUBJECTS, Half, compose, fit, read_line
 
 FIRST, SECOND = "first", "second"
+WRITE = text_tool("write", "Give your line of the couplet.", "line", "its words, separated by blanks")
 LENGTH = 5
 """Words of an expert's line."""
 
@@ -37,12 +39,15 @@ class Couplet(TurnTakingWorld):
 
     ``rhymes``: the number of families of rhymes that each poet has a word of, 3 or 4 (of 4).  With 3, no convention
     rhymes in more than 10 of 16 couplets of one turn.  ``max_words`` bounds a line.
+    ``tools``: the poets call ``write`` in this form (:mod:`..tool_calls`).
     """
 
     name = "couplet"
 
-    def __init__(self, *, horizon: int = 2, rhymes: int = 3, max_words: int = 8) -> None:
-        super().__init__(stages=((FIRST, SECOND),), horizon=horizon)
+    def __init__(
+        self, *, horizon: int = 2, rhymes: int = 3, max_words: int = 8, tools: ToolFormat | None = None
+    ) -> None:
+        super().__init__(stages=((FIRST, SECOND),), horizon=horizon, tools=tools)
         if not len(FAMILIES) < 2 * rhymes <= 2 * len(FAMILIES):
             least = len(FAMILIES) // 2 + 1
             raise ValueError(
@@ -87,6 +92,9 @@ class Couplet(TurnTakingWorld):
         for owner, place in (("mine", me), ("theirs", 1 - me)):
             words += [owner, *(["none"] if self._lines is None else self._lines[place] or ["malformed"])]
         return chat(f"{agent} {self.name}", " ".join(words))
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        return (WRITE,)
 
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
         self._lines = tuple(guarded((), read_line, actions[agent], self.max_words) for agent in self.agents)

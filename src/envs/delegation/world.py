@@ -17,7 +17,7 @@ orchestrator sum to at most 1.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from random import Random
 from typing import Literal
 
@@ -27,16 +27,19 @@ from ..checks import check_choice, check_fraction
 from ..drawing import Drawing
 from ..judging import guarded
 from ..task_sampling import sample_tasks
+from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld, chat
 from . import demonstrators
 from .directory import (
     ASK,
+    CALL,
     DIGITS,
     HOLDERS,
     NAMES,
     NONE,
     ORCHESTRATOR,
     REPLY,
+    SAY,
     WORKERS,
     Directory,
     read_calls,
@@ -46,6 +49,12 @@ from .directory import (
 )
 from .drawing import Call, draw_calls
 
+DELEGATE = text_tool(
+    "delegate", "Call workers.", "calls", "name and worker of each call, separated by blanks", f"{CALL} {{}}".format
+)
+ANSWER = text_tool(
+    "answer", "Give the numbers.", "numbers", "each name and its number, separated by blanks", f"{SAY} {{}}".format
+)
 FORMAT = 0.2
 """The share of a worker's local reward for a reply that can be read; the rest is for being right."""
 
@@ -55,6 +64,7 @@ class Delegation(TurnTakingWorld):
 
     ``order``: the workers of a message act at the same time (``simultaneous``) or one after the other, in the order of
     the calls (``sequential``).  ``call_cost``: what a useless call takes off the reward, as a share.
+    ``tools``: agents call ``delegate`` and ``answer`` in this form (:mod:`..tool_calls`).
     """
 
     name = "delegation"
@@ -67,10 +77,11 @@ class Delegation(TurnTakingWorld):
         order: Literal["simultaneous", "sequential"] = "simultaneous",
         call_cost: float = 0.2,
         local_share: float = 0.2,
+        tools: ToolFormat | None = None,
     ) -> None:
         check_choice(self.name, "order", order, ("simultaneous", "sequential"))
         workers = (WORKERS,) if order == "simultaneous" else tuple((worker,) for worker in WORKERS)
-        super().__init__(stages=(*workers, (ORCHESTRATOR,)), horizon=horizon)
+        super().__init__(stages=(*workers, (ORCHESTRATOR,)), horizon=horizon, tools=tools)
         if not 1 <= asked <= len(NAMES):
             raise ValueError(f"env.asked must be in [1, {len(NAMES)}], got {asked}")
         check_fraction("call_cost", call_cost)
@@ -123,6 +134,9 @@ class Delegation(TurnTakingWorld):
 
     def draw(self) -> Drawing:
         return draw_calls(self._directory.asked, self._made, dict(self._replies))
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        return (DELEGATE, ANSWER) if agent == ORCHESTRATOR else (ANSWER,)
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from ...sandbox import Sandbox
 from ..checks import check_fraction
 from ..drawing import Drawing
 from ..splits import split_of
+from ..tool_calls import ToolFormat
 from .board import canonical_form, distances, draw_board, form_digest, neighbours, shortest_path, window
 from .dense import PLAN_PATH, LocalReward
 from .drawing import draw_room
@@ -56,6 +57,7 @@ class PlanPath(WalkingWorld):
         program_seconds: float = 2.0,
         local_reward: LocalReward = "progress",
         local_share: float = 0.1,
+        tools: ToolFormat | None = None,
     ) -> None:
         super().__init__(
             size=size,
@@ -71,6 +73,7 @@ class PlanPath(WalkingWorld):
             program_seconds=program_seconds,
             local_reward=local_reward,
             local_share=local_share,
+            tools=tools,
         )
         if size < 2:
             raise ValueError(f"env.size must be at least 2, got {size}")

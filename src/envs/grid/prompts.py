@@ -47,19 +47,12 @@ class View:
 
 LEGEND = "# wall, - floor, @ you, $ box, . goal, * box on a goal, + you on a goal, ? out of your sight"
 
-MOVES_LINE = (
-    "U, D, L and R are up, down, left and right. Think first if you like, and end with one line of moves, such as\n"
-    "Moves: {example}"
-)
+DIRECTIONS = "U, D, L and R are up, down, left and right."
 
-PROGRAM = """Write one Python program in a fenced block that finds them:
-```python
-...
-```
-It reads what you see as JSON from standard input: {{"size": {size}, "walls": [[row, column], ...], "boxes": [...], \
-"goals": [...], "at": [row, column] or null, "out_of_sight": [...]}}. It has the standard library, {seconds:g} \
-seconds, and no files and no network. It must print, as its last line, the moves (U, D, L and R are up, down, left and \
-right), such as
+PROGRAM = """It reads what you see as JSON from standard input: {{"size": {size}, "walls": [[row, column], ...], \
+"boxes": [...], "goals": [...], "at": [row, column] or null, "out_of_sight": [...]}}. It has the standard library, \
+{seconds:g} seconds, and no files and no network. It must print, as its last line, the moves (U, D, L and R are \
+up, down, left and right), such as
 Moves: {example}"""
 
 CHECKS = {
@@ -76,6 +69,20 @@ LAST = {
     "hit": "they ran into something and ended there",
     "malformed": "they could not be read, so none was made",
 }
+
+
+def ending(label: str, example: str, *, called: bool) -> str:
+    """How to answer; ``called``: by a call, whose form the prompt tells elsewhere."""
+    if called:
+        return f"Give {label} such as\n{example}"
+    return f"Think first if you like, and end with one line of {label}, such as\n{label.capitalize()}: {example}"
+
+
+def program(aim: str, details: str, *, called: bool) -> str:
+    """How to answer with a program that finds ``aim``."""
+    if called:
+        return f"Write one Python program that finds {aim}.\n{details}"
+    return f"Write one Python program in a fenced block that finds {aim}:\n```python\n...\n```\n{details}"
 
 
 def board(size: int, view: View) -> str:

@@ -23,6 +23,7 @@ from ...experience import Task
 from ...sandbox import Sandbox
 from ..drawing import Drawing
 from ..splits import split_of
+from ..tool_calls import ToolFormat
 from .board import (
     MOVES,
     OPPOSITE,
@@ -78,6 +79,7 @@ class Sokoban(WalkingWorld):
         program_seconds: float = 2.0,
         local_reward: LocalReward = "progress",
         local_share: float = 0.1,
+        tools: ToolFormat | None = None,
     ) -> None:
         super().__init__(
             size=size,
@@ -93,6 +95,7 @@ class Sokoban(WalkingWorld):
             program_seconds=program_seconds,
             local_reward=local_reward,
             local_share=local_share,
+            tools=tools,
         )
         if size < 4:
             raise ValueError(f"env.size must be at least 4 (the border is wall), got {size}")

@@ -22,6 +22,8 @@ from ...sandbox import Sandbox
 from ..base import Skill
 from ..drawing import Drawing
 from ..splits import split_of
+from ..tool_calls import ToolFormat
+from . import prompts
 from .dense import LocalReward, fill_reward
 from .drawing import draw_sudoku
 from .notation import MALFORMED, MovePlan
@@ -29,19 +31,16 @@ from .sudoku_board import BOXES, Grid, candidates, only_solution, peers, puzzle_
 from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, ToolMessage, TwoRoleWorld, Wording, make_task
 
 EMPTY = "?"
-FORM = """Each cell is row,column=digit, rows and columns counted from 0 at the top left. A cell that your team has \
-filled can be filled anew, or emptied, as in 3,1=?. Think first if you like, and end with one line of cells, such as
-Cells: 0,2=4 3,1=2"""
+EXAMPLE = "0,2=4 3,1=2"
+CELLS = """Each cell is row,column=digit, rows and columns counted from 0 at the top left. A cell that your team has \
+filled can be filled anew, or emptied, as in 3,1=?."""
+FORM = f"{CELLS} {prompts.ending('cells', EXAMPLE, called=False)}"
 
-PROGRAM = """Write one Python program in a fenced block that finds the digits:
-```python
-...
-```
-It reads the grid as JSON from standard input: {{"size": {size}, "box": [{rows}, {columns}], "clues": [[...], ...], \
-"grid": [[...], ...]}}, both row by row, 0 where a cell is empty; box is the rows and columns of a box. It has the \
-standard library, {seconds:g} seconds, and no files and no network. It must print, as its last line, cells as \
-row,column=digit, rows and columns counted from 0 at the top left, such as
-Cells: 0,2=4 3,1=2"""
+PROGRAM = """It reads the grid as JSON from standard input: {{"size": {size}, "box": [{rows}, {columns}], "clues": \
+[[...], ...], "grid": [[...], ...]}}, both row by row, 0 where a cell is empty; box is the rows and columns of a box. \
+It has the standard library, {seconds:g} seconds, and no files and no network. It must print, as its last line, cells \
+as row,column=digit, rows and columns counted from 0 at the top left, such as
+Cells: {example}"""
 
 
 class Sudoku(TwoRoleWorld):
@@ -52,6 +51,7 @@ class Sudoku(TwoRoleWorld):
 
     name = "sudoku"
     answer_label = "cells"
+    act_tool = ("fill", "Fill cells in, or empty them.")
     check_texts: ClassVar[Mapping[str, str]] = {
         "none": "nothing",
         "goal": "it fills the grid",
@@ -80,6 +80,7 @@ class Sudoku(TwoRoleWorld):
         program_seconds: float = 2.0,
         local_reward: LocalReward = "progress",
         local_share: float = 0.1,
+        tools: ToolFormat | None = None,
     ) -> None:
         if size not in BOXES:
             raise ValueError(f"env.size={size} has no boxes; sudoku knows {', '.join(map(str, BOXES))}")
@@ -99,6 +100,7 @@ class Sudoku(TwoRoleWorld):
             program_seconds=program_seconds,
             local_reward=local_reward,
             local_share=local_share,
+            tools=tools,
         )
         self.min_blanks, self.max_blanks = min_blanks, max_blanks
         self.clues: Grid = (0,) * size**2
@@ -169,10 +171,12 @@ class Sudoku(TwoRoleWorld):
         )
 
     def _form(self, agent: str, program_seconds: float | None) -> str:
+        called = self.tool_format is not None
         if program_seconds is None:
-            return FORM
+            return f"{CELLS} {prompts.ending(self.answer_label, EXAMPLE, called=True)}" if called else FORM
         rows, columns = BOXES[self.size]
-        return PROGRAM.format(size=self.size, rows=rows, columns=columns, seconds=program_seconds)
+        details = PROGRAM.format(size=self.size, rows=rows, columns=columns, seconds=program_seconds, example=EXAMPLE)
+        return prompts.program("the digits", details, called=called)
 
     def _parse(self, text: str, agent: str) -> MovePlan:
         words = text.split()
@@ -183,6 +187,9 @@ class Sudoku(TwoRoleWorld):
         if twice or any(self.clues[cell] not in (0, digit) for cell, digit in entries.items()):
             return MALFORMED
         return MovePlan(tuple(words), words=tuple(words))
+
+    def _notation(self, agent: str) -> str:
+        return f"row,column=digit of each cell, separated by blanks; {EMPTY} empties it"
 
     def _distance(self) -> int | None:
         right = all(digit in (0, right) for digit, right in zip(self.grid, self.solution, strict=True))

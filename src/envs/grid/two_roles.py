@@ -28,12 +28,20 @@ from ..checks import check_choice, check_fraction
 from ..execution import Execution
 from ..judging import guarded
 from ..task_sampling import sample_tasks
+from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import TurnTakingWorld, chat
 from . import prompts
 from .dense import UNREADABLE, LocalReward
 from .notation import MALFORMED, MovePlan
 
 TOOL, PLAN, SOLO = "tool", "plan", "solo"
+PYTHON = text_tool(
+    "python",
+    "Run a Python program with what you see as JSON on its standard input; the last line that it prints is proposed.",
+    "code",
+    "the whole program",
+    fenced,
+)
 ToolMessage = Literal["plan", "program"]
 Wording = Literal["compact", "full"]
 
@@ -58,11 +66,14 @@ class TwoRoleWorld(TurnTakingWorld):
     ``team``: ``pair`` (agents ``tool`` and ``plan``) or ``solo``.  ``tool_message``: ``plan``, or ``program`` (Python
     that prints one, run in ``sandbox`` with ``program_seconds`` of CPU time).  ``wording``: ``compact`` (the notation)
     or ``full`` (rules, drawn boards).  ``local_reward``: ``progress`` or ``dense``; ``local_share``: its weight, 0 for
-    outcome-only rewards.
+    outcome-only rewards.  ``tools``: agents call ``propose`` and ``move`` (in Sudoku ``fill``), or ``python`` with a
+    program, in this form (:mod:`..tool_calls`).
     """
 
     answer_label = "moves"
     """The word before the colon in the line that counts, in full wording."""
+    act_tool: ClassVar[tuple[str, str]] = ("move", "Make moves.")
+    """The function of an agent that acts: its name, and what it does."""
     check_texts: ClassVar[Mapping[str, str]] = prompts.CHECKS
     last_texts: ClassVar[Mapping[str, str]] = prompts.LAST
     """The checks of a proposal and the results of the last moves, in full wording."""
@@ -79,6 +90,7 @@ class TwoRoleWorld(TurnTakingWorld):
         program_seconds: float,
         local_reward: LocalReward,
         local_share: float,
+        tools: ToolFormat | None = None,
     ) -> None:
         choices: dict[str, tuple[str, tuple[str, ...]]] = {
             "team": (team, ("pair", "solo")),
@@ -100,6 +112,7 @@ class TwoRoleWorld(TurnTakingWorld):
             stages=((TOOL,), (PLAN,)) if team == "pair" else ((SOLO,),),
             horizon=horizon,
             execution=Execution(sandbox, Limits(cpu_s=program_seconds)) if programs and sandbox else None,
+            tools=tools,
         )
         check_fraction("local_share", local_share)
         self.size, self.wording, self.local_reward, self.local_share = size, wording, local_reward, local_share
@@ -148,6 +161,10 @@ class TwoRoleWorld(TurnTakingWorld):
     @abstractmethod
     def _parse(self, text: str, agent: str) -> MovePlan:
         """Read the notation."""
+
+    def _notation(self, agent: str) -> str:
+        """What the argument of a call is."""
+        return "in the form that is asked for"
 
     @abstractmethod
     def _distance(self) -> int | None:
@@ -204,6 +221,20 @@ class TwoRoleWorld(TurnTakingWorld):
         if agent == PLAN:
             parts.append(prompts.proposal(self._proposal, self._check, self._fault, self.check_texts))
         return chat(f"{self._rules(agent)} {self._limits()}\n\n{form}", "\n\n".join(parts))
+
+    # ---- tools ----------------------------------------------------------------------------------------------------
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        if agent == TOOL and self.execution is not None:
+            return (PYTHON,)
+        name, description = self.act_tool
+        if agent == TOOL:
+            name, description = "propose", f"Propose {self.answer_label} to the planner, who decides."
+        return (text_tool(name, description, self.answer_label, self._notation(agent), self._line),)
+
+    def _line(self, words: str) -> str:
+        """``words`` of the notation, as a message has them."""
+        return words if self.wording == "compact" else f"{self.answer_label.capitalize()}: {words}"
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 
@@ -284,10 +315,8 @@ class TwoRoleWorld(TurnTakingWorld):
 
     def _message(self, agent: str, words: str) -> str:
         """A demonstrator's message of ``words`` of the notation, in the form that the agent is asked for."""
-        if self.wording == "compact":
-            return words
-        line = f"{self.answer_label.capitalize()}: {words}"
-        return f"```python\nprint({line!r})\n```" if agent == TOOL and self.execution else line
+        line = self._line(words)
+        return fenced(f"print({line!r})") if agent == TOOL and self.execution else line
 
 
 def make_task(world: str, form_digest: str, split: Split, **data: Any) -> Task:

@@ -83,13 +83,18 @@ class WalkingWorld(TwoRoleWorld):
 
     def _form(self, agent: str, program_seconds: float | None) -> str:
         example = prompts.example(self.size, agent == TOOL and self.boxes_have_names)
-        how = prompts.MOVES_LINE.format(example=example)
-        if program_seconds is not None:
-            how = prompts.PROGRAM.format(size=self.size, seconds=program_seconds, example=example)
-        return how
+        called = self.tool_format is not None
+        if program_seconds is None:
+            return f"{prompts.DIRECTIONS} {prompts.ending(self.answer_label, example, called=called)}"
+        details = prompts.PROGRAM.format(size=self.size, seconds=program_seconds, example=example)
+        return prompts.program("them", details, called=called)
 
     def _parse(self, text: str, agent: str) -> MovePlan:
         return parse_plan(text, self.size, self.max_moves, may_name_box=agent == TOOL and self.boxes_have_names)
+
+    def _notation(self, agent: str) -> str:
+        box = "box and its row,column, then " if agent == TOOL and self.boxes_have_names else ""
+        return f"{box}U, D, L or R each, separated by blanks"
 
     def reset(self, task: Task) -> None:
         self._move_count = 0

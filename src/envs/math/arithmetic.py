@@ -16,6 +16,7 @@ from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..base import Skill
 from ..checks import check_at_least
 from ..task_sampling import sample_tasks
+from ..tool_calls import ANSWER, Tool, ToolFormat, text_tool
 from ..turns import chat
 from .misconceptions import misconceived_answer, misconceived_program
 from .stories import (
@@ -38,6 +39,7 @@ MAX_DIGITS = 8
 """Of a result."""
 FLAWED_AGAIN = 0.1
 """How often a flawed demonstrator asks for another turn instead of misreading a result."""
+CALCULATE = text_tool("calculate", "Compute an expression.", "expression", "its words, separated by blanks")
 LIMITS = Limits(cpu_s=0.25, idle_s=1.0, memory_mib=64, stdout_bytes=1024, value_bytes=64)
 _INTEGER = re.compile(r"-?[0-9]{1,8}")
 
@@ -60,6 +62,7 @@ class Arithmetic(Mathematics):
         stop: Literal["answer", "consensus"] = "answer",
         local_share: float = 0.1,
         order: Literal["sequential", "simultaneous"] = "sequential",
+        tools: ToolFormat | None = None,
     ) -> None:
         super().__init__(
             sandbox=sandbox,
@@ -69,6 +72,7 @@ class Arithmetic(Mathematics):
             stop=stop,
             local_share=local_share,
             order=order,
+            tools=tools,
         )
         if not (links >= 1 and spare >= 0 and links + 1 + spare <= 8):
             raise ValueError(f"env.links={links} and env.spare={spare}: at least 1 and 0, together at most 7")
@@ -82,6 +86,9 @@ class Arithmetic(Mathematics):
         story = sample_story(self.links, self.spare, rng)
         # The notation has no longer numbers.
         return story_task(self.name, story) if abs(story.value) < 10**MAX_DIGITS else None
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        return {TOOL: (CALCULATE,), SOLO: (CALCULATE, ANSWER)}.get(agent, (ANSWER,))
 
     # ---- notation -------------------------------------------------------------------------------------------------
 

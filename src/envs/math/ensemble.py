@@ -24,6 +24,7 @@ from ..checks import check_choice
 from ..drawing import Drawing
 from ..judging import guarded
 from ..panels import Panel, draw_panels
+from ..tool_calls import Tool, ToolFormat
 from ..turns import TurnTakingWorld
 from .world import JUDGE, REASONER, TOOL, Mathematics, ProgramRun, run_panels
 
@@ -48,7 +49,8 @@ class Ensemble(TurnTakingWorld):
     """A team of ``size`` agents on the questions of ``pair``, a world of a pair with one turn.
 
     ``order``: the agents act one after the other (``sequential``), or all tool agents at the same time and then all
-    reasoners (``simultaneous``).
+    reasoners (``simultaneous``).  ``tools``: the form in which agents call the pair's functions, the same as the
+    pair's.
     """
 
     name = "math_team"
@@ -60,6 +62,7 @@ class Ensemble(TurnTakingWorld):
         size: int = 3,
         decision: Decision = "judge",
         order: Literal["sequential", "simultaneous"] = "sequential",
+        tools: ToolFormat | None = None,
     ) -> None:
         names = members(size, decision)
         check_choice(self.name, "order", order, ("sequential", "simultaneous"))
@@ -68,13 +71,13 @@ class Ensemble(TurnTakingWorld):
             ("order", pair.order, "sequential"),
             ("horizon", pair.horizon, 1),
             ("stop", pair.stop, "answer"),
-            ("tools", pair.tool_format, None),  # a call would be a program that nobody reads
+            ("tools", pair.tool_format, tools),
         ):
             if value != needed:
                 raise ValueError(f"env.pair.{key}: an ensemble is made of pairs with {key} {needed}, got {value}")
         roles = [tuple(name for name in names if name.startswith(role)) for role in (TOOL, REASONER, JUDGE)]
         stages = [role for role in roles if role] if order == "simultaneous" else [(name,) for name in names]
-        super().__init__(stages=stages, horizon=1)
+        super().__init__(stages=stages, horizon=1, tools=tools)
         self.pair, self.size, self.decision, self.order = pair, size, decision, order
         self._tool_agents = len(roles[0])
         self._seats: tuple[Mathematics, ...] = ()  # an episode of the pair for each tool agent
@@ -124,7 +127,13 @@ class Ensemble(TurnTakingWorld):
     def _prompt(self, agent: str) -> list[Message]:
         if agent == JUDGE:
             return self._seats[0].judge_prompt(self._proposals())
-        return self._seats[self._seat(agent)].observe(_role(agent))
+        return self._seats[self._seat(agent)]._prompt(_role(agent))
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        return self.pair._tools(_role(agent))
+
+    def _tool_report(self, agent: str) -> str:
+        return self._seats[0 if agent == JUDGE else self._seat(agent)]._tool_report(_role(agent))
 
     def _seat(self, agent: str) -> int:
         """The place of the tool agent that ``agent`` is, or whose output it sees."""

@@ -12,7 +12,7 @@ from ..checks import check_at_least
 from ..datasets import DataSplits
 from ..execution import Execution
 from ..fences import last_program
-from ..tool_calls import Tool, ToolFormat
+from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import chat
 from .answers import Answers
 from .sources import Question, QuestionSource
@@ -23,40 +23,49 @@ AGAIN = "[again]"
 READING = Limits(cpu_s=5.0, idle_s=5.0, memory_mib=1024, value_bytes=1 << 16)
 """Of reading one answer."""
 
-SYSTEM = {
-    TOOL: "You are the tool agent of a team that solves a mathematical problem. Write one Python program, in a block "
-    "that begins with ```python and ends with ```, that computes the answer and prints it, and nothing else, on the "
-    "last line. It may use the standard library and sympy. It reads no input.",
-    REASONER: "You are the reasoner of a team that solves a mathematical problem. A tool agent wrote a program; you "
-    "see what it printed, which may be wrong. Reason step by step, then give the final answer, worked out, in "
-    "\\boxed{...}, once.",
-    JUDGE: "You are the judge of a team that solves a mathematical problem. Tool agents wrote programs, and reasoners "
-    "answered; you see what each proposes, and any of it may be wrong. Reason step by step, then give the final "
-    "answer, worked out, in \\boxed{...}, once.",
-    SOLO: "You solve a mathematical problem. In each message, either write one Python program, in a block that begins "
-    "with ```python and ends with ```, which is run and whose output you are then shown, or give the final answer, "
-    "worked out, in \\boxed{...}, once.",
+FENCE = ", in a block that begins with ```python and ends with ```,"
+BOX = ", in \\boxed{...}, once"
+
+
+def instructions(fence: str = "", box: str = "", give: str = "Reason step by step, then give") -> dict[str, str]:
+    """The system messages of each agent; ``fence`` and ``box``: where programs and answers stand in plain text."""
+    answer = f"{give} the final answer, worked out{box}."
+    return {
+        TOOL: "You are the tool agent of a team that solves a mathematical problem. Write one Python program"
+        f"{fence} that computes the answer and prints it, and nothing else, on the last line. It may use the standard "
+        "library and sympy. It reads no input.",
+        REASONER: "You are the reasoner of a team that solves a mathematical problem. A tool agent wrote a program; "
+        f"you see what it printed, which may be wrong. {answer}",
+        AT_ONCE: "You are the reasoner of a team that solves a mathematical problem. A tool agent writes a program at "
+        f"the same time; in the next turn you see what it printed, which may be wrong. {answer}",
+        JUDGE: "You are the judge of a team that solves a mathematical problem. Tool agents wrote programs, and "
+        f"reasoners answered; you see what each proposes, and any of it may be wrong. {answer}",
+        SOLO: f"You solve a mathematical problem. In each message, either write one Python program{fence} which is run "
+        f"and whose output you are then shown, or give the final answer, worked out{box}.",
+    }
+
+
+AT_ONCE = "reasoner at once"
+"""The key of a reasoner that writes at the same time as the tool agent."""
+SYSTEM: Mapping[ToolFormat | None, Mapping[str, str]] = {
+    None: instructions(FENCE, BOX),
+    "hermes": instructions(),
+    "llama": instructions(give="Give"),  # there is no room for reasons
 }
-CALL = {
-    TOOL: "You are the tool agent of a team that solves a mathematical problem. Call the function python once, with a "
-    "program that computes the answer and prints it, and nothing else, on the last line.",
-    SOLO: "You solve a mathematical problem. In each message, either call the function python once, whose output you "
-    "are then shown, or give the final answer, worked out, in \\boxed{...}, once.",
-}
-"""In place of :data:`SYSTEM`, where agents call tools."""
-PYTHON = Tool(
+"""By the form of calls, the system messages."""
+PYTHON = text_tool(
     "python",
     "Run a Python program and return what it printed. It may use the standard library and sympy, and reads no input.",
-    {"code": {"type": "string", "description": "the whole program"}},
-    lambda arguments: f"```python\n{arguments['code']}\n```",
+    "code",
+    "the whole program",
+    fenced,
 )
-AT_ONCE = (
-    "You are the reasoner of a team that solves a mathematical problem. A tool agent writes a program at the same "
-    "time; in the next turn you see what it printed, which may be wrong. Reason step by step, then give the final "
-    "answer, worked out, in \\boxed{...}, once."
+BOXED = text_tool(
+    "answer", "Give the final answer.", "answer", "in LaTeX, its backslashes doubled", "\\boxed{{{}}}".format
 )
-"""The reasoner's instruction where both act at the same time."""
+AGAIN_TOOL = Tool("again", "Ask for another program instead of an answer.", {}, lambda arguments: AGAIN)
 RETRY = f" If you need another program, end with {AGAIN} instead."
+RETRY_CALL = " If you need another program, call again instead."
 
 
 class MathQuestions(Mathematics):
@@ -66,8 +75,8 @@ class MathQuestions(Mathematics):
     ``validation_share`` of the training questions, decided by their content, is held out for it.
 
     ``limits`` hold for the tool agent's programs.  ``shown_chars`` of a program's output, and of every earlier message,
-    are shown; a prompt that exceeds a policy's context is cut further.  ``tools``: programs are arguments of the
-    function :data:`PYTHON`, called in this form (:mod:`..tool_calls`), or written in fenced blocks (None).
+    are shown; a prompt that exceeds a policy's context is cut further.  ``tools``: agents call ``python`` and
+    ``answer`` in this form (:mod:`..tool_calls`), or write fenced blocks and boxes (None).
     ``sandbox`` must have :data:`.answers.IMPORTS` among its imports, to read answers with.
     """
 
@@ -154,22 +163,22 @@ class MathQuestions(Mathematics):
     # ---- tools ----------------------------------------------------------------------------------------------------
 
     def _tools(self, agent: str) -> Sequence[Tool]:
-        return () if agent == REASONER else (PYTHON,)
+        if agent == SOLO:
+            return (PYTHON, BOXED)
+        asks_again = agent == REASONER and self._may_ask_again
+        return (PYTHON,) if agent == TOOL else (BOXED, AGAIN_TOOL) if asks_again else (BOXED,)
 
-    def _tool_report(self, agent: str) -> str:
-        goes_on = agent == TOOL and self.order == "sequential"  # else its message has ended the turn
-        run = self.run if goes_on else self._past[-1].run
-        return run.report if run is not None else "There is no program."
+    @property
+    def _may_ask_again(self) -> bool:
+        return self.stop == "answer" and self.turn + 1 < self.horizon
 
     # ---- prompts --------------------------------------------------------------------------------------------------
 
     def _prompt(self, agent: str) -> list[Message]:
         last = self.turn + 1 >= self.horizon
         at_once = agent == REASONER and self.order == "simultaneous"
-        instructions = SYSTEM if self.tool_format is None else SYSTEM | CALL
-        system = (AT_ONCE if at_once else instructions[agent]) + (
-            RETRY if agent == REASONER and self.stop == "answer" and not last else ""
-        )
+        texts, retry = SYSTEM[self.tool_format], RETRY if self.tool_format is None else RETRY_CALL
+        system = texts[AT_ONCE if at_once else agent] + (retry if agent == REASONER and self._may_ask_again else "")
         parts = [f"Problem:\n{self._question}"]
         parts += [self._history(number, turn) for number, turn in enumerate(self._past, 1)]
         if agent == REASONER and not at_once:
@@ -180,7 +189,8 @@ class MathQuestions(Mathematics):
 
     def judge_prompt(self, proposals: Mapping[str, str | None]) -> list[Message]:
         lines = [f"{agent}: {'none' if each is None else self._short(each)}" for agent, each in proposals.items()]
-        return chat(SYSTEM[JUDGE], "\n\n".join([f"Problem:\n{self._question}", "Proposals:\n" + "\n".join(lines)]))
+        parts = [f"Problem:\n{self._question}", "Proposals:\n" + "\n".join(lines)]
+        return chat(SYSTEM[self.tool_format][JUDGE], "\n\n".join(parts))
 
     def _history(self, number: int, turn: PastTurn) -> str:
         parts = [f"Turn {number}, program:\n{self._short(turn.run.program) if turn.run else 'none'}"]

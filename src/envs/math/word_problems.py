@@ -8,7 +8,7 @@ million parameters writes no calculation at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Literal
 
@@ -17,6 +17,7 @@ from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..checks import check_at_least
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
+from ..tool_calls import ANSWER, Tool, ToolFormat, text_tool
 from .world import REASONER, SOLO, TOOL, Mathematics, ProgramRun
 
 NAMES = ("Tom", "Ann", "Ben", "Mia", "Sam", "Eva", "Leo", "Zoe")
@@ -34,6 +35,7 @@ SYSTEM = {
 }
 EXAMPLES = (("Tom has 8 pens. Tom gives away 3.", "8 - 3", "5"), ("Eva has 4 eggs. Eva gets 5 more.", "4 + 5", "9"))
 """Worked examples: a story, its calculation, its answer."""
+CALCULATE = text_tool("calculate", "Compute numbers with +, - and *.", "expression", "the calculation")
 _NUMBER = rf"(?<![\w.])\d{{1,{MAX_DIGITS}}}(?![\w.]*\d)"
 _CALCULATION = re.compile(rf"{_NUMBER}(?:\s?[-+*]\s?{_NUMBER}){{1,8}}")
 _INTEGER = re.compile(rf"-?{_NUMBER}")
@@ -61,6 +63,7 @@ class WordProblems(Mathematics):
         stop: Literal["answer", "consensus"] = "answer",
         local_share: float = 0.1,
         order: Literal["sequential", "simultaneous"] = "sequential",
+        tools: ToolFormat | None = None,
     ) -> None:
         super().__init__(
             sandbox=sandbox,
@@ -70,6 +73,7 @@ class WordProblems(Mathematics):
             stop=stop,
             local_share=local_share,
             order=order,
+            tools=tools,
         )
         check_at_least("steps", steps, 1)
         check_at_least("largest", largest, 9)
@@ -95,6 +99,9 @@ class WordProblems(Mathematics):
             value += -number if falls else number
         digest = content_digest(calculation)
         return Task(f"{self.name}-{digest}", split_of(digest), {"question": " ".join(story), "answer": str(value)})
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        return {TOOL: (CALCULATE,), SOLO: (CALCULATE, ANSWER)}.get(agent, (ANSWER,))
 
     # ---- notation -------------------------------------------------------------------------------------------------
 
@@ -136,11 +143,14 @@ class WordProblems(Mathematics):
         messages: list[Message] = [{"role": "system", "content": SYSTEM[agent]}]
         for story, calculation, answer in EXAMPLES[: self.examples]:
             if agent != REASONER:
-                messages += [{"role": "user", "content": story}, {"role": "assistant", "content": calculation}]
+                messages += [
+                    {"role": "user", "content": story},
+                    {"role": "assistant", "content": self._said(CALCULATE, calculation)},
+                ]
             if agent != TOOL:
                 messages += [
                     {"role": "user", "content": _shown(story, answer)},
-                    {"role": "assistant", "content": answer},
+                    {"role": "assistant", "content": self._said(ANSWER, answer)},
                 ]
         return messages
 

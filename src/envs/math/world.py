@@ -140,6 +140,17 @@ class Mathematics(TurnTakingWorld):
         """Whether an answer is the task's."""
         return await self._equal(answer, self._gold)
 
+    # ---- tools ----------------------------------------------------------------------------------------------------
+
+    def _tool_report(self, agent: str) -> str:
+        if agent == TOOL and self.order == "sequential":  # else its message has ended the turn
+            run = self.run
+        elif agent == TOOL or (agent == SOLO and self._past[-1].message is None):
+            run = self._past[-1].run
+        else:
+            return super()._tool_report(agent)
+        return run.report if run is not None else "There is no program."
+
     # ---- steps ----------------------------------------------------------------------------------------------------
 
     def reset(self, task: Task) -> None:

@@ -7,7 +7,7 @@ belongs to one task.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from random import Random
 
@@ -16,12 +16,14 @@ from ..base import Skill
 from ..checks import check_at_least
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
+from ..tool_calls import ANSWER, Tool, ToolFormat, text_tool
 from ..turns import chat
 from .facts import ATTRIBUTES, PEOPLE, TwoHop, parse_question, sample_facts, sample_question, value_of, vocabulary
 from .index import Index, Passage
-from .world import REASONER, SEARCHER, SOLO, Metric, Search, Team
+from .world import REASONER, SEARCHER, SOLO, Metric, PastSearch, Search, Team
 
 FIND, SAY, AGAIN, NONE = "find", "say", "again", "none"
+LOOK_UP = text_tool("search", "Find facts.", "query", "words, separated by blanks", f"{FIND} {{}}".format)
 FLAWED_AGAIN = 0.1
 """How often a flawed demonstrator asks again instead of giving the first word it reads."""
 
@@ -43,8 +45,11 @@ class FactSearch(Search):
         query_words: int = 3,
         metric: Metric = "exact_match",
         local_share: float = 0.2,
+        tools: ToolFormat | None = None,
     ) -> None:
-        super().__init__(horizon=horizon, team=team, passages=passages, metric=metric, local_share=local_share)
+        super().__init__(
+            horizon=horizon, team=team, passages=passages, metric=metric, local_share=local_share, tools=tools
+        )
         if not 2 <= people <= len(PEOPLE):
             raise ValueError(f"env.people must be in [2, {len(PEOPLE)}], got {people}")
         check_at_least("query_words", query_words, 1)
@@ -95,10 +100,17 @@ class FactSearch(Search):
 
     def _prompt(self, agent: str) -> list[Message]:
         words = ["ask", self._question]
-        for search in [*self._past, *([self._search] if self._search else [])]:
-            words += [FIND, search.query or NONE, "seen"]
-            words += [f"{fact.text} ;" for fact in search.passages] or [NONE]
+        for search in self._searches:
+            words += [FIND, search.query or NONE, "seen", *_facts_of(search)]
         return chat(f"{agent} {self.name}", " ".join(words))
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        return {SEARCHER: (LOOK_UP,), SOLO: (LOOK_UP, ANSWER)}.get(agent, (ANSWER,))
+
+    def _tool_report(self, agent: str) -> str:
+        if agent == REASONER or self._concluded is not None:
+            return super()._tool_report(agent)
+        return " ".join(_facts_of(self._searches[-1]))
 
     # ---- demonstrations -------------------------------------------------------------------------------------------
 
@@ -133,8 +145,12 @@ class FactSearch(Search):
     @property
     def _facts_shown(self) -> dict[str, str]:
         """The facts so far: title -> last word."""
-        searches = [*self._past, *([self._search] if self._search else [])]
-        return {fact.title: value_of(fact) for search in searches for fact in search.passages}
+        return {fact.title: value_of(fact) for search in self._searches for fact in search.passages}
+
+
+def _facts_of(search: PastSearch) -> list[str]:
+    """The facts that a search showed, as prompts have them."""
+    return [f"{fact.text} ;" for fact in search.passages] or [NONE]
 
 
 def _any_query(question: TwoHop, person: str | None, rng: Random) -> str:

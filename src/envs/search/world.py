@@ -119,7 +119,7 @@ class Search(TurnTakingWorld):
         """The question, each query with its passages, of which those that are evidence are green, and at the end the
         answer with those that are accepted."""
         panels = [Panel("question", self._question)]
-        for number, search in enumerate([*self._past, *([self._search] if self._search else [])], 1):
+        for number, search in enumerate(self._searches, 1):
             query = "none could be read" if search.query is None else search.query
             panels.append(Panel(f"query of turn {number}", query))
             panels += [
@@ -180,6 +180,11 @@ class Search(TurnTakingWorld):
             right,
             info,
         )
+
+    @property
+    def _searches(self) -> list[PastSearch]:
+        """The searches so far."""
+        return [*self._past, *([self._search] if self._search else [])]
 
     # ---- evidence -------------------------------------------------------------------------------------------------
 

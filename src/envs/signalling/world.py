@@ -24,11 +24,14 @@ from ..judging import guarded
 from ..panels import Panel, draw_panels, tone_of
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
+from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld, chat
 
 SENDER, RECEIVER = "sender", "receiver"
 COLOURS: tuple[str, ...] = tuple("red orange yellow green blue purple black white".split())
 WORDS: tuple[str, ...] = tuple("ba di ku mo ne ra so tu".split())
+SEND = text_tool("send", "Tell the receiver the colours.", "words", "code words, separated by blanks")
+GUESS = text_tool("guess", "Name the colours.", "colours", "colours, separated by blanks")
 CODES = 4
 """The codes among which novices draw."""
 
@@ -36,13 +39,22 @@ CODES = 4
 class Signalling(TurnTakingWorld):
     """A sequence of ``length`` of the first ``colours`` colours, told in the first ``words`` code words.
 
-    From the second turn on, both see the message and the guess of the turn before.
+    From the second turn on, both see the message and the guess of the turn before.  ``tools``: the agents call ``send``
+    and ``guess`` in this form (:mod:`..tool_calls`).
     """
 
     name = "signalling"
 
-    def __init__(self, *, horizon: int = 2, length: int = 5, colours: int = 8, words: int = 8) -> None:
-        super().__init__(stages=((SENDER,), (RECEIVER,)), horizon=horizon)
+    def __init__(
+        self,
+        *,
+        horizon: int = 2,
+        length: int = 5,
+        colours: int = 8,
+        words: int = 8,
+        tools: ToolFormat | None = None,
+    ) -> None:
+        super().__init__(stages=((SENDER,), (RECEIVER,)), horizon=horizon, tools=tools)
         if not 1 <= length <= 8:
             raise ValueError(f"env.length must be in [1, 8], got {length}")
         if not 2 <= colours <= len(COLOURS):
@@ -76,6 +88,9 @@ class Signalling(TurnTakingWorld):
         shown = ["colours", *self._target] if agent == SENDER else ["message", *(self._message or ["malformed"])]
         message, guess = ("none", "none") if self._before is None else map(_words, self._before)
         return chat(f"{agent} {self.name}", " ".join([*shown, "before", message, "guess", guess]))
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        return (SEND,) if agent == SENDER else (GUESS,)
 
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
         if SENDER in actions:

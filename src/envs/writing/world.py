@@ -26,6 +26,7 @@ from ..orders import Order, stages_of
 from ..panels import Panel, draw_panels, tone_of
 from ..splits import split_of
 from ..task_sampling import sample_tasks
+from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld, chat
 from .articles import SPLIT, Article, small_article, small_words
 from .prompts import EMPTY_LINE, EXAMPLES, MARKS, OWNERS, SOLO_SYSTEM, SYSTEM, WHEN, WRITTEN_MARK
@@ -34,6 +35,7 @@ from .transitions import LINKS
 
 Kind = Literal["tldr", "arxiv", "lines"]
 SOLO = "solo"
+WRITE = text_tool("write", "Give what you write.")
 
 AGENTS: Mapping[str, tuple[str, str]] = {
     "tldr": ("concise", "detailed"),
@@ -63,6 +65,8 @@ class Writing(TurnTakingWorld):
 
     ``team=solo``: one agent writes both texts, with ``mark`` between them; None: that of :data:`~.prompts.MARKS`.  Two
     line breaks are described as an empty line.
+
+    ``tools``: agents call ``write`` in this form (:mod:`..tool_calls`).
     """
 
     name = "writing"
@@ -81,13 +85,14 @@ class Writing(TurnTakingWorld):
         max_chars: int = 4000,
         examples: int = 0,
         mark: str | None = None,
+        tools: ToolFormat | None = None,
     ) -> None:
         if kind not in STYLES:
             raise ValueError(f"env.kind={kind} is unknown; known are {', '.join(STYLES)}")
         if team not in ("pair", "solo"):
             raise ValueError(f"env.team must be pair or solo, got {team}")
         stages = stages_of(self.name, order, AGENTS[kind] if team == "pair" else (SOLO,), horizon)
-        super().__init__(stages=stages, horizon=horizon)
+        super().__init__(stages=stages, horizon=horizon, tools=tools)
         check_fraction("on_topic", on_topic)
         if kind != "lines" and not train:
             raise ValueError(f"env.train: kind={kind} needs a table of articles")
@@ -151,7 +156,8 @@ class Writing(TurnTakingWorld):
         messages: list[Message] = [{"role": "system", "content": system}]
         for article, *texts in self.examples:
             answer = self.mark.join(texts) if agent == SOLO else texts[me]
-            messages += [{"role": "user", "content": self._shown(article)}, {"role": "assistant", "content": answer}]
+            messages.append({"role": "user", "content": self._shown(article)})
+            messages.append({"role": "assistant", "content": self._said(WRITE, answer)})
         parts = [self._shown(self._article)]
         if self._texts is not None:
             alone = agent == SOLO
@@ -170,6 +176,9 @@ class Writing(TurnTakingWorld):
         if owner == "theirs" and self._first is not None:
             return self._first
         return None if self._texts is None else self._texts[place]
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        return (WRITE,)
 
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
         if self.order == "sequential" and self.agents[0] in actions:

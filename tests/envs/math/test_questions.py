@@ -80,7 +80,7 @@ async def test_the_result_of_a_call_is_the_report_of_its_program(
     assert result.info["malformed_calls"] == 0 and world.tool_result("tool") == "0.5"
 
 
-def test_an_ensemble_of_pairs_with_tools_is_refused(begin: Callable[..., MathQuestions]) -> None:
+def test_an_ensemble_calls_the_functions_of_its_pair(begin: Callable[..., MathQuestions]) -> None:
     with pytest.raises(ValueError, match=r"env\.pair\.tools"):
         Ensemble(pair=begin(horizon=1, stop="answer", tools="hermes"))
 

@@ -81,7 +81,7 @@ async def test_a_query_that_finds_nothing_is_said(questions: Questions) -> None:
 async def test_a_call_is_the_query_of_its_argument(questions: Questions, form: ToolFormat) -> None:
     world, plain = questions(tools=form, horizon=2), questions(horizon=2)
     offer = world.tools("searcher")
-    assert offer is not None and plain.tools("searcher") is world.tools("reasoner") is None
+    assert offer is not None and plain.tools("searcher") is plain.tools("reasoner") is None
     assert "<search>" not in world.observe("searcher")[0]["content"]
     for query, shown in (
         ("Lovelace engine", "Search 1: Lovelace engine\n[1] Ada Lovelace: Ada"),
