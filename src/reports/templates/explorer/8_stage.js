@@ -24,6 +24,13 @@ class Stage {
     this.voice.textContent = `${row.task}, ${this.place(row)}, ${OUTCOMES[outcome(row)]}`;
   }
 
+  /** In place of an episode that cannot be read or drawn, so that no other one seems to be it. */
+  fail(row, error) {
+    Object.assign(this, { row, tree: undefined });
+    this.box.replaceChildren(el("h3", {}, el("bdi", {}, row.task)), el("p", { class: "empty" }, `This episode cannot be shown: ${error.message}`));
+    this.voice.textContent = "this episode cannot be shown";
+  }
+
   continued(node) {
     return Math.max(0, this.tree.nodes[node]?.candidates.findIndex((candidate) => candidate.continued) ?? 0);
   }
@@ -153,7 +160,28 @@ class Stage {
       "aria-label": `Candidate ${c + 1}${candidate.continued ? ", went on" : ""}`, onclick: () => { if (c !== this.state.candidate && !String(getSelection())) this.select(node.id, c); } },
       el("header", {}, el("span", { class: "number" }, `${c + 1}`), candidate.continued && node.candidates.length > 1 ? el("span", { class: "went-on" }, "went on") : null, el("span", { class: "grow" }),
         finite(candidate.advantage) ? el("span", { class: "advantage", title: "advantage" }, digits(candidate.advantage, true)) : null),
-      spokenText(candidate, this.mode, this.largest), this.numbers(candidate), this.whatFollowed(tree, node, candidate, c));
+      spokenText(candidate, this.mode, this.largest, (i) => this.pickToken(c, i)), this.numbers(candidate), this.whatFollowed(tree, node, candidate, c));
+  }
+
+  /** Shows what is known of token `i` of candidate `c`, below its message; the other candidates keep their lines. */
+  pickToken(c, i) {
+    if (c !== this.state.candidate) this.select(this.state.node, c);
+    const candidate = this.tree.nodes[this.state.node].candidates[c], card = this.box.querySelectorAll(".candidate")[c];
+    const tokens = card.querySelectorAll(".token"), at = Math.min(tokens.length - 1, Math.max(0, i));
+    if (!tokens.length) return;
+    card.querySelector(".token.picked")?.classList.remove("picked");
+    tokens[at].classList.add("picked");
+    tokens[at].scrollIntoView({ block: "nearest", inline: "nearest" });
+    const lines = tokenLines(candidate, at, tokenValues(candidate, this.mode)[at], this.mode);
+    card.querySelector(".token-line").replaceChildren(el("code", {}, candidate.tokens[at]), ` ${lines.join("; ")}`);
+    this.voice.textContent = `${candidate.tokens[at]}, ${lines.join(", ")}`;
+  }
+
+  /** The next or the previous token of the chosen candidate; the first step is to its first token. */
+  moveToken(by) {
+    const tokens = [...this.box.querySelectorAll(".candidate.chosen .token")];
+    const at = tokens.findIndex((token) => token.classList.contains("picked"));
+    if (tokens.length) this.pickToken(this.state.candidate, at < 0 ? 0 : at + by);
   }
 
   numbers(candidate) {
@@ -181,6 +209,7 @@ class Stage {
   }
 
   onKey(event) {
+    if (!this.tree) return;
     const { node, candidate } = this.state, path = this.tree ? pathThrough(this.form, node) : [], at = path.indexOf(node);
     const all = this.tree?.nodes[node]?.candidates.length ?? 0;
     const to = { ArrowLeft: [node, candidate - 1], ArrowRight: [node, candidate + 1], ArrowUp: [path[at - 1]], ArrowDown: [path[at + 1]] }[event.key];
