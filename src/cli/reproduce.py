@@ -138,15 +138,16 @@ def _perform(plan: TablePlan, options: ReproduceOptions) -> bool:
         results = TableResults.of(plan, cells, earlier)
         page = write_results(results, plan.folder)
         failed = sum(row["status"] != "finished" for row in results.rows)
-        print(
-            f"\n{visible(page)}\n{plan.folder}: table.md, table.csv, verdicts.csv, plot.svg, summary.jsonl",
-            *(["cross_play.csv", "cross_play.svg"] if results.cells else []),
-            sep=", ",
-            flush=True,
-        )
+        print(f"\n{visible(page)}\n{plan.folder}: {', '.join(_written(plan.folder))}", flush=True)
         for row in (row for row in results.runs if row["status"] == "failed"):
             print(f"failed: {row['part']}, {row['setting']}, seed {row['seed']}: {visible(row['note'])}", flush=True)
     return not failed
+
+
+def _written(folder: Path) -> list[str]:
+    """The files of a table's results that are in its folder."""
+    names = "table.md table.csv verdicts.csv plot.svg cross_play.csv cross_play.svg summary.jsonl".split()
+    return [name for name in names if (folder / name).is_file()]
 
 
 def _earlier(plan: TablePlan) -> TableResults | None:

@@ -15,12 +15,12 @@ SIDE, GAP, LEFT, ABOVE = 22, 8, 150, 60
 """Of a cell; between regimes; of the labels at the left; of those above."""
 STYLE = """<style>
 text{font:12px system-ui,sans-serif;fill:#1a1f2b}.faint{fill:#5b6472}.number{font-size:10px;text-anchor:middle}
-.heat{fill:#3949ab}.empty{fill:none;stroke:#d5d9e0}.strong{fill:#fff}
+.heat{fill:#3949ab}.empty{fill:none;stroke:#d5d9e0}
 @media(prefers-color-scheme:dark){text{fill:#e6e9ef}.faint{fill:#a3acba}
-.heat{fill:#9fa8ff}.empty{stroke:#3a4150}.strong{fill:#10131a}}
+.heat{fill:#9fa8ff}.empty{stroke:#3a4150}}
 </style>"""
-STRONG = 0.55
-"""Of a colour, from which on the number in it has the colour of the page."""
+WEAKEST, STRONGEST = 0.04, 0.5
+"""The opacity of no success and of all: numbers stay readable on both, on light pages and dark ones."""
 
 
 def heat_map_of(results: TableResults) -> str:
@@ -78,8 +78,9 @@ def _cell(x: float, y: float, success: float | None, about: str) -> str:
     place = f'x="{x + 1:.0f}" y="{y + 1:.0f}" width="{SIDE - 2}" height="{SIDE - 2}" rx="3"'
     if success is None:
         return f'<rect class="empty" {place}><title>{escape(about)}: not played</title></rect>'
-    square = f'<rect class="heat" {place} fill-opacity="{0.06 + 0.94 * success:.2f}"/>'
-    number = _number(x, y, f"{100 * success:.0f}", "number strong" if success > STRONG else "number")
+    opacity = WEAKEST + (STRONGEST - WEAKEST) * success
+    square = f'<rect class="heat" {place} fill-opacity="{opacity:.2f}"/>'
+    number = _number(x, y, f"{100 * success:.0f}", "number")
     return f"<g><title>{escape(about)}: {success:.3f}</title>{square}{number}</g>"
 
 

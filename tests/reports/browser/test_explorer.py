@@ -1,7 +1,10 @@
 """The report of a real run, opened, searched, stepped through by keyboard, and checked for accessibility."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -161,6 +164,7 @@ def test_what_a_sibling_led_to(
         return [" ".join(card.locator(".followed p").all_inner_texts()) for card in cards]
 
     assert followed() == ["What if: ended, not solved", "Then: the episode went on"]
+    assert page.get_by_role("button", name="Copy replay command").count() == 0  # its outcome is known
     after = "The world after the message: #* / @ "
     assert page.locator(".followed [role=img]").evaluate_all("all => all.map((one) => one.ariaLabel)") == [after]
     assert page.locator(".followed .failed").inner_text() == "ended, not solved"
@@ -191,6 +195,28 @@ def test_a_link_is_copied(run: Path, open_page: Open) -> None:
     page.keyboard.press("Control+V")
     pasted = page.input_value("#by-words")
     assert pasted == page.url and pasted.endswith("/2")
+
+
+def test_a_sibling_is_played_on_by_a_command(run: Path, open_page: Open) -> None:
+    """Where nobody played what a sibling would have led to, the page has the command for it, and it works."""
+    tree = Run(run).trees(2)[0]
+    other = next(c for c, candidate in enumerate(tree["nodes"][0]["candidates"]) if not candidate["continued"])
+    page = open_page(run / "report.html", f"#/training%20trees/2/{tree['task_id']}/0/0/{other}")
+    page.locator(".candidate").nth(other).get_by_role("button", name="Copy replay command").click()
+    wait_for(page, "document.getElementById('stage-voice').textContent.startsWith('copied')")
+    page.focus("#by-words")
+    page.keyboard.press("Control+V")
+    command = page.input_value("#by-words").split()
+    assert command[:3] == ["troupe", "replay", "run=."]
+    assert command[3:] == [f"episode=train_00002/{tree['task_id']}", "node=0", f"candidate={other + 1}"]
+    result = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=run,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0 and "forced" in result.stdout, result.stderr
 
 
 def test_what_is_said_is_found(run: Path, open_page: Open) -> None:

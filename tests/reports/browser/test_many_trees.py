@@ -1,6 +1,7 @@
 """A report with as many training trees as a run may keep: it opens, shows, colours and searches them in time."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -80,7 +81,10 @@ def many(tmp_path_factory: pytest.TempPathFactory, disk: Any) -> Path:
             trees[0] = kept_tree(random, "long", 0, LONG, turns=1)
         text = "".join(json.dumps(tree) + "\n" for tree in trees)
         (folder / f"train_{iteration:05d}.jsonl").write_text(text)
-    return write_report(path)
+    start = time.perf_counter()
+    report = write_report(path)
+    print(f"\nwritten in {time.perf_counter() - start:.1f} s")
+    return report
 
 
 def test_thousands_of_training_trees(many: Path, open_page: Open) -> None:
@@ -107,6 +111,26 @@ def test_thousands_of_training_trees(many: Path, open_page: Open) -> None:
     assert opened < 2000
     assert max(shown) < 200
     assert max(coloured) < 200
+
+
+def test_what_is_said_is_found_among_thousands(many: Path, open_page: Open) -> None:
+    """All chunks are opened for it; the page stays of use meanwhile, and only the last search counts."""
+    page = open_page(many)
+    trees = [json.loads(line) for line in (many.parent / "episodes" / "train_00017.jsonl").read_text().splitlines()]
+    page.fill("#by-words", "in none of them")
+    page.fill("#by-words", f"sokoban task-17-42 {trees[42]['nodes'][0]['prompt'].split()[2]}")
+    assert "searching" in page.locator("#episode-count").inner_text()
+    before = page.evaluate("location.hash")
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("j")
+    start = page.evaluate("performance.now()")
+    while "searching" in page.locator("#episode-count").inner_text():
+        page.wait_for_timeout(20)
+    print(f"\nsearched in {(page.evaluate('performance.now()') - start) / 1e3:.2f} s")
+    assert page.locator(".option .task").all_inner_texts() == ["task-17-42"]
+    page.keyboard.press("j")
+    page.wait_for_selector(".option[aria-selected=true]")
+    assert page.evaluate("location.hash") != before
 
 
 def test_long_candidates_are_coloured_in_time(many: Path, open_page: Open) -> None:

@@ -2,6 +2,13 @@
 const colours = JSON.parse(document.getElementById("explorer")?.dataset.colours ?? "{}");
 const agentClass = (name) => `c${colours[name] ?? 0}`;
 
+/** What plays a candidate on that did not go on: the outcome that nobody played yet. */
+function replayCommand(row, node, candidate) {
+  const place = `train_${String(row.iteration).padStart(5, "0")}/${row.task}`;
+  const quoted = /^[\w./:@-]+$/.test(place) ? place : `'${place.replaceAll("'", "'\\''")}'`;
+  return `troupe replay run=. episode=${quoted}${row.sample ? ` sample=${row.sample}` : ""} node=${node} candidate=${candidate + 1}`;
+}
+
 class Stage {
   constructor({ sources, rows }, choose) {
     Object.assign(this, { sources, rows, choose, mode: "plain", asked: 0, state: { node: 0, candidate: 0 } });
@@ -78,13 +85,18 @@ class Stage {
   /** The address of what is shown goes to the clipboard; the status line says so. */
   async copyLink() {
     const link = location.href.replace(/#.*/, "") + address(this.row, this.state);
+    await this.copy(link, "link copied", "the browser did not allow it: copy the address of the page", this.box.querySelector(".links"));
+  }
+
+  /** `text` goes to the clipboard; the status line and `place` say so. */
+  async copy(text, done, refused, place) {
     try {
-      await navigator.clipboard.writeText(link);
-      this.voice.textContent = "link copied";
+      await navigator.clipboard.writeText(text);
+      this.voice.textContent = done;
     } catch {  // a browser that does not let a page write there
-      this.voice.textContent = "the browser did not allow it: copy the address of the page";
+      this.voice.textContent = refused;
     }
-    this.box.querySelector(".links").append(el("small", {}, this.voice.textContent));
+    place.append(el("small", {}, this.voice.textContent));
   }
 
   /** The other episodes that were sampled of the same task at the same time. */
@@ -201,11 +213,14 @@ class Stage {
     if (!followed && !end && child === undefined) return null;
     const success = end?.success ?? (followed?.done ? followed.success : undefined);
     const text = success === true ? "solved" : success === false ? "ended, not solved" : child !== undefined ? "the episode went on" : "it would have gone on";
+    const open = !candidate.continued && success === undefined && child === undefined && tree.tree_format !== undefined;
     const lead = candidate.continued ? "Then: " : "What if: ";
     const moved = followed?.picture !== node.picture;  // a message may not act on the world
     return el("footer", { class: "followed" }, moved ? drawPicture(tree.pictures?.[followed?.picture], "The world after the message") : null,
       el("div", {}, el("p", {}, el("small", {}, lead), el("span", { class: success === undefined ? "" : success ? "solved" : "failed" }, text), end ? el("small", {}, ` · ${count(end.turns, "turn")}, return ${digits(end.team_return)}`) : null),
-        child === undefined ? null : el("button", { type: "button", class: "follow", onclick: (event) => { event.stopPropagation(); this.select(child, undefined, true); } }, `${tree.nodes[child].agent} answers →`)));
+        child === undefined ? null : el("button", { type: "button", class: "follow", onclick: (event) => { event.stopPropagation(); this.select(child, undefined, true); } }, `${tree.nodes[child].agent} answers →`),
+        open ? el("button", { type: "button", class: "follow", "data-keep": `replay${c}`, "aria-label": `Copy replay command of candidate ${c + 1}`, title: replayCommand(this.row, node.id, c),
+          onclick: (event) => { event.stopPropagation(); this.copy(replayCommand(this.row, node.id, c), "copied: run it in the run's folder", replayCommand(this.row, node.id, c), event.target.parentNode); } }, "Copy replay command") : null));
   }
 
   onKey(event) {
