@@ -32,8 +32,8 @@ EARLIER = {
     "competitors": {"sokoban": "algorithm_sokoban"},
 }
 """By table and part, the sweep whose runs are in docs/results/NAME.csv."""
-BASES = """Untrained, the teams of these tables solve in one attempt, and in at least one of many, at temperature 1 ([all
-base models](results/base_models.md)); teams that are not here were not measured:
+BASES = """Untrained, the teams of these tables solve in one attempt, and in at least one of many, at temperature 1
+([all base models](results/base_models.md)); teams that are not here were not measured:
 
 """
 AS_SWEPT = {("specialized, policies exchanged", "after"): ("specialized", "swapped")}

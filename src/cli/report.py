@@ -119,8 +119,8 @@ def gather(folders: Sequence[Path]) -> RunsPage:
     count = sum(len(setting.runs) for setting in settings)
     asked = [*(one.question for one in shown), *(overview.question for overview in sweeps.values())]
     questions = dict.fromkeys(filter(None, asked))
-    title, plot = ", ".join(names) or f"{count} runs", "\n".join(one.plot for one in shown)
-    return RunsPage(title, settings, " ".join(questions), tables, [*problems, *left_out], plot)
+    title, plots = ", ".join(names) or f"{count} runs", [plot for one in shown for plot in one.plots.items()]
+    return RunsPage(title, settings, " ".join(questions), tables, [*problems, *left_out], plots)
 
 
 def _runs(places: Sequence[Path], problems: list[str]) -> list[Path]:

@@ -1,8 +1,9 @@
 """Reproduce a table of a publication: ``troupe reproduce table=NAME [scale=laptop|smollm2|paper] [key=value ...]``.
 
 Runs what is missing of the table's sweeps, plays its teams, and writes ``runs/reproduce/NAME/SCALE/``: ``table.md``,
-``table.csv``, ``verdicts.csv``, ``plot.svg`` and ``summary.jsonl``, with the paper's figures beside ours.  A run of any
-sweep or training with the same configuration below ``runs`` counts as done; Ctrl-C stops, the same command goes on.
+``table.csv``, ``verdicts.csv``, ``plot.svg``, ``cross_play.csv``, ``cross_play.svg`` and ``summary.jsonl``, with the
+paper's figures beside ours.  A run of any sweep or training with the same configuration below ``runs`` counts as done;
+Ctrl-C stops, the same command goes on.
 
 ``table=NAME`` (``all``: every one that has the scale; or a yaml's path), ``seeds=3`` (0 to 2) or ``seeds=0,4``,
 ``jobs=N`` runs at a time (default: by cores and memory), ``runs=FOLDER``, ``rerun_stale=true``, ``finished=FILE`` (runs
@@ -137,12 +138,16 @@ def _perform(plan: TablePlan, options: ReproduceOptions) -> bool:
         results = TableResults.of(plan, cells, earlier)
         page = write_results(results, plan.folder)
         failed = sum(row["status"] != "finished" for row in results.rows)
-        print(
-            f"\n{visible(page)}\n{plan.folder}: table.md, table.csv, verdicts.csv, plot.svg, summary.jsonl", flush=True
-        )
+        print(f"\n{visible(page)}\n{plan.folder}: {', '.join(_written(plan.folder))}", flush=True)
         for row in (row for row in results.runs if row["status"] == "failed"):
             print(f"failed: {row['part']}, {row['setting']}, seed {row['seed']}: {visible(row['note'])}", flush=True)
     return not failed
+
+
+def _written(folder: Path) -> list[str]:
+    """The files of a table's results that are in its folder."""
+    names = "table.md table.csv verdicts.csv plot.svg cross_play.csv cross_play.svg summary.jsonl".split()
+    return [name for name in names if (folder / name).is_file()]
 
 
 def _earlier(plan: TablePlan) -> TableResults | None:

@@ -30,7 +30,8 @@ MOST_TASKS = 12
 @dataclass(frozen=True)
 class RunsPage:
     """What is shown: ``settings`` of tolerant runs, in their order; ``tables``, those of a sweep; ``problems``,
-    sentences about what is missing beside what the runs say themselves; ``plot``, a drawing (SVG) of Troupe's own.
+    sentences about what is missing beside what the runs say themselves; ``plots``, drawings (SVG) of Troupe's own, each
+    after its title.
     """
 
     title: str
@@ -38,7 +39,7 @@ class RunsPage:
     question: str = ""
     tables: Sequence[PlainTable] = ()
     problems: Sequence[str] = field(default_factory=list)
-    plot: str = ""
+    plots: Sequence[tuple[str, str]] = ()
 
 
 def write_comparison(content: RunsPage, file: Path) -> Path:
@@ -76,7 +77,7 @@ def render(content: RunsPage) -> str:
         charts=[chart for chart in charts if not chart.flat],
         flat=[chart for chart in charts if chart.flat],
         tables=content.tables,
-        plot=content.plot,
+        plots=content.plots,
         runs=_runs_table(settings),
         alarms=_alarms(settings),
         signed=signed,

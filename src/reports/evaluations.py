@@ -19,24 +19,29 @@ UNKNOWN = "weights not recorded"
 @dataclass(frozen=True)
 class Evaluation:
     """``weights``: the run's own, in words; ``speakers``: who else played, a phrase each.  ``rows`` are (condition,
-    success, low, high, turns), turns None where they are not known."""
+    success, low, high, turns), turns None where they are not known; ``problem`` is a sentence where the summary is
+    damaged or missing."""
 
     name: str
     weights: str
     speakers: tuple[str, ...]
     rows: list[tuple[str, float, float, float, float | None]]
+    problem: str = ""
 
 
 def evaluation_of(folder: Path) -> Evaluation:
     """That in ``folder``, whatever its files hold."""
-    conditions = read_object(folder / SUMMARY)[0].get("conditions")
+    summary, problem = read_object(folder / SUMMARY)
+    problem = problem or ("" if (folder / SUMMARY).is_file() else f"{SUMMARY} is missing: it goes on, or was killed.")
+    conditions = summary.get("conditions")
     rows = []
     for name, metrics in conditions.items() if isinstance(conditions, dict) else ():
         metrics = metrics if isinstance(metrics, dict) else {}
         success, span = metrics.get("success"), interval(metrics.get("success_ci95"))
         if numeric(success) and span:
             rows.append((str(name), success, *span, turns if numeric(turns := metrics.get("turns")) else None))
-    return Evaluation(folder.name, weights_of(folder), tuple(_speakers(_request(folder))), rows)
+    place = f"evaluations/{folder.name}: {problem}" if problem else ""
+    return Evaluation(folder.name, weights_of(folder), tuple(_speakers(_request(folder))), rows, place)
 
 
 def weights_of(folder: Path) -> str:

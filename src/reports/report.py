@@ -14,7 +14,7 @@ from typing import Any
 
 from ..runs.directory import write_atomic
 from ..runs.episodes import EpisodeFile
-from ..runs.files import REPORT
+from ..runs.files import EVALUATIONS, FORMAT, FORMAT_KEY, REPORT, VERSIONS
 from ..runs.run import Run
 from .charts import number
 from .curves import GREY, all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
@@ -68,6 +68,8 @@ def render(run: Run) -> str:
     tasks = choose(first, last)
     palette = colours(run, [*agents(tasks), *explored.agents])
     charts = per_agent_and_policy(run, palette)
+    unfinished = {folder for folder in (run.path / EVALUATIONS).glob("*") if folder.is_dir()} - set(run.evaluations)
+    evaluations = [evaluation_of(folder) for folder in [*run.evaluations, *sorted(unfinished)]]
     return render_page(
         RUN_PAGE,
         title=str(run.config.get("name", run.path.name)),
@@ -76,13 +78,18 @@ def render(run: Run) -> str:
         states=STATES,
         error=str(run.summary.get("error", "")),
         alarms=_alarms(run),
-        problems=[*run.problems, *explored.problems],
+        problems=[
+            *run.problems,
+            *_layout(run),
+            *(each.problem for each in evaluations if each.problem),
+            *explored.problems,
+        ],
         scores=[score for score in map(lambda key: _score(run.summary, key), SCORES) if score],
         tiles=_tiles(run),
         times=_times(run),
         learning=learning_curve(run),
         explored=explored if explored.count else None,
-        evaluations=[evaluation_of(folder) for folder in run.evaluations],
+        evaluations=evaluations,
         charts=[chart for chart in charts if not chart.flat],
         flat=[chart for chart in charts if chart.flat],
         more=all_other(run),
@@ -112,6 +119,14 @@ def _score(summary: Mapping[str, Any], key: str) -> TestSuccess | None:
         return None
     count = summary.get(f"{key}/episodes")
     return TestSuccess(SCORES[key], success, *span, count if isinstance(count, int) else None)
+
+
+def _layout(run: Run) -> list[str]:
+    """A sentence where a newer version of Troupe or an unknown one wrote the run; of older ones all is shown."""
+    layout = run.versions.get(FORMAT_KEY, 1)
+    if isinstance(layout, int) and layout <= FORMAT:
+        return []
+    return [f"{VERSIONS}: the run has layout {layout}, not {FORMAT}; what has another form in it is not shown."]
 
 
 def _facts(run: Run) -> list[str]:

@@ -18,6 +18,8 @@ TREE_FORMAT = 1
 TREE_KEYS = {"iteration": int, "task_id": str, "nodes": list, "edges": list, "pictures": list}
 NODE_KEYS = {"id": int, "agent": str, "turn": int, "depth": int, "prompt": str, "candidates": list}
 CANDIDATE_KEYS = {"text": str, "reward": int | float, "continued": bool, "token_ids": list, "logprobs": list}
+OPTIONAL_KEYS = {"info": dict, "next": dict}
+"""Of a candidate, where they are not null."""
 PER_TOKEN = {"tokens": (str,)} | dict.fromkeys(
     ("logprobs", "learner_logprobs", "updated_logprobs", "penalties"), (int, float)
 )
@@ -102,6 +104,8 @@ def tree_problem(tree: Mapping[str, Any]) -> str:
         for candidate in node["candidates"]:
             if not isinstance(candidate, dict) or not has_types(candidate, CANDIDATE_KEYS):
                 return f"a candidate of node {index} needs {', '.join(CANDIDATE_KEYS)}"
+            if wrong := [key for key, kind in OPTIONAL_KEYS.items() if not isinstance(candidate.get(key), kind | None)]:
+                return f"a candidate of node {index} has {wrong[0]} of another type"
             if problem := _token_problem(candidate):
                 return f"a candidate of node {index} {problem}"
     return _edge_problem(tree)
@@ -132,6 +136,8 @@ def _edge_problem(tree: Mapping[str, Any]) -> str:
         child = edge.get("child")
         if child is not None and not (isinstance(child, int) and 0 <= child < len(nodes)):
             return f"edge {number} leads to node {child!r}, which is not there"
+        if not isinstance(edge.get("outcome"), dict | None):
+            return f"the outcome of edge {number} holds no keys"
     return ""
 
 

@@ -51,12 +51,14 @@ NEEDED = ("env", "team", "policies", "engine", "loop", "seed", "threads")
 class TeamSource:
     """A team whose policies can be evaluated: that of a run, or an experiment's that was never trained (``run`` is
     None).  ``config`` is its resolved configuration; ``trust`` says what that of a
-    run may name; None where no server of it will be asked.
+    run may name; None where no server of it will be asked.  ``guest``: its policies play in the team of another run,
+    where the policy of a single agent may have the place of any agent.
     """
 
     config: Mapping[str, Any]
     run: Run | None = None
     trust: Trust | None = NOBODY
+    guest: bool = False
 
     def check_playable(self) -> None:
         """Raise :class:`ConfigError` where the run's world or engine are not Troupe's, nor code that the user trusts;
@@ -76,6 +78,8 @@ class TeamSource:
     def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> TeamPolicy:
         """The policy of ``agent`` at ``checkpoint``.  Raises :class:`ConfigError` naming ``key``."""
         team = self.config["team"]
+        if self.guest and agent not in team and len(team) == 1:
+            (agent,) = team
         if agent not in team:
             source = self.run.path if self.run else "the experiment"
             raise ConfigError(f"{key}: {source} has no policy for agent '{agent}', only for {', '.join(team)}")
@@ -179,7 +183,7 @@ def other_teams(request: EvalRequest, team: TeamSource) -> dict[str, PolicySourc
         if address := server_address(place):
             teams[agent] = ServedTeam(team, *address)
         elif place != "base":
-            teams[agent] = trained_team(f"agents.{agent}", place, team.trust)
+            teams[agent] = replace(trained_team(f"agents.{agent}", place, team.trust), guest=True)
     return teams
 
 

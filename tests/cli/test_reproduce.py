@@ -39,6 +39,7 @@ TABLE: dict[str, Any] = {
         "others": {"setting": "own", "agents": {"<first>": "own"}, "seeds": "others"},
         "mixed": {"setting": "own", "agents": {"<first>": "shared"}},
     },
+    "cross_play": {"own": {"first": "own", "second": "own"}, "shared": {"first": "shared", "second": "shared"}},
     "sections": dict.fromkeys(("own", "shared", "exchanged", "others", "mixed"), SILENT),
     "scales": {"laptop": {"seeds": 3, "overrides": [*SMALL.split(), "loop.test_tasks=4", "env.horizon=1"]}},
     "parts": {"couplet": {"experiment": "couplet_specialized", "scales": ["laptop"], "agents": ["first", "second"]}},
@@ -72,15 +73,16 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     assert run([*words, "dry_run=true"]) == 0
     out = capsys.readouterr().out
     assert "mine, couplet: 4 runs, 0 finished, 4 to run" in out and "regime=shared seed=0,1" in out
-    assert "and 6 evaluations of teams of finished runs" in out and not Path("runs").exists()
+    assert "and 12 evaluations of teams of finished runs" in out and not Path("runs").exists()
 
     assert run(words) == 0
     out = capsys.readouterr().out
     assert "0 of 4 runs done" in out and "] 4 of 4 runs done, 0 under way, 0 left" in out
-    assert "at a time, then 6 teams of finished runs" in out and "] 6 of 6 teams played" in out
+    assert "at a time, then 12 teams of finished runs" in out and "] 12 of 12 teams played" in out
     assert len(list(find_runs(Path("runs")))) == 4
     assert {path.name for path in FOLDER.iterdir()} == {
-        *("table.md", "table.csv", "verdicts.csv", "cross_play.csv", "plot.svg", "summary.jsonl", "parts")
+        *("table.md", "table.csv", "verdicts.csv", "cross_play.csv", "cross_play.svg", "plot.svg", "summary.jsonl"),
+        "parts",
     }
     assert [(row["row"], row["n"], row["paper"]) for row in table("table")] == [
         (name, "2", "1.7B: 50") for name in TABLE["rows"]
@@ -89,6 +91,12 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     assert [(row["verdict"], row["n"]) for row in table("verdicts")] == [("undecided", "2")]
     cells = [(row["seed"], row["other_seed"]) for row in table("cross_play") if row["team"] == "others"]
     assert cells == [("0", "1"), ("1", "0")]
+    # Each regime beside each: the team "mixed" is that of one pair, the others are the matrix's own.
+    places = {(row["first"], row["first_seed"], row["second"], row["second_seed"]) for row in table("cross_play")}
+    alike = {(name, one, name, other) for name in ("own", "shared") for one in "01" for other in "01"}
+    assert alike | {("own", one, "shared", other) for one in "01" for other in "01"} < places
+    assert ("shared", "0", "own", "0") in places and all(row["success"] for row in table("cross_play"))
+    assert "couplet, by regime: success by whose policy" in out
 
     # A run that is cut is named and counts as missing; the others are not run again.
     cut = next(iter(find_runs(Path("runs")))).path / "summary.json"

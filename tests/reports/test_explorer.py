@@ -91,6 +91,49 @@ def test_what_cannot_be_shown_is_named(run_dir: Path, tree: Build, lines: Build)
     assert data.count == 9
     page = write_report(run_dir).read_text()
     assert "has tree_format 2, not 1" in page and "It has no condition with a success." in page
+    assert "evaluations/later: summary.json is not whole JSON" in page
+
+
+def page_notices(run_dir: Path) -> str:
+    return unescape(write_report(run_dir).read_text()).partition("<main>")[2].partition('<section class="hero">')[0]
+
+
+def test_a_run_half_there_and_of_another_version(run_dir: Path) -> None:
+    """Empty files, an evaluation that was killed, another layout: each is named."""
+    (run_dir / "episodes" / "train_00007.jsonl").write_text("")
+    (run_dir / "episodes" / "validation_00007.jsonl").write_text("\n")
+    (run_dir / "evaluations" / "killed" / "episodes").mkdir(parents=True)
+    (run_dir / "versions.json").write_text('{"run_format": 99}')
+    page = unescape(write_report(run_dir).read_text())
+    for sentence in (
+        "episodes/train_00007.jsonl is empty.",
+        "episodes/validation_00007.jsonl is empty.",
+        "evaluations/killed: summary.json is missing: it goes on, or was killed.",
+        "versions.json: the run has layout 99, not 2; what has another form in it is not shown.",
+    ):
+        assert page.count(sentence) == 1
+    (run_dir / "versions.json").write_text('{"troupe": "0.1.0"}')  # of layout 1 everything is shown
+    assert "versions.json" not in page_notices(run_dir)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda tree: tree["nodes"][0]["candidates"][0].update(info=[1]), "has info of another type"),
+        (lambda tree: tree["nodes"][0]["candidates"][0].update(next=7), "has next of another type"),
+        (lambda tree: tree["edges"][-1].update(outcome=5), "the outcome of edge 1 holds no keys"),
+    ],
+)
+def test_a_tree_that_the_page_cannot_draw_is_left_out(
+    run_dir: Path, tree: Build, lines: Build, change: Any, named: str
+) -> None:
+    wrong = tree("wrong", 0)
+    change(wrong)
+    lines(run_dir / "episodes" / "train_00000.jsonl", [tree("whole", 0), wrong])
+    data = explored(run_dir)
+    (problem,) = data.problems
+    assert "train_00000.jsonl, line 2, is not a tree (" in problem and named in problem
+    assert "wrong" not in unpack(data.index)["tasks"]
 
 
 def test_a_page_is_bounded(run_dir: Path, tree: Build, lines: Build) -> None:
@@ -112,35 +155,35 @@ def test_later_evaluations_have_a_section(run_dir: Path, episode: Build, lines: 
     assert index["sources"][-2:] == ["swapped: horizon_7", "swapped: sampled"]
     assert [row[1] for row in index["rows"][-2:]] == [None, None], "a number in a condition's name is no iteration"
     page = write_report(run_dir).read_text()
-    assert "Evaluation swapped" in page and "10.0 % to 50.0 %" in page
+    assert "evaluations/swapped" in page and "10.0 % to 50.0 %" in page
 
 
 @pytest.mark.parametrize(
     ("request_keys", "weights", "iteration", "said"),
     [
-        ({"checkpoint": "last", "swap": True}, "last weights", None, "; the two agents with each other"),
+        ({"checkpoint": "last", "swap": True}, "last weights", None, "the two agents with each other"),
         (
             {"checkpoint": "best", "swap": {"tool": "plan"}},
             "best on validation",
             None,
-            "; tool with the policy of plan.",
+            "tool with the policy of plan",
         ),
-        ({"checkpoint": "base", "silence": ["plan"]}, "before training", 0, "; plan silent."),
+        ({"checkpoint": "base", "silence": ["plan"]}, "before training", 0, "plan silent"),
         (
             {"checkpoint": "last", "agents": {"tool": "runs/x@last", "plan": "base"}},
             "last weights",
             None,
-            "; tool from runs/x@last; plan untrained.",
+            "tool from runs/x@last plan untrained",
         ),
         (
             {"checkpoint": "last", "echo": {"plan": "tool"}},
             "last weights",
             None,
-            "; plan with the last message of tool.",
+            "plan with the last message of tool",
         ),
-        ({"checkpoint": [], "agents": 5, "silence": {}, "echo": None}, "weights not recorded", None, "not recorded."),
-        (5, "weights not recorded", None, "team, weights not recorded."),
-        (None, "weights not recorded", None, "team, weights not recorded."),
+        ({"checkpoint": [], "agents": 5, "silence": {}, "echo": None}, "weights not recorded", None, "not recorded"),
+        (5, "weights not recorded", None, "team, weights not recorded"),
+        (None, "weights not recorded", None, "team, weights not recorded"),
     ],
 )
 def test_a_later_evaluation_says_whose_weights_were_played(
@@ -156,8 +199,11 @@ def test_a_later_evaluation_says_whose_weights_were_played(
     lines(folder / "episodes" / "sampled.jsonl", [episode("a", True)])
     index = unpack(explored(run_dir).index)
     assert index["weights"] == [None, None, None, weights] and index["rows"][-1][1] == iteration
-    (note,) = re.findall(r"Played by the run.s team, .*", unescape(write_report(run_dir).read_text()))
-    assert weights in note and said in note
+    page = unescape(write_report(run_dir).read_text())
+    (row,) = re.findall(r'<tr><th scope="row">(.*)</th>', page.partition('<section class="card later">')[2])
+    words = " ".join(re.sub("<[^>]+>", " ", row).split())
+    assert weights in words and said in words
+    assert ("<h2>Cross-play" in page) == ("the others: " in words)
 
 
 @pytest.mark.parametrize("pictures", [5, "x", {"a": 1}, True])

@@ -98,6 +98,15 @@ def test_checkpoints_that_are_not_there(team: TeamSource, tmp_path: Path) -> Non
         team.policy("checkpoint", "solo", "last")
 
 
+def test_the_policy_of_a_single_agent_plays_for_any_agent_of_another_team(team: TeamSource) -> None:
+    single = replace(team, config=team.config | {"team": {"solo": "t"}})
+    assert local(replace(single, guest=True), "plan", "last").policy == "t"
+    with pytest.raises(ConfigError, match=r"agents.plan: .* has no policy for agent 'plan', only for solo"):
+        single.policy("agents.plan", "plan", "last")
+    with pytest.raises(ConfigError, match=r"agents.solo: .* has no policy for agent 'solo', only for tool, plan"):
+        replace(team, guest=True).policy("agents.solo", "solo", "last")  # it would have to choose
+
+
 def test_each_world_at_each_temperature(team: TeamSource) -> None:
     request = EvalRequest(**REQUEST, world={"size": [5, 6]})
     conditions = build_conditions(request, team)

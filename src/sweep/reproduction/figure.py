@@ -44,13 +44,13 @@ def intervals(results: TableResults) -> str:
     for (part, variant, kind), own in panels.items():
         bottom = y + LINE * len(own) + 6
         ticks = SHARES if kind == "success" else _ticks(own)
-        body += [_text(8, y, ", ".join(word for word in (part, variant, kind) if word), bold=True)]
+        body += [label(8, y, ", ".join(word for word in (part, variant, kind) if word), bold=True)]
         body += _axis(ticks, y, bottom, kind == "success")
         for number, entry in enumerate(own, 1):
             body += _interval(entry, y + LINE * number, ticks, kind == "success" and results.table.unit == "%")
         y = bottom + LINE + 8
     body += _legend(y - 4, any('class="paper"' in shape for shape in body))
-    return _drawing(results.table.title, y + 12, body)
+    return drawing(results.table.title, y + 12, body)
 
 
 def _kind(metric: str) -> str:
@@ -72,7 +72,7 @@ def _ticks(entries: Sequence[Mapping[str, Any]]) -> list[float]:
 
 def _interval(entry: Mapping[str, Any], y: float, ticks: Sequence[float], published: bool) -> list[str]:
     low, high = ticks[0], ticks[-1]
-    shapes, at = [_text(20, y, entry["row"])], _scale(ticks)
+    shapes, at = [label(20, y, entry["row"])], _scale(ticks)
     if entry["low"] is not None:
         left, right = (at(min(max(entry[key], low), high)) for key in ("low", "high"))
         shapes.append(f'<path class="ours" d="M{left:.1f} {y - 4}H{right:.1f}" stroke-width="2"/>')
@@ -98,10 +98,10 @@ def rewards(results: TableResults) -> str:
         return ""
     body, y, height = [], HEAD, 150
     for title, series in panels:
-        body.append(_text(8, y, title, bold=True))
+        body.append(label(8, y, title, bold=True))
         body += _curves(series, y + 10, height)
         y += height + 60
-    return _drawing(f"{results.table.title}: standardised rewards", y, body)
+    return drawing(f"{results.table.title}: standardised rewards", y, body)
 
 
 def _mean_series(runs: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
@@ -118,7 +118,7 @@ def _curves(series: Mapping[str, Sequence[float]], top: float, height: float) ->
     shapes = []
     for tick in (low, 0.0, high):
         y = top + (high - tick) / (high - low) * height
-        shapes.append(f'<path class="grid" d="M{left} {y:.1f}H{right}"/>{_text(12, y + 4, f"{tick:.1f}", faint=True)}')
+        shapes.append(f'<path class="grid" d="M{left} {y:.1f}H{right}"/>{label(12, y + 4, f"{tick:.1f}", faint=True)}')
     for number, (agent, line) in enumerate(series.items()):
         span = max(1, len(line) - 1)
         points = " ".join(
@@ -130,11 +130,11 @@ def _curves(series: Mapping[str, Sequence[float]], top: float, height: float) ->
         shapes.append(f'<polyline class="{kind}" stroke-width="2"{dash} points="{points}"/>')
         y = top + 14 + 16 * number
         shapes.append(
-            f'<path class="{kind}" stroke-width="2"{dash} d="M{right + 8} {y - 4}h18"/>{_text(right + 32, y, agent)}'
+            f'<path class="{kind}" stroke-width="2"{dash} d="M{right + 8} {y - 4}h18"/>{label(right + 32, y, agent)}'
         )
     length = max(map(len, series.values()))
-    shapes.append(_text(left, top + height + 18, "iteration 1", faint=True))
-    shapes.append(_text(right - 70, top + height + 18, f"iteration {length}", faint=True))
+    shapes.append(label(left, top + height + 18, "iteration 1", faint=True))
+    shapes.append(label(right - 70, top + height + 18, f"iteration {length}", faint=True))
     return shapes
 
 
@@ -146,23 +146,26 @@ def _axis(ticks: Sequence[float], top: float, bottom: float, shares: bool) -> li
     at, shapes = _scale(ticks), []
     for value in ticks:
         shapes.append(f'<path class="grid" d="M{at(value):.1f} {top + 4}V{bottom}"/>')
-        shapes.append(_text(at(value) - 10, top, f"{value:.0%}" if shares else f"{value:.4g}", faint=True))
+        shapes.append(label(at(value) - 10, top, f"{value:.0%}" if shares else f"{value:.4g}", faint=True))
     return shapes
 
 
 def _legend(y: float, published: bool) -> list[str]:
-    shapes = [f'<circle class="ours" cx="{LABELS}" cy="{y - 4}" r="4"/>', _text(LABELS + 10, y, "ours, 95 % interval")]
+    shapes = [
+        f'<circle class="ours" cx="{LABELS}" cy="{y - 4}" r="4"/>',
+        label(LABELS + 10, y, "ours, 95 % interval"),
+    ]
     if published:
         shapes.append(f'<path class="paper" d="M{LABELS + 170} {y - 9}l5 5l-5 5l-5 -5z"/>')
-        shapes.append(_text(LABELS + 182, y, "the paper's, other models and tasks"))
+        shapes.append(label(LABELS + 182, y, "the paper's, other models and tasks"))
     return shapes
 
 
-def _text(x: float, y: float, text: str, bold: bool = False, faint: bool = False) -> str:
+def label(x: float, y: float, text: str, bold: bool = False, faint: bool = False) -> str:
     look = ' font-weight="600"' if bold else ' class="faint"' if faint else ""
     return f'<text x="{x:.0f}" y="{y:.0f}"{look}>{escape(text)}</text>'
 
 
-def _drawing(title: str, height: float, body: Sequence[str]) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img"'
-    return "\n".join([f'{head} aria-label="{escape(title, quote=True)}">', STYLE, *body, "</svg>\n"])
+def drawing(title: str, height: float, body: Sequence[str], width: float = WIDTH, style: str = STYLE) -> str:
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img"'
+    return "\n".join([f'{head} aria-label="{escape(title, quote=True)}">', style, *body, "</svg>\n"])

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...runs.files import RunDirectoryError
 from ...runs.plain_table import PlainTable
+from .cross_play import matrices, note_of
 from .figure import STYLE, figure_of
-from .page import MATRIX, READ, WORDS, estimates_cells, matrices, verdicts_cells
+from .heat_map import STYLE as HEAT_STYLE
+from .heat_map import heat_map_of
+from .page import READ, WORDS, estimates_cells, verdicts_cells
 from .results import TableResults
 
 SUMMARY = "summary.jsonl"
@@ -17,14 +20,14 @@ SUMMARY = "summary.jsonl"
 
 @dataclass(frozen=True)
 class TableOverview:
-    """``parts``: the folders of its sweeps.  ``tables`` and ``plot`` (SVG without a style of its own, "" where there is
-    none) are those of the last time that `troupe reproduce` ended; ``problems`` say where they are missing."""
+    """``parts``: the folders of its sweeps.  ``tables`` and ``plots`` (by title, SVG without styles of their own) are
+    those of the last time that `troupe reproduce` ended; ``problems`` say where they are missing."""
 
     name: str
     question: str
     parts: Sequence[Path]
     tables: Sequence[PlainTable] = ()
-    plot: str = ""
+    plots: Mapping[str, str] = field(default_factory=dict)
     problems: Sequence[str] = ()
 
     @classmethod
@@ -44,9 +47,11 @@ class TableOverview:
             PlainTable("Results beside the paper's", *estimates_cells(results.estimates()), READ.format(unit=unit)),
             PlainTable("Claims", *verdicts_cells(results.verdicts()), WORDS.replace("`", "").replace("*", "")),
         ]
-        tables += [PlainTable(f"Cross-play, {title}", *cells, f"The {MATRIX}") for title, cells in matrices(results)]
-        plot = figure_of(results).replace(f"{STYLE}\n", "")
-        return cls(f"{table.title}, {results.scale}", table.question, parts, [one for one in tables if one.lines], plot)
+        tables += [PlainTable(f"Cross-play, {title}", *cells, note_of(title)) for title, cells in matrices(results)]
+        plots = {"Ours beside the paper's": figure_of(results).replace(f"{STYLE}\n", "")}
+        plots |= {"Cross-play by regimes and seeds": heat_map_of(results).replace(f"{HEAT_STYLE}\n", "")}
+        name, shown = f"{table.title}, {results.scale}", [one for one in tables if one.lines]
+        return cls(name, table.question, parts, shown, {title: plot for title, plot in plots.items() if plot})
 
 
 def parts_of(folder: Path) -> list[Path]:

@@ -11,10 +11,12 @@ from typing import Any
 from ...runs.directory import write_atomic
 from ..measures import MEASURES
 from ..tables import Cells, codes_line, markdown, without_empty
+from .cross_play import csv_rows, matrices_markdown
 from .figure import figure_of
+from .heat_map import heat_map_of
+from .pairs import cross_name
 from .results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults, counted
-from .table import ReproductionTable
-from .teams import Cell
+from .table import SILENT, ReproductionTable
 
 READ = """Ours: the mean over seeds with its 95 % interval (success: over seeds and tasks, docs/experiments.md; other
 figures: over seeds). The paper's figures are in {unit}, of other models and tasks than ours, from transcriptions that
@@ -26,19 +28,20 @@ difference reaches the threshold, and is surely above its second figure. *{ABSEN
 correction for all tests of the table (two per claim). `p, Holm` belongs to the hypothesis that the difference is not
 above the second figure.
 """
-MATRIX = "success by seed of the team (rows) and of the partner's run (columns)."
 SEEDS = {"same": "of the same seed", "others": "of each other seed", "all": "of each seed"}
 """Of a team's partners, in words."""
 
 
 def write_results(results: TableResults, folder: Path) -> str:
-    """Write ``table.md``, ``table.csv``, ``verdicts.csv``, ``cross_play.csv``, ``plot.svg`` and ``summary.jsonl``, each
-    where there is anything for it, and remove an earlier one where there is not; returns the page."""
+    """Write ``table.md``, ``table.csv``, ``verdicts.csv``, ``cross_play.csv``, ``cross_play.svg``, ``plot.svg`` and
+    ``summary.jsonl``, each where there is anything for it, and remove an earlier one where there is not.
+
+    Returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    page = page_of(results, "plot.svg")
+    page = page_of(results, "plot.svg", matrix="cross_play.svg")
     files = {"table.md": page, "summary.jsonl": results.text(), "table.csv": csv_of(_flat(results.estimates()))}
     files |= {"verdicts.csv": csv_of(results.verdicts())}
-    files |= {"cross_play.csv": csv_of([_cell(cell) for cell in results.cells])}
+    files |= {"cross_play.csv": csv_of(csv_rows(results)), "cross_play.svg": heat_map_of(results)}
     files |= {"plot.svg": figure_of(results)}
     for name, text in files.items():
         if text:
@@ -48,8 +51,8 @@ def write_results(results: TableResults, folder: Path) -> str:
     return page
 
 
-def page_of(results: TableResults, figure: str = "", level: int = 1) -> str:
-    """The page; ``figure`` is the path of the plot; ``level`` of its headings."""
+def page_of(results: TableResults, figure: str = "", level: int = 1, matrix: str = "") -> str:
+    """The page; ``figure`` is the path of the plot, ``matrix`` that of cross-play's; ``level`` of its headings."""
     table, head = results.table, "#" * level
     estimates, verdicts = results.estimates(), results.verdicts()
     plot = f"![{table.title}: ours beside the paper's]({figure})\n" if figure and figure_of(results) else ""
@@ -63,7 +66,7 @@ def page_of(results: TableResults, figure: str = "", level: int = 1) -> str:
         f"{head}# Claims\n",
         markdown(*verdicts_cells(verdicts, strong="**")),
         f"{_sentence(verdicts)}\n\n{WORDS}",
-        *_cross_play(results, head),
+        *matrices_markdown(results, head, matrix),
         f"{head}# Settings\n",
         settings_table(table),
         *(f"{note}\n" for note in table.notes),
@@ -103,13 +106,17 @@ def verdicts_cells(verdicts: Sequence[Mapping[str, Any]], strong: str = "") -> C
 def settings_table(table: ReproductionTable) -> str:
     """One line per setting and team: its overrides, and what the publication has on it."""
     lines = [[name, _code(overrides), table.sections[name]] for name, overrides in table.settings.items()]
-    for name, team in table.teams.items():
+    crossed = {cross_name(row, column) for row in table.cross_play for column in table.cross_play}
+    for name, team in ((name, team) for name, team in table.teams.items() if name not in crossed):
         partners = [
             f"its {agent.strip('<>')} agent with the policy of *{setting}* ({SEEDS[team.seeds]})"
             for agent, setting in team.agents.items()
         ]
         words = [f"finished runs of *{team.setting}*", *partners, _code(team.keys)]
         lines.append([name, "; ".join(word for word in words if word), table.sections[name]])
+    if table.cross_play:
+        each = f"the second agent's policy of one, the first agent's of any of {', '.join(table.cross_play)}"
+        lines.append(["cross-play by regime", each, SILENT])
     return markdown(["setting", "overrides", "publication"], lines)
 
 
@@ -130,11 +137,6 @@ def _flat(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _published(entry: Mapping[str, Any]) -> str:
     return "; ".join(f"{name}: {value}" for name, value in entry["paper"].items())
-
-
-def _cell(cell: Cell) -> dict[str, Any]:
-    own = {key: value for key, value in vars(cell).items() if key != "outcomes"}
-    return own | {"success": None if cell.outcomes is None else cell.outcomes.mean}
 
 
 def _scope(results: TableResults) -> str:
@@ -186,43 +188,6 @@ def _code(words: Sequence[str]) -> str:
 def _sentence(verdicts: Sequence[Mapping[str, Any]]) -> str:
     counts = counted([dict(row) for row in verdicts])
     return "; ".join(f"{name}: {count}" for name, count in counts.items()) + "."
-
-
-def matrices(results: TableResults) -> list[tuple[str, Cells]]:
-    """The cross-play matrices: (title, cells), one per part, variant and team that is paired with several seeds."""
-    table, pages = results.table, list[tuple[str, Cells]]()
-    groups: dict[tuple[str, str, str], list[Cell]] = {}
-    for cell in results.cells:
-        if table.teams[cell.team].seeds != "same" and cell.outcomes is not None:
-            groups.setdefault((cell.part, cell.variant, cell.team), []).append(cell)
-    for (part, variant, team), cells in groups.items():
-        success = {(cell.seed, cell.other_seed): cell.outcomes.mean for cell in cells if cell.outcomes is not None}
-        rows, columns = sorted({own for own, _ in success}), sorted({other for _, other in success})
-        own = {
-            row["seed"]: row["after"] for row in results.runs if _is_of(row, part, variant, table.teams[team].setting)
-        }
-        whole = set(table.teams[team].agents.values()) == {table.teams[team].setting}
-        lines = [
-            [f"seed {seed}"]
-            + [_share(own.get(seed) if whole and seed == other else success.get((seed, other))) for other in columns]
-            for seed in rows
-        ]
-        title = ", ".join(word for word in (part, variant, team) if word)
-        pages.append((title, (["", *(f"partner {other}" for other in columns)], lines)))
-    return pages
-
-
-def _cross_play(results: TableResults, head: str) -> list[str]:
-    pages = [text for title, cells in matrices(results) for text in (f"{title}: {MATRIX}\n", markdown(*cells))]
-    return [f"{head}# Cross-play\n", *pages] if pages else []
-
-
-def _is_of(row: Mapping[str, Any], part: str, variant: str, setting: str) -> bool:
-    return (row["part"], row["variant"], row["setting"]) == (part, variant, setting)
-
-
-def _share(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
 
 
 def _cost(results: TableResults) -> str:

@@ -16,7 +16,8 @@ from ..record import SweepRecord
 from ..rows import METRICS
 from ..verdicts import Claim
 from .options import ReproduceOptions
-from .table import Part, ReproductionTable, Scale, Team
+from .pairs import Team
+from .table import Part, ReproductionTable, Scale
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -18,8 +19,9 @@ from ..outcomes import mean_over_seeds
 from ..rows import TableRow
 from ..summary import packed_lines, packed_rows, shared_config, unpacked_rows
 from ..verdicts import Claim, judge
+from .pairs import Team
 from .plan import TablePlan
-from .table import ReproductionTable, Row, Scale, TableClaim, Team
+from .table import ReproductionTable, Row, Scale, TableClaim
 from .teams import Cell, cells_of, places_of, team_rows
 
 APPEARS, ABSENT, UNDECIDED, UNTESTED = "appears", "does not appear", "undecided", "not tested"
@@ -63,7 +65,7 @@ class TableResults:
             if keys and all(key in now and now[key] == before.get(key) for key in keys):
                 yield cell
 
-    @property
+    @cached_property
     def rows(self) -> list[TableRow]:
         """Of runs and of teams."""
         return [*self.runs, *team_rows(self.cells, self.table.teams, self.runs)]
@@ -125,6 +127,11 @@ class TableResults:
                     entry["most"] = row.most.get(self.scale)
                     entries.append(entry | self._estimate(row, name, variant, reason))
         return entries
+
+    def estimate(self, name: str, part: str, variant: str) -> dict[str, Any]:
+        """Of the setting or team ``name``: the success of its last weights, with the keys of :meth:`estimates`."""
+        reason = self.table.reason_without(self.scale, self.table.parts[part], name)
+        return self._estimate(Row(name), part, variant, reason)
 
     def _estimate(self, row: Row, part: str, variant: str, reason: str) -> dict[str, Any]:
         nothing: dict[str, Any] = {"mean": None, "low": None, "high": None, "n": 0, "of": len(self.seeds), "stale": 0}

@@ -12,14 +12,12 @@ import yaml
 
 from ...errors import ConfigError, nearest
 from ..shapes import check_shapes, with_base
+from .pairs import PLACES, Regime, Team, cross_teams
 
 Scale = Literal["laptop", "smollm2", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
-Pairing = Literal["same", "others", "all"]
 Figure = Literal["rows", "rewards"]
 FIGURES: tuple[Figure, ...] = get_args(Figure)
-PLACES = ("<first>", "<second>")
-"""What stands for the names of a world's two agents."""
 SILENT = "the paper is silent"
 """What ``sections`` says of a setting that no publication has."""
 
@@ -66,32 +64,6 @@ class Part:
         for place, agent in zip(PLACES, self.agents, strict=True):
             text = text.replace(place, agent)
         return text
-
-
-@dataclass(frozen=True)
-class Team:
-    """A team that is evaluated, not trained: the last weights of the runs of ``setting``, seed by seed, in which the
-    ``agents`` (``<first>``, ``<second>``) speak with the policies of the same agents in runs of other settings.
-
-    ``seeds``: of these other runs, the one of the same seed, all but that, or all.  ``keys`` are further keys of
-    ``troupe eval``.
-    """
-
-    setting: str
-    agents: Mapping[str, str] = field(default_factory=dict)
-    seeds: Pairing = "same"
-    keys: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        if self.seeds not in get_args(Pairing):
-            raise ConfigError(f"seeds={self.seeds} is unknown{nearest(str(self.seeds), get_args(Pairing))}")
-        for agent in self.agents:
-            if agent not in PLACES:
-                raise ConfigError(f"agents: '{agent}' is unknown{nearest(agent, PLACES)}")
-        if len(set(self.agents.values())) > 1 and self.seeds != "same":
-            raise ConfigError("agents of several settings are paired by seed: seeds=same")
-        if not self.agents and not self.keys:
-            raise ConfigError("a team needs agents or keys: else it is that of its setting")
 
 
 @dataclass(frozen=True)
@@ -152,7 +124,8 @@ class ReproductionTable:
     """The content of a table's yaml.
 
     Settings come from the ``sweep`` of that name, with its claims, or from ``settings``, or from both.  ``sections``
-    says of each setting and team what the publication has on it, or :data:`SILENT`.  ``alone``: runs are timed, so that
+    says of each setting and team what the publication has on it, or :data:`SILENT`.  ``cross_play``: the regimes of a
+    matrix, whose teams are among ``teams``.  ``alone``: runs are timed, so that
     they are never started side by side.  ``figure``: ``rows`` (intervals and published figures) or ``rewards`` (each
     agent's standardised reward over training).
     """
@@ -169,6 +142,7 @@ class ReproductionTable:
     sweep: str = ""
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     teams: Mapping[str, Team] = field(default_factory=dict)
+    cross_play: Mapping[str, Regime] = field(default_factory=dict)
     notes: Sequence[str] = ()
     alone: bool = False
     figure: Figure = "rows"
@@ -213,8 +187,14 @@ class ReproductionTable:
             "scales": scales,
             "parts": {key: _section(f"parts.{key}", Part, one) for key, one in content.get("parts", {}).items()},
             "rows": {key: _section(f"rows.{key}", Row, one) for key, one in content.get("rows", {}).items()},
-            "teams": {key: _section(f"teams.{key}", Team, one) for key, one in content.get("teams", {}).items()},
         }
+        teams = {key: _section(f"teams.{key}", Team, one) for key, one in content.get("teams", {}).items()}
+        regimes = {
+            key: _section(f"cross_play.{key}", Regime, one) for key, one in content.get("cross_play", {}).items()
+        }
+        crossed = cross_teams(regimes, teams)
+        read |= {"cross_play": regimes, "teams": {**teams, **crossed}}
+        read["sections"] = {**content["sections"], **dict.fromkeys(crossed, SILENT)}
         return cls(**{"name": name, "question": sweep.get("question", ""), **content, **read})
 
     def __post_init__(self) -> None:
@@ -230,6 +210,11 @@ class ReproductionTable:
         for where, name in used:
             if name and name not in named:
                 raise ConfigError(f"{where}: setting '{name}' is unknown{nearest(name, named)}")
+        for key, regime in self.cross_play.items():
+            for name in (regime.first, regime.second):
+                if name not in self.settings:
+                    known = list(self.settings)
+                    raise ConfigError(f"cross_play.{key}: setting '{name}' is unknown{nearest(name, known)}")
         for key, team in self.teams.items():
             for name in (team.setting, *team.agents.values()):
                 if name not in self.settings:

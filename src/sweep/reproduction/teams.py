@@ -13,8 +13,8 @@ from ...runs.run import Run
 from ..outcomes import Outcomes, combined
 from ..rows import METRICS, SweepJob, TableRow
 from ..stored import StoredRun, stored_cells
+from .pairs import PLACES, Team
 from .plan import PartPlan
-from .table import Team
 
 Evaluate = Callable[[Sequence[str]], EvaluationRecord]
 """Plays the evaluation of these keys of ``troupe eval``, or finds it finished."""
@@ -85,6 +85,16 @@ def play_teams(plan: PartPlan, evaluate: Evaluate, say: Callable[[str], None]) -
         if outcomes is not None:
             say(f"{place}, success {outcomes.mean:.3f}")
         yield replace(cell, outcomes=outcomes)
+
+
+def speaking(cell: Cell, team: Team) -> tuple[Place, Place] | None:
+    """Whose policies the first and the second agent of ``cell`` have; None where the keys of ``team`` decide it."""
+    if team.keys:
+        return None
+    first, second = (
+        (team.agents[place], cell.other_seed) if place in team.agents else (team.setting, cell.seed) for place in PLACES
+    )
+    return first, second
 
 
 def team_rows(cells: Sequence[Cell], teams: Mapping[str, Team], runs: Sequence[TableRow]) -> list[TableRow]:

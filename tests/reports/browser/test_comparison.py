@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,11 +11,14 @@ import pytest
 
 from troupe.cli.report import gather
 from troupe.reports.comparison import write_comparison
+from troupe.sweep.reproduction.heat_map import STYLE, heat_map_of
+from troupe.sweep.reproduction.results import TableResults
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Any]
 Check = Callable[[Any], None]
 AGENTS = ("tool", "plan")
+TABLE = Path(__file__).parents[3] / "docs/results/reproduction/role_swap_laptop.jsonl"
 
 
 @pytest.fixture
@@ -38,7 +42,17 @@ def runs_page(tmp_path: Path, disk: Any) -> Path:
             (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
             folders.append(path)
     (folders[0] / "summary.json").write_text('{"eval/success": 0.')
-    return write_comparison(gather(folders), tmp_path / "runs.html")
+    heat = heat_map_of(TableResults.read(TABLE)).replace(f"{STYLE}\n", "")
+    page = replace(gather(folders), plots=[("Cross-play by regimes and seeds", heat)])
+    return write_comparison(page, tmp_path / "runs.html")
+
+
+def test_the_cross_play_of_a_table_is_drawn(runs_page: Path, open_page: Open) -> None:
+    page = open_page(runs_page, ready=False, width=390)
+    assert page.locator(".figure h2").inner_text() == "Cross-play by regimes and seeds"
+    assert page.locator(".figure .heat").count() > 100
+    numbers = page.locator(".figure g text.number")
+    assert numbers.count() == page.locator(".figure .heat").count() and numbers.first.is_visible()
 
 
 def test_keys_that_not_all_settings_have_are_folded(runs_page: Path, disk: Any, open_page: Open) -> None:

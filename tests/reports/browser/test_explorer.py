@@ -1,7 +1,10 @@
 """The report of a real run, opened, searched, stepped through by keyboard, and checked for accessibility."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -161,6 +164,7 @@ def test_what_a_sibling_led_to(
         return [" ".join(card.locator(".followed p").all_inner_texts()) for card in cards]
 
     assert followed() == ["What if: ended, not solved", "Then: the episode went on"]
+    assert page.get_by_role("button", name="Copy replay command").count() == 0  # its outcome is known
     after = "The world after the message: #* / @ "
     assert page.locator(".followed [role=img]").evaluate_all("all => all.map((one) => one.ariaLabel)") == [after]
     assert page.locator(".followed .failed").inner_text() == "ended, not solved"
@@ -191,6 +195,28 @@ def test_a_link_is_copied(run: Path, open_page: Open) -> None:
     page.keyboard.press("Control+V")
     pasted = page.input_value("#by-words")
     assert pasted == page.url and pasted.endswith("/2")
+
+
+def test_a_sibling_is_played_on_by_a_command(run: Path, open_page: Open) -> None:
+    """Where nobody played what a sibling would have led to, the page has the command for it, and it works."""
+    tree = Run(run).trees(2)[0]
+    other = next(c for c, candidate in enumerate(tree["nodes"][0]["candidates"]) if not candidate["continued"])
+    page = open_page(run / "report.html", f"#/training%20trees/2/{tree['task_id']}/0/0/{other}")
+    page.locator(".candidate").nth(other).get_by_role("button", name="Copy replay command").click()
+    wait_for(page, "document.getElementById('stage-voice').textContent.startsWith('copied')")
+    page.focus("#by-words")
+    page.keyboard.press("Control+V")
+    command = page.input_value("#by-words").split()
+    assert command[:3] == ["troupe", "replay", "run=."]
+    assert command[3:] == [f"episode=train_00002/{tree['task_id']}", "node=0", f"candidate={other + 1}"]
+    result = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=run,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert result.returncode == 0 and "forced" in result.stdout, result.stderr
 
 
 def test_what_is_said_is_found(run: Path, open_page: Open) -> None:
@@ -285,7 +311,58 @@ def test_tokens_have_colours_on_demand(run: Path, open_page: Open) -> None:
         assert page.locator(".token").count() >= 4
     words = [" ".join(text.replace("<eos>", "").split()) for text in page.locator(".spoken").all_inner_texts()]
     assert words == [" ".join(text.split()) for text in plain]
+    page.locator(".token").first.hover()
     assert "sampled with p" in page.locator(".token").first.get_attribute("title")
+
+
+def test_what_is_known_of_a_token_by_key_and_by_touch(run: Path, open_page: Open) -> None:
+    """A title needs a mouse: the same stands below the message, and is spoken."""
+    tree = Run(run).trees(2)[0]
+    candidate = tree["nodes"][0]["candidates"][0]
+    page = open_page(run / "report.html", f"#/training%20trees/2/{tree['task_id']}/0/0/0")
+    page.focus(".map-box")
+    page.keyboard.press(".")  # nothing is coloured yet
+    assert page.locator(".token-line").count() == 0
+    page.select_option(".mode", value="mismatch")
+    assert page.locator(".token-line").count() == len(tree["nodes"][0]["candidates"])
+    assert "mean" in page.locator(".token-line").first.inner_text()
+    page.focus(".map-box")
+    for _ in range(2):
+        page.keyboard.press(".")
+    line = page.locator(".token-line").first.inner_text()
+    assert f"token 2 of {len(candidate['tokens'])}, id {candidate['token_ids'][1]}" in line
+    assert "importance ratio: 1" in line and "sampled with p" in line
+    assert "importance ratio: 1" in page.locator("#stage-voice").inner_text()
+    page.keyboard.press(",")
+    assert "token 1 of" in page.locator(".token-line").first.inner_text()
+    page.locator(".candidate").nth(1).locator(".token").first.click()
+    assert page.locator(".candidate.chosen .number").inner_text() == "2"
+    assert "token 1 of" in page.locator(".token-line").nth(1).inner_text()
+    assert page.locator(".token.picked").count() == 1
+
+
+def test_the_page_opens_with_a_task_that_is_watched_over_training(run: Path, open_page: Open) -> None:
+    watched = [
+        t for t in Run(run).trees() if t["watched"] and any(c["advantage"] for n in t["nodes"] for c in n["candidates"])
+    ]
+    page = open_page(run / "report.html")
+    assert not watched or "never learnt from" in page.locator(".episode-head .facts").inner_text()
+    assert not watched or page.locator(".slider input").count() == 1
+
+
+def test_cross_play_and_evaluations_are_sections(run_dir: Path, open_page: Open, accessible: Check) -> None:
+    score = {"success": 0.25, "success_ci95": [0.1, 0.5], "turns": 3.5}
+    for name, keys in (("own", {}), ("guest", {"agents": {"plan": "runs/x@last"}})):
+        folder = run_dir / "evaluations" / name
+        folder.mkdir(parents=True)
+        (folder / "summary.json").write_text(json.dumps({"conditions": {"sampled": score, "greedy": score}}))
+        (folder / "config.yaml").write_text(json.dumps({"request": {"checkpoint": "last"} | keys}))
+    page = open_page(write_report(run_dir), width=390)
+    assert page.locator(".later h2").all_inner_texts() == ["Cross-play 1 evaluation", "Evaluations 1 evaluation"]
+    cross = page.locator(".later").first
+    assert cross.locator("tbody tr").count() == 2 and "plan from runs/x@last" in cross.inner_text()
+    assert "25.0 %" in cross.inner_text() and "last weights" in cross.inner_text()
+    accessible(page)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -293,6 +370,8 @@ def test_tokens_have_colours_on_demand(run: Path, open_page: Open) -> None:
 def test_no_serious_finding_of_axe(run: Path, open_page: Open, accessible: Check, width: int, scheme: str) -> None:
     page = open_page(run / "report.html", width=width, scheme=scheme)
     page.select_option(".mode", value="change")
+    # As strongly coloured as tokens can be: they must be readable there, too.
+    page.evaluate("document.querySelectorAll('.token').forEach((one) => one.style.setProperty('--m', 1))")
     page.evaluate("document.querySelectorAll('.folds > details').forEach((fold) => { fold.open = true; })")
     accessible(page)
 
@@ -340,6 +419,35 @@ def test_a_file_cut_in_the_middle(run_dir: Path, tree: Callable[..., Any], open_
     page = open_page(write_report(run_dir))
     assert "train_00000.jsonl, line 2, is not a whole JSON object" in page.locator("aside").inner_text()
     assert page.locator(".candidate").count() == 2
+
+
+@pytest.mark.parametrize("outcome", [{"success": "?"}, {"success": True, "turns": None, "team_return": "x"}])
+def test_an_outcome_that_is_no_numbers(
+    run_dir: Path, tree: Callable[..., Any], lines: Callable[..., None], open_page: Open, outcome: dict[str, Any]
+) -> None:
+    strange = tree("strange", 0)
+    strange["edges"][-1]["outcome"] = outcome
+    strange["nodes"][0]["candidates"][0] |= {"advantage": "x", "reward": 1.0}
+    lines(run_dir / "episodes" / "train_00000.jsonl", [strange])
+    page = open_page(write_report(run_dir), "#/training%20trees/0/strange/0/1/0")
+    assert page.locator(".episode-head h3").inner_text() == "strange"
+    assert "? turns" in page.locator(".followed").first.inner_text()
+
+
+def test_an_episode_that_cannot_be_drawn_says_so(
+    run_dir: Path, tree: Callable[..., Any], lines: Callable[..., None], chromium: Any
+) -> None:
+    """The page shows it in place of the last one, and goes on with the next."""
+    lines(run_dir / "episodes" / "train_00000.jsonl", [tree("a", 0)])
+    file = write_report(run_dir)
+    text = file.read_text()
+    chunk = text.partition('id="chunk-0">')[2].partition("<")[0]
+    file.write_text(text.replace(chunk, chunk[: len(chunk) // 8 * 4]))
+    page = chromium.new_page()
+    page.goto(file.as_uri())
+    page.wait_for_selector("#stage .empty")
+    assert "This episode cannot be shown" in page.locator("#stage").inner_text()
+    page.close()
 
 
 def test_a_run_without_episodes(run_dir: Path, open_page: Open) -> None:

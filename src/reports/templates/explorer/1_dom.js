@@ -30,7 +30,7 @@ function digits(value, signed = false) {
   return (value < 0 ? "−" : signed && value > 0 ? "+" : "") + text;
 }
 
-const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
+const count = (number, noun) => !finite(number) ? `? ${noun}s` : `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
 
 /** When in training an episode of the run itself was played; later evaluations say whose weights they had. */
 const moment = (iteration) => iteration === null ? "best on validation" : iteration === 0 ? "before training" : `after ${count(iteration, "iteration")}`;

@@ -23,7 +23,8 @@ function modesOf(tree) {
   return Object.keys(MODES).filter((mode) => mode === "plain" || candidates.some((candidate) => tokenValues(candidate, mode)?.length));
 }
 
-function spokenText(candidate, mode, largest) {
+/** The text of a candidate; in colours, with a line about one token below it, which `pick` chooses. */
+function spokenText(candidate, mode, largest, pick) {
   const values = tokenValues(candidate, mode);
   const tokens = candidate.tokens ?? [];
   if (!values || values.length !== tokens.length || !tokens.length) {
@@ -32,15 +33,33 @@ function spokenText(candidate, mode, largest) {
   const scale = LARGEST[mode] ?? largest;
   const spans = tokens.map((text, i) => {
     const colour = MODES[mode].signed ? tint(values[i], scale) : { class: "unlikely", "--m": Math.min(1, values[i] / scale).toFixed(3) };
-    return el("span", { ...colour, class: `token ${colour.class}`, title: tokenTitle(candidate, i, values[i], mode) }, text);
+    const span = document.createElement("span");  // a message may have thousands
+    span.className = `token ${colour.class}`;
+    span.style.setProperty("--m", colour["--m"]);  // also 0: it would have that of its candidate
+    span.textContent = text;
+    return span;
   });
-  return el("pre", { class: "spoken tokens" }, spans);
+  const at = (event) => spans.indexOf(event.target.closest(".token"));
+  const name = (event) => { const i = at(event); if (i >= 0 && !spans[i].title) spans[i].title = tokenLines(candidate, i, values[i], mode).join("\n"); };
+  return el("div", { class: "spoken-part" },
+    el("pre", { class: "spoken tokens", onmouseover: name, onclick: (event) => { const i = at(event); if (i >= 0) { event.stopPropagation(); pick(i); } } }, spans),
+    el("p", { class: "token-line" }, summary(values, mode)));
 }
 
-function tokenTitle(candidate, i, value, mode) {
+/** The mean over a message, and its strongest token. */
+function summary(values, mode) {
+  const strongest = values.reduce((best, value, i) => Math.abs(value) > Math.abs(values[best]) ? i : best, 0);
+  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  const text = (value) => digits(value, MODES[mode].signed);
+  const same = values.every((value) => value === values[0]);
+  return same ? `each token ${text(mean)}` : `mean ${text(mean)}, strongest ${text(values[strongest])} at token ${strongest + 1}`;
+}
+
+function tokenLines(candidate, i, value, mode) {
   const p = (logprobs) => `${(100 * Math.exp(logprobs[i])).toPrecision(3)} %`;
-  const lines = [`token ${i + 1}, id ${candidate.token_ids[i]}`, `sampled with p = ${p(candidate.logprobs)}`];
-  if (candidate.learner_logprobs) lines.push(`learner before the update: ${p(candidate.learner_logprobs)}`);
-  if (candidate.updated_logprobs) lines.push(`after it: ${p(candidate.updated_logprobs)}`);
-  return [...lines, `${MODES[mode].title}: ${digits(value, MODES[mode].signed)}`].join("\n");
+  const { logprobs, learner_logprobs: before, updated_logprobs: after } = candidate;
+  const lines = [`token ${i + 1} of ${candidate.tokens.length}, id ${candidate.token_ids[i]}`, `sampled with p = ${p(logprobs)}`];
+  if (before) lines.push(`learner before the update: ${p(before)}`, `importance ratio: ${digits(Math.exp(before[i] - logprobs[i]))}`);
+  if (after) lines.push(`after it: ${p(after)}`);
+  return [...lines, `${MODES[mode].title.toLowerCase()}: ${digits(value, MODES[mode].signed)}`];
 }

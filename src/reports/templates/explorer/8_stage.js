@@ -2,6 +2,13 @@
 const colours = JSON.parse(document.getElementById("explorer")?.dataset.colours ?? "{}");
 const agentClass = (name) => `c${colours[name] ?? 0}`;
 
+/** What plays a candidate on that did not go on: the outcome that nobody played yet. */
+function replayCommand(row, node, candidate) {
+  const place = `train_${String(row.iteration).padStart(5, "0")}/${row.task}`;
+  const quoted = /^[\w./:@-]+$/.test(place) ? place : `'${place.replaceAll("'", "'\\''")}'`;
+  return `troupe replay run=. episode=${quoted}${row.sample ? ` sample=${row.sample}` : ""} node=${node} candidate=${candidate + 1}`;
+}
+
 class Stage {
   constructor({ sources, rows }, choose) {
     Object.assign(this, { sources, rows, choose, mode: "plain", asked: 0, state: { node: 0, candidate: 0 } });
@@ -22,6 +29,13 @@ class Stage {
     this.state = { node: known, candidate: tree.nodes[known]?.candidates[candidate] ? candidate : this.continued(known) };
     this.render();
     this.voice.textContent = `${row.task}, ${this.place(row)}, ${OUTCOMES[outcome(row)]}`;
+  }
+
+  /** In place of an episode that cannot be read or drawn, so that no other one seems to be it. */
+  fail(row, error) {
+    Object.assign(this, { row, tree: undefined });
+    this.box.replaceChildren(el("h3", {}, el("bdi", {}, row.task)), el("p", { class: "empty" }, `This episode cannot be shown: ${error.message}`));
+    this.voice.textContent = "this episode cannot be shown";
   }
 
   continued(node) {
@@ -71,13 +85,18 @@ class Stage {
   /** The address of what is shown goes to the clipboard; the status line says so. */
   async copyLink() {
     const link = location.href.replace(/#.*/, "") + address(this.row, this.state);
+    await this.copy(link, "link copied", "the browser did not allow it: copy the address of the page", this.box.querySelector(".links"));
+  }
+
+  /** `text` goes to the clipboard; the status line and `place` say so. */
+  async copy(text, done, refused, place) {
     try {
-      await navigator.clipboard.writeText(link);
-      this.voice.textContent = "link copied";
+      await navigator.clipboard.writeText(text);
+      this.voice.textContent = done;
     } catch {  // a browser that does not let a page write there
-      this.voice.textContent = "the browser did not allow it: copy the address of the page";
+      this.voice.textContent = refused;
     }
-    this.box.querySelector(".links").append(el("small", {}, this.voice.textContent));
+    place.append(el("small", {}, this.voice.textContent));
   }
 
   /** The other episodes that were sampled of the same task at the same time. */
@@ -153,7 +172,28 @@ class Stage {
       "aria-label": `Candidate ${c + 1}${candidate.continued ? ", went on" : ""}`, onclick: () => { if (c !== this.state.candidate && !String(getSelection())) this.select(node.id, c); } },
       el("header", {}, el("span", { class: "number" }, `${c + 1}`), candidate.continued && node.candidates.length > 1 ? el("span", { class: "went-on" }, "went on") : null, el("span", { class: "grow" }),
         finite(candidate.advantage) ? el("span", { class: "advantage", title: "advantage" }, digits(candidate.advantage, true)) : null),
-      spokenText(candidate, this.mode, this.largest), this.numbers(candidate), this.whatFollowed(tree, node, candidate, c));
+      spokenText(candidate, this.mode, this.largest, (i) => this.pickToken(c, i)), this.numbers(candidate), this.whatFollowed(tree, node, candidate, c));
+  }
+
+  /** Shows what is known of token `i` of candidate `c`, below its message; the other candidates keep their lines. */
+  pickToken(c, i) {
+    if (c !== this.state.candidate) this.select(this.state.node, c);
+    const candidate = this.tree.nodes[this.state.node].candidates[c], card = this.box.querySelectorAll(".candidate")[c];
+    const tokens = card.querySelectorAll(".token"), at = Math.min(tokens.length - 1, Math.max(0, i));
+    if (!tokens.length) return;
+    card.querySelector(".token.picked")?.classList.remove("picked");
+    tokens[at].classList.add("picked");
+    tokens[at].scrollIntoView({ block: "nearest", inline: "nearest" });
+    const lines = tokenLines(candidate, at, tokenValues(candidate, this.mode)[at], this.mode);
+    card.querySelector(".token-line").replaceChildren(el("code", {}, candidate.tokens[at]), ` ${lines.join("; ")}`);
+    this.voice.textContent = `${candidate.tokens[at]}, ${lines.join(", ")}`;
+  }
+
+  /** The next or the previous token of the chosen candidate; the first step is to its first token. */
+  moveToken(by) {
+    const tokens = [...this.box.querySelectorAll(".candidate.chosen .token")];
+    const at = tokens.findIndex((token) => token.classList.contains("picked"));
+    if (tokens.length) this.pickToken(this.state.candidate, at < 0 ? 0 : at + by);
   }
 
   numbers(candidate) {
@@ -173,14 +213,18 @@ class Stage {
     if (!followed && !end && child === undefined) return null;
     const success = end?.success ?? (followed?.done ? followed.success : undefined);
     const text = success === true ? "solved" : success === false ? "ended, not solved" : child !== undefined ? "the episode went on" : "it would have gone on";
+    const open = !candidate.continued && success === undefined && child === undefined && tree.tree_format !== undefined;
     const lead = candidate.continued ? "Then: " : "What if: ";
     const moved = followed?.picture !== node.picture;  // a message may not act on the world
     return el("footer", { class: "followed" }, moved ? drawPicture(tree.pictures?.[followed?.picture], "The world after the message") : null,
       el("div", {}, el("p", {}, el("small", {}, lead), el("span", { class: success === undefined ? "" : success ? "solved" : "failed" }, text), end ? el("small", {}, ` · ${count(end.turns, "turn")}, return ${digits(end.team_return)}`) : null),
-        child === undefined ? null : el("button", { type: "button", class: "follow", onclick: (event) => { event.stopPropagation(); this.select(child, undefined, true); } }, `${tree.nodes[child].agent} answers →`)));
+        child === undefined ? null : el("button", { type: "button", class: "follow", onclick: (event) => { event.stopPropagation(); this.select(child, undefined, true); } }, `${tree.nodes[child].agent} answers →`),
+        open ? el("button", { type: "button", class: "follow", "data-keep": `replay${c}`, "aria-label": `Copy replay command of candidate ${c + 1}`, title: replayCommand(this.row, node.id, c),
+          onclick: (event) => { event.stopPropagation(); this.copy(replayCommand(this.row, node.id, c), "copied: run it in the run's folder", replayCommand(this.row, node.id, c), event.target.parentNode); } }, "Copy replay command") : null));
   }
 
   onKey(event) {
+    if (!this.tree) return;
     const { node, candidate } = this.state, path = this.tree ? pathThrough(this.form, node) : [], at = path.indexOf(node);
     const all = this.tree?.nodes[node]?.candidates.length ?? 0;
     const to = { ArrowLeft: [node, candidate - 1], ArrowRight: [node, candidate + 1], ArrowUp: [path[at - 1]], ArrowDown: [path[at + 1]] }[event.key];

@@ -34,14 +34,20 @@ function decoded(part) {
 
 async function openEpisode(row, { node, candidate, focus = false } = {}) {
   list.mark(row);
-  await stage.open(row, node, candidate);
+  try {
+    await stage.open(row, node, candidate);
+  } catch (error) {
+    stage.fail(row, error);
+    throw error;
+  }
   writeHash(row, stage.state);
   if (focus) stage.box.focus({ preventScroll: true });
 }
 
-/** What a page opens with: the longest of the training trees that teach something, the latest of these. */
+/** What a page opens with: of the training trees that teach something a watched one, which there is over all of training,
+ * then the longest, the latest of these. */
 function mostTelling(rows) {
-  const value = (row) => (row.source === 0 ? 1e7 : 0) + (row.advantage > 0 ? 1e6 : 0) + row.turns * 1e3 + (row.iteration ?? 0) / 1e3;
+  const value = (row) => (row.source === 0 ? 1e7 : 0) + (row.advantage > 0 ? 1e6 : 0) + (row.watched ? 1e5 : 0) + row.turns * 1e3 + (row.iteration ?? 0) / 1e3;
   return rows.reduce((best, row) => value(row) > value(best) ? row : best, rows[0]);
 }
 
@@ -49,6 +55,7 @@ function onPageKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea")) return;
   const by = { j: 1, k: -1 }[event.key];
   if (by) list.move(by);
+  else if (event.key === "." || event.key === ",") stage.moveToken(event.key === "." ? 1 : -1);
   else if (event.key === "/") { event.preventDefault(); list.controls.words.focus(); }
   else if (stage.box.contains(event.target)) stage.onKey(event);
 }
