@@ -32,6 +32,7 @@ DRAWS = ("at_grpo_shuffled", "magrpo_shuffled")
 """The algorithms whose credit rule draws, so that outcomes of the sampler alone are not all."""
 VARIANTS = {
     "rloo": ["credit.weight=message"],
+    "gigpo": ["credit.anchor=prompt"],
     "magrpo": ["credit.weight=message"],
     "c3": ["credit.weight=episode", "objective.normalisation=sequence_sum"],
     "grpo": ["credit.weight=episode", "objective.normalisation=sequence_sum", "credit.normalise=false"],

@@ -76,6 +76,10 @@ class Game(TeamEnv):
     def state_key(self) -> Hashable:
         return (self.turn, self.task_id, self.actions)
 
+    def anchor_key(self, agent: str) -> Hashable:
+        """The actions of earlier turns: not what the partner said in this one."""
+        return self.actions[: 2 * self.turn]
+
 
 @cache
 def log_odds(prompt: str) -> float:
