@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from hydra import compose, initialize_config_module
+
 from troupe.evaluation.extension import Curve, Extension, Successes, curve, extension
 from troupe.evaluation.statistics import holm
+from troupe.setup.composition import choices
 from troupe.sweep.tables import markdown
 from troupe.sweep.verdicts import LEVEL
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS / "base_models.md"
+SHIPPED = RESULTS.parent.parent / "src" / "models" / "shipped"
 KS = (1, 8, 32, 256)
 TEAM_HEADS = (
     *("experiment", "run", "trained pass@1", "base pass@k", "difference, paired", "p, Holm"),
-    *("unsolved by the base, gained", "verdict", "commit"),
+    *("unsolved by the base, gained", "verdict", "flawed lessons", "commit"),
 )
 
 DEFAULTS = {"env.tool_view=map", "env.planner_view=local", "env.horizon=1"}
@@ -34,8 +39,9 @@ attempt of the trained team solves more tasks than all attempts of the untrained
 ([how](../evaluation.md#sharpened-or-extended)). So beside a trained figure belongs the base model's pass@k: the
 probability that at least one of k attempts solves a task. All at temperature 1, with the prompts and token limits of
 training, on held-out tasks; 95 % bootstrap intervals over tasks. A verdict needs a p-value of at most 0.05 after Holm's
-correction for all of the page (Student's t over tasks, two-sided). Written by `make results` from
-`docs/results/evaluations/`.
+correction for all of the page (Student's t over tasks, two-sided). *Flawed lessons*: the last demonstrations that the
+base learned from had planted mistakes, so that training can undo them; *no*: it lacks a skill. Written by `make
+results` from `docs/results/evaluations/`.
 
 ## Untrained teams
 """
@@ -71,7 +77,22 @@ def team(kept: dict[str, Any], base: dict[str, Any]) -> str:
 def untrained(kept: dict[str, Any]) -> list[str]:
     points = curve(successes(kept))
     shares = (share(points, k) for k in KS)
-    return [team(kept, kept), str(len(kept["solved"])), *shares, kept["commit"][:7], f"`{command(kept)}`"]
+    lessons = flawed_lessons(kept["experiment"], *kept["overrides"])
+    return [team(kept, kept), str(len(kept["solved"])), *shares, lessons, kept["commit"][:7], f"`{command(kept)}`"]
+
+
+@cache
+def flawed_lessons(experiment: str, *overrides: str) -> str:
+    """Whether the last demonstrations of the shipped base models had planted mistakes; "" of others."""
+    if experiment not in choices("experiment"):
+        return ""
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        cfg = compose("train", overrides=[f"experiment={experiment}", *overrides])
+    recipes = [SHIPPED / policy.base / "recipe.json" for policy in cfg.policies.values()]
+    if not all(file.exists() for file in recipes):
+        return ""
+    flawed = [json.loads(file.read_text(encoding="utf-8"))["flawed_steps"] > 0 for file in recipes]
+    return "yes" if any(flawed) else "no"
 
 
 def compared(name: str, kept: dict[str, Any], base: dict[str, Any]) -> Extension:
@@ -93,6 +114,7 @@ def trained(kept: dict[str, Any], base: dict[str, Any], found: Extension, p_valu
         f"{p_value:.2g}",
         f"{found.gained} of {found.unsolved}",
         f"**{verdict}**",
+        flawed_lessons(base["experiment"], *base["overrides"]),
         kept["commit"][:7],
     ]
 
@@ -133,7 +155,11 @@ def team_of(run: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
 
 def page(results: Path = RESULTS) -> str:
     bases = [untrained(each) for each in _kept(results).values() if each["base"] is None]
-    text = HEAD + "\n" + markdown(["team", "tasks", *(f"pass@{k}" for k in KS), "commit", "command"], bases)
+    text = (
+        HEAD
+        + "\n"
+        + markdown(["team", "tasks", *(f"pass@{k}" for k in KS), "flawed lessons", "commit", "command"], bases)
+    )
     if lines := teams(results):
         text += "\n## Trained teams beside them\n\n" + markdown(TEAM_HEADS, lines)
     return text
