@@ -9,6 +9,7 @@ results`` writes the pages; ``tests/sweep/test_summary.py`` checks that they wer
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,18 @@ def hours(results: Path) -> str:
     lines = [hours_line(name, rows) for name, rows in (tables | sweeps).items()]
     runs = {(row["run"], row["code"]): row for rows in (tables | sweeps).values() for row in rows}
     *total, _ = hours_line("all, each run once", [*runs.values()])
-    return markdown(["of", "runs", "CPU-hours", "commit"], [*lines, [*total, ""]])
+    seconds = [json.loads(file.read_text(encoding="utf-8"))["seconds"] for file in evaluations(results)]
+    played = [
+        "evaluations of [base models and trained teams](results/base_models.md), hours of the wall",
+        str(len(seconds)),
+    ]
+    lines += [[*total, ""], [*played, f"{sum(seconds) / 3600:.2f}", ""]]
+    return markdown(["of", "runs", "CPU-hours", "commit"], lines)
+
+
+def evaluations(results: Path) -> list[Path]:
+    """The files of the evaluations that are kept."""
+    return sorted((results / "evaluations").glob("*.json"))
 
 
 def hours_line(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
