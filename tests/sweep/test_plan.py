@@ -114,9 +114,9 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["sweep=gone.yaml"], "sweep=gone.yaml: there is no such file"),
         (
             ["sweep="],
-            "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, credit, factorial, "
+            "Which sweep?  sweep=NAME with NAME one of: algorithm, alpha, couplet, critics, factorial, "
             "factorial_signalling, grouping, k, learning, learning_magrpo, lora, regime, role_swap, seeds, signalling, "
-            "smollm2, smollm2_controls, smollm2_writing, staleness, team_size, views",
+            "smollm2, smollm2_controls, smollm2_writing, staleness, team_size, trees, views",
         ),
     ],
 )
