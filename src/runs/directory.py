@@ -249,7 +249,8 @@ def versions(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[st
 
 
 def _commit(folder: Path) -> str:
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty"]
+    """The short hash, whatever the tags; `-dirty` where the checkout differs from it."""
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude", "*"]
     try:
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
     except FileNotFoundError:  # git is not installed

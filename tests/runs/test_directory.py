@@ -2,6 +2,7 @@
 
 import errno
 import json
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -159,6 +160,20 @@ def test_the_file_appears_only_when_it_is_whole(tmp_path: Path, monkeypatch: pyt
 def test_versions_without_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run_directory.versions({})["commit"] == "unknown"
+
+
+def test_a_commit_is_a_hash_whatever_its_tags(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b")
+        return subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True, text=True).stdout
+
+    git("init")
+    git("commit", "--allow-empty", "-m", "one")
+    git("tag", "-a", "first", "-m", "first")
+    for message in (None, "two"):
+        if message:
+            git("commit", "--allow-empty", "-m", message)
+        assert run_directory._commit(tmp_path) == git("rev-parse", "--short", "HEAD").strip()
 
 
 def test_rewinding_forgets_what_was_played_with_other_weights(tmp_path: Path) -> None:
