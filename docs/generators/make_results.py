@@ -26,7 +26,13 @@ from troupe.sweep.verdicts import judge
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS.parent / "results.md"
-SWEEPS = ("factorial_plan_path_short", "factorial_signalling", "views_short_plan_path_short", "views_sokoban")
+SWEEPS = (
+    "factorial_plan_path_short",
+    "factorial_signalling",
+    "trees_plan_path_short",
+    "views_short_plan_path_short",
+    "views_sokoban",
+)
 """The summaries whose settings and claims stand in `docs/results.md`, too."""
 Bases = Mapping[tuple[str, frozenset[str]], str]
 LEARNING = ("trained", "learning rate 0", "shuffled advantages")
@@ -146,18 +152,12 @@ def hours(results: Path) -> str:
     lines = [hours_line(name, rows) for name, rows in (tables | sweeps).items()]
     runs = {(row["run"], row["code"]): row for rows in (tables | sweeps).values() for row in rows}
     *total, _ = hours_line("all, each run once", [*runs.values()])
-    seconds = [json.loads(file.read_text(encoding="utf-8"))["seconds"] for file in evaluations(results)]
-    played = [
-        "evaluations of [base models and trained teams](results/base_models.md), hours of the wall",
-        str(len(seconds)),
-    ]
-    lines += [[*total, ""], [*played, f"{sum(seconds) / 3600:.2f}", ""]]
+    lines.append([*total, ""])
+    if files := sorted((results / "evaluations").glob("*.json")):
+        seconds = [json.loads(file.read_text(encoding="utf-8"))["seconds"] for file in files]
+        what = "evaluations of [base models and trained teams](results/base_models.md), hours of the wall"
+        lines.append([what, str(len(files)), f"{sum(seconds) / 3600:.2f}", ""])
     return markdown(["of", "runs", "CPU-hours", "commit"], lines)
-
-
-def evaluations(results: Path) -> list[Path]:
-    """The files of the evaluations that are kept."""
-    return sorted((results / "evaluations").glob("*.json"))
 
 
 def hours_line(name: str, rows: Sequence[Mapping[str, Any]]) -> list[str]:
