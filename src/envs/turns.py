@@ -25,8 +25,7 @@ class TurnTakingWorld(TeamEnv):
     ``stages`` are the groups of agents that act within a turn, in their order; the agents of one group act at the same
     time.  ``execution`` runs the agents' programs, where they write some.  ``tools``: the form in which agents call the
     functions of :meth:`_tools`, with a request at the end of the system message; None: they write plain text, see
-    :mod:`.tool_calls`.  A step counts the readers and judges that
-    raised on its texts, see :func:`.judging.guarded`.
+    :mod:`.tool_calls`.  A step counts the readers and judges that raised on its texts, see :func:`.judging.guarded`.
 
     No field may be changed in place, and the world draws no noise: a fork is a shallow copy.
     """

@@ -18,9 +18,9 @@ class Gigpo(Grpo):
 
     A^E compares the returns of a task's K episodes, as :class:`Grpo` does (equation 3).  A^S compares the discounted
     returns R of an agent's messages at one and the same anchor, across those episodes and within them (equations 6 and
-    7); at an anchor that was met once it is 0.  ``anchor=view``: what the agent sees of the world
-    itself (:meth:`~troupe.envs.base.TeamEnv.anchor_key`), without turn, rewards and the messages of team-mates; where
-    the world does not tell, and with ``anchor=prompt``, the message's prompt.
+    7); at an anchor that was met once it is 0.  ``anchor=view``: what the agent sees of the world itself
+    (:meth:`~troupe.envs.base.TeamEnv.anchor_key`), without turn, rewards and the messages of team-mates; where the
+    world does not tell, and with ``anchor=prompt``, the message's prompt.
 
     R of a message at turn t: the sum over turns u >= t of gamma^(u - t) * (own_u + alpha * team_u), where own_u is the
     agent's own reward of turn u (local, length) and team_u the team's.  ``alpha`` is the sampler's.  Turns are counted

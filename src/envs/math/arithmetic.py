@@ -16,7 +16,7 @@ from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..base import Skill
 from ..checks import check_at_least
 from ..task_sampling import sample_tasks
-from ..tool_calls import ANSWER, Tool, ToolFormat, text_tool
+from ..tool_calls import ToolFormat, text_tool
 from ..turns import chat
 from .misconceptions import misconceived_answer, misconceived_program
 from .stories import (
@@ -39,7 +39,6 @@ MAX_DIGITS = 8
 """Of a result."""
 FLAWED_AGAIN = 0.1
 """How often a flawed demonstrator asks for another turn instead of misreading a result."""
-CALCULATE = text_tool("calculate", "Compute an expression.", "expression", "its words, separated by blanks")
 LIMITS = Limits(cpu_s=0.25, idle_s=1.0, memory_mib=64, stdout_bytes=1024, value_bytes=64)
 _INTEGER = re.compile(r"-?[0-9]{1,8}")
 
@@ -49,6 +48,8 @@ class Arithmetic(Mathematics):
 
     ``max_words`` bounds a program.  The other settings are those of :class:`~.world.Mathematics`.
     """
+
+    compute_tool = text_tool("calculate", "Compute an expression.", "expression", "its words, separated by blanks")
 
     def __init__(
         self,
@@ -86,9 +87,6 @@ class Arithmetic(Mathematics):
         story = sample_story(self.links, self.spare, rng)
         # The notation has no longer numbers.
         return story_task(self.name, story) if abs(story.value) < 10**MAX_DIGITS else None
-
-    def _tools(self, agent: str) -> Sequence[Tool]:
-        return {TOOL: (CALCULATE,), SOLO: (CALCULATE, ANSWER)}.get(agent, (ANSWER,))
 
     # ---- notation -------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,8 @@ READING = Limits(cpu_s=5.0, idle_s=5.0, memory_mib=1024, value_bytes=1 << 16)
 
 FENCE = ", in a block that begins with ```python and ends with ```,"
 BOX = ", in \\boxed{...}, once"
+AT_ONCE = "reasoner at once"
+"""The key of a reasoner that writes at the same time as the tool agent."""
 
 
 def instructions(fence: str = "", box: str = "", give: str = "Reason step by step, then give") -> dict[str, str]:
@@ -45,8 +47,6 @@ def instructions(fence: str = "", box: str = "", give: str = "Reason step by ste
     }
 
 
-AT_ONCE = "reasoner at once"
-"""The key of a reasoner that writes at the same time as the tool agent."""
 SYSTEM: Mapping[ToolFormat | None, Mapping[str, str]] = {
     None: instructions(FENCE, BOX),
     "hermes": instructions(),
@@ -79,6 +79,8 @@ class MathQuestions(Mathematics):
     ``answer`` in this form (:mod:`..tool_calls`), or write fenced blocks and boxes (None).
     ``sandbox`` must have :data:`.answers.IMPORTS` among its imports, to read answers with.
     """
+
+    compute_tool, answer_tool = PYTHON, BOXED
 
     def __init__(
         self,
@@ -163,10 +165,8 @@ class MathQuestions(Mathematics):
     # ---- tools ----------------------------------------------------------------------------------------------------
 
     def _tools(self, agent: str) -> Sequence[Tool]:
-        if agent == SOLO:
-            return (PYTHON, BOXED)
-        asks_again = agent == REASONER and self._may_ask_again
-        return (PYTHON,) if agent == TOOL else (BOXED, AGAIN_TOOL) if asks_again else (BOXED,)
+        tools = super()._tools(agent)
+        return (*tools, AGAIN_TOOL) if agent == REASONER and self._may_ask_again else tools
 
     @property
     def _may_ask_again(self) -> bool:

@@ -8,7 +8,7 @@ million parameters writes no calculation at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from random import Random
 from typing import Literal
 
@@ -17,7 +17,7 @@ from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..checks import check_at_least
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
-from ..tool_calls import ANSWER, Tool, ToolFormat, text_tool
+from ..tool_calls import ToolFormat, text_tool
 from .world import REASONER, SOLO, TOOL, Mathematics, ProgramRun
 
 NAMES = ("Tom", "Ann", "Ben", "Mia", "Sam", "Eva", "Leo", "Zoe")
@@ -35,7 +35,6 @@ SYSTEM = {
 }
 EXAMPLES = (("Tom has 8 pens. Tom gives away 3.", "8 - 3", "5"), ("Eva has 4 eggs. Eva gets 5 more.", "4 + 5", "9"))
 """Worked examples: a story, its calculation, its answer."""
-CALCULATE = text_tool("calculate", "Compute numbers with +, - and *.", "expression", "the calculation")
 _NUMBER = rf"(?<![\w.])\d{{1,{MAX_DIGITS}}}(?![\w.]*\d)"
 _CALCULATION = re.compile(rf"{_NUMBER}(?:\s?[-+*]\s?{_NUMBER}){{1,8}}")
 _INTEGER = re.compile(rf"-?{_NUMBER}")
@@ -50,6 +49,8 @@ class WordProblems(Mathematics):
     A message's calculation is the first in it, and its answer the last number that is not part of a calculation: what
     else it says changes nothing.
     """
+
+    compute_tool = text_tool("calculate", "Compute numbers with +, - and *.", "expression", "the calculation")
 
     def __init__(
         self,
@@ -100,9 +101,6 @@ class WordProblems(Mathematics):
         digest = content_digest(calculation)
         return Task(f"{self.name}-{digest}", split_of(digest), {"question": " ".join(story), "answer": str(value)})
 
-    def _tools(self, agent: str) -> Sequence[Tool]:
-        return {TOOL: (CALCULATE,), SOLO: (CALCULATE, ANSWER)}.get(agent, (ANSWER,))
-
     # ---- notation -------------------------------------------------------------------------------------------------
 
     def _program(self, text: str) -> Job | None:
@@ -145,12 +143,12 @@ class WordProblems(Mathematics):
             if agent != REASONER:
                 messages += [
                     {"role": "user", "content": story},
-                    {"role": "assistant", "content": self._said(CALCULATE, calculation)},
+                    {"role": "assistant", "content": self._said(self.compute_tool, calculation)},
                 ]
             if agent != TOOL:
                 messages += [
                     {"role": "user", "content": _shown(story, answer)},
-                    {"role": "assistant", "content": self._said(ANSWER, answer)},
+                    {"role": "assistant", "content": self._said(self.answer_tool, answer)},
                 ]
         return messages
 

@@ -17,9 +17,9 @@ most 1.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ...experience import Message, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
@@ -29,7 +29,7 @@ from ..drawing import Drawing
 from ..execution import Execution
 from ..judging import guarded
 from ..panels import Panel, draw_panels, tone_of
-from ..tool_calls import ToolFormat
+from ..tool_calls import ANSWER, Tool, ToolFormat
 from ..turns import TurnTakingWorld
 
 TOOL, REASONER, SOLO, JUDGE = "tool", "reasoner", "solo", "judge"
@@ -69,6 +69,8 @@ class Mathematics(TurnTakingWorld):
 
     name = "math"
     execution: Execution
+    compute_tool: ClassVar[Tool]
+    answer_tool: ClassVar[Tool] = ANSWER
 
     def __init__(
         self,
@@ -141,6 +143,10 @@ class Mathematics(TurnTakingWorld):
         return await self._equal(answer, self._gold)
 
     # ---- tools ----------------------------------------------------------------------------------------------------
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        compute, answer = self.compute_tool, self.answer_tool
+        return {TOOL: (compute,), SOLO: (compute, answer)}.get(agent, (answer,))
 
     def _tool_report(self, agent: str) -> str:
         if agent == TOOL and self.order == "sequential":  # else its message has ended the turn

@@ -7,7 +7,7 @@ belongs to one task.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 from functools import lru_cache
 from random import Random
 
@@ -16,14 +16,13 @@ from ..base import Skill
 from ..checks import check_at_least
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
-from ..tool_calls import ANSWER, Tool, ToolFormat, text_tool
+from ..tool_calls import ANSWER, ToolFormat, text_tool
 from ..turns import chat
 from .facts import ATTRIBUTES, PEOPLE, TwoHop, parse_question, sample_facts, sample_question, value_of, vocabulary
 from .index import Index, Passage
 from .world import REASONER, SEARCHER, SOLO, Metric, PastSearch, Search, Team
 
 FIND, SAY, AGAIN, NONE = "find", "say", "again", "none"
-LOOK_UP = text_tool("search", "Find facts.", "query", "words, separated by blanks", f"{FIND} {{}}".format)
 FLAWED_AGAIN = 0.1
 """How often a flawed demonstrator asks again instead of giving the first word it reads."""
 
@@ -34,6 +33,9 @@ class FactSearch(Search):
     ``query_words`` bounds a query.  The text of a question alone decides its split: no question of a held-out split
     occurs in training, over whatever facts.  The other settings are those of :class:`~.world.Search`.
     """
+
+    answer_tool = ANSWER
+    search_tool = text_tool("search", "Find facts.", "query", "words, separated by blanks", f"{FIND} {{}}".format)
 
     def __init__(
         self,
@@ -104,12 +106,7 @@ class FactSearch(Search):
             words += [FIND, search.query or NONE, "seen", *_facts_of(search)]
         return chat(f"{agent} {self.name}", " ".join(words))
 
-    def _tools(self, agent: str) -> Sequence[Tool]:
-        return {SEARCHER: (LOOK_UP,), SOLO: (LOOK_UP, ANSWER)}.get(agent, (ANSWER,))
-
-    def _tool_report(self, agent: str) -> str:
-        if agent == REASONER or self._concluded is not None:
-            return super()._tool_report(agent)
+    def _search_report(self) -> str:
         return " ".join(_facts_of(self._searches[-1]))
 
     # ---- demonstrations -------------------------------------------------------------------------------------------

@@ -69,6 +69,8 @@ class QuestionSearch(Search):
     (:mod:`..tool_calls`), or write tags (None).
     """
 
+    search_tool, answer_tool = LOOK_UP, SAY
+
     def __init__(
         self,
         *,
@@ -133,25 +135,24 @@ class QuestionSearch(Search):
     # ---- tools ----------------------------------------------------------------------------------------------------
 
     def _tools(self, agent: str) -> Sequence[Tool]:
-        if agent == SOLO:
-            return (LOOK_UP, SAY)
-        last = self.turn + 1 >= self.horizon
-        return (LOOK_UP,) if agent == SEARCHER else (SAY,) if last else (SAY, ASK)
+        tools = super()._tools(agent)
+        return (*tools, ASK) if agent == REASONER and not self._is_last_turn else tools
 
-    def _tool_report(self, agent: str) -> str:
-        if agent == REASONER or self._concluded is not None:
-            return super()._tool_report(agent)
-        searches = self._searches
-        return self._shown(len(searches), searches[-1])
+    def _search_report(self) -> str:
+        return self._shown(len(self._searches), self._searches[-1])
+
+    @property
+    def _is_last_turn(self) -> bool:
+        return self.turn + 1 >= self.horizon
 
     # ---- prompts --------------------------------------------------------------------------------------------------
 
     def _prompt(self, agent: str) -> list[Message]:
-        last = self.turn + 1 >= self.horizon
-        ask = request(ASK_TAG if self.tool_format is None else "") if agent == REASONER and not last else ""
+        asks = agent == REASONER and not self._is_last_turn
+        ask = request(ASK_TAG if self.tool_format is None else "") if asks else ""
         shown = (self._shown(number, search) for number, search in enumerate(self._searches, 1))
         parts = [f"Question: {self._question}", *shown]
-        if agent == SOLO and last:
+        if agent == SOLO and self._is_last_turn:
             parts.append("This is the last message: give the answer.")
         return chat(SYSTEM[self.tool_format][agent] + ask, "\n\n".join(parts))
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ...experience import Task
 from ..base import StepResult
@@ -28,7 +28,7 @@ from ..checks import check_at_least, check_choice, check_fraction
 from ..drawing import Drawing
 from ..judging import guarded
 from ..panels import Panel, draw_panels, tone_of
-from ..tool_calls import ToolFormat
+from ..tool_calls import Tool, ToolFormat
 from ..turns import TurnTakingWorld
 from .answers import VERDICTS, contains, exact_match, f1, normalise
 from .index import Passage
@@ -61,6 +61,8 @@ class Search(TurnTakingWorld):
     """
 
     name = "search"
+    search_tool: ClassVar[Tool]
+    answer_tool: ClassVar[Tool]
 
     def __init__(
         self,
@@ -105,6 +107,21 @@ class Search(TurnTakingWorld):
     @abstractmethod
     async def _find(self, query: str) -> tuple[Passage, ...]:
         """The passages that the index returns."""
+
+    @abstractmethod
+    def _search_report(self) -> str:
+        """What the last search found, as prompts show it."""
+
+    # ---- tools ----------------------------------------------------------------------------------------------------
+
+    def _tools(self, agent: str) -> Sequence[Tool]:
+        search, answer = self.search_tool, self.answer_tool
+        return {SEARCHER: (search,), SOLO: (search, answer)}.get(agent, (answer,))
+
+    def _tool_report(self, agent: str) -> str:
+        if agent == REASONER or self._concluded is not None:
+            return super()._tool_report(agent)
+        return self._search_report()
 
     # ---- steps ----------------------------------------------------------------------------------------------------
 

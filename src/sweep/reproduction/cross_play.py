@@ -33,14 +33,7 @@ class Pairing:
 
 def pairings(results: TableResults) -> Iterator[Pairing]:
     """Those that were played: runs that are teams of one regime, and cells of teams."""
-    settings = {regime.second for regime in results.table.cross_play.values() if _is_one_setting(regime)}
-    for row in results.runs:
-        outcomes = row["outcomes"].get("after")
-        if row["setting"] in settings and row["status"] == "finished" and outcomes is not None:
-            place = (row["setting"], row["seed"])
-            yield Pairing(row["part"], row["variant"], place, place, outcomes)
-    for cell in results.cells:
-        places = speaking(cell, results.table.teams[cell.team])
+    for cell, places in _cells(results):
         if places and cell.outcomes is not None:
             yield Pairing(cell.part, cell.variant, *places, cell.outcomes)
 
@@ -48,14 +41,19 @@ def pairings(results: TableResults) -> Iterator[Pairing]:
 def csv_rows(results: TableResults) -> list[dict[str, Any]]:
     """One row per cell of each team, and per run that is a team of one regime, with the settings and seeds of the two
     agents' policies; these are empty where keys of the team exchange them."""
-    rows = [_cell_row(cell, speaking(cell, results.table.teams[cell.team])) for cell in results.cells]
+    return [_cell_row(cell, places) for cell, places in _cells(results)]
+
+
+def _cells(results: TableResults) -> Iterator[tuple[Cell, tuple[Place, Place] | None]]:
+    """The cells of teams, and the runs that are teams of one regime as cells of their setting, each with whose policies
+    its two agents have."""
+    for cell in results.cells:
+        yield cell, speaking(cell, results.table.teams[cell.team])
     settings = {regime.second for regime in results.table.cross_play.values() if _is_one_setting(regime)}
     for run in (run for run in results.runs if run["setting"] in settings):
         outcomes = run["outcomes"].get("after") if run["status"] == "finished" else None
         place = (run["setting"], run["seed"])
-        own = Cell(run["part"], run["setting"], run["variant"], run["seed"], run["seed"], outcomes)
-        rows.append(_cell_row(own, (place, place)))
-    return rows
+        yield Cell(run["part"], run["setting"], run["variant"], run["seed"], run["seed"], outcomes), (place, place)
 
 
 def _cell_row(cell: Cell, places: tuple[Place, Place] | None) -> dict[str, Any]:

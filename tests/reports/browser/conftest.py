@@ -14,6 +14,15 @@ FLAGS = (
 ).split()
 CHROMIUM = Path("/usr/bin/chromium")
 Open = Callable[..., Any]
+CLICK = """async (place) => {
+    const option = document.querySelector(`.option[aria-posinset='${place}']`);
+    const start = performance.now(), before = location.hash;
+    option.click();
+    while (location.hash === before) await new Promise((done) => setTimeout(done));
+    await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+    return performance.now() - start;
+}"""
+"""Milliseconds from a click until the episode is painted."""
 
 
 @pytest.fixture(scope="package")
@@ -74,3 +83,9 @@ def open_page(chromium: Any) -> Iterator[Open]:
     for context in contexts:
         context.close()
     assert errors == []
+
+
+@pytest.fixture
+def show_episode() -> Callable[[Any, int], float]:
+    """Clicks on the episode at a place of the list; gives the milliseconds until it is painted."""
+    return lambda page, place: page.evaluate(CLICK, place)
