@@ -9,17 +9,11 @@ for it: that the code has changed since is to be expected of committed results, 
 from __future__ import annotations
 
 import json
-import re
 import sys
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "results"
-
-
-def short(commit: str) -> str:
-    """The hash alone, where a run's commit is given from a tag on: TAG-N-gHASH."""
-    return re.sub(r"^.+-\d+-g(?=[0-9a-f]+(-dirty)?$)", "", commit)
 
 
 def kept(lines: list[dict[str, Any]], runs: str) -> list[dict[str, Any]]:
@@ -30,7 +24,6 @@ def kept(lines: list[dict[str, Any]], runs: str) -> list[dict[str, Any]]:
     one_code = len({row["code"] for row in trained}) == 1 and all(row.get("commit") for row in trained)
     for row in rows:
         row["run"] = row["run"] and row["run"].replace(runs, "runs", 1)
-        row["commit"] = row["commit"] and short(row["commit"])
         if one_code and row["stale"] == "code":
             row["stale"] = ""
     return lines

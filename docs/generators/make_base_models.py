@@ -7,7 +7,7 @@ this; ``tests/evaluation/test_kept_evaluations.py`` checks that it was run.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,13 +16,13 @@ from hydra import compose, initialize_config_module
 
 from troupe.evaluation.extension import Curve, Extension, Successes, curve, extension
 from troupe.evaluation.statistics import holm
+from troupe.models.base_models import FOLDER
 from troupe.setup.composition import choices
 from troupe.sweep.tables import markdown
 from troupe.sweep.verdicts import LEVEL
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS / "base_models.md"
-SHIPPED = RESULTS.parent.parent / "src" / "models" / "shipped"
 KS = (1, 8, 32, 256)
 TEAM_HEADS = (
     *("experiment", "run", "trained pass@1", "base pass@k", "difference, paired", "p, Holm"),
@@ -71,7 +71,11 @@ def command(kept: dict[str, Any]) -> str:
 
 def team(kept: dict[str, Any], base: dict[str, Any]) -> str:
     """What ``kept`` played; a trained run has the overrides of its base in its own configuration."""
-    return f"`{kept['experiment']}`" + "".join(f", `{word}`" for word in base["overrides"])
+    return team_name(kept["experiment"], base["overrides"])
+
+
+def team_name(experiment: str, overrides: Iterable[str]) -> str:
+    return ", ".join(f"`{word}`" for word in (experiment, *overrides))
 
 
 def untrained(kept: dict[str, Any]) -> list[str]:
@@ -88,7 +92,7 @@ def flawed_lessons(experiment: str, *overrides: str) -> str:
         return ""
     with initialize_config_module("troupe.configs", version_base="1.3"):
         cfg = compose("train", overrides=[f"experiment={experiment}", *overrides])
-    recipes = [SHIPPED / policy.base / "recipe.json" for policy in cfg.policies.values()]
+    recipes = [Path(str(FOLDER)) / policy.base / "recipe.json" for policy in cfg.policies.values()]
     if not all(file.exists() for file in recipes):
         return ""
     flawed = [json.loads(file.read_text(encoding="utf-8"))["flawed_steps"] > 0 for file in recipes]
@@ -154,12 +158,9 @@ def team_of(run: Mapping[str, Any]) -> tuple[str, frozenset[str]]:
 
 
 def page(results: Path = RESULTS) -> str:
-    bases = [untrained(each) for each in _kept(results).values() if each["base"] is None]
-    text = (
-        HEAD
-        + "\n"
-        + markdown(["team", "tasks", *(f"pass@{k}" for k in KS), "flawed lessons", "commit", "command"], bases)
-    )
+    lines = [untrained(each) for each in _kept(results).values() if each["base"] is None]
+    heads = ["team", "tasks", *(f"pass@{k}" for k in KS), "flawed lessons", "commit", "command"]
+    text = HEAD + "\n" + markdown(heads, lines)
     if lines := teams(results):
         text += "\n## Trained teams beside them\n\n" + markdown(TEAM_HEADS, lines)
     return text

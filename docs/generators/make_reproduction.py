@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from make_base_models import bases, share, team_of
+from make_base_models import bases, share, team_name, team_of
 
 from troupe.evaluation.statistics import t_interval
 from troupe.sweep.reproduction.figure import figure_of
@@ -79,8 +79,7 @@ def _bases(results: Sequence[TableResults], docs: Path) -> str:
     teams = sorted({team_of(run) for each in results for run in each.runs if run["run"]}, key=str)
     curves = bases(docs / "results")
     lines = [
-        [", ".join(f"`{word}`" for word in (name, *sorted(overrides)))]
-        + [share(curves[name, overrides], k) for k in (1, 32, 256)]
+        [team_name(name, sorted(overrides))] + [share(curves[name, overrides], k) for k in (1, 32, 256)]
         for name, overrides in teams
         if (name, overrides) in curves
     ]

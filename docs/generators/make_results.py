@@ -49,7 +49,7 @@ def page(results: Path = RESULTS) -> str:
     """`docs/results.md`, with its sections from the summaries and the evaluations in ``results``."""
     bases = pass_at_256(results)
     sections = {name: sweep(SweepSummary.read(results / "summaries" / f"{name}.jsonl"), bases) for name in SWEEPS}
-    sections |= {"learning": learning(results), "CPU-hours": hours(results)}
+    sections |= {"learning": learning(results, bases), "CPU-hours": hours(results)}
     sections["trained teams"] = markdown(TEAM_HEADS, teams(results))
     text = PAGE.read_text(encoding="utf-8")
     for name, section in sections.items():
@@ -89,7 +89,7 @@ def claims(verdicts: Sequence[TableRow]) -> str:
     return markdown(["claim", *heads], [[claim, *map(cells.get, metrics)] for claim, cells in by_claim.items()])
 
 
-def learning(results: Path) -> str:
+def learning(results: Path, bases: Bases) -> str:
     """The table of the summaries of learning."""
     heads = [
         "experiment",
@@ -103,7 +103,7 @@ def learning(results: Path) -> str:
         "verdict",
         "commit",
     ]
-    files, bases = sorted((results / "summaries").glob("learning*.jsonl")), pass_at_256(results)
+    files = sorted((results / "summaries").glob("learning*.jsonl"))
     return markdown(heads, [line for file in files for line in learning_lines(file, bases)])
 
 
