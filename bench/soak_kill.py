@@ -26,6 +26,7 @@ import troupe.cli.start
 import troupe.cli.train
 from troupe.cli.main import main as troupe
 from troupe.loop import TrainLoop
+from troupe.runs.run import Run
 
 PHASES = ("start-up", "rollout", "update", "evaluation", "checkpoint", "between")
 """What a life marks that it does; kills are aimed at all but the last."""
@@ -167,7 +168,8 @@ def soak(
             raise SystemExit(f"{regime}: a life of the run ended by itself with status {life.status}: {log}")
         report.kills[phase] += 1
         on_kill()
-    _watch(_begin(words, killed, log, report), log)
+    if not ((killed / "summary.json").exists() and Run(killed).finished):  # the last kill may come after the end
+        _watch(_begin(words, killed, log, report), log)
     report.differences = differences(killed, straight)
     report.seconds = time.monotonic() - start
     return report
