@@ -16,10 +16,11 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import linear, silu
+from torch.nn.functional import pad, silu
 from transformers import PreTrainedModel
 
 from ..experience import TokenBatch
+from ..products import addmm, few_sizes, linear, matmul, use_onednn, weight_gradient
 from .tree_attention import Tree, attend_backward, attend_forward
 
 FUSED: Final = ("llama", "mistral", "qwen2", "qwen3")
@@ -50,8 +51,10 @@ def applies(model: PreTrainedModel) -> bool:
 def hidden_states(model: PreTrainedModel, batch: TokenBatch) -> tuple[Tensor, Tensor]:
     """The last hidden states (Q, hidden) of the scored tokens, and the index of each token among these (T,)."""
     core, whole, scored = model.model, Tree.of(batch), Tree.of(batch, scored_only=True)
-    x = core.embed_tokens(batch.input_ids)
-    tables = (table[0, :, None].chunk(2, -1)[0] for table in core.rotary_emb(x, batch.positions[None]))
+    # Rows that are 0 make a number of tokens that products are fast for; they stay 0, and so do their gradients.
+    added = (0, few_sizes(len(batch.input_ids)) - len(batch.input_ids) if use_onednn() else 0)
+    x = pad(core.embed_tokens(batch.input_ids), (0, 0, *added))
+    tables = (table[0, :, None].chunk(2, -1)[0] for table in core.rotary_emb(x, pad(batch.positions, added)[None]))
     cos, sin = (table.contiguous() for table in tables)  # (T, 1, D / 2): the halves are alike
     for layer in core.layers:
         last = layer is core.layers[-1]
@@ -101,11 +104,11 @@ class _Layer(torch.autograd.Function):
             q, k = _normed(q, scale_q, norm_q), _normed(k, scale_k, norm_k)
         q, k = _rotated(q, cos[rows], sin[rows]), _rotated(k, cos, sin)
         out, lse = attend_forward(q, k, v, tree, width**-0.5)
-        middle = torch.addmm(x[rows], out.flatten(1), wo.t())
+        middle = addmm(x[rows], out.flatten(1), wo.t())
         scale_2 = _scale(middle, eps)
         normed = _normed(middle, scale_2, norm_2)
         gate, up = linear(normed, w_gate), linear(normed, w_up)
-        result = torch.addmm(middle, silu(gate).mul_(up), w_down.t())
+        result = addmm(middle, silu(gate).mul_(up), w_down.t())
         if norm_q is None:
             raw_q = raw_k = None
         ctx.save_for_backward(
@@ -127,11 +130,11 @@ class _Layer(torch.autograd.Function):
         def product(index: int, of_output: Tensor, inputs: Tensor) -> None:
             """The gradient of a projection's matrix."""
             if needed[index]:
-                of[index] = of_output.t() @ inputs
+                of[index] = weight_gradient(of_output, inputs)
 
         # The MLP.
         active = silu(gate)
-        of_inner = grad @ w_down
+        of_inner = matmul(grad, w_down)
         of_up = of_inner * active
         product(13, grad, active.mul_(up))
         of_gate = of_inner.mul_(up)
@@ -140,12 +143,12 @@ class _Layer(torch.autograd.Function):
         normed = unit * norm_2
         product(11, of_gate, normed)
         product(12, of_up, normed)
-        flow = torch.addmm(of_gate @ w_gate, of_up, w_up)
+        flow = addmm(matmul(of_gate, w_gate), of_up, w_up)
         flow, of[10] = _norm_backward(flow, unit, scale_2, norm_2)
         flow += grad
         # Attention.
         product(9, flow, out.flatten(1))
-        of_out = (flow @ wo).view_as(out)
+        of_out = matmul(flow, wo).view_as(out)
         of_q, of_k, of_v = attend_backward(of_out, q, k, v, out, lse, ctx.tree, q.shape[-1] ** -0.5)
         of_q, of_k = _rotated(of_q, cos[rows], -sin[rows]), _rotated(of_k, cos, -sin)
         if norm_q is not None:
@@ -158,8 +161,8 @@ class _Layer(torch.autograd.Function):
             product(index, of_output, inputs)
             if needed[index + 3]:
                 of[index + 3] = of_output.sum(0)
-        through = torch.addmm(flat[1] @ wk, flat[2], wv)
-        _add(through, rows, flat[0] @ wq)
+        through = addmm(matmul(flat[1], wk), flat[2], wv)
+        _add(through, rows, matmul(flat[0], wq))
         of_x, of[0] = _norm_backward(through, unit, scale_1, norm_1)
         _add(of_x, rows, flow)
         return of_x, None, None, None, None, None, *(g if use else None for g, use in zip(of, needed, strict=True))

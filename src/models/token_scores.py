@@ -20,6 +20,7 @@ from transformers import PreTrainedModel
 from ..algorithms.objectives import ObjectiveOutput
 from ..errors import UnsupportedAttentionError
 from ..experience import TokenBatch
+from ..products import linear
 from . import fused_layers
 from .tree_attention import Tree
 
@@ -49,7 +50,9 @@ class Head:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(n, V)"""
-        logits: Tensor = self.module(hidden)
+        head: Any = self.module
+        plain = type(head) is nn.Linear  # an adapter's or quantised ones have a way of their own
+        logits: Tensor = linear(hidden, head.weight, head.bias) if plain else head(hidden)
         return logits if self.softcap is None else (logits / self.softcap).tanh() * self.softcap
 
     def pieces(self, *columns: Tensor) -> list[tuple[Tensor, ...]]:

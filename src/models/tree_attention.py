@@ -182,9 +182,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, tree: Tree, scale: float) 
 
 
 def attend_forward(query: Tensor, key: Tensor, value: Tensor, tree: Tree, scale: float) -> tuple[Tensor, Tensor]:
-    """The result (Q, H, D), and the log-sum-exp of each query's scores (Q, H)."""
+    """The result (Q, H, D), and the log-sum-exp of each query's scores (Q, H); rows behind the last segment's are 0."""
     per_head = query.shape[1] // key.shape[1]
-    out = torch.empty_like(query)
+    out = torch.zeros_like(query)
     lse = query.new_empty(query.shape[:2], dtype=torch.promote_types(query.dtype, torch.float32))
     for part in tree.within:
         tensors = (_gather(query, part.queries), *(_repeated(_gather(x, part.keys), per_head) for x in (key, value)))

@@ -16,9 +16,10 @@ from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding, linear, scaled_dot_product_attention, silu
+from torch.nn.functional import embedding, scaled_dot_product_attention, silu
 from transformers import PreTrainedModel
 
+from ....products import addmm, linear
 from ..lora import Adapter, LowRank
 from .shared_prompt import SharedPromptCache
 
@@ -267,4 +268,4 @@ def _plus(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x`` plus the projection of ``y``; in one operation, the residual inside of the product, without a bias."""
     if bias is not None:
         return x + linear(y, weight, bias)
-    return torch.addmm(x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1]), weight.t()).view_as(x)
+    return addmm(x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1]), weight.t()).view_as(x)

@@ -1,0 +1,104 @@
+"""Products of matrices: equal to torch's own, with their gradients, whichever library computes them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.nn import functional
+
+from troupe import products
+from troupe.products import addmm, few_sizes, linear, matmul, weight_gradient
+
+SHAPES = [(1, 8, 8), (5, 512, 1024), (37, 256, 768), (1020, 256, 128), (64, 7, 3), (0, 16, 16)]
+
+has_onednn = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
+@pytest.fixture(params=[False, True], ids=["mkl", "onednn"])
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param and not has_onednn:
+        pytest.skip("this torch has no oneDNN")
+    monkeypatch.setattr(products, "use_onednn", lambda: request.param)
+
+
+def drawn(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def near(ours: Tensor, exact: Tensor) -> None:
+    """To the rounding of float32, of the matrix as a whole."""
+    assert ours.shape == exact.shape
+    assert ours.dtype == torch.float32
+    assert (ours.double() - exact).norm() <= 1e-5 * exact.norm() + 1e-12
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("bias", [False, True])
+def test_linear_and_its_gradients_equal_torchs_in_float64(shape: tuple[int, int, int], bias: bool) -> None:
+    m, k, n = shape
+    ours = [drawn(m, k), drawn(n, k), *([drawn(n)] if bias else [])]
+    exact = [each.double().requires_grad_() for each in ours]
+    ours = [each.requires_grad_() for each in ours]
+    result, wanted = linear(*ours), functional.linear(*exact)
+    near(result, wanted)
+    flow = drawn(m, n)
+    gradients = torch.autograd.grad(result, ours, flow), torch.autograd.grad(wanted, exact, flow.double())
+    for gradient, expected in zip(*gradients, strict=True):
+        near(gradient, expected)
+
+
+@pytest.mark.usefixtures("library")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_products_without_gradients_equal_torchs_in_float64(shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    a, b, total, flow = drawn(m, k), drawn(k, n), drawn(m, n), drawn(m, n)
+    near(matmul(a, b), a.double() @ b.double())
+    near(matmul(b.t(), a.t()), b.t().double() @ a.t().double())
+    near(addmm(total, a, b), total.double() + a.double() @ b.double())
+    near(addmm(total.t().contiguous().t(), a, b), total.double() + a.double() @ b.double())
+    near(weight_gradient(flow, a), flow.t().double() @ a.double())
+
+
+@pytest.mark.usefixtures("library")
+def test_rows_may_have_several_dimensions_and_any_order_in_memory() -> None:
+    x, weight = drawn(3, 40, 256), drawn(256, 512).t()
+    near(linear(x, weight), functional.linear(x.double(), weight.double()))
+    x = drawn(40, 3, 256).transpose(0, 1)
+    near(linear(x, weight), functional.linear(x.double(), weight.double()))
+
+
+@pytest.mark.usefixtures("library")
+def test_what_onednn_does_not_compute_is_left_to_torch() -> None:
+    x, weight = drawn(64, 256), drawn(256, 256)
+    assert torch.equal(linear(x.double(), weight.double()), functional.linear(x.double(), weight.double()))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(x, weight).dtype == torch.bfloat16
+    half = linear(x.bfloat16(), weight.bfloat16())
+    assert torch.equal(half, functional.linear(x.bfloat16(), weight.bfloat16()))
+
+
+@pytest.mark.usefixtures("library")
+def test_a_frozen_matrix_gets_no_gradient() -> None:
+    layer = nn.Linear(256, 256).requires_grad_(False)
+    x = drawn(64, 256).requires_grad_()
+    linear(x, layer.weight, layer.bias).sum().backward()
+    assert layer.weight.grad is None and layer.bias.grad is None
+    assert x.grad is not None
+    near(x.grad, layer.weight.double().sum(0).expand(64, -1))
+
+
+@settings(max_examples=200)
+@given(count=st.integers(1, 1 << 20))
+def test_few_sizes_is_above_by_a_sixteenth_at_most(count: int) -> None:
+    size = few_sizes(count)
+    assert count <= size < count + max(products.MIN_ROWS, count / 16 + 1)
+    assert few_sizes(size) == size
+
+
+def test_there_are_sixteen_sizes_between_a_power_of_two_and_the_next() -> None:
+    for power in (64, 1024, 1 << 14):
+        assert len({few_sizes(count) for count in range(power, 2 * power)} - {power}) == 16
