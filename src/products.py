@@ -11,6 +11,7 @@ few (:func:`few_sizes`); rows that are all 0 are added, and left out of the resu
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
+from torch.overrides import TorchFunctionMode
 
 MIN_ROWS = 4
 MIN_SIZE = 1 << 20
@@ -58,6 +60,15 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         result: Tensor = _Linear.apply(x, weight, bias)
         return result
     return _product(x, weight, bias)
+
+
+class FastLinear(TorchFunctionMode):
+    """Within it, every linear layer of a model is computed by :func:`linear`."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: Any = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        return (linear if func is functional.linear else func)(*args, **(kwargs or {}))
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:

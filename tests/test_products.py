@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -89,6 +91,24 @@ def test_a_frozen_matrix_gets_no_gradient() -> None:
     assert layer.weight.grad is None and layer.bias.grad is None
     assert x.grad is not None
     near(x.grad, layer.weight.double().sum(0).expand(64, -1))
+
+
+@pytest.mark.usefixtures("library")
+def test_fast_linear_computes_the_layers_of_a_model() -> None:
+    model = nn.Sequential(nn.Linear(256, 512), nn.SiLU(), nn.Linear(512, 256))
+    x = drawn(64, 256)
+    with products.FastLinear():
+        ours = model(x)
+    ours.square().sum().backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    exact = copy.deepcopy(model).double()
+    exact.zero_grad()
+    result = exact(x.double())
+    near(ours, result)
+    result.square().sum().backward()
+    for gradient, parameter in zip(gradients, exact.parameters(), strict=True):
+        assert gradient is not None and parameter.grad is not None
+        near(gradient, parameter.grad)
 
 
 @settings(max_examples=200)

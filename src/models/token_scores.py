@@ -9,6 +9,7 @@ before any backward pass; a piece's logits then become the gradients of its hidd
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from transformers import PreTrainedModel
 from ..algorithms.objectives import ObjectiveOutput
 from ..errors import UnsupportedAttentionError
 from ..experience import TokenBatch
-from ..products import linear
+from ..products import FastLinear, linear, use_onednn
 from . import fused_layers
 from .tree_attention import Tree
 
@@ -201,11 +202,14 @@ def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float | Ten
         module, sources = model.get_output_embeddings(), rank[sources]
         return Head(module, config.vocab_size, None, common), hidden.index_select(0, sources)
     inputs = {"input_ids": batch.input_ids[None], "position_ids": batch.positions[None], "use_cache": False}
-    if config.model_type in PLAIN_HEADS:
-        hidden = model.base_model(**inputs, tree=tree).last_hidden_state[0]
-        module, softcap = model.get_output_embeddings(), getattr(config, "final_logit_softcapping", None)
-    else:
-        hidden, module, softcap = model(**inputs, tree=tree).logits[0], nn.Identity(), None
+    # A checkpointed layer is computed once more, outside of the context, and must keep the same tensors then.
+    checkpointed = any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
+    with FastLinear() if use_onednn() and not checkpointed else nullcontext():
+        if config.model_type in PLAIN_HEADS:
+            hidden = model.base_model(**inputs, tree=tree).last_hidden_state[0]
+            module, softcap = model.get_output_embeddings(), getattr(config, "final_logit_softcapping", None)
+        else:
+            hidden, module, softcap = model(**inputs, tree=tree).logits[0], nn.Identity(), None
     if tree.calls != config.num_hidden_layers:
         raise UnsupportedAttentionError(
             f"{type(model).__name__} has {config.num_hidden_layers} layers, of which {tree.calls} use the attention "
