@@ -25,6 +25,8 @@ from torch.overrides import TorchFunctionMode
 MIN_ROWS = 4
 MIN_SIZE = 1 << 20
 """Rows of a product, and multiplications, below which calling oneDNN costs more than it saves."""
+MIN_ROWS_OF_COPY = 128
+"""Rows for which it pays to copy a matrix that has gaps in memory: oneDNN has no fast code for these."""
 
 
 @cache
@@ -89,8 +91,19 @@ def addmm(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
         return torch.addmm(total, a, b)
     if len(a) != few_sizes(len(a)):
         return matmul(a, b).add_(total)
-    result: Tensor = torch.ops.mkldnn._linear_pointwise.binary(a, total.contiguous(), b.t(), None, "add")
+    result: Tensor = torch.ops.mkldnn._linear_pointwise.binary(a, total.contiguous(), _dense(b.t()), None, "add")
     return result
+
+
+def is_dense(matrix: Tensor) -> bool:
+    """Whether its numbers lie in memory without gaps, by row or by column."""
+    return matrix.is_contiguous() or matrix.t().is_contiguous()
+
+
+def _dense(matrix: Tensor) -> Tensor:
+    if is_dense(matrix):
+        return matrix
+    return matrix.contiguous() if matrix.stride(1) == 1 else matrix.t().contiguous().t()
 
 
 def _suits(x: Tensor, matrix: Tensor) -> bool:
@@ -101,6 +114,7 @@ def _suits(x: Tensor, matrix: Tensor) -> bool:
     return (
         rows >= MIN_ROWS
         and rows * matrix.numel() >= MIN_SIZE
+        and (rows >= MIN_ROWS_OF_COPY or is_dense(matrix))
         and type(x) in _PLAIN
         and type(matrix) in _PLAIN
         and not torch.is_autocast_enabled("cpu")
@@ -116,7 +130,7 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     rows = len(flat)
     if added := few_sizes(rows) - rows:
         flat = functional.pad(flat, (0, 0, 0, added))
-    result: Tensor = torch.ops.mkldnn._linear_pointwise(flat, weight, bias, "none", [], "")
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(flat, _dense(weight), bias, "none", [], "")
     return result[:rows].unflatten(0, x.shape[:-1])
 
 

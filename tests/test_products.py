@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -81,6 +82,41 @@ def test_what_onednn_does_not_compute_is_left_to_torch() -> None:
         assert linear(x, weight).dtype == torch.bfloat16
     half = linear(x.bfloat16(), weight.bfloat16())
     assert torch.equal(half, functional.linear(x.bfloat16(), weight.bfloat16()))
+
+
+class Noted:
+    """oneDNN's operation, which notes the matrices that it gets."""
+
+    def __init__(self) -> None:
+        self.matrices: list[Tensor] = []
+        self.operation = torch.ops.mkldnn._linear_pointwise
+
+    def __call__(self, x: Tensor, matrix: Tensor, *more: Any) -> Tensor:
+        self.matrices.append(matrix)
+        return self.operation(x, matrix, *more)
+
+    def binary(self, x: Tensor, other: Tensor, matrix: Tensor, *more: Any) -> Tensor:
+        self.matrices.append(matrix)
+        return self.operation.binary(x, other, matrix, *more)
+
+
+@pytest.mark.skipif(not has_onednn, reason="this torch has no oneDNN")
+@pytest.mark.parametrize("rows", [16, 127, 200])
+def test_onednn_gets_no_matrix_with_gaps(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For these it has code that takes a thousand times as long."""
+    noted = Noted()
+    monkeypatch.setattr(products, "use_onednn", lambda: True)
+    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", noted)
+    x = drawn(rows, 256)
+    whole = drawn(512, 256), drawn(256, 512).t()  # by row, by column
+    gaps = drawn(1024, 512)[:512, :256], drawn(256, 1024).t()[:512]
+    for weight in (*whole, *gaps):
+        near(linear(x, weight), functional.linear(x.double(), weight.double()))
+        near(matmul(x, weight.t()), x.double() @ weight.t().double())
+        near(addmm(drawn(rows, 512), x, weight.t()), drawn(rows, 512).double() + x.double() @ weight.t().double())
+        near(weight_gradient(x, drawn(rows, 1024)[:, :512]), x.t().double() @ drawn(rows, 1024)[:, :512].double())
+    assert len(noted.matrices) >= 8
+    assert all(products.is_dense(matrix) for matrix in noted.matrices)
 
 
 @pytest.mark.usefixtures("library")
