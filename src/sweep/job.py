@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from ..runs.lock import HeldError
 from ..runs.run import Run
 from ..setup.build import build
 from .again import EVALUATIONS
+from .parent import ending_with
 from .record import SweepRecord, error_file
 
 
@@ -41,13 +43,16 @@ class JobRunner:
     rerun_stale: bool
     to_file: bool
     train: Callable[[TrainLoop], object]
+    sweep: int = field(default_factory=os.getpid)
+    """The process that made this; a worker of its launcher gets it pickled."""
 
     def __call__(self, cfg: DictConfig) -> str:
         """The run's directory; "" where another process has this run."""
         config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
         training = training_hash(config)
         record = SweepRecord.read(self.folder)
-        with FailureNote(error_file(self.folder, training)), self._output(training):
+        failures = FailureNote(error_file(self.folder, training))
+        with ending_with(self.sweep), failures, self._output(training):
             try:
                 with _job_lock(record, config, training):
                     run = self._finished_run(cfg, record.runs, training, evaluation_keys(config))

@@ -24,6 +24,8 @@ from troupe.runs.files import FORMAT, FORMAT_KEY
 from troupe.runs.index import find_runs
 from troupe.runs.lock import Lock
 
+from ..processes import alive, below
+
 SMALL = [
     "loop.iterations=1",
     "loop.tasks_per_iteration=2",
@@ -304,6 +306,27 @@ def test_two_sweeps_at_once_share_the_runs() -> None:
     assert len(finished()) == 4 and all(len(lines(path)) == 6 for path in finished())
     # A run that was killed before its first checkpoint cannot be continued; every other one was.
     assert not any((path / "checkpoints" / "last").exists() for path in directories() - finished())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_workers_end_with_their_sweep(number: signal.Signals) -> None:
+    sweep = write("many", {"a": ["loop.iterations=1000"]}, [0, 1, 2])
+    process = program(sweep, "launcher=joblib", "hydra.launcher.n_jobs=2")
+    deadline = time.monotonic() + 300
+    while len(begun := directories()) < 2 or min(len(lines(path)) for path in begun) < 1:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    workers = below(process.pid)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    while any(map(alive, workers)):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert len(directories()) == 2  # the third was not begun
+    for path in directories():  # and the others were interrupted, with a checkpoint of what they had done
+        last = (path / "checkpoints" / "last").resolve().name
+        assert last == f"iteration_{len(lines(path)):05d}", last
 
 
 @pytest.mark.slow
