@@ -25,6 +25,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from troupe import products
 from troupe.envs.math import WordProblems
 from troupe.experience import Completion, Request, Sampling
 from troupe.models.loading import load_model, load_tokenizer
@@ -73,7 +74,7 @@ def machine_rates(model: PreTrainedModel) -> dict[str, float]:
     """What one thread can do at best, in float32: a large product with a matrix of the model, and a sum."""
     x, weight = torch.randn(2048, model.config.hidden_size), torch.randn(4096, model.config.hidden_size)
     data = torch.ones(1 << 27)
-    product = seconds(lambda: [torch.nn.functional.linear(x, weight) for _ in range(4)])
+    product = seconds(lambda: [products.linear(x, weight) for _ in range(4)])
     return {"operations/s": 4 * 2 * x.numel() * len(weight) / product, "bytes/s": 4 * data.numel() / seconds(data.sum)}
 
 
@@ -92,8 +93,10 @@ def costs(model: PreTrainedModel, prompts: Sequence[Sequence[int]], k: int, new:
 
 
 def update(model: PreTrainedModel, ids: torch.Tensor, *, half: bool) -> None:
-    """Forward and backward pass over ``ids`` (B, T), with gradients of all weights; ``half``: as `bf16-mixed` does."""
-    with torch.autocast("cpu", torch.bfloat16, enabled=half):
+    """Forward and backward pass over ``ids`` (B, T), with gradients of all weights, by transformers' layers with the
+    products of the learner; ``half``: as `bf16-mixed` does.
+    """
+    with products.FastLinear(), torch.autocast("cpu", torch.bfloat16, enabled=half):
         logits = model(input_ids=ids, use_cache=False).logits[:, :-1].float()
     torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
     model.zero_grad(set_to_none=True)
