@@ -56,15 +56,24 @@ def accessible() -> Callable[[Any], None]:
 
 @pytest.fixture
 def open_page(chromium: Any) -> Iterator[Open]:
-    """``open_page(file, hash="", width=1280, scheme="light")``: the page once its explorer is ready.
+    """``open_page(file, hash="", width=1280, scheme="light", touch=False)``: the page once its explorer is ready.
 
     At the end of the test: no error on the console, no violation of the page's policy, no request but for the file.
     """
     errors: list[str] = []
     contexts = []
 
-    def open_it(file: Path, address: str = "", *, width: int = 1280, scheme: str = "light", ready: bool = True) -> Any:
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=False)
+    def open_it(
+        file: Path,
+        address: str = "",
+        *,
+        width: int = 1280,
+        scheme: str = "light",
+        touch: bool = False,
+        ready: bool = True,
+    ) -> Any:
+        window = {"viewport": {"width": width, "height": 900}, "has_touch": touch, "is_mobile": touch}
+        context = chromium.new_context(**window, color_scheme=scheme, bypass_csp=False)
         contexts.append(context)
         page = context.new_page()
         page.on(

@@ -60,6 +60,18 @@ def test_every_episode_is_listed_and_the_first_tree_is_drawn(run: Path, open_pag
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+def test_on_a_phone_a_finger_finds_every_candidate_of_the_map(run: Path, open_page: Open) -> None:
+    page = open_page(run / "report.html", width=390, touch=True)
+    places = page.locator(".map .place rect")
+    boxes = [places.nth(index).bounding_box() for index in range(places.count())]
+    assert len(boxes) >= 8 and min(min(box["width"], box["height"]) for box in boxes) >= 24
+    before = page.evaluate("location.hash")
+    page.locator(".map").scroll_into_view_if_needed()
+    rect = places.last.bounding_box()
+    page.touchscreen.tap(rect["x"] + 3, rect["y"] + 3)  # beside the dot
+    page.wait_for_function("(before) => location.hash !== before", arg=before)
+
+
 def test_filters_search_and_order(run: Path, open_page: Open) -> None:
     page = open_page(run / "report.html")
     trees = Run(run).trees()

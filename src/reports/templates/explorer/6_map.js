@@ -1,5 +1,6 @@
 // The map of a tree: steps from left to right, a column of candidates for each agent, the path that went on as a line.
-const DOT = 7, ROW = 21, AGENT = 42, STEP = 34, TOP = 40;
+const DOT = 7, AGENT = 42, STEP = 34, TOP = 40;
+const ROW = matchMedia("(pointer: coarse)").matches ? 28 : 21;  // a finger is wider than a mouse's arrow
 
 function drawMap(tree, form, state, choose) {
   const roots = [...form.steps.values()].filter((step) => !form.above.has(step.first));
@@ -26,7 +27,9 @@ function drawMap(tree, form, state, choose) {
     node.candidates.forEach((candidate, c) => {
       const [cx, cy] = point(node.id, c), chosen = state.node === node.id && state.candidate === c;
       const colour = tint(candidate.advantage, largest);
-      drawing.append(svg("circle", { ...colour, cx, cy, r: DOT, class: `dot ${colour.class}${candidate.continued ? " on" : ""}${chosen ? " chosen" : ""}`, onclick: () => choose(node.id, c) },
+      drawing.append(svg("g", { class: "place", onclick: () => choose(node.id, c) },
+        svg("rect", { x: cx - AGENT / 2, y: cy - ROW / 2, width: AGENT, height: ROW }),
+        svg("circle", { ...colour, cx, cy, r: DOT, class: `dot ${colour.class}${candidate.continued ? " on" : ""}${chosen ? " chosen" : ""}` }),
         svg("title", {}, `${node.agent}, turn ${node.turn + 1}, candidate ${c + 1}: reward ${digits(candidate.reward ?? candidate.team)}${finite(candidate.advantage) ? `, advantage ${digits(candidate.advantage, true)}` : ""}`)));
     });
   }
