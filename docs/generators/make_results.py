@@ -29,6 +29,7 @@ PAGE = RESULTS.parent / "results.md"
 SWEEPS = (
     "factorial_plan_path_short",
     "factorial_signalling",
+    "smollm2_math_lora",
     "trees_plan_path_short",
     "views_short_plan_path_short",
     "views_sokoban",
@@ -62,6 +63,10 @@ def sweep(summary: SweepSummary, bases: Bases) -> str:
     """The settings of a sweep, each beside its base, and the claims."""
     rows, budgets = with_readings(summary.rows, summary.threshold)
     [common] = budgets.values()
+    settings = aggregate(rows)
+    common = {
+        axis: value for axis, value in common.items() if all(row[f"at_{axis}_mean"] is not None for row in settings)
+    }
     at = [f"at {number(value)} {'optimizer steps' if axis == 'steps' else axis}" for axis, value in common.items()]
     threshold = "" if summary.threshold is None else f"completions to {summary.threshold:g}"
     heads = ["setting", "seeds", "base pass@256", "before training", "after", *at, threshold, "sealed tasks"]
@@ -71,7 +76,7 @@ def sweep(summary: SweepSummary, bases: Bases) -> str:
         + [share(row, "before_mean", "before"), share(row, "after_mean", "after")]
         + [f"{row[f'at_{axis}_mean']:.3f}" for axis in common]
         + [number(row["to_threshold"]), share(row, "sealed_mean", "sealed")]
-        for row in aggregate(rows)
+        for row in settings
     ]
     return markdown(heads, lines) + "\n" + claims(judge(summary.claims, rows))
 
