@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from ..evaluation.identity import evaluation_identity
 from ..evaluation.records import EvaluationRecord, file_name
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
-from ..evaluation.tables import benchmark_table, evaluation_table, progress_bar, show
+from ..evaluation.tables import benchmark_table, episode_progress, evaluation_table, show
 from ..faults import FaultSettings, LostEpisodesError
 from ..models.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
@@ -100,9 +99,7 @@ def _play(
 ) -> tuple[dict[str, Any], list[ConditionResult]]:
     """The content of ``summary.json``, and the results."""
     started = time.perf_counter()
-    with progress_bar(console) as bar:
-        episodes = bar.add_task("episodes", total=sum(condition.episodes for condition in conditions))
-        advance = partial(bar.advance, episodes)
+    with episode_progress(console, sum(condition.episodes for condition in conditions)) as advance:
         results = asyncio.run(run_conditions(request, conditions, factory, lambda _: advance(), faults))
     summary = {
         "conditions": {result.condition.name: result.summary for result in results},

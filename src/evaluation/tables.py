@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from threading import Event, Thread
 from typing import Any
 
 from rich.console import Console
@@ -28,10 +32,42 @@ def show(console: Console, table: Table) -> None:
         console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
 
 
-def progress_bar(console: Console) -> Progress:
-    """Episodes done and the remaining time; shows nothing without a terminal."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("ETA"))
-    return Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal, transient=True)
+@contextmanager
+def episode_progress(console: Console, total: int, every_s: float = 30.0) -> Iterator[Callable[[], None]]:
+    """Shows how many of ``total`` episodes are done, and the time left: a bar on a terminal; elsewhere a line every
+    ``every_s`` seconds, also while no episode ends.  Yields what is to be called after each episode.
+    """
+    if console.is_terminal:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("ETA"))
+        with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
+            yield partial(bar.advance, bar.add_task("episodes", total=total))
+        return
+    lines = _Lines(console, total, every_s)
+    lines.start()
+    try:
+        yield lines.advance
+    finally:
+        lines.ended.set()
+        lines.join()
+
+
+class _Lines(Thread):
+    """Prints how far an evaluation is."""
+
+    def __init__(self, console: Console, total: int, every_s: float) -> None:
+        super().__init__(name="progress", daemon=True)
+        self.console, self.total, self.every_s = console, total, every_s
+        self.done, self.ended, self.started_at = 0, Event(), time.monotonic()
+
+    def advance(self) -> None:
+        self.done += 1
+
+    def run(self) -> None:
+        while not self.ended.wait(self.every_s):
+            seconds = time.monotonic() - self.started_at
+            left = f"{seconds / self.done * (self.total - self.done):.0f} s" if self.done else "after the first one"
+            line = f"[{seconds:.0f} s] {self.done} of {self.total} episodes, ETA {left}"
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def evaluation_table(conditions: Mapping[str, Mapping[str, Any]], seconds: Mapping[str, float]) -> Table:

@@ -1,11 +1,13 @@
 """Tables on a terminal and elsewhere."""
 
 import io
+import re
+import time
 
 from rich.console import Console
 
 from troupe.evaluation.comparison import Comparison
-from troupe.evaluation.tables import comparison_table, evaluation_table, progress_bar, show
+from troupe.evaluation.tables import comparison_table, episode_progress, evaluation_table, show
 
 CONDITIONS = {
     "sampled": {"success": 0.5, "success_ci95": [0.25, 0.75], "pass@2": 1.0, "tokens": 12345, "episodes": 40},
@@ -52,14 +54,22 @@ def test_comparisons_have_mcnemars_p_where_tasks_have_one_sample() -> None:
     ]
 
 
-def test_progress_is_shown_on_terminals_only() -> None:
+def test_progress_is_a_bar_on_terminals_and_lines_elsewhere() -> None:
     for terminal in (True, False):
         file = io.StringIO()
-        with progress_bar(Console(file=file, force_terminal=terminal, width=80)) as bar:
-            task = bar.add_task("episodes", total=4)
-            bar.advance(task, 3)
-            bar.refresh()
-        assert ("3/4" in file.getvalue() and "ETA" in file.getvalue()) == terminal
+        with episode_progress(Console(file=file, force_terminal=terminal, width=80), 4, every_s=0.01) as advance:
+            for _ in range(3):
+                advance()
+            while "3 of 4" not in file.getvalue() and not terminal:
+                time.sleep(0.01)
+        said = file.getvalue()
+        assert ("3/4" in said) == terminal
+        assert bool(re.search(r"^\[\d+ s\] 3 of 4 episodes, ETA \d+ s$", said, re.MULTILINE)) != terminal
+    file = io.StringIO()
+    with episode_progress(Console(file=file, width=80), 4, every_s=0.01):
+        while "\n" not in file.getvalue():
+            time.sleep(0.01)
+    assert file.getvalue().splitlines()[0] == "[0 s] 0 of 4 episodes, ETA after the first one"
 
 
 def test_what_a_file_says_is_neither_markup_nor_a_command_for_the_terminal() -> None:
