@@ -4,17 +4,20 @@ Torch gives products in float32 to MKL, which uses AVX-512 on Intel's processors
 on an AMD EPYC with AVX-512 it takes less than half of MKL's time (``bench/products.py``).  The numbers are the same up
 to the order of the sums.
 
-oneDNN compiles code for every shape, which takes as long as a small product, so that numbers of rows are rounded up to
-few (:func:`few_sizes`); rows that are all 0 are added, and left out of the result.
+oneDNN compiles code for every shape.  That takes as long as a small product and half a megabyte.  So numbers of rows
+are rounded up to few (:func:`few_sizes`; rows that are all 0 are added, and left out of the result), and the code of
+:data:`CACHED` shapes is kept.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -22,28 +25,49 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-MIN_ROWS = 4
-MIN_SIZE = 1 << 20
-"""Rows of a product, and multiplications, below which calling oneDNN costs more than it saves."""
-MIN_ROWS_OF_COPY = 128
+MIN_ROWS: Final = 4
+MIN_SIDE: Final = 32
+MIN_SIZE: Final = 1 << 20
+"""Rows of a product, rows and columns of its matrix, and multiplications, below which oneDNN saves nothing."""
+MIN_ROWS_OF_COPY: Final = 128
 """Rows for which it pays to copy a matrix that has gaps in memory: oneDNN has no fast code for these."""
+MAX_WIDTH_OF_COPY: Final = 1 << 14
+"""Columns above which a tensor is not copied, to add rows or to turn it: these are logits, the largest of an update."""
+CACHED: Final = 512
+CAPACITY: Final = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
 
 @cache
 def use_onednn() -> bool:
     """Whether oneDNN is the faster library on this machine: with AVX-512 on a processor that is not Intel's."""
-    return (
+    faster = (
         torch.backends.mkldnn.is_available()
         and hasattr(torch.ops.mkldnn, "_linear_pointwise")
         and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
         and "Intel" not in _processor()
     )
+    if faster:
+        _bound_cache()
+    return faster
 
 
 def _processor() -> str:
     """What the system calls the processor."""
-    cpuinfo = Path("/proc/cpuinfo")
-    return cpuinfo.read_text() if cpuinfo.exists() else platform.processor()
+    try:
+        return Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+
+
+def _bound_cache() -> None:
+    """oneDNN reads its cache's capacity once, before its first product; other processes are to have their own."""
+    if CAPACITY in os.environ:
+        return
+    os.environ[CAPACITY] = str(CACHED)
+    try:
+        torch.ops.mkldnn._linear_pointwise(torch.ones(4, 4), torch.ones(4, 4), None, "none", [], "")
+    finally:
+        del os.environ[CAPACITY]
 
 
 def few_sizes(count: int) -> int:
@@ -54,14 +78,16 @@ def few_sizes(count: int) -> int:
     return -(-count // step) * step
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x`` (..., k) times the transpose of ``weight`` (n, k), plus ``bias`` (n,): (..., n)."""
-    if not _suits(x, weight):
-        return functional.linear(x, weight, bias)
-    if torch.is_grad_enabled() and any(each is not None and each.requires_grad for each in (x, weight, bias)):
-        result: Tensor = _Linear.apply(x, weight, bias)
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input`` (..., k) times the transpose of ``weight`` (n, k), plus ``bias`` (n,): (..., n).  The arguments are
+    those of ``torch.nn.functional.linear``.
+    """
+    if not _suits(input, weight.t() if weight.ndim == 2 else weight) or not _fits(bias, weight):
+        return functional.linear(input, weight, bias)
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (input, weight, bias)):
+        result: Tensor = _Linear.apply(input, weight, bias)
         return result
-    return _product(x, weight, bias)
+    return _product(input, weight, bias)
 
 
 class FastLinear(TorchFunctionMode):
@@ -73,6 +99,11 @@ class FastLinear(TorchFunctionMode):
         return (linear if func is functional.linear else func)(*args, **(kwargs or {}))
 
 
+def fast_linear(weight: Tensor) -> AbstractContextManager[object]:
+    """:class:`FastLinear` where it helps a model with such weights, which it would slow down elsewhere."""
+    return FastLinear() if _computable(weight) and use_onednn() else nullcontext()
+
+
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """``a`` (m, k) times ``b`` (k, n), without gradients."""
     return _product(a, b.t(), None) if _suits(a, b) else a @ b
@@ -80,14 +111,16 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 def weight_gradient(of_output: Tensor, x: Tensor) -> Tensor:
     """The gradient (n, k) of a projection's matrix, from those of its outputs (m, n) and its inputs (m, k)."""
-    if _suits(of_output.t(), x) and (added := few_sizes(len(x)) - len(x)):
+    if of_output.shape[1] > MAX_WIDTH_OF_COPY or not _suits(of_output.t(), x):
+        return of_output.t() @ x
+    if added := few_sizes(len(x)) - len(x):
         of_output, x = (functional.pad(each, (0, 0, 0, added)) for each in (of_output, x))
     return matmul(of_output.t(), x)
 
 
 def addmm(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """``total`` (m, n) plus ``a`` (m, k) times ``b`` (k, n), without gradients."""
-    if not _suits(a, b):
+    if not _suits(a, b) or total.shape != (len(a), b.shape[1]):
         return torch.addmm(total, a, b)
     if len(a) != few_sizes(len(a)):
         return matmul(a, b).add_(total)
@@ -106,23 +139,33 @@ def _dense(matrix: Tensor) -> Tensor:
     return matrix.contiguous() if matrix.stride(1) == 1 else matrix.t().contiguous().t()
 
 
+def _computable(x: Tensor) -> bool:
+    """Whether oneDNN's products are for such tensors."""
+    return (
+        x.dtype == torch.float32
+        and x.device.type == "cpu"
+        and type(x) in (Tensor, torch.nn.Parameter)
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
 def _suits(x: Tensor, matrix: Tensor) -> bool:
-    """Whether oneDNN computes the product of ``x`` with ``matrix`` or its transpose, and faster."""
-    if x.dtype != torch.float32 or matrix.dtype != torch.float32 or x.device.type != "cpu":
+    """Whether oneDNN computes ``x`` (..., k) times ``matrix`` (k, n), and faster."""
+    if not (_computable(x) and _computable(matrix)) or x.ndim == 0 or matrix.ndim != 2 or x.shape[-1] != len(matrix):
         return False
     rows = x.numel() // max(x.shape[-1], 1)
     return (
         rows >= MIN_ROWS
+        and min(matrix.shape) >= MIN_SIDE
         and rows * matrix.numel() >= MIN_SIZE
         and (rows >= MIN_ROWS_OF_COPY or is_dense(matrix))
-        and type(x) in _PLAIN
-        and type(matrix) in _PLAIN
-        and not torch.is_autocast_enabled("cpu")
+        and (x.shape[-1] <= MAX_WIDTH_OF_COPY or rows == few_sizes(rows))
         and use_onednn()
     )
 
 
-_PLAIN = (Tensor, torch.nn.Parameter)
+def _fits(bias: Tensor | None, weight: Tensor) -> bool:
+    return bias is None or (_computable(bias) and bias.shape == weight.shape[:1] and bias.is_contiguous())
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -140,7 +183,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return _product(x, weight, bias)
+        return _product(x, weight, bias).detach()  # no view for autograd: a model may change it in place
 
     @staticmethod
     @once_differentiable

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.hydra_config import HydraConfig
+from hypothesis import settings
 from omegaconf import DictConfig, open_dict
 from transformers import PreTrainedTokenizerFast
 
@@ -27,6 +28,9 @@ from troupe.experience import Task
 from troupe.models.tiny import build_tokenizer
 
 from .run_fixtures import disk, episode, lines, old_run, rows, run_dir, summary, tree
+
+settings.register_profile("troupe", deadline=None)  # a busy machine is no fault of the code
+settings.load_profile("troupe")
 
 __all__ = ["disk", "episode", "lines", "old_run", "rows", "run_dir", "summary", "tree"]  # fixtures
 

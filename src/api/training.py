@@ -72,7 +72,8 @@ async def _run_until_signal(loop: TrainLoop) -> dict[str, Any]:
 def _stop(loop: TrainLoop, task: asyncio.Task[Any]) -> None:
     """Several processes stop where they next meet, so that none waits for another that has ended."""
     if loop.ranks.world == 1:
-        task.cancel()
+        if not task.cancelling():  # a second signal does not interrupt the closing
+            task.cancel()
     else:
         loop.ranks.stop_requested = True
 

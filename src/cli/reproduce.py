@@ -175,7 +175,7 @@ def _train(plan: TablePlan, part: PartPlan, options: ReproduceOptions, jobs: int
     if not missing:
         return
     _say(sys.stdout, _numbers(plan, part, len(missing)))
-    runner = JobRunner(record.folder, options.rerun_stale, to_file=True, train=train)
+    runner = JobRunner(record.folder, options.rerun_stale, to_file=True, train=train, local=True)
     many = min(jobs, len(missing)) > 1
     words = [f"hydra.launcher.n_jobs={jobs}"] if many else []
     launcher = launcher_of("joblib" if many else "basic", record.folder, runner, words, options.config_dir)

@@ -101,7 +101,8 @@ def _perform(
         print("\n".join(f"{job.setting}: {' '.join(job.overrides)}" for job in jobs))
         print("\n".join(_cost_lines(costs(record, jobs, measured(measurable)))))
         return True
-    runner = JobRunner(record.folder, options.rerun_stale, to_file=options.launcher != "basic", train=train)
+    to_file, local = options.launcher != "basic", options.launcher == "joblib"
+    runner = JobRunner(record.folder, options.rerun_stale, to_file=to_file, train=train, local=local)
     launcher = launcher_of(options.launcher, record.folder, runner, hydra_overrides, options.config_dir)
     record.write()
     announce(record, jobs, record.rows())

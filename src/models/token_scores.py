@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from ..algorithms.objectives import ObjectiveOutput
 from ..errors import UnsupportedAttentionError
 from ..experience import TokenBatch
-from ..products import FastLinear, linear, use_onednn
+from ..products import fast_linear
 from . import fused_layers
 from .tree_attention import Tree
 
@@ -51,14 +51,14 @@ class Head:
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(n, V)"""
-        head: Any = self.module
-        plain = type(head) is nn.Linear  # an adapter's or quantised ones have a way of their own
-        logits: Tensor = linear(hidden, head.weight, head.bias) if plain else head(hidden)
+        with fast_linear(hidden):
+            logits: Tensor = self.module(hidden)
         return logits if self.softcap is None else (logits / self.softcap).tanh() * self.softcap
 
     def pieces(self, *columns: Tensor) -> list[tuple[Tensor, ...]]:
         """The rows of ``columns``, as many at a time as may have their logits in memory."""
         count = max(1, MAX_LOGITS // self.vocabulary)
+        count -= count % 64 if count > 64 else 0  # what products are fast for
         return list(zip(*(column.split(count) for column in columns), strict=True))
 
 
@@ -204,7 +204,7 @@ def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float | Ten
     inputs = {"input_ids": batch.input_ids[None], "position_ids": batch.positions[None], "use_cache": False}
     # A checkpointed layer is computed once more, outside of the context, and must keep the same tensors then.
     checkpointed = any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
-    with FastLinear() if use_onednn() and not checkpointed else nullcontext():
+    with nullcontext() if checkpointed else fast_linear(model.get_input_embeddings().weight):
         if config.model_type in PLAIN_HEADS:
             hidden = model.base_model(**inputs, tree=tree).last_hidden_state[0]
             module, softcap = model.get_output_embeddings(), getattr(config, "final_logit_softcapping", None)

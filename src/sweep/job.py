@@ -43,6 +43,8 @@ class JobRunner:
     rerun_stale: bool
     to_file: bool
     train: Callable[[TrainLoop], object]
+    local: bool = False
+    """Whether the launcher's workers are children of this process."""
     sweep: int = field(default_factory=os.getpid)
     """The process that made this; a worker of its launcher gets it pickled."""
 
@@ -52,7 +54,7 @@ class JobRunner:
         training = training_hash(config)
         record = SweepRecord.read(self.folder)
         failures = FailureNote(error_file(self.folder, training))
-        with ending_with(self.sweep), failures, self._output(training):
+        with ending_with(self.sweep, local=self.local), failures, self._output(training):
             try:
                 with _job_lock(record, config, training):
                     run = self._finished_run(cfg, record.runs, training, evaluation_keys(config))

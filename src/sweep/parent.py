@@ -12,13 +12,16 @@ from threading import Thread
 
 
 @contextmanager
-def ending_with(sweep: int) -> Iterator[None]:
-    """A job of the process ``sweep``.  Once that has ended, and was the parent of this one, this one is interrupted as
-    by SIGTERM: a run writes its checkpoint, and then the process ends, which would wait for ever for another job.
+def ending_with(sweep: int, *, local: bool) -> Iterator[None]:
+    """A job of the process ``sweep``.  Where that is the parent of this one (``local``) and ends, this one is
+    interrupted as by SIGTERM: a run writes its checkpoint, and then the process ends, which would wait for ever for
+    another job.
 
-    Nothing is done where another process is the parent: a launcher for other machines has its own way.
+    A launcher for other machines has its own way.
     """
-    worker = sweep != os.getpid() and os.getppid() == sweep
+    worker = local and sweep != os.getpid()
+    if worker and os.getppid() != sweep:  # it ended while this one was starting
+        os._exit(1)
     if worker:
         _watch(sweep)
     try:

@@ -330,6 +330,36 @@ def test_workers_end_with_their_sweep(number: signal.Signals) -> None:
 
 
 @pytest.mark.slow
+def test_a_worker_whose_sweep_ended_before_its_job_begins_does_nothing() -> None:
+    """It says where it is by a file; then its parent is killed, and it goes on."""
+    lines = [
+        "import os, sys, time",
+        "from pathlib import Path",
+        "from troupe.sweep.parent import ending_with",
+        "if os.fork():",
+        "    os.wait()",
+        "sweep = os.getppid()",
+        "Path('ready').touch()",
+        "while os.getppid() == sweep:",
+        "    time.sleep(0.01)",
+        "with ending_with(sweep, local=True):",
+        "    Path('begun').touch()",
+    ]
+    process = subprocess.Popen([sys.executable, "-c", "\n".join(lines)])
+    deadline = time.monotonic() + 60
+    while not Path("ready").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    workers = below(process.pid)
+    process.kill()
+    process.wait(timeout=60)
+    while any(map(alive, workers)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert workers and not Path("begun").exists()
+
+
+@pytest.mark.slow
 def test_two_processes_continue_a_run_together() -> None:
     ddp = ["strategy=ddp", "strategy.accelerator=cpu", "strategy.devices=2"]
     sweep = write("one", {"a": ["loop.iterations=2", "loop.checkpoint.every=1", *ddp]}, [0])
