@@ -56,7 +56,7 @@ def ids(taken: Sequence[Sequence[Episode]]) -> list[str]:
     return [episode.task.task_id for (episode,) in taken]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     bound=st.integers(1, 3),
     size=st.integers(1, 4),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.algorithms.credit.checks import CreditError
@@ -30,7 +30,6 @@ def test_one_candidate_is_enough(tree: Tree, advantages: Advantages) -> None:
     assert advantages([episode]) == [[0.5]]
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.floats(-5, 5), min_size=1, max_size=4), st.floats(-5, 5), st.floats(-5, 5))
 def test_a_return_that_every_message_gets_changes_nothing(values: list[float], removed: float, more: float) -> None:
     def judged(shift: float) -> list[float | None]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.algorithms.credit.grpo_ma import GrpoMa
@@ -56,7 +56,6 @@ def test_tasks_are_judged_apart(advantages: Advantages) -> None:
     assert GrpoMa().live([alone, forest([[True], [True]], "even")]) == {"t"}
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.integers(1, 4).flatmap(lambda m: st.lists(st.lists(st.booleans(), min_size=m, max_size=m), min_size=2)))
 def test_the_formula_written_plainly(answers: list[list[bool]]) -> None:
     """As many answers to each thought: advantages are (v - mean) / (std + floor), and each group's sum to 0."""
@@ -78,7 +77,6 @@ def standard(values: list[float]) -> list[float]:
 TREES = st.recursive(st.booleans(), lambda child: st.lists(child, min_size=1, max_size=3), max_leaves=8)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(TREES, min_size=2, max_size=3))
 def test_a_thoughts_advantage_has_nothing_but_the_means_of_its_answers(trees: list[Tree]) -> None:
     """However answers branch on, and whichever of them ended at once."""

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from math import nan
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.algorithms.credit.role_baselines import RoleBaselines
@@ -61,7 +61,6 @@ def episode(value: float, sample: int) -> Episode:
     return Episode(Task("t", "train", {}), [node], [edge], sample=sample)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(RETURNS, min_size=1, max_size=4), st.floats(0, 0.99), st.randoms())
 def test_an_iteration_is_judged_by_earlier_ones_alone(iterations: list[list[float]], decay: float, random) -> None:  # type: ignore[no-untyped-def]
     """In any order of the episodes; and the baseline is the published one, updated return by return, where these are

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, stdev
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.algorithms.credit.tree_grpo import TreeGrpo
@@ -78,7 +78,6 @@ def test_an_unknown_value_is_named() -> None:
 TREES = st.recursive(st.booleans(), lambda child: st.lists(child, min_size=1, max_size=3), max_leaves=8)
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(TREES, min_size=1, max_size=3))
 def test_the_formula_written_plainly(trees: list[Tree]) -> None:
     """(v - mean) / (std + floor) of a message's v, the mean of the leaves below it: in its tree and in the task."""
@@ -102,7 +101,6 @@ def below(tree: Tree) -> list[float]:
     return [leaf for child in tree for leaf in below(child)] if isinstance(tree, list) else [float(tree)]
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(TREES, min_size=1, max_size=3))
 def test_over_the_leaves_the_advantages_sum_to_0(trees: list[Tree]) -> None:
     episode = forest(trees)

@@ -65,7 +65,7 @@ def test_it_is_what_plain_integers_give(shape: tuple[int, ...], dtype: torch.dty
     assert digest(random(*shape), dtype) == plainly(random(*shape), dtype)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     length=st.integers(0, 5 * BLOCK),
     blocks=st.integers(1, 6),
@@ -85,7 +85,7 @@ def test_how_much_is_computed_at_a_time_and_by_how_many_does_not_matter(
         torch.set_num_threads(before)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(rows=st.integers(1, 90), columns=st.integers(1, 400), dtype=st.sampled_from(list(WIDTHS)))
 def test_where_the_numbers_lie_does_not_matter(rows: int, columns: int, dtype: torch.dtype) -> None:
     tensor = random(rows, columns)
@@ -125,7 +125,7 @@ def test_every_single_bit_is_noticed(dtype: torch.dtype) -> None:
     assert len(seen) == 1 + bits * len(tensor)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     order=st.permutations(range(24)).filter(lambda order: order != sorted(order)),
     width=st.sampled_from([1, 2, 3, 64, BLOCK]),
@@ -136,7 +136,7 @@ def test_every_other_order_of_rows_is_noticed(order: list[int], width: int, dtyp
     assert digest(tensor[order], dtype) != digest(tensor, dtype)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     places=st.lists(st.integers(0, 3 * BLOCK - 1), min_size=1, max_size=6, unique=True),
     change=st.sampled_from([-(2**31), 1, 1 << 16, 1 << 23]),
