@@ -8,12 +8,11 @@ not there before, for which oneDNN compiles code.
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
+from functools import partial
 from statistics import median
+from timeit import timeit
 
 import torch
-from torch import Tensor
 from torch.nn import functional
 
 from troupe import products
@@ -28,12 +27,6 @@ MATRICES = {  # outputs, inputs
 ROWS = (4, 16, 64, 1024)
 
 
-def seconds(work: Callable[[], Tensor]) -> float:
-    started = time.perf_counter()
-    work()
-    return time.perf_counter() - started
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=50)
@@ -41,19 +34,20 @@ def main() -> None:
     torch.set_num_threads(1)
     print(f"torch {torch.__version__}, 1 thread; oneDNN is {'' if products.use_onednn() else 'not '}used here")
     print("matrix | rows | MKL, us | oneDNN, us | first, us | MKL over oneDNN | GFLOP/s of oneDNN")
-    for name, (outputs, inputs) in MATRICES.items():
+    for matrix, (outputs, inputs) in MATRICES.items():
         weight = torch.randn(inputs, outputs).t()  # as the engine keeps it
         for rows in ROWS:
             x = torch.randn(rows, inputs)
-            first = seconds(lambda x=x, weight=weight: products._product(x, weight, None))  # type: ignore[misc]
-            times: dict[str, list[float]] = {"mkl": [], "onednn": []}
+            ways = {"mkl": partial(functional.linear, x, weight), "onednn": partial(products._product, x, weight, None)}
+            first = timeit(ways["onednn"], number=1)
+            times: dict[str, list[float]] = {name: [] for name in ways}
             for _ in range(repetitions):
-                times["mkl"].append(seconds(lambda x=x, weight=weight: functional.linear(x, weight)))  # type: ignore[misc]
-                times["onednn"].append(seconds(lambda x=x, weight=weight: products._product(x, weight, None)))  # type: ignore[misc]
+                for name, way in ways.items():
+                    times[name].append(timeit(way, number=1))
             mkl, onednn = median(times["mkl"]), median(times["onednn"])
             figures = (1e6 * mkl, 1e6 * onednn, 1e6 * first)
             speed = 2 * rows * weight.numel() / onednn / 1e9
-            print(name, rows, *(f"{us:.0f}" for us in figures), f"{mkl / onednn:.2f}", f"{speed:.0f}", sep=" | ")
+            print(matrix, rows, *(f"{us:.0f}" for us in figures), f"{mkl / onednn:.2f}", f"{speed:.0f}", sep=" | ")
 
 
 if __name__ == "__main__":

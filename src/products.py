@@ -82,7 +82,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input`` (..., k) times the transpose of ``weight`` (n, k), plus ``bias`` (n,): (..., n).  The arguments are
     those of ``torch.nn.functional.linear``.
     """
-    if not _suits(input, weight.t() if weight.ndim == 2 else weight) or not _fits(bias, weight):
+    if not _suits(input, weight.t()) or not _fits(bias, weight):
         return functional.linear(input, weight, bias)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (input, weight, bias)):
         result: Tensor = _Linear.apply(input, weight, bias)
@@ -115,7 +115,7 @@ def weight_gradient(of_output: Tensor, x: Tensor) -> Tensor:
         return of_output.t() @ x
     if added := few_sizes(len(x)) - len(x):
         of_output, x = (functional.pad(each, (0, 0, 0, added)) for each in (of_output, x))
-    return matmul(of_output.t(), x)
+    return _product(of_output.t(), x.t(), None)
 
 
 def addmm(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def addmm(total: Tensor, a: Tensor, b: Tensor) -> Tensor:
     if not _suits(a, b) or total.shape != (len(a), b.shape[1]):
         return torch.addmm(total, a, b)
     if len(a) != few_sizes(len(a)):
-        return matmul(a, b).add_(total)
+        return _product(a, b.t(), None).add_(total)
     result: Tensor = torch.ops.mkldnn._linear_pointwise.binary(a, total.contiguous(), _dense(b.t()), None, "add")
     return result
 

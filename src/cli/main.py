@@ -8,9 +8,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from threading import Event, Thread
 
 from ..errors import nearest
+from ..runs.periodic import every
 
 CONFIGURED = ("train", "eval", "play", "replay", "push-to-hub", "serve", "gateway")
 """Commands with the keys of ``configs/NAME.yaml``: their modules have ``run_command(cfg)``.  The others have
@@ -78,24 +78,21 @@ def loading(after_s: float = 2.0) -> Iterator[None]:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    over = Event()
-    teller = Thread(target=_tell_of_loading, args=(over, after_s), daemon=True)
-    teller.start()
+    text = "loading the libraries, which takes some seconds ."
+    said = ""
+
+    def tell() -> None:
+        nonlocal said
+        said = "." if said else text
+        print(said, end="", file=sys.stderr, flush=True)
+
     try:
-        yield
+        with every(after_s, tell):
+            yield
     finally:
-        over.set()
-        teller.join()
+        if said:
+            print(file=sys.stderr)
         signal.signal(signal.SIGINT, handler)
-
-
-def _tell_of_loading(over: Event, every_s: float) -> None:
-    said, text = False, "loading the libraries, which takes some seconds ."
-    while not over.wait(every_s):
-        print(text, end="", file=sys.stderr, flush=True)
-        said, text = True, "."
-    if said:
-        print(file=sys.stderr)
 
 
 def usage() -> str:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from threading import Event, Thread
 from typing import Any
 
 from rich.console import Console
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import visible
+from ..runs.periodic import every
 from .comparison import Comparison, SeedComparison
 
 
@@ -42,32 +42,20 @@ def episode_progress(console: Console, total: int, every_s: float = 30.0) -> Ite
         with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
             yield partial(bar.advance, bar.add_task("episodes", total=total))
         return
-    lines = _Lines(console, total, every_s)
-    lines.start()
-    try:
-        yield lines.advance
-    finally:
-        lines.ended.set()
-        lines.join()
+    done, started = 0, time.monotonic()
 
+    def advance() -> None:
+        nonlocal done
+        done += 1
 
-class _Lines(Thread):
-    """Prints how far an evaluation is."""
+    def say() -> None:
+        seconds = time.monotonic() - started
+        left = f"{seconds / done * (total - done):.0f} s" if done else "after the first one"
+        line = f"[{seconds:.0f} s] {done} of {total} episodes, ETA {left}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
 
-    def __init__(self, console: Console, total: int, every_s: float) -> None:
-        super().__init__(name="progress", daemon=True)
-        self.console, self.total, self.every_s = console, total, every_s
-        self.done, self.ended, self.started_at = 0, Event(), time.monotonic()
-
-    def advance(self) -> None:
-        self.done += 1
-
-    def run(self) -> None:
-        while not self.ended.wait(self.every_s):
-            seconds = time.monotonic() - self.started_at
-            left = f"{seconds / self.done * (self.total - self.done):.0f} s" if self.done else "after the first one"
-            line = f"[{seconds:.0f} s] {self.done} of {self.total} episodes, ETA {left}"
-            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+    with every(every_s, say):
+        yield advance
 
 
 def evaluation_table(conditions: Mapping[str, Mapping[str, Any]], seconds: Mapping[str, float]) -> Table:

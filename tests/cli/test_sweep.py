@@ -332,8 +332,8 @@ def test_workers_end_with_their_sweep(number: signal.Signals) -> None:
 @pytest.mark.slow
 def test_a_worker_whose_sweep_ended_before_its_job_begins_does_nothing() -> None:
     """It says where it is by a file; then its parent is killed, and it goes on."""
-    lines = [
-        "import os, sys, time",
+    worker = [
+        "import os, time",
         "from pathlib import Path",
         "from troupe.sweep.parent import ending_with",
         "if os.fork():",
@@ -345,7 +345,7 @@ def test_a_worker_whose_sweep_ended_before_its_job_begins_does_nothing() -> None
         "with ending_with(sweep, local=True):",
         "    Path('begun').touch()",
     ]
-    process = subprocess.Popen([sys.executable, "-c", "\n".join(lines)])
+    process = subprocess.Popen([sys.executable, "-c", "\n".join(worker)])
     deadline = time.monotonic() + 60
     while not Path("ready").exists():
         assert time.monotonic() < deadline

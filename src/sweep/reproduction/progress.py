@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
-from threading import Event, Thread
 from typing import Protocol
 
 from ...runs.files import LOCK, RunDirectoryError
 from ...runs.index import find_runs
 from ...runs.lock import is_held
+from ...runs.periodic import every
 from ..stored import stored_runs
 from .plan import TablePlan
 
@@ -104,25 +104,20 @@ class Line(Protocol):
 @contextmanager
 def shown(progress: Line, say: Callable[[str], None], every_s: float = 5.0) -> Iterator[None]:
     """A context in which each change of ``progress`` is a line, with the time since its beginning."""
-    over, started = Event(), time.monotonic()
+    last, started = "", time.monotonic()
 
-    def watch() -> None:
-        last = ""
-        while True:
-            ended = over.wait(every_s if last else 0.0)
-            if (line := progress.line()) != last:
-                last = line
-                say(f"[{_words(time.monotonic() - started)}] {line}")
-            if ended:
-                return
+    def look() -> None:
+        nonlocal last
+        if (line := progress.line()) != last:
+            last = line
+            say(f"[{_words(time.monotonic() - started)}] {line}")
 
-    thread = Thread(target=watch, daemon=True)
-    thread.start()
+    look()
     try:
-        yield
+        with every(every_s, look):
+            yield
     finally:
-        over.set()
-        thread.join()
+        look()
 
 
 def _words(seconds: float) -> str:
