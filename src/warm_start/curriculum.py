@@ -12,7 +12,6 @@ from ..envs.base import Skill, TeamEnv
 from ..envs.code.micro import MicroCode
 from ..envs.code.micro_programs import vocabulary as code_vocabulary
 from ..envs.code_collab import MicroCollab
-from ..envs.code_collab.micro import MODES
 from ..envs.code_collab.micro import vocabulary as code_collab_vocabulary
 from ..envs.couplet.lines import vocabulary as couplet_vocabulary
 from ..envs.couplet.world import Couplet
@@ -151,12 +150,12 @@ def _delegation_variant(world: Any, rng: Random) -> TeamEnv:
 
 
 def _code_collab_variant(world: Any, rng: Random) -> TeamEnv:
-    """Mostly one turn, sometimes two with feedback of any kind; mostly a pair, sometimes one agent."""
+    """Mostly one turn, sometimes two with feedback but an expert's; mostly a pair, sometimes one agent."""
     return world(
         _sandbox(),
         team="pair" if rng.random() < 0.7 else "solo",
         horizon=rng.choice((1, 1, 1, 2)),
-        feedback=rng.choice(MODES),
+        feedback=rng.choice(("plain", "passed", "level_passed")),
         useful_aux=False,
     )
 

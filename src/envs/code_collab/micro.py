@@ -25,7 +25,7 @@ from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
 from ..tool_calls import ToolFormat
 from ..turns import chat
-from .feedback import Feedback
+from .feedback import Feedback, Report
 from .reward import UsageRule
 from .world import SOLO, CollabWorld, TurnReward
 
@@ -39,7 +39,7 @@ CONSTANTS: Final = tuple(map(str, range(2, 10)))
 MAX_WORDS = 64
 LIMITS = Limits(cpu_s=1.0, idle_s=1.0)
 CACHED_RESULTS = 16_384
-MODES: Final = ("plain", "passed", "level_passed")
+MODES: Final = ("plain", "passed", "level_passed", "expert")
 
 Step = tuple[str, str]
 """An operator and a constant."""
@@ -136,7 +136,14 @@ class MicroCollab(CollabWorld):
         elif self.feedback == "level_passed":
             words += ["syntax", "all" if report.score.syntax else "none", "passed", tests]
             words += ["used", "all" if report.usage.called and not report.usage.unread else "none"]
+        elif self.feedback == "expert":
+            edits = {"aux": self._edits[:1], "main": self._edits[1:]}.get(agent, self._edits)
+            words += [word for edit in edits for word in (MARK, edit)]
         return words
+
+    async def _propose(self, report: Report) -> tuple[str, str]:
+        """Both functions of a right program, with as much of aux as is of use."""
+        return _reviewed(report.aux, self._steps) if self.feedback == "expert" else ("", "")
 
     def _parts(self, actions: Mapping[str, str]) -> tuple[str, str]:
         if SOLO not in actions:
@@ -228,6 +235,16 @@ def _draw(rng: Random) -> Task | None:
     digest = content_digest(repr(tables[-1]))
     name = content_digest(" ".join(word for step in steps for word in step))
     return Task(f"{MicroCollab.name}-{name}", split_of(digest), {"steps": steps})
+
+
+def _reviewed(aux: str, steps: Sequence[Step]) -> tuple[str, str]:
+    """The functions by which an expert makes a program of these steps right: what aux computes, main leaves out.
+
+    An aux that is no part of the steps, or all of them, is written anew, as the first two.
+    """
+    parts = (((), steps[:2], steps[2:]), ((), steps[:1], steps[1:]), (steps[:2], steps[2:], ()))
+    before, part, after = next((each for each in parts if _function("aux", each[1]) == aux), parts[0])
+    return _function("aux", part), _function("main", before, after, calls=True)
 
 
 def _readable(text: str) -> str:

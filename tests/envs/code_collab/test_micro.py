@@ -17,6 +17,7 @@ Begin = Callable[..., MicroCollab]
 
 AUX, MAIN = "def aux ( x ) : x += 3 ; x *= 4 ; return x", "def main ( x ) : x = aux ( x ) ; x -= 2 ; return x"
 FIRST = "def aux ( x ) : x += 3 ; return x"
+AFTER_FIRST = "def main ( x ) : x = aux ( x ) ; x *= 4 ; x -= 2 ; return x"
 ALONE = "def main ( x ) : x += 3 ; x *= 4 ; x -= 2 ; return x"
 
 
@@ -24,7 +25,7 @@ ALONE = "def main ( x ) : x += 3 ; x *= 4 ; x -= 2 ; return x"
     ("aux", "main", "points"),
     [
         (AUX, MAIN, 4),
-        (FIRST, "def main ( x ) : x = aux ( x ) ; x *= 4 ; x -= 2 ; return x", 4),
+        (FIRST, AFTER_FIRST, 4),
         ("def aux ( x ) : x -= 2 ; return x", "def main ( x ) : x += 3 ; x *= 4 ; x = aux ( x ) ; return x", 4),
         (FIRST, MAIN, 1.5),  # they do not agree
         (AUX, ALONE, 2.5),  # main alone
@@ -96,11 +97,43 @@ async def test_the_contract_with_feedback(sandbox: LocalSandbox, mode: Any) -> N
     await check_world(MicroCollab(sandbox, horizon=2, feedback=mode), tasks=1, team=(0, 4), local=(0, 0))
 
 
+@pytest.mark.parametrize(
+    ("aux", "edits"),
+    [
+        (AUX, (AUX, MAIN)),
+        (FIRST, (FIRST, AFTER_FIRST)),
+        (
+            "def aux ( x ) : x -= 2 ; return x",
+            ("def aux ( x ) : x -= 2 ; return x", "def main ( x ) : x += 3 ; x *= 4 ; x = aux ( x ) ; return x"),
+        ),
+        (AUX.replace("return", "x -= 2 ; return"), (AUX, MAIN)),  # main would be a wrapper
+        ("def aux ( x ) : x += 9 ; return x", (AUX, MAIN)),
+        ("no function", (AUX, MAIN)),
+    ],
+)
+async def test_an_expert_makes_a_program_right_and_leaves_what_is_right(
+    micro: Begin, aux: str, edits: tuple[str, str]
+) -> None:
+    world = micro(horizon=2, feedback="expert")
+    await world.step({"aux": aux, "main": "def main ( x ) : return x"})
+    own = aux if aux.startswith("def") else "malformed"
+    assert world.observe("aux")[-1]["content"] == f"task += 3 *= 4 -= 2 mine {own} | {edits[0]}"
+    assert world.observe("main")[-1]["content"].endswith(f"return x | {edits[1]}")
+    result = await world.step({"aux": edits[0], "main": edits[1]})
+    assert result.success and result.info["points"] == 4
+
+
+async def test_an_expert_tells_one_agent_both_functions(micro: Begin) -> None:
+    world = micro(horizon=2, team="solo", feedback="expert")
+    assert "|" not in world.observe("solo")[-1]["content"]
+    await world.step({"solo": f"{FIRST} | {MAIN}"})
+    assert world.observe("solo")[-1]["content"].endswith(f"x -= 2 ; return x | {FIRST} | {AFTER_FIRST}")
+
+
 def test_feedback_in_sentences_is_for_problems(sandbox: LocalSandbox) -> None:
-    for mode in ("expert", "level_feedback"):
-        with pytest.raises(
-            ValueError, match=rf"env\.feedback={mode} is for published problems; .* have plain, passed, level_passed$"
-        ):
-            MicroCollab(sandbox, feedback=mode)  # type: ignore[arg-type]
+    with pytest.raises(
+        ValueError, match=r"env\.feedback=level_feedback is for published problems; .* level_passed, expert$"
+    ):
+        MicroCollab(sandbox, feedback="level_feedback")
     with pytest.raises(ValueError, match=r"env\.feedback=shout is unknown"):
         MicroCollab(sandbox, feedback="shout")  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ TABLE: dict[str, Any] = {
 
 
 def test_there_is_a_table_of_each_question() -> None:
-    assert set(table_names()) == {*TABLES.split(), "feedback", "writing"}
+    assert set(table_names()) == {*TABLES.split(), "feedback", "frozen_partner", "writing"}
 
 
 @pytest.mark.parametrize("name", table_names())
