@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import comb
 from statistics import fmean
 
@@ -218,11 +219,16 @@ def hierarchical_estimate(
         raise ValueError("every seed needs the value of at least one task on every side")
     if count < 2:
         return None
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(count, size=(resamples, count))
     signs = (1.0, -1.0)
     mean = sum(sign * fmean(map(np.mean, side)) for sign, side in zip(signs, sides, strict=False))
-    draws = sum(sign * _draws(side, drawn, crossed, rng) for sign, side in zip(signs, sides, strict=False))
+    if crossed:
+        drawn, counts = _crossed_resamples(count, tuple(len(side[0]) for side in sides), resamples, seed)
+        means = [_crossed_means(side, drawn, own) for side, own in zip(sides, counts, strict=True)]
+    else:
+        rng = np.random.default_rng(seed)
+        drawn = rng.integers(count, size=(resamples, count))
+        means = [_means(side, drawn, rng) for side in sides]
+    draws = sum(sign * own for sign, own in zip(signs, means, strict=False))
     if np.ptp(draws) > 1e-9:
         return Estimate(float(mean), float(np.std(draws)), count)
     tasks = min(len(side[0]) if crossed else sum(map(len, side)) for side in sides)
@@ -237,17 +243,28 @@ def _complete(values: Values, crossed: bool) -> list[NDArray[np.float64]]:
     return [one[~np.isnan(one)] for one in values]
 
 
-def _draws(values: Values, drawn: NDArray[np.int64], crossed: bool, rng: np.random.Generator) -> NDArray[np.float64]:
-    """(resamples,) the mean of each resample, which has the seeds ``drawn``, (resamples, seeds).
+@lru_cache(maxsize=8)
+def _crossed_resamples(
+    count: int, tasks: tuple[int, ...], resamples: int, seed: int
+) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
+    """What resamples of ``count`` seeds draw, whatever the values: seeds, (resamples, count), and for each side how
+    often each of its tasks, (resamples, tasks).  Kept, since the settings of a table have the same numbers of both."""
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(count, size=(resamples, count))
+    return drawn, [rng.multinomial(each, np.full(each, 1 / each), size=resamples).astype(float) for each in tasks]
 
-    Tasks are drawn as counts: how often each, or each distinct value, comes among as many draws as there are tasks.
+
+def _crossed_means(values: Values, drawn: NDArray[np.int64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(resamples,) the mean of each resample: of the seeds ``drawn``, each task as often as ``counts`` says."""
+    by_seed = counts @ np.stack(values).T / counts.shape[1]
+    return np.take_along_axis(by_seed, drawn, axis=1).mean(axis=1)
+
+
+def _means(values: Values, drawn: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """(resamples,) the mean of each resample of the seeds ``drawn``, (resamples, seeds), whose tasks are drawn apart.
+
+    Tasks are drawn as counts: how often each distinct value comes among as many draws as there are tasks.
     """
-    if crossed:
-        table = np.stack(values)
-        tasks = table.shape[1]
-        counts = rng.multinomial(tasks, np.full(tasks, 1 / tasks), size=len(drawn))
-        by_seed = counts @ table.T / tasks
-        return np.take_along_axis(by_seed, drawn, axis=1).mean(axis=1)
     means = np.empty(drawn.shape)
     for index, own in enumerate(values):
         places = drawn == index
