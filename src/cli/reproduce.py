@@ -7,9 +7,9 @@ Ctrl-C stops, the same command goes on.
 
 ``table=NAME`` (``all``: every one that has the scale; or a yaml's path), ``seeds=3`` (0 to 2) or ``seeds=0,4``,
 ``jobs=N`` runs at a time (default: by cores and memory), ``runs=FOLDER``, ``rerun_stale=true``, ``finished=FILE`` (runs
-in this summary of the table count as finished), ``dry_run=true`` (only print what is missing, and its cost).
-``scale=paper`` only prints a plan with GPU-hours.  Every other ``key=value`` is one of ``troupe train`` and holds for
-all runs; the page then says so.
+in this summary count as finished; several: ``FILE,FILE``, or their folder), ``dry_run=true`` (only print what is
+missing, and its cost).  ``scale=paper`` only prints a plan with GPU-hours.  Every other ``key=value`` is one of
+``troupe train`` and holds for all runs; the page then says so.
 """
 
 from __future__ import annotations

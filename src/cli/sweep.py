@@ -3,21 +3,24 @@
 Keys of the sweep itself: ``launcher=basic|joblib|submitit`` (``hydra.launcher.KEY=...`` configures it),
 ``runs=FOLDER``, ``rerun_stale=true``, ``dry_run=true`` (only print the missing runs and what they will cost),
 ``sealed=true`` (play the sealed test tasks, once all runs are finished), ``finished=FILE`` (runs in the summary FILE of
-an earlier sweep count as finished; several: ``FILE,FILE``), ``block=0,1`` (of the missing runs only those of these
-seeds).  Every other ``key=value`` is one of ``troupe train`` and holds for all runs; ``key=a,b`` runs every setting
-with both.
+an earlier sweep count as finished; several: ``FILE,FILE``, or their folder), ``block=0,1`` (of the missing runs only
+those of these seeds).  Every other ``key=value`` is one of ``troupe train`` and holds for all runs; ``key=a,b`` runs
+every setting with both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ..setup.composition import register
 from ..sweep.launcher import launcher_of
 from ..sweep.options import Options
+from ..sweep.stored import stored_runs
 from .main import loading
 from .resumable import name_damaged, perform
 
@@ -38,12 +41,15 @@ def announce(record: SweepRecord, jobs: Sequence[SweepJob], rows: Sequence[Table
 def announce_unanswering(records: Sequence[SweepRecord]) -> None:
     """Print which runs of ``finished=`` answer no job of any of ``records``: none is left out in silence."""
     missed = [{(run.file, run.path) for run in record.unanswering()} for record in records]
-    for run in records[0].unanswering():
-        if all((run.file, run.path) in each for each in missed):
+    everywhere = [run for run in records[0].unanswering() if all((run.file, run.path) in each for each in missed)]
+    for file, group in groupby(everywhere, key=attrgetter("file")):
+        own = list(group)
+        if len(own) == len(stored_runs(file)):
+            print(f"{file}: none of its {len(own)} runs is one of these", flush=True)
+            continue
+        for run in own:
             place = " ".join(str(word) for word in (run.row["setting"], run.row["variant"]) if word)
-            print(
-                f"{run.file}: {place}, seed {run.row['seed']}, answers no run: it was configured otherwise", flush=True
-            )
+            print(f"{file}: {place}, seed {run.row['seed']}, answers no run: it was configured otherwise", flush=True)
 
 
 def _finished(row: TableRow) -> bool:

@@ -193,12 +193,19 @@ def _content(key: str, name: str, search_path: Sequence[str]) -> dict[str, Any]:
 
 
 def files_of(text: str) -> tuple[str, ...]:
-    """``a.jsonl,b.jsonl`` or ``[a.jsonl,b.jsonl]``.  Raises :class:`ConfigError` naming a file that there is not."""
-    names = tuple(name.strip() for name in text.strip("[]").split(",") if name.strip())
-    for name in names:
-        if not Path(name).is_file():
+    """``a.jsonl,folder`` or ``[a.jsonl,folder]``: these files, of a folder its ``*.jsonl``.  Raises
+    :class:`ConfigError` naming what there is not, and a folder without any.
+    """
+    files: list[str] = []
+    for name in (name.strip() for name in text.strip("[]").split(",") if name.strip()):
+        path = Path(name)
+        if not path.exists():
             raise ConfigError(f"finished={name}: there is no such file")
-    return names
+        own = sorted(map(str, path.glob("*.jsonl"))) if path.is_dir() else [name]
+        if not own:
+            raise ConfigError(f"finished={name}: the folder has no *.jsonl, the summaries of sweeps and tables")
+        files += own
+    return tuple(files)
 
 
 def seeds_of(key: str, text: str) -> tuple[int, ...]:

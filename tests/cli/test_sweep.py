@@ -23,6 +23,7 @@ from troupe.loop import TrainLoop
 from troupe.runs.files import FORMAT, FORMAT_KEY
 from troupe.runs.index import find_runs
 from troupe.runs.lock import Lock
+from troupe.sweep.stored import stored_runs
 
 from ..processes import alive, below
 
@@ -415,11 +416,25 @@ def test_tuned_then_run_then_sealed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sweep tuned, tuning: 2 runs, 2 finished, 0 to run" in out and "answers no run" not in out
     assert finished() == set() and table("runs", "tuned") == before and chosen in out
 
-    # A row of another configuration is named; only the block's seed is run, and the table has both.
+    # A file of another configuration is named; only the block's seed is run, and the table has both.
     several = write("tuned", {"team": own}, [0, 1, 2], tuning=tuning, sealed=99, threshold=0.5)
     other = [*SHORT[1:], "env.horizon=2"]
     assert run([several, *other, "finished=final.jsonl,tuning.jsonl", "dry_run=true"]) == 0
-    assert capsys.readouterr().out.count("answers no run: it was configured otherwise") == 3
+    out = capsys.readouterr().out
+    assert "final.jsonl: none of its 1 runs is one of these\ntuning.jsonl: none of its 2 runs is one of these\n" in out
     assert run([several, "finished=final.jsonl,tuning.jsonl", "block=1"]) == 0
     assert [row["status"] for row in table("runs", "tuned")] == ["finished", "finished", "missing"]
     assert len(finished()) == 1
+
+
+def test_a_folder_of_summaries_counts_as_finished(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whole files that are not asked for have a line each, single runs of others, too."""
+    folder = Path(__file__).parents[2] / "docs" / "results" / "summaries"
+    words = ["sweep=learning", "experiment=search_specialized", "seed=0,1", f"finished={folder}", "dry_run=true"]
+    assert run(words) == 0
+    out = capsys.readouterr().out
+    assert "6 runs, 6 finished" in out
+    assert out.count("answers no run") == len(stored_runs(folder / "learning_search.jsonl")) - 6
+    assert out.count(f"{folder / 'learning_search.jsonl'}: ") == out.count("answers no run")
+    rest = [file for file in folder.glob("*.jsonl") if file.name != "learning_search.jsonl"]
+    assert all(f"{file}: none of its {len(stored_runs(file))} runs is one of these\n" in out for file in rest)
