@@ -19,7 +19,7 @@ from ..errors import ConfigError
 from ..runs.files import parse_yaml
 from ..runs.fingerprint import evaluation_keys, training_hash
 from ..setup.command_line import check_choices, parsed
-from ..setup.sections import read_config
+from ..setup.sections import check_seed, read_config
 from .options import Options, Overrides, SweepFile, one_line, parse_overrides
 from .record import SweepRecord
 from .rows import SweepJob
@@ -165,9 +165,10 @@ def _jobs(
 def _job(
     setting: str, variant: str, overrides: list[str], search_path: Sequence[str], cfg: DictConfig | None
 ) -> tuple[SweepJob, DictConfig, dict[str, Any]]:
-    """The job and its configuration, which is composed unless ``cfg`` is given, and the same resolved."""
+    """The job and its configuration, which is composed and checked unless ``cfg`` is given, and the same resolved."""
     words = [*search_path, *overrides]
     try:
+        is_new = cfg is None
         if cfg is None:
             check_choices(parsed(words))
             cfg = compose("train", overrides=words, return_hydra_config=True)
@@ -175,7 +176,9 @@ def _job(
             with open_dict(cfg):
                 del cfg["hydra"]
         config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
-        read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
+        if is_new:
+            read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
+        check_seed(config["seed"])
     except (ConfigError, HydraException, OmegaConfBaseException) as error:
         cause = f": {error.__cause__}" if error.__cause__ and str(error.__cause__) not in str(error) else ""
         raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {one_line(error)}{cause}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -106,17 +106,25 @@ def stored_runs(file: Path) -> list[StoredRun]:
     configuration of their runs, so that nobody knows what they answer.
     """
     try:
-        head, *lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
-        rows = unpacked_rows(head, packed_lines(head, lines))
-        finished = [row for row in rows if row["status"] == "finished"]
-        if any(not row.get("config") for row in finished):
-            raise RunDirectoryError(
-                f"finished={file}: its rows have no configuration, by which they would be known; an older version of "
-                "Troupe wrote it"
-            )
-        return [StoredRun(row, file) for row in finished]
+        return list(_runs_of(file, file.stat().st_mtime_ns))
+    except RunDirectoryError:
+        raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunDirectoryError(f"finished={file} is no summary of a sweep or a table: {error!r}") from error
+
+
+@lru_cache(maxsize=64)
+def _runs_of(file: Path, _changed_ns: int) -> tuple[StoredRun, ...]:
+    """Kept, with the hashes of their configurations: every part of every table asks for them."""
+    head, *lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
+    rows = unpacked_rows(head, packed_lines(head, lines))
+    finished = [row for row in rows if row["status"] == "finished"]
+    if any(not row.get("config") for row in finished):
+        raise RunDirectoryError(
+            f"finished={file}: its rows have no configuration, by which they would be known; an older version of "
+            "Troupe wrote it"
+        )
+    return tuple(StoredRun(row, file) for row in finished)
 
 
 def stored_cells(file: Path) -> list[dict[str, Any]]:
