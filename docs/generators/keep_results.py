@@ -2,8 +2,9 @@
 
 Copies the `summary.jsonl` of a reproduced table to `docs/results/reproduction/TABLE_SCALE.jsonl`, that of a sweep to
 `docs/results/summaries/SWEEP_EXPERIMENT.jsonl`; then ``make results`` writes the pages.  In a copy the folder of the
-runs is called `runs`.  Where all runs were trained by the same code, of a known commit, they are not marked as stale
-for it: that the code has changed since is to be expected of committed results, whose page names the commit.
+runs is called `runs`.  Where all runs of a part were trained by the same code, of known commits, or at one commit, they
+are not marked as stale for it: that the code has changed since is to be expected of committed results, whose page names
+the commits, and runs of different parts are not compared.
 """
 
 from __future__ import annotations
@@ -20,13 +21,24 @@ def kept(lines: list[dict[str, Any]], runs: str) -> list[dict[str, Any]]:
     """The lines of a summary as they are committed; ``runs`` is the folder of the runs."""
     rows = [line.get("run", line) if isinstance(line.get("run", ""), dict) else line for line in lines[1:]]
     rows = [row for row in rows if "code" in row]
-    trained = [row for row in rows if row["code"]]
-    one_code = len({row["code"] for row in trained}) == 1 and all(row.get("commit") for row in trained)
+    parts: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         row["run"] = row["run"] and row["run"].replace(runs, "runs", 1)
-        if one_code and row["stale"] == "code":
-            row["stale"] = ""
+        parts.setdefault(row.get("part", ""), []).append(row)
+    for own in parts.values():
+        same = _is_one_code([row for row in own if row["code"]])
+        for row in own:
+            if same and row["stale"] == "code":
+                row["stale"] = ""
     return lines
+
+
+def _is_one_code(trained: list[dict[str, Any]]) -> bool:
+    """Settings import different modules, so that at one commit their hashes differ, too."""
+    commits = {row.get("commit") or "" for row in trained}
+    if "" in commits or any(commit.endswith("-dirty") for commit in commits):
+        return False
+    return len(commits) == 1 or len({row["code"] for row in trained}) == 1
 
 
 def keep(folder: Path, results: Path = RESULTS) -> Path:

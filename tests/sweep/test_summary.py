@@ -82,8 +82,13 @@ def test_a_kept_summary_has_no_folder_of_this_machine(sweep: Path, tmp_path: Pat
     for row in content[1:]:
         row.update(commit="v1", run="/home/me/runs/x/1")
     assert {(row["run"], row["stale"]) for row in script["kept"](content, "/home/me/runs")[1:]} == {("runs/x/1", "")}
-    content[1].update(stale="code", code="b")
-    assert script["kept"](content, "/home/me/runs")[1]["stale"] == "code"
+    content[1].update(stale="code", code="b")  # another setting, of the same commit
+    assert script["kept"](content, "/home/me/runs")[1]["stale"] == ""
+    for changed in ({"commit": "v2"}, {"commit": "v1-dirty", "code": "a"}):
+        content[1].update(stale="code", **changed)
+        assert script["kept"](content, "/home/me/runs")[1]["stale"] == "code"
+    content[1].update(stale="code", commit="v2", code="b", part="another")
+    assert script["kept"](content, "/home/me/runs")[1]["stale"] == ""
     (tmp_path / "summaries").mkdir()
     file = script["keep"](sweep, tmp_path)
     assert file.parent.name == "summaries" and SweepSummary.read(file).name == content[0]["sweep"]
