@@ -14,7 +14,6 @@ missing, and its cost).  ``scale=paper`` only prints a plan with GPU-hours.  Eve
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -24,14 +23,13 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from ..errors import visible
 from ..runs.files import RunDirectoryError
-from ..setup.composition import configurations, register
+from ..setup.composition import register
 from ..sweep.reproduction.options import ReproduceOptions
 from .main import loading
 from .resumable import name_damaged, perform
 from .sweep import announce_unanswering
 
 if TYPE_CHECKING:
-    from ..evaluation.records import EvaluationRecord
     from ..sweep.reproduction.cpu_hours import Cost
     from ..sweep.reproduction.plan import PartPlan, TablePlan
     from ..sweep.reproduction.results import TableResults
@@ -116,10 +114,12 @@ def _perform(plan: TablePlan, options: ReproduceOptions) -> bool:
     from ..sweep.reproduction.progress import Progress, TeamProgress, shown
     from ..sweep.reproduction.results import TableResults
     from ..sweep.reproduction.teams import Cell, cells_of, play_teams
+    from .several_evaluations import play
 
     jobs, cells, failed, earlier = options.jobs_of(plan.table), list[Cell](), 0, _earlier(plan)
     announce_unanswering([part.record for part in plan.parts])
     say = partial(_say, sys.stdout)  # a run in this process has the output in its file meanwhile
+    evaluate = partial(play, jobs=jobs, config_dir=options.config_dir)
     teams = TeamProgress(sum(len(cells_of(part)) for part in plan.parts))
     then = f", then {teams.total} teams of finished runs" if teams.total else ""
     print(f"{_title(plan)}: {jobs} runs at a time{then}", flush=True)
@@ -129,10 +129,9 @@ def _perform(plan: TablePlan, options: ReproduceOptions) -> bool:
                 _train(plan, part, options, jobs)
         with shown(teams, say) if teams.total else nullcontext():
             for part in plan.parts:
-                with configurations(options.config_dir):
-                    for cell in play_teams(part, _evaluate, say):
-                        cells.append(cell)  # one by one: an interrupt keeps those that were played
-                        teams.add()
+                for cell in play_teams(part, evaluate, say):
+                    cells.append(cell)  # one by one: an interrupt keeps those that were played
+                    teams.add()
     finally:  # also after an interrupt
         register()
         results = TableResults.of(plan, cells, earlier)
@@ -181,17 +180,6 @@ def _train(plan: TablePlan, part: PartPlan, options: ReproduceOptions, jobs: int
     launcher = launcher_of("joblib" if many else "basic", record.folder, runner, words, options.config_dir)
     launcher.launch([job.overrides for job in missing], initial_job_idx=0)
     register()
-
-
-def _evaluate(words: Sequence[str]) -> EvaluationRecord:
-    """The evaluation of these keys of ``troupe eval``, played unless it was before."""
-    from hydra import compose
-    from rich.console import Console
-
-    from .eval import run as evaluate
-    from .start import with_open_keys
-
-    return evaluate(compose("eval", overrides=with_open_keys(words)), Console(file=io.StringIO()))
 
 
 def _numbers(plan: TablePlan, part: PartPlan, missing: int) -> str:

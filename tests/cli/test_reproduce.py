@@ -18,12 +18,12 @@ import pytest
 import yaml
 from hydra.core.hydra_config import HydraConfig
 
-from troupe.cli import reproduce
-from troupe.cli.reproduce import _evaluate as evaluate
+from troupe.cli import several_evaluations
 from troupe.cli.reproduce import run
+from troupe.cli.several_evaluations import _outcomes as outcomes_of
 from troupe.errors import ConfigError
-from troupe.evaluation.records import EvaluationRecord
 from troupe.runs.index import find_runs
+from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.overview import SweepOverview
 from troupe.sweep.reproduction import options
 
@@ -116,17 +116,24 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     assert (FOLDER / "summary.jsonl").read_text() == summary
     assert "to run" not in capsys.readouterr().out
 
+    # Two worker processes play the teams as one does.
+    for file in before:
+        shutil.rmtree(file.parent)
+    assert run(["table=mine.yaml", "seeds=2", "jobs=2"]) == 0
+    assert (FOLDER / "summary.jsonl").read_text() == summary
+    assert {file for file in Path("runs").rglob("results.jsonl")} == before.keys()
+
     # A call that is interrupted between two teams keeps what the table had.
     calls = []
 
-    def interrupted(keys: Sequence[str]) -> EvaluationRecord:
+    def interrupted(keys: Sequence[str]) -> Outcomes:
         if calls:
             raise KeyboardInterrupt
         calls.append(keys)
-        return evaluate(keys)
+        return outcomes_of(keys)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(reproduce, "_evaluate", interrupted)
+        patch.setattr(several_evaluations, "_outcomes", interrupted)
         run(words)
     assert calls and (FOLDER / "summary.jsonl").read_text() == summary and (FOLDER / "cross_play.csv").is_file()
     capsys.readouterr()

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...evaluation.records import EvaluationRecord
 from ...runs.run import Run
 from ..outcomes import Outcomes, combined
 from ..rows import METRICS, SweepJob, TableRow
@@ -16,8 +15,8 @@ from ..stored import StoredRun, stored_cells
 from .pairs import PLACES, Team
 from .plan import PartPlan
 
-Evaluate = Callable[[Sequence[str]], EvaluationRecord]
-"""Plays the evaluation of these keys of ``troupe eval``, or finds it finished."""
+Evaluate = Callable[[Sequence[Sequence[str]]], Iterator[Outcomes]]
+"""Plays the evaluations of these keys of ``troupe eval``, or finds them finished; their outcomes come in order."""
 Place = tuple[str, int]
 """A setting and a seed."""
 CellKey = tuple[str, str, str, int, int]
@@ -62,26 +61,35 @@ def cells_of(plan: PartPlan) -> list[Cell]:
 
 
 def play_teams(plan: PartPlan, evaluate: Evaluate, say: Callable[[str], None]) -> Iterator[Cell]:
-    """The cells of all teams of a part, one after the other; those whose runs are finished are played, unless they were
-    before."""
+    """The cells of all teams of a part, in order; those whose runs are finished are played, unless they were before."""
     runs, stored, cells = _finished_runs(plan), _stored_cells(plan), cells_of(plan)
     counts = Counter((cell.team, cell.variant) for cell in cells)
     numbers = Counter[tuple[str, str]]()
-    for cell in cells:
-        team, of = plan.teams[cell.team], (cell.team, cell.variant)
+    runs_of = [
+        [runs[cell.variant].get(each) for each in places_of(plan.teams[cell.team], cell.seed, cell.other_seed)]
+        for cell in cells
+    ]
+    there = [[run for run in own if isinstance(run, Run)] for own in runs_of]
+    whole = [len(found) == len(own) for found, own in zip(there, runs_of, strict=True)]
+    played = evaluate(
+        [
+            _words(plan, plan.teams[cell.team], found)
+            for cell, found, is_whole in zip(cells, there, whole, strict=True)
+            if is_whole
+        ]
+    )
+    for cell, own, is_whole in zip(cells, runs_of, whole, strict=True):
+        of = cell.team, cell.variant
         numbers[of] += 1
         seeds = f"seeds {cell.seed} and {cell.other_seed}"
         place = f"{plan.name}, {cell.team}, team {numbers[of]} of {counts[of]}: {seeds}"
-        own = [runs[cell.variant].get(each) for each in places_of(team, cell.seed, cell.other_seed)]
         gone = [run for run in own if isinstance(run, StoredRun)]
-        outcomes = None
+        outcomes = next(played) if is_whole else None
         if gone:  # nobody can play the team; the same runs may have been played before
             same = len({run.file for run in gone}) == 1 and len(gone) == len(own)
             outcomes = stored.get((gone[0].file, cell.key)) if same else None
             if outcomes is None:
                 say(f"{place}, not played: the run directory {gone[0].path} is gone")
-        elif None not in own:
-            outcomes = _outcomes(evaluate(_words(plan, team, [run for run in own if run is not None])))
         if outcomes is not None:
             say(f"{place}, success {outcomes.mean:.3f}")
         yield replace(cell, outcomes=outcomes)
@@ -156,14 +164,9 @@ def _pairs(jobs: Sequence[SweepJob], team: Team, variant: str) -> Iterator[tuple
                 yield seed, other
 
 
-def _words(plan: PartPlan, team: Team, runs: Sequence[Run | StoredRun]) -> list[str]:
+def _words(plan: PartPlan, team: Team, runs: Sequence[Run]) -> list[str]:
     """The keys of ``troupe eval``; ``runs`` are the team's own and its partners'."""
     own, *partners = runs
     words = [f"run={own.path}", "checkpoint=last", "temperature=own", *(plan.part.filled(key) for key in team.keys)]
     pairs = zip(team.agents, partners, strict=True)
     return words + [f"agents.{plan.part.filled(agent)}={run.path}@last" for agent, run in pairs]
-
-
-def _outcomes(evaluation: EvaluationRecord) -> Outcomes:
-    rows = [row for row in evaluation.rows() if row["condition"] == next(iter(evaluation.conditions))]
-    return Outcomes.of(rows)
