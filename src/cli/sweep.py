@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -41,11 +39,11 @@ def announce(record: SweepRecord, jobs: Sequence[SweepJob], rows: Sequence[Table
 def announce_unanswering(records: Sequence[SweepRecord]) -> None:
     """Print which runs of ``finished=`` answer no job of any of ``records``: none is left out in silence."""
     missed = [{(run.file, run.path) for run in record.unanswering()} for record in records]
-    everywhere = [run for run in records[0].unanswering() if all((run.file, run.path) in each for each in missed)]
-    for file, group in groupby(everywhere, key=attrgetter("file")):
-        own = list(group)
-        if len(own) == len(stored_runs(file)):
-            print(f"{file}: none of its {len(own)} runs is one of these", flush=True)
+    for file in records[0].finished:
+        runs = stored_runs(file)
+        own = [run for run in runs if all((file, run.path) in each for each in missed)]
+        if len(own) == len(runs):
+            print(f"{file}: no run in it answers one of these", flush=True)
             continue
         for run in own:
             place = " ".join(str(word) for word in (run.row["setting"], run.row["variant"]) if word)

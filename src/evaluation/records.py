@@ -137,6 +137,8 @@ def fingerprint_of(request: Mapping[str, Any]) -> str:
 def find(parent: Path, fingerprint: str) -> EvaluationRecord | None:
     """The finished evaluation under ``parent`` that has this fingerprint."""
     for file in sorted(parent.glob(f"*/{SUMMARY}")):
+        if file.parent.name.startswith("."):  # not finished yet; another process may be writing it
+            continue
         evaluation = EvaluationRecord.read(file.parent)
         if evaluation.fingerprint == fingerprint:
             return evaluation

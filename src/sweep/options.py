@@ -205,7 +205,7 @@ def files_of(text: str) -> tuple[str, ...]:
         if not own:
             raise ConfigError(f"finished={name}: the folder has no *.jsonl, the summaries of sweeps and tables")
         files += own
-    return tuple(files)
+    return tuple(dict.fromkeys(files))
 
 
 def seeds_of(key: str, text: str) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError
 from ..runs.files import parse_yaml
-from ..runs.fingerprint import evaluation_keys, training_hash
+from ..runs.fingerprint import evaluation_keys, flat, training_hash
 from ..setup.command_line import check_choices, parsed
 from ..setup.sections import check_seed, read_config
 from .options import Options, Overrides, SweepFile, one_line, parse_overrides
@@ -148,40 +148,45 @@ def _jobs(
     search_path: Sequence[str],
     configs: dict[str, dict[str, Any]],
 ) -> list[SweepJob]:
-    """The jobs of (variant, overrides) in ``runs``.  Runs that differ in the seed alone are composed once."""
-    jobs, composed = [], dict[tuple[str, ...], DictConfig]()
+    """The jobs of (variant, overrides) in ``runs``.  Runs that differ in the seed alone are composed once, and checked
+    once where nothing else follows from the seed.
+    """
+    jobs, composed = [], dict[tuple[str, ...], tuple[DictConfig, dict[str, Any]]]()
     for variant, overrides in runs:
         *others, seed = overrides
         key = tuple(others)
-        cfg = composed[key].copy() if key in composed else None
-        if cfg is not None:
-            cfg.seed = yaml.safe_load(seed.partition("=")[2])
-        job, composed[key], config = _job(setting, variant, overrides, search_path, cfg)
-        jobs.append(job)
-        configs[job.training] = config
+        try:
+            if key in composed:
+                cfg, checked = composed[key]
+                cfg = cfg.copy()
+                cfg.seed = yaml.safe_load(seed.partition("=")[2])
+            else:
+                cfg, checked = _composed([*search_path, *overrides]), None
+            config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
+            if checked is None or _differ(config, checked) - {"seed", "run_dir"}:
+                read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
+            check_seed(config["seed"])
+        except (ConfigError, HydraException, OmegaConfBaseException) as error:
+            cause = f": {error.__cause__}" if error.__cause__ and str(error.__cause__) not in str(error) else ""
+            raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {one_line(error)}{cause}") from error
+        composed.setdefault(key, (cfg, config))
+        own = tuple(text for text in overrides if not text.startswith("hydra"))
+        jobs.append(SweepJob(setting, variant, config["seed"], own, training_hash(config), evaluation_keys(config)))
+        configs[jobs[-1].training] = config
     return jobs
 
 
-def _job(
-    setting: str, variant: str, overrides: list[str], search_path: Sequence[str], cfg: DictConfig | None
-) -> tuple[SweepJob, DictConfig, dict[str, Any]]:
-    """The job and its configuration, which is composed and checked unless ``cfg`` is given, and the same resolved."""
-    words = [*search_path, *overrides]
-    try:
-        is_new = cfg is None
-        if cfg is None:
-            check_choices(parsed(words))
-            cfg = compose("train", overrides=words, return_hydra_config=True)
-            HydraConfig.instance().set_config(cfg)
-            with open_dict(cfg):
-                del cfg["hydra"]
-        config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
-        if is_new:
-            read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
-        check_seed(config["seed"])
-    except (ConfigError, HydraException, OmegaConfBaseException) as error:
-        cause = f": {error.__cause__}" if error.__cause__ and str(error.__cause__) not in str(error) else ""
-        raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {one_line(error)}{cause}") from error
-    own = tuple(text for text in overrides if not text.startswith("hydra"))
-    job = SweepJob(setting, variant, config["seed"], own, training_hash(config), evaluation_keys(config))
-    return job, cfg, config
+def _composed(words: list[str]) -> DictConfig:
+    """The configuration of ``troupe train`` with these words."""
+    check_choices(parsed(words))
+    cfg = compose("train", overrides=words, return_hydra_config=True)
+    HydraConfig.instance().set_config(cfg)
+    with open_dict(cfg):
+        del cfg["hydra"]
+    return cfg
+
+
+def _differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
+    """The dotted keys whose values are not the same."""
+    first, second = dict(flat(one)), dict(flat(other))
+    return {key for key in first.keys() | second.keys() if first.get(key) != second.get(key)}

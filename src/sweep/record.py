@@ -91,14 +91,16 @@ class SweepRecord:
 
     def unanswering(self) -> list[StoredRun]:
         """The runs in ``finished`` that answer no job."""
-        wanted = {job.training for job in self.jobs}
-        runs = self._stored_runs()
-        answering = {(run.file, run.path) for run in runs if run.training_hash in wanted}
-        return [run for run in runs if (run.file, run.path) not in answering]
+        jobs = {job.training for job in self.jobs}
+        wanted = jobs | {run for job, (run, _) in self.adopted.items() if job in jobs}
+        return [run for file in self.finished for run in stored_runs(file) if run.training_hash not in wanted]
 
     def _stored_runs(self) -> list[StoredRun]:
-        """Those in ``finished``; those that jobs with other keys adopted come twice."""
-        runs = [run for file in self.finished for run in stored_runs(file)]
+        """Those in ``finished``, of one that is in several files that of the first, so that what was played with runs
+        of one file stays together; those that jobs with other keys adopted come twice."""
+        runs, file_of = list[StoredRun](), dict[str, Path]()
+        for file in self.finished:
+            runs += [run for run in stored_runs(file) if file_of.setdefault(run.training_hash, file) == file]
         by_hash = {run.training_hash: run for run in runs}
         others = ((job, by_hash.get(own), keys) for job, (own, keys) in self.adopted.items())
         return runs + [replace(run, adopted_by=job, keys=keys) for job, run, keys in others if run is not None]

@@ -106,7 +106,8 @@ def stored_runs(file: Path) -> list[StoredRun]:
     configuration of their runs, so that nobody knows what they answer.
     """
     try:
-        return list(_runs_of(file, file.stat().st_mtime_ns))
+        now = file.stat()
+        return list(_runs_of(file.resolve(), file, (now.st_ino, now.st_mtime_ns, now.st_size)))
     except RunDirectoryError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -114,8 +115,9 @@ def stored_runs(file: Path) -> list[StoredRun]:
 
 
 @lru_cache(maxsize=64)
-def _runs_of(file: Path, _changed_ns: int) -> tuple[StoredRun, ...]:
-    """Kept, with the hashes of their configurations: every part of every table asks for them."""
+def _runs_of(_place: Path, file: Path, _state: tuple[int, ...]) -> tuple[StoredRun, ...]:
+    """Kept while the file stays as it is, with the hashes of the configurations: every part of every table asks for
+    them.  Nobody changes their rows."""
     head, *lines = (json.loads(line) for line in file.read_text(encoding="utf-8").splitlines())
     rows = unpacked_rows(head, packed_lines(head, lines))
     finished = [row for row in rows if row["status"] == "finished"]

@@ -150,7 +150,7 @@ def _delegation_variant(world: Any, rng: Random) -> TeamEnv:
 
 
 def _code_collab_variant(world: Any, rng: Random) -> TeamEnv:
-    """Mostly one turn, sometimes two with feedback but an expert's; mostly a pair, sometimes one agent."""
+    """Mostly one turn, sometimes two with feedback of any kind except an expert's; mostly a pair, else one agent."""
     return world(
         _sandbox(),
         team="pair" if rng.random() < 0.7 else "solo",

@@ -116,12 +116,19 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     assert (FOLDER / "summary.jsonl").read_text() == summary
     assert "to run" not in capsys.readouterr().out
 
-    # Two worker processes play the teams as one does.
+    # Worker processes play the teams as this one does.
     for file in before:
         shutil.rmtree(file.parent)
-    assert run(["table=mine.yaml", "seeds=2", "jobs=2"]) == 0
+    with monkeypatch.context() as patch:
+        patch.delattr(several_evaluations, "_outcomes")  # in this process
+        assert run(["table=mine.yaml", "seeds=2", "jobs=2"]) == 0
     assert (FOLDER / "summary.jsonl").read_text() == summary
-    assert {file for file in Path("runs").rglob("results.jsonl")} == before.keys()
+    assert {*Path("runs").rglob("results.jsonl")} == before.keys()
+    evaluations = [[f"run={each.path}", "checkpoint=last"] for each in find_runs(Path("runs"))]
+    played = several_evaluations.play([*evaluations[:1], ["run=nowhere"], *evaluations[1:]], 2, None)
+    assert next(played).mean >= 0
+    with pytest.raises(ConfigError, match=r"^run=nowhere: run: nowhere is not a run directory"):
+        next(played)
 
     # A call that is interrupted between two teams keeps what the table had.
     calls = []

@@ -1,6 +1,7 @@
 """Evaluations on disk: whole or not at all, and found again by what was asked."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,9 @@ def test_what_was_asked_is_found_again(tmp_path: Path) -> None:
     assert found is not None and found.path == tmp_path / "two"
     assert find(tmp_path, "ccc") is None
     assert find(tmp_path / "nowhere", "aaa") is None
+    shutil.copytree(tmp_path / "one", tmp_path / ".three.tmp")  # of another process, which is at work on it
+    (tmp_path / ".three.tmp" / "summary.json").write_text("{")
+    assert find(tmp_path, "ccc") is None
 
 
 def test_an_evaluation_is_replaced_as_a_whole(tmp_path: Path) -> None:

@@ -188,6 +188,13 @@ def test_the_seeds_of_a_plan_are_those_of_runs_composed_one_by_one(own: Path) ->
     assert [job.evaluation["loop.task_seed"] for job in together] == [0, 1, 0, 1]
 
 
+def test_what_follows_from_a_seed_is_checked_for_each(own: Path) -> None:
+    for seeds in ("0,1", "1,0"):
+        said = mistake(f"sweep={own}", f"seed={seeds}", "loop.tasks_per_iteration=${seed}")
+        assert "seed=0): loop.tasks_per_iteration must be a whole number of at least 1, got 0" in said
+    assert "seed must be a whole number from 0 to 2^32 - 1" in mistake(f"sweep={own}", f"seed=0,{1 << 32}")
+
+
 def test_mistakes_of_tuning_and_sealed_tasks(tmp_path: Path) -> None:
     sweep = f"sweep={write_tuned(tmp_path, tuning=TUNED['tuning'] | {'seeds': [1]})}"
     assert "tuning.seeds must not be among seeds" in mistake(sweep)

@@ -1,6 +1,7 @@
 """Runs of earlier sweeps count as finished by their summary alone."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -164,6 +165,24 @@ def test_rows_that_answer_nothing_are_named(disk: Any, tmp_path: Path, store: St
     (other,) = replace(record, jobs=record.jobs[1:]).unanswering()
     assert (other.row["setting"], other.row["seed"]) == ("a", 0)
     assert record.unanswering() == []
+
+
+def test_of_a_run_in_several_summaries_that_of_the_first_is_taken(disk: Any, tmp_path: Path, store: Store) -> None:
+    first = store()
+    other = tmp_path / "other.jsonl"
+    other.write_text(first.read_text().replace(str(Path("game", "02")), str(Path("game", "99"))))
+    for files, name in (((first, other), "02"), ((other, first), "99")):
+        record = sweep(disk, tmp_path, *files)
+        assert Path(record.rows()[0]["run"]).name == name and record.unanswering() == []
+
+
+def test_a_summary_that_is_written_again_is_read_again(tmp_path: Path, store: Store) -> None:
+    file = store()
+    before = file.stat()
+    assert len(stored_runs(file)) == 3
+    file.write_text("\n".join(file.read_text().splitlines()[:-2]) + "\n")
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert len(stored_runs(file)) == 2
 
 
 def without_config(row: TableRow) -> TableRow:

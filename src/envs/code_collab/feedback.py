@@ -4,7 +4,7 @@
 - ``passed``: whether every level was passed;
 - ``level_passed``: how each level went;
 - ``level_feedback``: also the error of the syntax, the tests that failed, and how main uses aux;
-- ``expert``: as plain, with the edits that another model proposes (:mod:`.expert`).
+- ``expert``: as plain, with the edits that another model proposes (:mod:`.expert`), or, of three steps, a script.
 
 The tests in the feedback are the first ``feedback_tests``, as published 1; 0: all; below 0: the last.
 """

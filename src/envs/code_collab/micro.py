@@ -142,7 +142,7 @@ class MicroCollab(CollabWorld):
         return words
 
     async def _propose(self, report: Report) -> tuple[str, str]:
-        """Both functions of a right program, with as much of aux as is of use."""
+        """Both functions of a right program."""
         return _reviewed(report.aux, self._steps) if self.feedback == "expert" else ("", "")
 
     def _parts(self, actions: Mapping[str, str]) -> tuple[str, str]:
@@ -238,10 +238,8 @@ def _draw(rng: Random) -> Task | None:
 
 
 def _reviewed(aux: str, steps: Sequence[Step]) -> tuple[str, str]:
-    """The functions by which an expert makes a program of these steps right: what aux computes, main leaves out.
-
-    An aux that is no part of the steps, or all of them, is written anew, as the first two.
-    """
+    """The functions of a right program of these steps: an aux that is written as the first step, the first two or the
+    last stays, any other becomes the first two; main does the rest."""
     parts = (((), steps[:2], steps[2:]), ((), steps[:1], steps[1:]), (steps[:2], steps[2:], ()))
     before, part, after = next((each for each in parts if _function("aux", each[1]) == aux), parts[0])
     return _function("aux", part), _function("main", before, after, calls=True)

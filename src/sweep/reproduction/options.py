@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ...errors import ConfigError, nearest
 from ...setup.command_line import check_overrides
@@ -92,8 +94,10 @@ class ReproduceOptions:
         return SweepFile(table.question, settings, self.seeds_of(table), overrides)
 
     def of_sweep(self, table: ReproductionTable) -> Options:
-        """The options of its sweeps."""
-        return Options(sweep=table.name, runs=self.runs, finished=self.finished, config_dir=self.config_dir)
+        """The options of its sweeps.  Among summaries that of the table itself comes first: it alone has the teams that
+        were made of its runs."""
+        files = tuple(sorted(self.finished, key=lambda file: _head(file) != (table.name, self.scale)))
+        return Options(sweep=table.name, runs=self.runs, finished=files, config_dir=self.config_dir)
 
     def seeds_of(self, table: ReproductionTable) -> tuple[int, ...]:
         return self.seeds if self.seeds is not None else tuple(range(table.scales[self.scale].seeds))
@@ -103,6 +107,16 @@ class ReproduceOptions:
         if table.alone:
             return 1
         return self.jobs if self.jobs is not None else machine_jobs(self.scale)
+
+
+def _head(file: str) -> tuple[Any, Any] | None:
+    """The table and the scale whose summary ``file`` is; None where it is none of a table."""
+    try:
+        with open(file, encoding="utf-8") as lines:
+            head = json.loads(next(lines))
+        return head.get("table"), head.get("scale")
+    except (OSError, ValueError, StopIteration, AttributeError):
+        return None
 
 
 def machine_jobs(scale: Scale) -> int:

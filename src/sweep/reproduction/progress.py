@@ -72,8 +72,8 @@ class Progress:
 
 
 class TeamProgress:
-    """Counts teams of finished runs, which are evaluated one after the other.  The remaining time is at the pace of the
-    last ones: those that were played before are found at once."""
+    """Counts teams of finished runs.  The remaining time is at the pace of the last ones: those that were played before
+    are found at once."""
 
     LAST = 10
 

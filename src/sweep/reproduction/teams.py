@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from ..stored import StoredRun, stored_cells
 from .pairs import PLACES, Team
 from .plan import PartPlan
 
-Evaluate = Callable[[Sequence[Sequence[str]]], Iterator[Outcomes]]
+Evaluate = Callable[[Sequence[Sequence[str]]], Generator[Outcomes]]
 """Plays the evaluations of these keys of ``troupe eval``, or finds them finished; their outcomes come in order."""
 Place = tuple[str, int]
 """A setting and a seed."""
@@ -65,34 +66,31 @@ def play_teams(plan: PartPlan, evaluate: Evaluate, say: Callable[[str], None]) -
     runs, stored, cells = _finished_runs(plan), _stored_cells(plan), cells_of(plan)
     counts = Counter((cell.team, cell.variant) for cell in cells)
     numbers = Counter[tuple[str, str]]()
-    runs_of = [
-        [runs[cell.variant].get(each) for each in places_of(plan.teams[cell.team], cell.seed, cell.other_seed)]
-        for cell in cells
+    asked = [places_of(plan.teams[cell.team], cell.seed, cell.other_seed) for cell in cells]
+    found = [[runs[cell.variant].get(place) for place in places] for cell, places in zip(cells, asked, strict=True)]
+    playable = [[run for run in own if isinstance(run, Run)] for own in found]
+    complete = [len(there) == len(own) for there, own in zip(playable, found, strict=True)]
+    words = [
+        _words(plan, plan.teams[cell.team], there)
+        for cell, there, is_complete in zip(cells, playable, complete, strict=True)
+        if is_complete
     ]
-    there = [[run for run in own if isinstance(run, Run)] for own in runs_of]
-    whole = [len(found) == len(own) for found, own in zip(there, runs_of, strict=True)]
-    played = evaluate(
-        [
-            _words(plan, plan.teams[cell.team], found)
-            for cell, found, is_whole in zip(cells, there, whole, strict=True)
-            if is_whole
-        ]
-    )
-    for cell, own, is_whole in zip(cells, runs_of, whole, strict=True):
-        of = cell.team, cell.variant
-        numbers[of] += 1
-        seeds = f"seeds {cell.seed} and {cell.other_seed}"
-        place = f"{plan.name}, {cell.team}, team {numbers[of]} of {counts[of]}: {seeds}"
-        gone = [run for run in own if isinstance(run, StoredRun)]
-        outcomes = next(played) if is_whole else None
-        if gone:  # nobody can play the team; the same runs may have been played before
-            same = len({run.file for run in gone}) == 1 and len(gone) == len(own)
-            outcomes = stored.get((gone[0].file, cell.key)) if same else None
-            if outcomes is None:
-                say(f"{place}, not played: the run directory {gone[0].path} is gone")
-        if outcomes is not None:
-            say(f"{place}, success {outcomes.mean:.3f}")
-        yield replace(cell, outcomes=outcomes)
+    with closing(evaluate(words)) as played:
+        for cell, own, is_complete in zip(cells, found, complete, strict=True):
+            of = cell.team, cell.variant
+            numbers[of] += 1
+            seeds = f"seeds {cell.seed} and {cell.other_seed}"
+            place = f"{plan.name}, {cell.team}, team {numbers[of]} of {counts[of]}: {seeds}"
+            gone = [run for run in own if isinstance(run, StoredRun)]
+            outcomes = next(played) if is_complete else None
+            if gone:  # nobody can play the team; the same runs may have been played before
+                same = len({run.file for run in gone}) == 1 and len(gone) == len(own)
+                outcomes = stored.get((gone[0].file, cell.key)) if same else None
+                if outcomes is None:
+                    say(f"{place}, not played: the run directory {gone[0].path} is gone")
+            if outcomes is not None:
+                say(f"{place}, success {outcomes.mean:.3f}")
+            yield replace(cell, outcomes=outcomes)
 
 
 def speaking(cell: Cell, team: Team) -> tuple[Place, Place] | None:

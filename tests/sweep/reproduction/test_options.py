@@ -1,5 +1,7 @@
 """The words of the command."""
 
+from pathlib import Path
+
 import pytest
 
 from troupe.errors import ConfigError
@@ -22,6 +24,15 @@ def test_seeds() -> None:
     default = ReproduceOptions.split(["table=role_swap"])[0]
     assert default.seeds_of(table) == (0, 1, 2, 3, 4) and default.jobs_of(table) == machine_jobs("laptop")
     assert ReproduceOptions.split(["table=role_swap", "seeds=[4,2]"])[0].seeds == (4, 2)
+
+
+def test_the_table_s_own_summary_comes_first() -> None:
+    """It alone has the teams that were made of its runs, and other tables have some of these runs, too."""
+    folder = Path(__file__).parents[3] / "docs" / "results" / "reproduction"
+    options, _ = ReproduceOptions.split(["table=role_swap", f"finished={folder}"])
+    files = options.of_sweep(options.tables[0]).finished
+    assert files[0] == str(folder / "role_swap_laptop.jsonl")
+    assert sorted(files) == sorted(map(str, folder.glob("*.jsonl"))) and len(files) > 5
 
 
 def test_tables_that_measure_time_run_alone() -> None:
