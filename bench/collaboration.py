@@ -21,6 +21,8 @@ from rich.console import Console
 
 from troupe.cli.eval import run
 from troupe.cli.start import with_open_keys
+from troupe.runs.fingerprint import training_keys
+from troupe.runs.run import Run
 
 LEVELS = ("structure", "syntax", "tests", "cooperation")
 TIMES = {"tokens": "tokens per episode", "rate": "tokens/s", "ms": "ms per episode"}
@@ -32,6 +34,16 @@ def team_of(folder: Path) -> str:
     agents = "one agent" if len(config.team) == 1 else config.env.order
     turns = "one turn" if config.env.horizon == 1 else f"{config.env.horizon} turns, {config.env.feedback}"
     return f"{agents}, {turns}"
+
+
+def check_alike(team: str, runs: Sequence[Run]) -> None:
+    """Exit where runs of ``team`` differ in more than their seeds."""
+    first, *others = ({**training_keys(run.config), "seed": None} for run in runs)
+    for run, keys in zip(runs[1:], others, strict=True):
+        if differing := sorted(key for key in first.keys() | keys.keys() if first.get(key) != keys.get(key)):
+            raise SystemExit(
+                f"{team}: {run.path} and {runs[0].path} differ in {', '.join(differing)}; give one of them"
+            )
 
 
 def measured(folder: Path, checkpoint: str, options: argparse.Namespace) -> dict[str, float]:
@@ -85,6 +97,8 @@ def main() -> None:
     teams: dict[str, list[Path]] = {}
     for folder in options.runs:
         teams.setdefault(team_of(folder), []).append(folder)
+    for team, runs in teams.items():
+        check_alike(team, [Run(folder) for folder in runs])
     rows = {f"{team}, untrained": [measured(runs[0], "base", options)] for team, runs in teams.items()}
     rows |= {f"{team}, trained": [measured(one, "last", options) for one in runs] for team, runs in teams.items()}
     print(table(rows))

@@ -2,6 +2,10 @@
 
 import runpy
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
 
 BENCH = runpy.run_path(str(Path(__file__).parents[1] / "bench/collaboration.py"))
 
@@ -19,3 +23,20 @@ def test_the_table_has_means_over_runs() -> None:
     heads, _, *lines = BENCH["table"]({"untrained": runs[:1], "trained": runs}).splitlines()
     assert heads == "| team | runs | pass@1 | tokens per episode |"
     assert lines == ["| untrained | 1 | 0.250 | 40 |", "| trained | 2 | 0.500 (0.250 to 0.750) | 40 |"]
+
+
+def test_runs_of_a_team_differ_in_their_seeds_alone(tmp_path: Path) -> None:
+    def run(seed: int, **env: object) -> SimpleNamespace:
+        config = {"seed": seed, "team": {"aux": "a", "main": "b"}}
+        config |= {"env": {"order": "simultaneous", "horizon": 1, "feedback": "plain", **env}}
+        path = tmp_path / f"{seed}{sorted(env)}"
+        path.mkdir()
+        (path / "config.yaml").write_text(yaml.safe_dump(config))
+        return SimpleNamespace(path=path, config=config)
+
+    first, second, other = run(0), run(1), run(0, usage="statement")
+    assert BENCH["team_of"](first.path) == "simultaneous, one turn"
+    assert BENCH["team_of"](run(0, horizon=2).path) == "simultaneous, 2 turns, plain"
+    BENCH["check_alike"]("team", [first, second])
+    with pytest.raises(SystemExit, match=r"^team: .* differ in env\.usage; give one of them$"):
+        BENCH["check_alike"]("team", [first, second, other])
