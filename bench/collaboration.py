@@ -38,11 +38,11 @@ def team_of(folder: Path) -> str:
 
 def check_alike(team: str, runs: Sequence[Run]) -> None:
     """Exit where runs of ``team`` differ in more than their seeds."""
-    first, *others = ({**training_keys(run.config), "seed": None} for run in runs)
-    for run, keys in zip(runs[1:], others, strict=True):
+    first, *others = ({**training_keys(one.config), "seed": None} for one in runs)
+    for other, keys in zip(runs[1:], others, strict=True):
         if differing := sorted(key for key in first.keys() | keys.keys() if first.get(key) != keys.get(key)):
             raise SystemExit(
-                f"{team}: {run.path} and {runs[0].path} differ in {', '.join(differing)}; give one of them"
+                f"{team}: {other.path} and {runs[0].path} differ in {', '.join(differing)}; give one of them"
             )
 
 
