@@ -276,6 +276,9 @@ WORLDS: dict[str, World] = {
     "micro collaboration alone": World(
         lambda sandbox: MicroCollab(sandbox, team="solo", horizon=2, feedback="level_passed"), 0.0, team=4.0
     ),
+    "micro collaboration with an expert": World(
+        lambda sandbox: MicroCollab(sandbox, horizon=3, feedback="expert"), 0.0, team=4.0
+    ),
     "collaboration": World(
         lambda sandbox: _collab(sandbox, turn_reward="gain", useful_aux=True),
         0.0,

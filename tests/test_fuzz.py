@@ -33,6 +33,7 @@ CHEAP = (
     "search questions",
     "search questions solo",
     "micro collaboration",
+    "micro collaboration with an expert",
     "collaboration published",
     "arithmetic",
     "arithmetic at once",
