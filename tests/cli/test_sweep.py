@@ -427,6 +427,7 @@ def test_tuned_then_run_then_sealed(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(finished()) == 1
 
 
+@pytest.mark.slow
 def test_a_folder_of_summaries_counts_as_finished(capsys: pytest.CaptureFixture[str]) -> None:
     """Whole files that are not asked for have a line each, single runs of others, too."""
     folder = Path(__file__).parents[2] / "docs" / "results" / "summaries"
