@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NoReturn
 from ..setup.composition import register
 from ..sweep.launcher import launcher_of
 from ..sweep.options import Options
-from ..sweep.stored import stored_runs
 from .main import loading
 from .resumable import name_damaged, perform
 
@@ -38,6 +37,8 @@ def announce(record: SweepRecord, jobs: Sequence[SweepJob], rows: Sequence[Table
 
 def announce_unanswering(records: Sequence[SweepRecord]) -> None:
     """Print which runs of ``finished=`` answer no job of any of ``records``: none is left out in silence."""
+    from ..sweep.stored import stored_runs  # heavy
+
     missed = [{(run.file, run.path) for run in record.unanswering()} for record in records]
     for file in records[0].finished:
         runs = stored_runs(file)

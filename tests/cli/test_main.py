@@ -55,6 +55,7 @@ def test_every_command_is_a_module_of_its_name() -> None:
         "__init__",
         "main",
         "resumable",
+        "several_evaluations",
         "start",
     }
     assert {name.replace("-", "_") for name in COMMANDS} == files
