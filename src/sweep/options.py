@@ -199,11 +199,10 @@ def files_of(text: str) -> tuple[str, ...]:
     files: list[str] = []
     for name in (name.strip() for name in text.strip("[]").split(",") if name.strip()):
         path = Path(name)
-        if not path.exists():
-            raise ConfigError(f"finished={name}: there is no such file")
-        own = sorted(map(str, path.glob("*.jsonl"))) if path.is_dir() else [name]
+        own = sorted(map(str, path.glob("*.jsonl"))) if path.is_dir() else [name] if path.is_file() else []
         if not own:
-            raise ConfigError(f"finished={name}: the folder has no *.jsonl, the summaries of sweeps and tables")
+            reason = "the folder has no *.jsonl, the summaries of sweeps and tables"
+            raise ConfigError(f"finished={name}: {reason if path.is_dir() else 'there is no such file'}")
         files += own
     return tuple(dict.fromkeys(files))
 

@@ -66,23 +66,20 @@ def play_teams(plan: PartPlan, evaluate: Evaluate, say: Callable[[str], None]) -
     runs, stored, cells = _finished_runs(plan), _stored_cells(plan), cells_of(plan)
     counts = Counter((cell.team, cell.variant) for cell in cells)
     numbers = Counter[tuple[str, str]]()
-    asked = [places_of(plan.teams[cell.team], cell.seed, cell.other_seed) for cell in cells]
-    found = [[runs[cell.variant].get(place) for place in places] for cell, places in zip(cells, asked, strict=True)]
-    playable = [[run for run in own if isinstance(run, Run)] for own in found]
-    complete = [len(there) == len(own) for there, own in zip(playable, found, strict=True)]
-    words = [
-        _words(plan, plan.teams[cell.team], there)
-        for cell, there, is_complete in zip(cells, playable, complete, strict=True)
-        if is_complete
+    teams = [plan.teams[cell.team] for cell in cells]
+    found = [
+        [runs[cell.variant].get(place) for place in places_of(team, cell.seed, cell.other_seed)]
+        for cell, team in zip(cells, teams, strict=True)
     ]
-    with closing(evaluate(words)) as played:
-        for cell, own, is_complete in zip(cells, found, complete, strict=True):
+    words = [_words(plan, team, own) for team, own in zip(teams, found, strict=True)]
+    with closing(evaluate([keys for keys in words if keys])) as played:
+        for cell, own, keys in zip(cells, found, words, strict=True):
             of = cell.team, cell.variant
             numbers[of] += 1
             seeds = f"seeds {cell.seed} and {cell.other_seed}"
             place = f"{plan.name}, {cell.team}, team {numbers[of]} of {counts[of]}: {seeds}"
             gone = [run for run in own if isinstance(run, StoredRun)]
-            outcomes = next(played) if is_complete else None
+            outcomes = next(played) if keys else None
             if gone:  # nobody can play the team; the same runs may have been played before
                 same = len({run.file for run in gone}) == 1 and len(gone) == len(own)
                 outcomes = stored.get((gone[0].file, cell.key)) if same else None
@@ -162,9 +159,13 @@ def _pairs(jobs: Sequence[SweepJob], team: Team, variant: str) -> Iterator[tuple
                 yield seed, other
 
 
-def _words(plan: PartPlan, team: Team, runs: Sequence[Run]) -> list[str]:
-    """The keys of ``troupe eval``; ``runs`` are the team's own and its partners'."""
-    own, *partners = runs
+def _words(plan: PartPlan, team: Team, runs: Sequence[Run | StoredRun | None]) -> list[str]:
+    """The keys of ``troupe eval``; none where a run is missing or gone.  ``runs`` are the team's own and its
+    partners'."""
+    there = [run for run in runs if isinstance(run, Run)]
+    if len(there) < len(runs):
+        return []
+    own, *partners = there
     words = [f"run={own.path}", "checkpoint=last", "temperature=own", *(plan.part.filled(key) for key in team.keys)]
     pairs = zip(team.agents, partners, strict=True)
     return words + [f"agents.{plan.part.filled(agent)}={run.path}@last" for agent, run in pairs]
