@@ -6,7 +6,7 @@ import asyncio
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.console import Console
 from ..errors import ConfigError, nearest
 from ..evaluation.assignment import LocalPolicy, RemotePolicy, ScriptedPolicy
 from ..evaluation.conditions import Condition
-from ..evaluation.episodes import Actor, EchoActor, EpisodeResult, PolicyActor, play_on
+from ..evaluation.episodes import Actor, EchoActor, EpisodeResult, play_on
 from ..evaluation.records import file_name
 from ..evaluation.replay import Fork, replay_to, take
 from ..evaluation.request import EvalRequest
@@ -29,9 +29,6 @@ from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_r
 from ..setup.instantiation import call
 from ..setup.preflight import set_threads
 from ..setup.trust import Trust
-
-SAMPLING = ("top_p", "top_k", "max_tokens")
-"""The keys of ``sampling`` beside ``temperature``."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +96,7 @@ def replay_episode(keys: Mapping[str, Any], console: Console | None = None) -> R
     condition = _condition(episode, build_conditions(request, team, other_teams(request, team)))
     task = _task(episode, condition.tasks)
     _check_agent(place, condition)
-    replay = asyncio.run(_replay(episode, place, samples, condition, task, request, keys["sampling"], team))
+    replay = asyncio.run(_replay(episode, place, samples, condition, task, request, team))
     if keys["json"]:
         console.print(json.dumps(replay.record()), markup=False, soft_wrap=True)
     else:
@@ -149,10 +146,10 @@ def _request_keys(keys: Mapping[str, Any], episode: StoredEpisode, team: TeamSou
     """The keys of the evaluation whose tasks hold that of ``episode``, with the policies that ``keys`` name."""
     config, run = team.config, team.run
     assert run is not None
+    changed = {key: value for key, value in keys["sampling"].items() if value is not None}
+    sampling = {key: value for key, value in changed.items() if key != "temperature"}
     request = {key: keys[key] for key in ("checkpoint", "seed", "swap", "agents", "silence", "echo")}
-    request |= {"samples": 1, "temperature": keys["sampling"]["temperature"] or "own", "world": {}, "benchmark": []}
-    if keys["sampling"]["temperature"] == 0:
-        request["temperature"] = 0
+    request |= {"samples": 1, "temperature": changed.get("temperature", "own"), "world": {}, "benchmark": []}
     request |= {"data": {}, "tasks": None, "task_seed": None, "split": episode.split}
     if "/" in episode.name:
         folder = run.path / EVALUATIONS / episode.name.partition("/")[0]
@@ -160,14 +157,14 @@ def _request_keys(keys: Mapping[str, Any], episode: StoredEpisode, team: TeamSou
         if missing := [key for key in request if key not in own]:
             raise ConfigError(f"{folder / CONFIG} has no '{missing[0]}': its world and tasks are not known")
         changes = {key: value for key, value in request.items() if key in keys and not _is_default(value)}
-        speaking = "temperature" if keys["sampling"]["temperature"] is not None else ""
-        return own | changes | ({speaking: request[speaking]} if speaking else {})
+        changes |= {key: changed[key] for key in ("temperature",) if key in changed}
+        return own | changes | {"sampling": {**(own.get("sampling") or {}), **sampling}}
     if episode.split == "train":
         assert episode.iteration is not None
         row = next((row for row in run.rows if row["iteration"] == episode.iteration + 1), {})
         count = row.get("rollout/tasks", config["loop"].get("tasks_per_iteration"))
         request |= {"tasks": count, "task_seed": derive(config["seed"], "train", episode.iteration)}
-    return request
+    return request | {"sampling": sampling}
 
 
 def _is_default(value: Any) -> bool:
@@ -212,7 +209,6 @@ async def _replay(
     condition: Condition,
     task: Task,
     request: EvalRequest,
-    sampling: Mapping[str, Any],
     team: TeamSource,
 ) -> Replay:
     factory, world = ActorFactory(team.config["engine"]), condition.world
@@ -230,7 +226,6 @@ async def _replay(
             await take(fork, _siblings(fork.rest[: len(agents)], place.candidate))
         factory.prepare(condition.assignment.values())
         actors = {name: factory.actor(source, condition.temperature) for name, source in condition.assignment.items()}
-        actors = {name: _sampling(actor, sampling) for name, actor in actors.items()}
         new = [await _continued(fork, task, actors, request, number) for number in range(samples)]
     finally:
         await world.close()
@@ -256,14 +251,6 @@ def _siblings(messages: Sequence[StoredMessage], candidate: int) -> dict[str, st
             count = len(message.candidates)
             raise ConfigError(f"candidate={candidate + 1}: the prompt of {message.agent} has {count} candidates")
     return {message.agent: message.candidates[candidate] for message in messages}
-
-
-def _sampling(actor: Actor, sampling: Mapping[str, Any]) -> Actor:
-    changes = {key: sampling[key] for key in SAMPLING if sampling[key] is not None}
-    if not changes or not isinstance(actor, PolicyActor):
-        return actor
-    client = actor.client
-    return replace(actor, client=replace(client, sampling=call("sampling", replace, client.sampling, **changes)))
 
 
 def _stored(fork: Fork, episode: StoredEpisode, before: Sequence[Mapping[str, Any]]) -> Continuation:

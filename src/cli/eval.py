@@ -17,7 +17,7 @@ from rich.console import Console
 from ..envs.base import WorldFailure
 from ..errors import ConfigError, DiskFullError
 from ..evaluation import records
-from ..evaluation.conditions import Condition, ConditionResult
+from ..evaluation.conditions import CUT, Condition, ConditionResult
 from ..evaluation.identity import evaluation_identity
 from ..evaluation.records import EvaluationRecord, file_name
 from ..evaluation.request import EvalRequest
@@ -83,6 +83,10 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         show(console, evaluation_table(evaluation.conditions, evaluation.seconds))
         return evaluation
     show(console, benchmark_table(evaluation.conditions, evaluation.seconds))
+    for name, row in evaluation.conditions.items():
+        cut = [f"{key.partition('/')[0]} {share:.0%}" for key, share in row.items() if key.endswith(f"/{CUT}")]
+        if cut:
+            console.print(f"{name}: messages cut at sampling.max_tokens: {', '.join(cut)}", soft_wrap=True)
     for benchmark in benchmarks(request, team.config):
         figures = ", ".join(f"{name} {percent:g} %" for name, percent in benchmark.published.items())
         if figures:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, get_args
 
 from ..envs.base import ScriptedSkill
@@ -93,10 +93,20 @@ def assign(
             assignment[agent] = others[agent].policy(f"agents.{agent}", agent, _other_checkpoint(request, agent))
         else:
             assignment[agent] = team.policy("checkpoint", owners[agent], request.checkpoint)
+    assignment = {agent: _sampled(agent, source, request.sampling) for agent, source in assignment.items()}
     policies = {source.policy for source in assignment.values() if isinstance(source, TeamPolicy)}
     if request.swap and len(policies) == 1:
         raise ConfigError(f"swap changes nothing: all agents act with policy '{policies.pop()}'")
     return assignment
+
+
+def _sampled(agent: str, source: AgentSource, changes: Mapping[str, Any]) -> AgentSource:
+    """``source`` with other values of its sampling."""
+    if not changes or not isinstance(source, TeamPolicy):
+        return source
+    if changes.get("top_k") and isinstance(source, RemotePolicy):
+        raise ConfigError(f"sampling.top_k={changes['top_k']}: the server of agent '{agent}' takes no top_k")
+    return replace(source, sampling=replace(source.sampling, **changes))
 
 
 def server_address(place: str) -> tuple[str, str | None] | None:

@@ -15,9 +15,12 @@ from ..faults import DEFAULT_FAULTS, FaultSettings
 from ..rollout.policy_client import PromptError
 from ..rollout.seeds import derive
 from .assignment import Assignment
-from .episodes import Actor, EpisodeResult, PolicyActor, evaluate
+from .episodes import Actor, AgentMessage, Earlier, EpisodeResult, PolicyActor, evaluate
 from .request import EvalRequest, Temperature
 from .summary import lost_failures, summarise_samples
+
+CUT = "cut_messages"
+"""Of an agent: the share of its messages that ended at ``sampling.max_tokens``."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,21 @@ def sampling_at(temperature: Temperature, sampling: Sampling) -> Sampling:
     return sampling if temperature == "own" else replace(sampling, temperature=float(temperature))
 
 
+@dataclass
+class _Counted:
+    """Counts the messages of ``actor``, and those that were cut at the most tokens of a completion."""
+
+    actor: Actor
+    messages: int = 0
+    cut: int = 0
+
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
+        message = await self.actor.act(env, agent, task, earlier, seed)
+        self.messages += 1
+        self.cut += message.completion is not None and message.completion.finish_reason == "length"
+        return message
+
+
 async def play_conditions(
     request: EvalRequest,
     conditions: Sequence[Condition],
@@ -126,13 +144,16 @@ async def play_conditions(
         results = []
         for condition, team in zip(conditions, actors, strict=True):
             samples, start = [], time.perf_counter()
+            counted = {agent: _Counted(actor) for agent, actor in team.items()}
             for sample in range(condition.samples):
                 seed = derive(request.seed, "eval", request.split, *([sample] if sample else []))
-                episodes = await evaluate(condition.world, condition.tasks, team, seed, on_episode, faults)
+                episodes = await evaluate(condition.world, condition.tasks, counted, seed, on_episode, faults)
                 faults.check(lost_failures(episodes), len(episodes))
                 samples.append(episodes)
             seconds = time.perf_counter() - start
-            results.append(ConditionResult(condition, samples, summarise_samples(samples, request.pass_at), seconds))
+            cut = {f"{agent}/{CUT}": each.cut / each.messages for agent, each in counted.items() if each.cut}
+            summary = summarise_samples(samples, request.pass_at) | cut
+            results.append(ConditionResult(condition, samples, summary, seconds))
         return results
     finally:
         for condition in conditions:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from ..errors import ConfigError, nearest
-from ..experience import Split
+from ..experience import Sampling, Split
 
 Checkpoint = Literal["best", "last", "base"]
 Temperature = float | Literal["own"]
@@ -36,6 +36,9 @@ class EvalRequest:
     benchmark: tuple[str, ...] = ()
     data: Mapping[str, str] = field(default_factory=dict)
     pass_at: tuple[int, ...] = ()
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    """``top_p``, ``top_k`` and ``max_tokens`` of every policy, where they are not to be those of its ``sampling.eval``.
+    """
 
     def __post_init__(self) -> None:
         for key, known in (("checkpoint", get_args(Checkpoint)), ("split", get_args(Split))):
@@ -65,11 +68,18 @@ class EvalRequest:
             number = isinstance(value, (int, float)) and not isinstance(value, bool)
             if value != "own" and not (number and value >= 0):
                 raise ConfigError(f"temperature must be own or a number of at least 0, got {value!r}")
-        for key in ("world", "agents", "echo", "data"):
+        for key in ("world", "agents", "echo", "data", "sampling"):
             if not isinstance(getattr(self, key), Mapping):
                 raise ConfigError(f"{key} must hold keys, got {getattr(self, key)!r}")
         if not isinstance(self.swap, (bool, Mapping)):
             raise ConfigError(f"swap must be true, false or agents to agents, got {self.swap!r}")
+        for key, value in self.sampling.items():
+            if not (_is_integer(value) or (key == "top_p" and isinstance(value, float))):
+                raise ConfigError(f"sampling.{key} must be a {'' if key == 'top_p' else 'whole '}number, got {value!r}")
+        try:
+            replace(Sampling(), **self.sampling)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
 
 
 def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool) -> EvalRequest:
@@ -91,6 +101,7 @@ def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool)
         benchmark=benchmark,
         data=keys.get("data") or {},
         pass_at=_as_tuple(keys.get("pass_at") or []),
+        sampling={key: value for key, value in (keys.get("sampling") or {}).items() if value is not None},
         **{key: keys[key] for key in ("world", "swap", "agents", "echo")},
     )
 

@@ -115,6 +115,7 @@ def test_later_evaluations(run: Run, replayed: Replayed) -> None:
     from troupe.cli import eval as evaluate
 
     words = [f"run={run.path}", "checkpoint=last", "world.horizon=2", "split=validation", "tasks=6", "name=later"]
+    words += ["sampling.max_tokens=9"]
     with initialize_config_module("troupe.configs", version_base="1.3"):
         evaluate.run(compose("eval", overrides=with_open_keys(words)), Console(file=io.StringIO()))
     for condition in ("horizon=2_sampled", "horizon=2_greedy"):

@@ -1,14 +1,16 @@
 """Which agent acts with which policy, and which assignments are refused."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from troupe.errors import ConfigError
-from troupe.evaluation.assignment import AgentSource, LocalPolicy, assign
+from troupe.evaluation.assignment import AgentSource, LocalPolicy, RemotePolicy, assign
 from troupe.evaluation.episodes import EchoActor, SilentActor
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Sampling
+from troupe.rollout.engines.remote.settings import RemoteSettings
 
 PAIR = ("tool", "plan")
 SAMPLING = {"eval": {"temperature": 1.0, "max_tokens": 40}}
@@ -36,6 +38,13 @@ class Team:
 TEAM = Team(tool="t", plan="p")
 
 
+class Served:
+    """A team behind a server."""
+
+    def policy(self, key: str, agent: str, checkpoint: str) -> RemotePolicy:
+        return RemotePolicy("p", RemoteSettings(url="http://x", model="p"), Sampling())
+
+
 def weights(source: AgentSource) -> str:
     assert isinstance(source, LocalPolicy)
     return source.weights
@@ -56,6 +65,17 @@ def weights(source: AgentSource) -> str:
 def test_agents_act_with_the_policies_that_the_keys_say(keys: dict[str, Any], expected: tuple[str, str]) -> None:
     assignment = assign(EvalRequest(**GOOD | keys), PAIR, TEAM, {})
     assert (weights(assignment["tool"]), weights(assignment["plan"])) == expected
+
+
+def test_every_policy_is_sampled_as_the_request_says() -> None:
+    request = EvalRequest(**GOOD, sampling={"max_tokens": 7, "top_k": 3}, silence=("tool",))
+    assignment = assign(request, PAIR, TEAM, {})
+    assert isinstance(plan := assignment["plan"], LocalPolicy) and isinstance(assignment["tool"], SilentActor)
+    own = assign(EvalRequest(**GOOD), PAIR, TEAM, {})["plan"]
+    assert isinstance(own, LocalPolicy) and plan == replace(own, sampling=replace(own.sampling, max_tokens=7, top_k=3))
+    with pytest.raises(ConfigError, match=r"sampling\.top_k=3: the server of agent 'plan' takes no top_k"):
+        request = EvalRequest(**GOOD, agents={"plan": "http://x"}, sampling={"top_k": 3})
+        assign(request, PAIR, TEAM, {"plan": Served()})
 
 
 def test_silent_and_echoing_agents() -> None:

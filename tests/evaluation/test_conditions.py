@@ -5,7 +5,14 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.errors import ConfigError
-from troupe.evaluation.conditions import Condition, condition_name, play_conditions, sampling_at, world_variants
+from troupe.evaluation.conditions import (
+    CUT,
+    Condition,
+    condition_name,
+    play_conditions,
+    sampling_at,
+    world_variants,
+)
 from troupe.evaluation.episodes import EpisodeResult, PolicyActor
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Sampling
@@ -80,6 +87,18 @@ async def test_samples_are_played_with_seeds_of_their_own(words: PreTrainedToken
     assert len(set(seeds)) == len(seeds)
     assert derive(derive(5, "eval", "test"), condition.tasks[0].task_id, 0, "tool") in seeds
     assert derive(derive(5, "eval", "test", 1), condition.tasks[0].task_id, 0, "tool") in seeds
+
+
+async def test_messages_that_are_cut_at_the_most_tokens_are_counted(words: PreTrainedTokenizerFast) -> None:
+    world = PlanPath(horizon=1)
+    actors = {
+        agent: PolicyActor(PolicyClient("p", engine, words, 512, Sampling(max_tokens=most)))
+        for agent, most in zip(world.agents, (2, 9), strict=True)
+        for engine in [ScriptedEngine(lambda prompt, row, seed: "U R", words)]
+    }
+    condition = Condition("sampled", {}, world, world.tasks("test", 3, 0), {}, "own", 1)
+    (result,) = await play_conditions(request(1), [condition], [actors], lambda result: None)
+    assert {key: value for key, value in result.summary.items() if "cut" in key} == {f"{world.agents[0]}/{CUT}": 1.0}
 
 
 async def test_a_world_that_a_policy_cannot_read_is_refused_before_play(words: PreTrainedTokenizerFast) -> None:

@@ -33,6 +33,11 @@ GOOD: dict[str, Any] = {
         ({"seed": "x"}, "seed must be a whole number, got 'x'"),
         ({"task_seed": 0.5}, "task_seed must be a whole number, got 0.5"),
         ({"world": [1]}, "world must hold keys"),
+        ({"sampling": 3}, "sampling must hold keys, got 3"),
+        ({"sampling": {"max_tokens": 0}}, r"sampling\.max_tokens must be >= 1, got 0"),
+        ({"sampling": {"max_tokens": 2.5}}, r"sampling\.max_tokens must be a whole number, got 2\.5"),
+        ({"sampling": {"top_p": 2}}, r"sampling\.top_p must be in \(0, 1\], got 2"),
+        ({"sampling": {"top_p": "x"}}, r"sampling\.top_p must be a number, got 'x'"),
         ({"swap": "yes"}, "swap must be true, false or agents to agents, got 'yes'"),
     ],
 )
