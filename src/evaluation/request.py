@@ -101,7 +101,7 @@ def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool)
         benchmark=benchmark,
         data=keys.get("data") or {},
         pass_at=_as_tuple(keys.get("pass_at") or []),
-        sampling={key: value for key, value in (keys.get("sampling") or {}).items() if value is not None},
+        sampling=_given(keys.get("sampling") or {}),
         **{key: keys[key] for key in ("world", "swap", "agents", "echo")},
     )
 
@@ -120,6 +120,13 @@ def check_source(keys: Mapping[str, Any]) -> None:
     folder, at, checkpoint = str(keys["run"] or "").partition("@")
     if at:  # which belongs to agents.NAME=DIR@CHECKPOINT
         raise ConfigError(f"run={keys['run']}: give run={folder} checkpoint={checkpoint}")
+
+
+def _given(section: Any) -> Any:
+    """``section`` without its keys that are null."""
+    if not isinstance(section, Mapping):
+        return section
+    return {key: value for key, value in section.items() if value is not None}
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:
