@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from troupe.errors import ConfigError
-from troupe.evaluation.request import EvalRequest, own_task_seed
+from troupe.evaluation.request import EvalRequest, own_task_seed, requested
 
 GOOD: dict[str, Any] = {
     "checkpoint": "best",
@@ -51,3 +51,13 @@ def test_the_tasks_are_those_of_the_run() -> None:
     assert own_task_seed({"loop": {"task_seed": 3}}, "test") == 3
     assert own_task_seed({"loop": {"task_seed": 3}}, "train") == 0
     assert own_task_seed({"loop": {}}, "test") == 0  # an older run
+
+
+def test_sampling_that_is_null_is_each_policys_own() -> None:
+    keys = GOOD | {"temperature": ["own"], "silence": [], "world": {}, "swap": False, "agents": {}, "echo": {}}
+    config = {"seed": 0, "loop": {"test_tasks": 5}}
+    sampling = {"top_p": None, "top_k": None, "max_tokens": 5}
+    assert requested(keys | {"sampling": sampling}, config, trained=True).sampling == {"max_tokens": 5}
+    assert requested(keys, config, trained=True).sampling == {}  # of the time before the key
+    with pytest.raises(ConfigError, match="sampling must hold keys, got 3"):
+        requested(keys | {"sampling": 3}, config, trained=True)
