@@ -3,7 +3,8 @@
 Each figure is ``{n, min, median, max}`` over pairs that are measured one after the other: times in one process, memory
 in a fresh process for each side (two pairs, whatever ``--pairs`` says).  Above 1 Troupe is faster, or, where the name
 says memory, needs more; `two_pools_vs_shared` is a time.  Shares are of the time of ten iterations, `growth_...` are
-exponents.  Beside each figure stand the commit, the date, the clock and the machine that it was measured with.
+exponents.  Beside each figure stand the commit, the date, the clock, the processor and the versions that it was
+measured with.
 ``--only`` measures some of them again and leaves the others as they are.  ``--part vllm`` measures those that need
 vLLM's environment, ``--part peers`` the others; `make bench` does both.  A new comparison is one more line in
 :data:`COMPARISONS`.
@@ -170,13 +171,23 @@ HEAD = """# Comparisons with peers
 
 `make bench` measures all of them, or some (`make bench args="--only update_vs_trl --clock cpu --pairs 3"`), and writes
 this page and `results.json`. Without arguments it takes five pairs and wall time. Each row says how its figure was
-measured: n pairs, the clock (CPU time on a machine that other programs shared; none for memory), the day and the
-commit; commits up to `fc1d77e` are those that added the figure. Figures of different commits are not figures of one
-version. A bar is what the median was to reach.
+measured: n pairs, the clock (CPU time on a machine that other programs shared; none for memory), the day, the commit
+and the processor, where it is known (the speed of matrix products differs between them); commits up to `fc1d77e` are
+those that added the figure. Figures of different commits are not figures of one version. A bar is what the median was
+to reach.
 
-| | bar | n | min | median | max | | clock | date | commit |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| | bar | n | min | median | max | | clock | date | commit | processor |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
+
+
+def processor() -> str:
+    """The name that the system has for the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
 def page(results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -185,7 +196,7 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
     for name, result in results.items():
         bar, verdicts[name] = COMPARISONS[name].bar, COMPARISONS[name].verdict(result)
         numbers = " | ".join(f"{result[key]:.2f}" for key in ("min", "median", "max"))
-        how = f"{result['clock'] or ''} | {result['date']} | {result['commit']}"
+        how = f"{result['clock'] or ''} | {result['date']} | {result['commit']} | {result.get('processor', '')}"
         rows.append(f"| `{name}`: {result['what']} | {bar} | {result['n']} | {numbers} | {verdicts[name]} | {how} |")
     missed = [
         f"`{name}` ({results[name]['median']:.2f}, {COMPARISONS[name].bar})"
@@ -245,6 +256,7 @@ def main(words: Sequence[str] | None = None) -> None:
             "clock": given.clock if comparison.timed else None,
             "date": datetime.now(UTC).date().isoformat(),
             "commit": code,
+            "processor": processor(),
             "machine": f"{versions}, {given.threads} threads",
         }
         # Read only now: the part in vLLM's environment may write its results meanwhile.
