@@ -186,8 +186,19 @@ def processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+        lines = []
+    return next(
+        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
+    )
+
+
+def elsewhere(before: Mapping[str, Any] | None, here: str) -> dict[str, Any]:
+    """The newest figures of each other processor, of the result that stood there ``before``."""
+    if before is None:
+        return {}
+    one = {key: value for key, value in before.items() if key != "elsewhere"}
+    others = [other for other in (one, *before.get("elsewhere", ())) if other.get("processor") not in (here, None)]
+    return {"elsewhere": others} if others else {}
 
 
 def page(results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -203,6 +214,13 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
         for name, verdict in verdicts.items()
         if verdict == "**missed**"
     ]
+    others = [
+        f"`{name}` {other['median']:.2f} ({other['min']:.2f} to {other['max']:.2f}; "
+        + ", ".join(filter(None, (COMPARISONS[name].verdict(other), other["processor"], other["commit"])))
+        + ")"
+        for name, result in results.items()
+        for other in result.get("elsewhere", ())
+    ]
     absent = [
         f"`{name}`" + (f" ({comparison.bar})" if comparison.bar else "")
         for name, comparison in COMPARISONS.items()
@@ -214,6 +232,8 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
             *rows,
             "",
             f"**Missed bars**: {', '.join(missed) or 'none'}.",
+            "",
+            f"**Measured on other processors before**: {', '.join(others) or 'nothing'}.",
             "",
             f"**Not measured**: {', '.join(absent) or 'nothing'}.",
             "",
@@ -260,7 +280,8 @@ def main(words: Sequence[str] | None = None) -> None:
             "machine": f"{versions}, {given.threads} threads",
         }
         # Read only now: the part in vLLM's environment may write its results meanwhile.
-        results = (json.loads(RESULTS.read_text()) if RESULTS.exists() else {}) | {name: result}
+        results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+        results[name] = result | elsewhere(results.get(name), result["processor"])
         print(name, json.dumps(results[name]), flush=True)
         ordered = {key: results[key] for key in COMPARISONS if key in results}
         RESULTS.write_text(json.dumps(ordered, indent=2) + "\n")

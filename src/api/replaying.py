@@ -17,7 +17,7 @@ from ..evaluation.conditions import Condition
 from ..evaluation.episodes import Actor, EchoActor, EpisodeResult, play_on
 from ..evaluation.records import file_name
 from ..evaluation.replay import Fork, replay_to, take
-from ..evaluation.request import EvalRequest
+from ..evaluation.request import EvalRequest, given_sampling
 from ..evaluation.stored import StoredEpisode, StoredMessage, locate_episode
 from ..experience import Task
 from ..reports.replay import Continuation, show_replay
@@ -146,7 +146,7 @@ def _request_keys(keys: Mapping[str, Any], episode: StoredEpisode, team: TeamSou
     """The keys of the evaluation whose tasks hold that of ``episode``, with the policies that ``keys`` name."""
     config, run = team.config, team.run
     assert run is not None
-    changed = {key: value for key, value in keys["sampling"].items() if value is not None}
+    changed = given_sampling(keys["sampling"])
     sampling = {key: value for key, value in changed.items() if key != "temperature"}
     request = {key: keys[key] for key in ("checkpoint", "seed", "swap", "agents", "silence", "echo")}
     request |= {"samples": 1, "temperature": changed.get("temperature", "own"), "world": {}, "benchmark": []}

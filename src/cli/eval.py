@@ -84,7 +84,7 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         return evaluation
     show(console, benchmark_table(evaluation.conditions, evaluation.seconds))
     for name, row in evaluation.conditions.items():
-        cut = [f"{key.partition('/')[0]} {share:.0%}" for key, share in row.items() if key.endswith(f"/{CUT}")]
+        cut = [f"{key.partition('/')[0]} {share:.1%}" for key, share in row.items() if key.endswith(f"/{CUT}")]
         if cut:
             console.print(f"{name}: messages cut at sampling.max_tokens: {', '.join(cut)}", soft_wrap=True)
     for benchmark in benchmarks(request, team.config):

@@ -12,6 +12,7 @@ from ..experience import Sampling, Split
 Checkpoint = Literal["best", "last", "base"]
 Temperature = float | Literal["own"]
 MOST_EPISODES = 10_000_000
+SAMPLING = ("top_p", "top_k", "max_tokens")
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ class EvalRequest:
         if not isinstance(self.swap, (bool, Mapping)):
             raise ConfigError(f"swap must be true, false or agents to agents, got {self.swap!r}")
         for key, value in self.sampling.items():
+            if key not in SAMPLING:
+                raise ConfigError(f"sampling.{key} is an unknown key{nearest(str(key), SAMPLING)}")
             if not (_is_integer(value) or (key == "top_p" and isinstance(value, float))):
                 raise ConfigError(f"sampling.{key} must be a {'' if key == 'top_p' else 'whole '}number, got {value!r}")
         try:
@@ -101,7 +104,7 @@ def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool)
         benchmark=benchmark,
         data=keys.get("data") or {},
         pass_at=_as_tuple(keys.get("pass_at") or []),
-        sampling=_given(keys.get("sampling") or {}),
+        sampling=given_sampling(keys.get("sampling")),
         **{key: keys[key] for key in ("world", "swap", "agents", "echo")},
     )
 
@@ -122,11 +125,16 @@ def check_source(keys: Mapping[str, Any]) -> None:
         raise ConfigError(f"run={keys['run']}: give run={folder} checkpoint={checkpoint}")
 
 
-def _given(section: Any) -> Any:
-    """``section`` without its keys that are null."""
+def given_sampling(section: Any) -> dict[str, Any]:
+    """The keys of the section ``sampling`` that are not null.  Raises :class:`ConfigError` where it is no section."""
+    if section is None:
+        return {}
     if not isinstance(section, Mapping):
-        return section
-    return {key: value for key, value in section.items() if value is not None}
+        raise ConfigError(f"sampling must hold keys, got {section!r}")
+    given = {key: value for key, value in section.items() if value is not None}
+    if _is_integer(given.get("top_p")):
+        given["top_p"] = float(given["top_p"])  # 1 and 1.0 are one evaluation
+    return given
 
 
 def _as_tuple(value: Any) -> tuple[Any, ...]:

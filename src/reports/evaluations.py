@@ -65,6 +65,7 @@ def _speakers(request: Mapping[str, Any]) -> Iterator[str]:
     silent = request.get("silence")
     yield from (f"{agent} silent" for agent in (silent if isinstance(silent, list) else ()))
     yield from (f"{agent} with the last message of {other}" for agent, other in _pairs(request, "echo"))
+    yield from (f"{key}={value}" for key, value in _pairs(request, "sampling"))
 
 
 def _pairs(request: Mapping[str, Any], key: str) -> Iterator[tuple[str, str]]:

@@ -37,6 +37,8 @@ GOOD: dict[str, Any] = {
         ({"sampling": {"max_tokens": 0}}, r"sampling\.max_tokens must be >= 1, got 0"),
         ({"sampling": {"max_tokens": 2.5}}, r"sampling\.max_tokens must be a whole number, got 2\.5"),
         ({"sampling": {"top_p": 2}}, r"sampling\.top_p must be in \(0, 1\], got 2"),
+        ({"sampling": {"temperature": 2}}, r"sampling\.temperature is an unknown key"),
+        ({"sampling": {"stop": 3}}, r"sampling\.stop is an unknown key; did you mean top_p\?"),
         ({"sampling": {"top_p": "x"}}, r"sampling\.top_p must be a number, got 'x'"),
         ({"swap": "yes"}, "swap must be true, false or agents to agents, got 'yes'"),
     ],
@@ -59,5 +61,8 @@ def test_sampling_that_is_null_is_each_policys_own() -> None:
     sampling = {"top_p": None, "top_k": None, "max_tokens": 5}
     assert requested(keys | {"sampling": sampling}, config, trained=True).sampling == {"max_tokens": 5}
     assert requested(keys, config, trained=True).sampling == {}  # of the time before the key
-    with pytest.raises(ConfigError, match="sampling must hold keys, got 3"):
-        requested(keys | {"sampling": 3}, config, trained=True)
+    for wrong in (3, 0, False, ""):
+        with pytest.raises(ConfigError, match=f"sampling must hold keys, got {wrong!r}"):
+            requested(keys | {"sampling": wrong}, config, trained=True)
+    whole = requested(keys | {"sampling": {"top_p": 1}}, config, trained=True)
+    assert isinstance(whole.sampling["top_p"], float)
