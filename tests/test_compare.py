@@ -151,3 +151,13 @@ def test_shares_of_periods_with_a_probe_and_a_checkpoint_each(compare: ModuleTyp
         "trees": [0.0, 0.0],
     }
     assert set(shares) == set(compare.team_time.SHARES)
+
+
+def test_figures_of_other_processors_stay(compare: ModuleType) -> None:
+    slow = measured(4.4, 4.5, 4.6) | {"processor": "slow"}
+    kept = compare.elsewhere(slow | {"elsewhere": [measured(1, 2, 3) | {"processor": "fast"}]}, "fast")
+    assert kept == {"elsewhere": [slow]}
+    assert compare.elsewhere(slow, "slow") == compare.elsewhere(None, "slow") == {}
+    assert compare.elsewhere(measured(1, 2, 3), "slow") == {}  # of the time before the key
+    text = compare.page({"update_vs_trl": measured(6, 7, 8) | {"processor": "fast"} | kept})
+    assert "`update_vs_trl` 4.50 (4.40 to 4.60; **missed**, slow, abc1234)." in text
