@@ -17,6 +17,7 @@ from typing import Any
 from make_base_models import TEAM_HEADS, pass_at_256, team_of, teams
 from marked_section import with_section
 
+from troupe.sweep.curves_figure import curves_figure
 from troupe.sweep.readings import with_readings
 from troupe.sweep.reproduction.results import TableResults
 from troupe.sweep.rows import READINGS, TableRow, aggregate
@@ -41,15 +42,21 @@ LEARNING = ("trained", "learning rate 0", "shuffled advantages")
 
 
 def pages(results: Path = RESULTS) -> dict[Path, str]:
-    """The pages of the summaries in ``results``, by file."""
-    summaries = sorted((results / "summaries").glob("*.jsonl"))
-    return {results / f"{file.stem}.md": page_of(SweepSummary.read(file)) for file in summaries}
+    """The pages of the summaries in ``results`` and their learning curves, by file."""
+    files = {}
+    for file in sorted((results / "summaries").glob("*.jsonl")):
+        summary = SweepSummary.read(file)
+        if figure := curves_figure(summary):
+            files[results / f"{file.stem}.svg"] = figure
+        files[results / f"{file.stem}.md"] = page_of(summary, figure=f"{file.stem}.svg" if figure else "")
+    return files
 
 
 def page(results: Path = RESULTS) -> str:
     """`docs/results.md`, with its sections from the summaries and the evaluations in ``results``."""
     bases = pass_at_256(results)
-    sections = {name: sweep(SweepSummary.read(results / "summaries" / f"{name}.jsonl"), bases) for name in SWEEPS}
+    summaries = {name: SweepSummary.read(results / "summaries" / f"{name}.jsonl") for name in SWEEPS}
+    sections = {name: sweep(summary, bases) + curves(name, summary) for name, summary in summaries.items()}
     sections |= {"learning": learning(results, bases), "CPU-hours": hours(results)}
     sections["trained teams"] = markdown(TEAM_HEADS, teams(results))
     text = PAGE.read_text(encoding="utf-8")
@@ -92,6 +99,12 @@ def claims(verdicts: Sequence[TableRow]) -> str:
         cells[verdict["metric"]] = f"{share(verdict, 'difference')}{budget}, {decided}"
     heads = [f"at equal {READINGS[name]}" if name in READINGS else f"{name} training" for name in metrics]
     return markdown(["claim", *heads], [[claim, *map(cells.get, metrics)] for claim, cells in by_claim.items()])
+
+
+def curves(name: str, summary: SweepSummary) -> str:
+    """The learning curves of a sweep, where it has any."""
+    figure = f"\n![Success on validation tasks over training](results/{name}.svg)\n"
+    return figure if curves_figure(summary) else ""
 
 
 def learning(results: Path, bases: Bases) -> str:

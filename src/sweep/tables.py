@@ -20,6 +20,7 @@ from ..runs.directory import write_atomic
 from ..runs.files import EVALUATIONS, RunDirectoryError
 from ..runs.index import is_run
 from ..runs.run import Run
+from .curves_figure import curves_figure
 from .readings import Budgets, with_readings
 from .record import SweepRecord
 from .rows import METRICS, NESTED, READINGS, TableRow, aggregate, jobs_of, row_of
@@ -41,11 +42,12 @@ BUDGET = """`budget` of a claim: the largest that the runs of its two settings r
 """
 
 
-def csv_text(rows: Sequence[TableRow]) -> str:
-    """Rows as CSV, every column, numbers in full; an unknown value is empty."""
+def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as CSV, every column, numbers in full; an unknown value is empty; "" without rows."""
+    if not rows:
+        return ""
     out = io.StringIO()
-    columns = [name for name in rows[0] if name not in NESTED] if rows else []
-    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(out, [name for name in rows[0] if name not in NESTED], extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
@@ -207,12 +209,13 @@ def uncurved_line(rows: Sequence[TableRow]) -> str:
     return f"Without a learning curve, so that their variant has no figures at equal budgets: {names}.\n"
 
 
-def page_of(summary: SweepSummary, title: str = "") -> str:
-    """The whole page."""
+def page_of(summary: SweepSummary, title: str = "", figure: str = "") -> str:
+    """The whole page; ``figure`` is the path of its learning curves."""
     rows, budgets = with_readings(summary.rows, summary.threshold)
     settings, verdicts = aggregate(rows), judge(summary.claims, rows)
     parts = [f"# {title or f'Sweep {summary.name}'}\n", f"{summary.question}\n" if summary.question else ""]
     parts += ["## Settings\n", settings_table(settings)]
+    parts += [f"![Success on validation tasks over training]({figure})\n"] if figure else []
     if budgets:
         parts += ["## At equal budgets\n", readings_table(settings, summary.threshold), budgets_line(budgets)]
     parts += [uncurved_line(rows)]
@@ -225,21 +228,23 @@ def page_of(summary: SweepSummary, title: str = "") -> str:
 
 
 def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
-    """Make ``table.md``, ``runs.csv``, ``settings.csv``, ``verdicts.csv`` and ``summary.jsonl`` of the sweep in
-    ``folder`` anew.
+    """Make ``table.md``, ``curves.svg``, ``runs.csv``, ``settings.csv``, ``verdicts.csv`` and ``summary.jsonl`` of the
+    sweep in ``folder`` anew, without curves and verdicts where there are none.
 
     Returns the page and the rows of its runs.  Raises :class:`RunDirectoryError` naming a file that cannot be read.
     """
     summary = SweepRecord.read(folder).summary()
-    page, (rows, _) = page_of(summary), with_readings(summary.rows, summary.threshold)
-    write_atomic(folder / "table.md", page)
-    write_atomic(folder / "summary.jsonl", summary.text())
-    write_atomic(folder / "runs.csv", csv_text(rows))
-    write_atomic(folder / "settings.csv", csv_text(aggregate(rows)))
-    if verdicts := judge(summary.claims, rows):
-        write_atomic(folder / "verdicts.csv", csv_text(verdicts))
-    else:  # of an earlier plan, which had claims
-        (folder / "verdicts.csv").unlink(missing_ok=True)
+    rows, _ = with_readings(summary.rows, summary.threshold)
+    curves = curves_figure(summary)
+    page = page_of(summary, figure="curves.svg" if curves else "")
+    files = {"table.md": page, "summary.jsonl": summary.text(), "curves.svg": curves}
+    files |= {"runs.csv": csv_text(rows), "settings.csv": csv_text(aggregate(rows))}
+    files |= {"verdicts.csv": csv_text(judge(summary.claims, rows))}
+    for name, text in files.items():
+        if text:
+            write_atomic(folder / name, text)
+        else:  # there may be one of an earlier plan
+            (folder / name).unlink(missing_ok=True)
     return page, rows
 
 

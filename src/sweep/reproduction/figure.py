@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from ..drawing import drawing, label, nice_ticks
 from ..measures import MEASURES, standardised
 
 if TYPE_CHECKING:
@@ -43,14 +43,14 @@ def intervals(results: TableResults) -> str:
     body, y = [], HEAD
     for (part, variant, kind), own in panels.items():
         bottom = y + LINE * len(own) + 6
-        ticks = SHARES if kind == "success" else _ticks(own)
+        ticks = SHARES if kind == "success" else nice_ticks(_values(own))
         body += [label(8, y, ", ".join(word for word in (part, variant, kind) if word), bold=True)]
         body += _axis(ticks, y, bottom, kind == "success")
         for number, entry in enumerate(own, 1):
             body += _interval(entry, y + LINE * number, ticks, kind == "success" and results.table.unit == "%")
         y = bottom + LINE + 8
     body += _legend(y - 4, any('class="paper"' in shape for shape in body))
-    return drawing(results.table.title, y + 12, body)
+    return drawing(results.table.title, WIDTH, y + 12, STYLE, body)
 
 
 def _kind(metric: str) -> str:
@@ -60,14 +60,8 @@ def _kind(metric: str) -> str:
     return {"role_reward": "standardised reward"}.get(kind := metric.rpartition("_")[0], kind)
 
 
-def _ticks(entries: Sequence[Mapping[str, Any]]) -> list[float]:
-    """From 0, or below, to above the largest value, in steps of 1, 2 or 5 times a power of ten."""
-    values = [entry[key] for entry in entries for key in ("mean", "low", "high") if entry[key] is not None]
-    low, high = min(0.0, *values), max(0.0, *values)
-    least = max(high - low, 1e-9) / 5
-    power = 10 ** math.floor(math.log10(least))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least)
-    return [step * place for place in range(math.floor(low / step), math.ceil(high / step) + 1)]
+def _values(entries: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [entry[key] for entry in entries for key in ("mean", "low", "high") if entry[key] is not None]
 
 
 def _interval(entry: Mapping[str, Any], y: float, ticks: Sequence[float], published: bool) -> list[str]:
@@ -101,7 +95,7 @@ def rewards(results: TableResults) -> str:
         body.append(label(8, y, title, bold=True))
         body += _curves(series, y + 10, height)
         y += height + 60
-    return drawing(f"{results.table.title}: standardised rewards", y, body)
+    return drawing(f"{results.table.title}: standardised rewards", WIDTH, y, STYLE, body)
 
 
 def _mean_series(runs: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, list[float]]:
@@ -159,13 +153,3 @@ def _legend(y: float, published: bool) -> list[str]:
         shapes.append(f'<path class="paper" d="M{LABELS + 170} {y - 9}l5 5l-5 5l-5 -5z"/>')
         shapes.append(label(LABELS + 182, y, "the paper's, other models and tasks"))
     return shapes
-
-
-def label(x: float, y: float, text: str, bold: bool = False, faint: bool = False) -> str:
-    look = ' font-weight="600"' if bold else ' class="faint"' if faint else ""
-    return f'<text x="{x:.0f}" y="{y:.0f}"{look}>{escape(text)}</text>'
-
-
-def drawing(title: str, height: float, body: Sequence[str], width: float = WIDTH, style: str = STYLE) -> str:
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img"'
-    return "\n".join([f'{head} aria-label="{escape(title, quote=True)}">', style, *body, "</svg>\n"])

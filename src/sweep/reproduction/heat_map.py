@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from ..drawing import drawing, label
 from .cross_play import Pairing, pairings
-from .figure import HEAD, drawing, label
+from .figure import HEAD
 from .pairs import Regime
 from .results import TableResults
 from .teams import Place
@@ -37,7 +38,7 @@ def heat_map_of(results: TableResults) -> str:
         body += shapes
         y = bottom + 36
     width = max(420, LEFT + len(table.cross_play) * (SIDE * len(results.seeds) + GAP) + 16)
-    return drawing(f"{table.title}: cross-play by regimes and seeds", y - 16, body, width, STYLE)
+    return drawing(f"{table.title}: cross-play by regimes and seeds", width, y - 16, STYLE, body)
 
 
 def _panel(

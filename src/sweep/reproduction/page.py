@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...runs.directory import write_atomic
 from ..measures import MEASURES
-from ..tables import Cells, codes_line, markdown, without_empty
+from ..tables import Cells, codes_line, csv_text, markdown, without_empty
 from .cross_play import csv_rows, matrices_markdown
 from .figure import figure_of
 from .heat_map import heat_map_of
@@ -39,9 +37,9 @@ def write_results(results: TableResults, folder: Path) -> str:
     Returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
     page = page_of(results, "plot.svg", matrix="cross_play.svg")
-    files = {"table.md": page, "summary.jsonl": results.text(), "table.csv": csv_of(_flat(results.estimates()))}
-    files |= {"verdicts.csv": csv_of(results.verdicts())}
-    files |= {"cross_play.csv": csv_of(csv_rows(results)), "cross_play.svg": heat_map_of(results)}
+    files = {"table.md": page, "summary.jsonl": results.text(), "table.csv": csv_text(_flat(results.estimates()))}
+    files |= {"verdicts.csv": csv_text(results.verdicts())}
+    files |= {"cross_play.csv": csv_text(csv_rows(results)), "cross_play.svg": heat_map_of(results)}
     files |= {"plot.svg": figure_of(results)}
     for name, text in files.items():
         if text:
@@ -118,17 +116,6 @@ def settings_table(table: ReproductionTable) -> str:
         each = f"the second agent's policy of one, the first agent's of any of {', '.join(table.cross_play)}"
         lines.append(["cross-play by regime", each, SILENT])
     return markdown(["setting", "overrides", "publication"], lines)
-
-
-def csv_of(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Every column, numbers in full; an unknown value is empty; "" without rows."""
-    if not rows:
-        return ""
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def _flat(entries: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
