@@ -74,6 +74,8 @@ def main() -> None:
     parser.add_argument("--boards", type=int, default=48)
     parser.add_argument("--samples", type=int, default=8)
     given = parser.parse_args()
+    if given.boards < 2:
+        parser.error("--boards: at least 2, since the messages are carried out on the other boards, too")
     torch.set_num_threads(1)
     logging.disable_progress_bar()
     world = PlanPath(size=given.size, walls=0.2, min_distance=1, max_distance=3, team="solo")

@@ -103,8 +103,8 @@ def _play(
 ) -> tuple[dict[str, Any], list[ConditionResult]]:
     """The content of ``summary.json``, and the results."""
     started = time.perf_counter()
-    with episode_progress(console, sum(condition.episodes for condition in conditions)) as advance:
-        results = asyncio.run(run_conditions(request, conditions, factory, lambda _: advance(), faults))
+    with episode_progress(console, sum(condition.episodes for condition in conditions)) as played:
+        results = asyncio.run(run_conditions(request, conditions, factory, played, faults))
     summary = {
         "conditions": {result.condition.name: result.summary for result in results},
         **factory.drain(),

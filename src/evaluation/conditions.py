@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -110,15 +110,28 @@ def sampling_at(temperature: Temperature, sampling: Sampling) -> Sampling:
 
 
 @dataclass
+class Played:
+    """How much of an evaluation has been played: episodes that have ended, and messages of all episodes."""
+
+    episodes: int = 0
+    messages: int = 0
+
+    def end_episode(self, result: EpisodeResult) -> None:
+        self.episodes += 1
+
+
+@dataclass
 class _Counted:
     """Counts the messages of ``actor``, and those that were cut at the most tokens of a completion."""
 
     actor: Actor
+    played: Played
     messages: int = 0
     cut: int = 0
 
     async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
         message = await self.actor.act(env, agent, task, earlier, seed)
+        self.played.messages += 1
         self.messages += 1
         self.cut += message.completion is not None and message.completion.finish_reason == "length"
         return message
@@ -128,10 +141,10 @@ async def play_conditions(
     request: EvalRequest,
     conditions: Sequence[Condition],
     actors: Sequence[Mapping[str, Actor]],
-    on_episode: Callable[[EpisodeResult], None],
+    played: Played,
     faults: FaultSettings = DEFAULT_FAULTS,
 ) -> list[ConditionResult]:
-    """Play and summarise every condition with its ``actors``; ``on_episode`` is called as each episode ends.
+    """Play and summarise every condition with its ``actors``; ``played`` counts meanwhile.
 
     The seed of the first sample is that of a run's own evaluation, whose metrics it repeats.  Raises
     :class:`ConfigError` where a policy cannot read a world, before anything is played;
@@ -144,10 +157,10 @@ async def play_conditions(
         results = []
         for condition, team in zip(conditions, actors, strict=True):
             samples, start = [], time.perf_counter()
-            counted = {agent: _Counted(actor) for agent, actor in team.items()}
+            counted = {agent: _Counted(actor, played) for agent, actor in team.items()}
             for sample in range(condition.samples):
                 seed = derive(request.seed, "eval", request.split, *([sample] if sample else []))
-                episodes = await evaluate(condition.world, condition.tasks, counted, seed, on_episode, faults)
+                episodes = await evaluate(condition.world, condition.tasks, counted, seed, played.end_episode, faults)
                 faults.check(lost_failures(episodes), len(episodes))
                 samples.append(episodes)
             seconds = time.perf_counter() - start

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +16,7 @@ from rich.text import Text
 from ..errors import visible
 from ..runs.periodic import every
 from .comparison import Comparison, SeedComparison
+from .conditions import Played
 
 
 def show(console: Console, table: Table) -> None:
@@ -33,29 +33,29 @@ def show(console: Console, table: Table) -> None:
 
 
 @contextmanager
-def episode_progress(console: Console, total: int, every_s: float = 30.0) -> Iterator[Callable[[], None]]:
-    """Shows how many of ``total`` episodes are done, and the time left: a bar on a terminal; elsewhere a line every
-    ``every_s`` seconds, also while no episode ends.  Yields what is to be called after each episode.
+def episode_progress(console: Console, total: int, every_s: float = 30.0) -> Iterator[Played]:
+    """Shows how many of ``total`` episodes are done, the messages so far, and the time left: a bar on a terminal;
+    elsewhere a line every ``every_s`` seconds, also while no episode ends.  Yields the counts that it shows.
     """
+    played, started = Played(), time.monotonic()
     if console.is_terminal:
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("ETA"))
+        columns = (TextColumn("episodes"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}, ETA"))
         with Progress(*columns, TimeRemainingColumn(), console=console, transient=True) as bar:
-            yield partial(bar.advance, bar.add_task("episodes", total=total))
+            task = bar.add_task("", total=total)
+            with every(
+                0.1, lambda: bar.update(task, completed=played.episodes, description=f"{played.messages:,} messages")
+            ):
+                yield played
         return
-    done, started = 0, time.monotonic()
-
-    def advance() -> None:
-        nonlocal done
-        done += 1
 
     def say() -> None:
-        seconds = time.monotonic() - started
+        seconds, done = time.monotonic() - started, played.episodes
         left = f"{seconds / done * (total - done):.0f} s" if done else "after the first one"
-        line = f"[{seconds:.0f} s] {done} of {total} episodes, ETA {left}"
+        line = f"[{seconds:.0f} s] {done} of {total} episodes, {played.messages} messages, ETA {left}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     with every(every_s, say):
-        yield advance
+        yield played
 
 
 def evaluation_table(conditions: Mapping[str, Mapping[str, Any]], seconds: Mapping[str, float]) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,7 @@ from ..evaluation.assignment import (
     assign,
     server_address,
 )
-from ..evaluation.conditions import Condition, ConditionResult, condition_name, play_conditions, world_variants
-from ..evaluation.episodes import EpisodeResult
+from ..evaluation.conditions import Condition, ConditionResult, Played, condition_name, play_conditions, world_variants
 from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
 from ..faults import DEFAULT_FAULTS, FaultSettings
 from ..gateway.guard import KEY_ENV
@@ -224,16 +223,16 @@ async def run_conditions(
     request: EvalRequest,
     conditions: Sequence[Condition],
     factory: ActorFactory,
-    on_episode: Callable[[EpisodeResult], None] = lambda result: None,
+    played: Played | None = None,
     faults: FaultSettings = DEFAULT_FAULTS,
 ) -> list[ConditionResult]:
-    """Play ``conditions`` with the actors that ``factory`` makes, and close its engines.
+    """Play ``conditions`` with the actors that ``factory`` makes, and close its engines; ``played`` counts meanwhile.
 
     Raises :class:`ConfigError` where weights cannot be loaded or a policy cannot read a world, before anything is
     played; :class:`..faults.LostEpisodesError` where more episodes are lost than ``faults`` allow.
     """
     try:
-        return await play_conditions(request, conditions, factory.actors(conditions), on_episode, faults)
+        return await play_conditions(request, conditions, factory.actors(conditions), played or Played(), faults)
     finally:
         await factory.close()
 

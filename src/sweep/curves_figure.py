@@ -7,7 +7,6 @@ from html import escape
 
 from .curve import Curve, common_budgets, value_at
 from .drawing import drawing, label, nice_ticks
-from .rows import TableRow
 from .summary import SweepSummary
 
 WIDTH, HEIGHT, LEFT, RIGHT, HEAD, BELOW = 860, 220, 60, 236, 36, 56

@@ -47,7 +47,9 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
     out = io.StringIO()
-    writer = csv.DictWriter(out, [name for name in rows[0] if name not in NESTED], extrasaction="ignore", lineterminator="\n")
+    writer = csv.DictWriter(
+        out, [name for name in rows[0] if name not in NESTED], extrasaction="ignore", lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()

@@ -57,19 +57,18 @@ def test_comparisons_have_mcnemars_p_where_tasks_have_one_sample() -> None:
 def test_progress_is_a_bar_on_terminals_and_lines_elsewhere() -> None:
     for terminal in (True, False):
         file = io.StringIO()
-        with episode_progress(Console(file=file, force_terminal=terminal, width=80), 4, every_s=0.01) as advance:
-            for _ in range(3):
-                advance()
-            while "3 of 4" not in file.getvalue() and not terminal:
+        with episode_progress(Console(file=file, force_terminal=terminal, width=80), 4, every_s=0.01) as played:
+            played.episodes, played.messages = 3, 7
+            while not re.search("3.{1,4}4.*7 messages", file.getvalue()):
                 time.sleep(0.01)
         said = file.getvalue()
         assert ("3/4" in said) == terminal
-        assert bool(re.search(r"^\[\d+ s\] 3 of 4 episodes, ETA \d+ s$", said, re.MULTILINE)) != terminal
+        assert bool(re.search(r"^\[\d+ s\] 3 of 4 episodes, 7 messages, ETA \d+ s$", said, re.MULTILINE)) != terminal
     file = io.StringIO()
     with episode_progress(Console(file=file, width=80), 4, every_s=0.01):
         while "\n" not in file.getvalue():
             time.sleep(0.01)
-    assert file.getvalue().splitlines()[0] == "[0 s] 0 of 4 episodes, ETA after the first one"
+    assert file.getvalue().splitlines()[0] == "[0 s] 0 of 4 episodes, 0 messages, ETA after the first one"
 
 
 def test_what_a_file_says_is_neither_markup_nor_a_command_for_the_terminal() -> None:

@@ -9,7 +9,7 @@ import torch
 
 from troupe.envs.couplet.world import Couplet
 from troupe.evaluation.assignment import LocalPolicy
-from troupe.evaluation.conditions import Condition
+from troupe.evaluation.conditions import Condition, Played
 from troupe.evaluation.episodes import PolicyActor
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Completion, Sampling
@@ -80,8 +80,9 @@ async def test_an_evaluation_loads_the_base_of_two_adapters_once(folders: list[P
     tasks = world.tasks("test", 2, 0)
     conditions = [Condition("sampled", {}, world, tasks, assignment, temperature, 1) for temperature in ("own", 0)]
     request = EvalRequest(checkpoint="last", split="test", tasks=2, samples=1, temperature=("own", 0), seed=0)
-    results = await run_conditions(request, conditions, ActorFactory(ENGINE))
+    results = await run_conditions(request, conditions, ActorFactory(ENGINE), played := Played())
     assert [len(result.samples[0]) for result in results] == [2, 2]
+    assert played == Played(episodes=4, messages=8)
     assert loads == ["laptop_couplet"]
 
 

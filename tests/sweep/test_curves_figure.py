@@ -58,7 +58,9 @@ def test_a_line_per_seed_and_one_for_their_mean() -> None:
     mean, legend = polylines(svg, "c0 mean")
     assert mean == [pytest.approx(point, abs=0.06) for point in mean_line([FIRST, SECOND])] and len(legend) == 2
     assert len(polylines(svg, "c1")) == 1
-    words = [each.text for each in ElementTree.fromstring(svg).iter() if each.text and each.tag.endswith(("text", "le"))]
+    words = [
+        each.text for each in ElementTree.fromstring(svg).iter() if each.text and each.tag.endswith(("text", "le"))
+    ]
     assert {"0%", "100%", "0", "200", "a, 2 seeds", "b <c>, 1 seed", "b <c>"} <= set(words)
 
 
