@@ -117,7 +117,7 @@ def _perform(
     finally:  # also after an interrupt
         register()
         page, rows = write_tables(record.folder)
-        print(f"\n{page}\n{record.folder}: table.md, runs.csv, settings.csv, summary.jsonl", flush=True)
+        print(f"\n{page}\n{record.folder / 'table.md'}; curves and CSV are beside it", flush=True)
     return all(_finished(row) for row in rows if record.in_block(row["seed"]))
 
 
