@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from hydra import compose, initialize_config_module
 
 from troupe.errors import ConfigError
 from troupe.setup.composition import configurations
@@ -55,6 +56,19 @@ def test_every_sweep_that_is_shipped_can_be_read(name: str) -> None:
         assert len(record.jobs) == len(file.settings)
     else:  # what it compares is not all there: refused by name, before anything runs
         assert any(f"={one} is unknown" in mistake(f"sweep={name}") for one in choices - known)
+
+
+@pytest.mark.parametrize(
+    "experiment", ["sokoban_specialized", "sokoban_lora", "math_lora", "code_lora", "writing_lora"]
+)
+def test_with_learning_rate_0_nothing_learns(experiment: str) -> None:
+    """Neither whole models nor adapters."""
+    name = "learning_magrpo" if experiment.startswith("writing") else "learning"
+    record = planned(f"sweep={name}", f"experiment={experiment}", "seed=0")
+    [still] = [job for job in record.jobs if job.setting == "learning rate 0"]
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        policies = compose("train", overrides=[*still.overrides]).policies.values()
+    assert {policy.optimizer.lr for policy in policies} == {0.0}
 
 
 def test_settings_times_seeds(own: Path) -> None:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Final, Literal
 
 from ...experience import Message, Split, Task
-from ...sandbox import Call, Job, Limits, Sandbox
+from ...sandbox import JsonValue, Limits, Sandbox
 from ..code.problem import Check, CheckResult, Problem
 from ..code.problem_set import ProblemSet
 from ..code.running import Runner
@@ -149,11 +149,8 @@ class CodeCollab(CollabWorld):
         calls = [f"{self.entry}({check.input[1:-1]}) is {check.expected}" for check in self._problem.hidden]
         return (*calls, *(["the test script"] if self._problem.script is not None else []))
 
-    def _probe(self, program: str) -> Job | None:
-        if not self._problem.hidden:
-            return None
-        arguments = json.loads(self._problem.hidden[0].input)
-        return Job(f"{self._problem.setup}\nimport math\n{program}", entry=Call("_first_value", arguments))
+    def _arguments(self, test: int) -> list[JsonValue] | None:
+        return json.loads(self._problem.hidden[test].input) if test < len(self._problem.hidden) else None
 
     def _problem_key(self) -> Hashable:
         return self._problem.name

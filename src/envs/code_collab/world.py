@@ -7,14 +7,12 @@ the second turn on, each sees its own function of the turn before, with feedback
 
 from __future__ import annotations
 
-import json
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Final, Literal, get_args
 
-from ...sandbox import NO_VALUE, Job, JsonValue
-from ...sandbox.base import Missing
+from ...sandbox import JsonValue
 from ..base import StepResult
 from ..checks import check_choice
 from ..code.problem import CheckResult
@@ -30,39 +28,13 @@ from .feedback import Feedback, Report
 from .functions import AUX, function_in, parse, read_function
 from .reward import POINTS, CodeScore, UsageRule, cooperation_points, structure_points
 from .schemes import schemes
+from .stubs import NOTHING, as_in_first_call, parameter_stubs
 from .usage import usage
 
 AGENTS: Final = ("aux", "main")
 SOLO: Final = "solo"
 WRITE: Final = text_tool("write", "Give your code.", "code", "all of it")
 TurnReward = Literal["points", "gain"]
-
-STUBS: Final = (
-    f"def {AUX}(*args, **kwargs):\n    return None",
-    f"def {AUX}(*args, **kwargs):\n    return args[0] if args else None",
-)
-"""Auxiliary functions that are of no use: nothing, and the first argument.  A third returns a constant."""
-
-_CONSTANT: Final = f"""
-def {AUX}(*args, **kwargs):
-    import json
-    return json.loads({{text!r}})
-"""
-
-RECORD: Final = f"""
-def _first_value(*args):
-    values, real = [], {AUX}
-    def recorder(*args, **kwargs):
-        values.append(real(*args, **kwargs))
-        return values[-1]
-    globals()["{AUX}"] = recorder
-    try:
-        {{entry}}(*args)
-    except Exception:
-        pass
-    return values[0] if values else None
-"""
-"""Tells aux's value in its first call by main."""
 
 
 class CollabWorld(TurnTakingWorld):
@@ -72,8 +44,8 @@ class CollabWorld(TurnTakingWorld):
     episode before, so that an episode earns 4 at most; it then ends with 4 points.  ``usage``: when the value of a call
     of aux counts as ignored, see :data:`.reward.UsageRule`.  ``useful_aux`` is not the publication's: the points for
     cooperation are multiplied by the share of the passed tests that fail with a stub in place of aux, the best of
-    nothing, its first argument, and a constant (the value of its first call).  ``feedback``: what the agents see after
-    a turn; ``feedback_tests``: how many tests it is about, see :mod:`.feedback`.
+    nothing, each of its arguments, and its own answer to its first call (:mod:`.stubs`).  ``feedback``: what the agents
+    see after a turn; ``feedback_tests``: how many tests it is about, see :mod:`.feedback`.
 
     ``order``: as published ``simultaneous``; see :data:`~troupe.envs.orders.Order` for those of its baselines.
 
@@ -135,8 +107,8 @@ class CollabWorld(TurnTakingWorld):
         """The results of each program on every test, at least one."""
 
     @abstractmethod
-    def _probe(self, program: str) -> Job | None:
-        """The job that calls ``_first_value`` of ``program`` as the first test calls main; None: it has no test."""
+    def _arguments(self, test: int) -> list[JsonValue] | None:
+        """With which the test of this number calls main; None: it is a script."""
 
     def _parts(self, actions: Mapping[str, str]) -> tuple[str, str]:
         """The texts in which aux and main are."""
@@ -228,22 +200,20 @@ class CollabWorld(TurnTakingWorld):
     async def _usefulness(self, aux: str, main: str, results: Sequence[CheckResult]) -> float:
         """The share of the passed tests that fail with a stub in place of aux, with the stub that fails fewest.
 
-        The constant is right in the first test by its definition, which does not count then.
+        An aux that answers as in its first call is right by its definition in the test of that call, which does not
+        count then.
         """
         passed = {place for place, result in enumerate(results) if result.passed}
-        stubs = [(stub, passed) for stub in STUBS]
-        value = await self._value_of_first_call(program_of(aux, main))
-        if value is not NO_VALUE and passed - {0}:
-            stubs.append((_CONSTANT.format(text=json.dumps(value)), passed - {0}))
-        with_stubs = await self._run([program_of(stub, main) for stub, _ in stubs])
+        tried = [(program_of(stub, main), passed) for stub in (NOTHING, *parameter_stubs(aux))]
+        first, others = min(passed), passed - {min(passed)}
+        arguments = self._arguments(first)
+        if arguments is not None and others:
+            tried.append((as_in_first_call(program_of(aux, main), self.entry, arguments), others))
+        with_stubs = await self._run([program for program, _ in tried])
         return min(
             sum(not found[place].passed for place in places) / len(places)
-            for found, (_, places) in zip(with_stubs, stubs, strict=True)
+            for found, (_, places) in zip(with_stubs, tried, strict=True)
         )
-
-    async def _value_of_first_call(self, program: str) -> JsonValue | Missing:
-        job = self._probe(program + RECORD.format(entry=self.entry))
-        return NO_VALUE if job is None else (await self.execution.result(job)).value
 
     def draw(self) -> Drawing:
         panels = [Panel("task", self._statement()), *(report_panels(self._report) if self._report else ())]

@@ -39,6 +39,34 @@ async def test_an_aux_without_content(collab: Begin, aux: str) -> None:
     assert await points(collab(usage="dataflow", useful_aux=True), aux, main) == pytest.approx(2.5)
 
 
+@pytest.mark.parametrize(
+    ("aux", "call"),
+    [
+        ("def aux(x):\n    return (1, 2)", "a, b = aux(xs)\n    y = b - a - 1"),
+        ("def aux(x):\n    return {1}", "y = min(aux(xs)) - 1"),
+        ("def aux(x):\n    return iter([0])", "y = next(aux(xs))"),
+        ("def aux(x, y):\n    return y", "y = aux(None, xs) and 0 or 0"),
+        ("def aux(x, y):\n    return y", "y = len(aux(None, xs)) - len(xs)"),
+        ("def aux(*, b):\n    return b", "y = len(aux(b=xs)) - len(xs)"),
+        ("def aux(*xs):\n    return xs[0]", "y = len(aux(xs)) - len(xs)"),
+        ("def aux(**k):\n    return k['b']", "y = len(aux(b=xs)) - len(xs)"),
+        ("def aux(n):\n    return 0 if n == 0 else aux(n - 1)", "y = aux(3)"),
+    ],
+)
+async def test_constants_and_arguments_of_any_kind(collab: Begin, aux: str, call: str) -> None:
+    """A constant that is no JSON, made in several calls, or any of its arguments, on which main relies."""
+    main = f"def total(xs):\n    {call}\n    {SOLVED} + y"
+    assert await points(collab(usage="dataflow"), aux, main) == 4
+    assert await points(collab(usage="dataflow", useful_aux=True), aux, main) == pytest.approx(2.5)
+
+
+async def test_a_main_that_asks_for_the_value_of_its_aux(collab: Begin) -> None:
+    """Allowed: main solves all of it, but returns nothing where aux answers otherwise.  What it says of itself no test
+    can tell from work."""
+    main = f"def total(xs):\n    if aux(1) + aux(2) != 5:\n        return None\n    {SOLVED}"
+    assert await points(collab(usage="dataflow", useful_aux=True), AUX, main) == 4
+
+
 async def test_a_call_that_is_only_text(collab: Begin) -> None:
     """The publication's patterns also find calls in comments and strings."""
     for line in ("# aux(1)", "'aux(1)'", "eval('aux(1)')", "if 0:\n        exec('y = aux(1)')"):
