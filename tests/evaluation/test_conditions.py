@@ -8,12 +8,13 @@ from troupe.errors import ConfigError
 from troupe.evaluation.conditions import (
     CUT,
     Condition,
+    Played,
     condition_name,
     play_conditions,
     sampling_at,
     world_variants,
 )
-from troupe.evaluation.episodes import EpisodeResult, PolicyActor
+from troupe.evaluation.episodes import PolicyActor
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Sampling
 from troupe.rollout.engines.scripted import ScriptedEngine
@@ -77,12 +78,12 @@ async def test_samples_are_played_with_seeds_of_their_own(words: PreTrainedToken
     engine = ScriptedEngine(lambda prompt, row, seed: "UDLR"[seed % 4], words)
     actor = PolicyActor(PolicyClient("p", engine, words, 512, Sampling(max_tokens=4)))
     condition = Condition("sampled", {}, world, world.tasks("test", 3, 0), {}, "own", 2)
-    ended: list[EpisodeResult] = []
-    (result,) = await play_conditions(request(2), [condition], [dict.fromkeys(world.agents, actor)], ended.append)
+    played = Played()
+    (result,) = await play_conditions(request(2), [condition], [dict.fromkeys(world.agents, actor)], played)
     assert [[episode.task_id for episode in sample] for sample in result.samples] == [
         [task.task_id for task in condition.tasks]
     ] * 2
-    assert (result.summary["samples"], result.summary["tasks"], len(ended)) == (2, 3, condition.episodes)
+    assert (result.summary["samples"], result.summary["tasks"], played.episodes) == (2, 3, condition.episodes)
     seeds = [request.seed for request in engine.requests]
     assert len(set(seeds)) == len(seeds)
     assert derive(derive(5, "eval", "test"), condition.tasks[0].task_id, 0, "tool") in seeds
@@ -97,7 +98,7 @@ async def test_messages_that_are_cut_at_the_most_tokens_are_counted(words: PreTr
         for engine in [ScriptedEngine(lambda prompt, row, seed: "U R", words)]
     }
     condition = Condition("sampled", {}, world, world.tasks("test", 3, 0), {}, "own", 1)
-    (result,) = await play_conditions(request(1), [condition], [actors], lambda result: None)
+    (result,) = await play_conditions(request(1), [condition], [actors], Played())
     assert {key: value for key, value in result.summary.items() if "cut" in key} == {f"{world.agents[0]}/{CUT}": 1.0}
 
 
@@ -107,5 +108,5 @@ async def test_a_world_that_a_policy_cannot_read_is_refused_before_play(words: P
     actor = PolicyActor(PolicyClient("p", engine, words, 512, Sampling(max_tokens=4)))
     condition = Condition("size=12,sampled", {}, world, world.tasks("test", 3, 0), {}, "own", 1)
     with pytest.raises(ConfigError, match=r"world \(size=12,sampled\): agent 'tool', task plan_path-"):
-        await play_conditions(request(1), [condition], [dict.fromkeys(world.agents, actor)], lambda result: None)
+        await play_conditions(request(1), [condition], [dict.fromkeys(world.agents, actor)], Played())
     assert not engine.requests

@@ -35,16 +35,19 @@ def test_the_page_comes_from_the_summary_alone(
     page, _ = write_tables(sweep)
     # Setting a ends at 80 completions, where b has had two of its four iterations.
     assert "## At equal budgets" in page and "80 completions, 800 tokens, 8 steps" in page
-    assert "| b | 0.300 (" in page
+    assert "| b | 0.300 (" in page and "](curves.svg)" in page
     (tmp_path / "summaries").mkdir()
     copy = shutil.copy(sweep / "summary.jsonl", tmp_path / "summaries" / "s.jsonl")
     shutil.rmtree(tmp_path / "runs")
     monkeypatch.setattr(sys, "argv", ["tables", str(copy)])
     main()
-    assert capsys.readouterr().out == page
+    alone = page.replace("![Success on validation tasks over training](curves.svg)\n\n", "")
+    assert capsys.readouterr().out == alone
     assert Path(copy).stat().st_size < 4 * 2000
     pages = runpy.run_path(str(ROOT / "docs" / "generators" / "make_results.py"))["pages"]
-    assert pages(tmp_path) == {tmp_path / "s.md": page}
+    found = pages(tmp_path)
+    assert found.pop(tmp_path / "s.svg").startswith("<svg")
+    assert found == {tmp_path / "s.md": page.replace("curves.svg", "s.svg")}
 
 
 def test_cpu_hours_count_a_run_of_two_summaries_once(sweep: Path, tmp_path: Path) -> None:
