@@ -17,7 +17,7 @@ from typing import Any
 from make_base_models import TEAM_HEADS, pass_at_256, team_of, teams
 from marked_section import with_section
 
-from troupe.sweep.curves_figure import curves_figure
+from troupe.sweep.curves_figure import curves_figure, curves_of
 from troupe.sweep.readings import with_readings
 from troupe.sweep.reproduction.results import TableResults
 from troupe.sweep.rows import READINGS, TableRow, aggregate
@@ -104,7 +104,7 @@ def claims(verdicts: Sequence[TableRow]) -> str:
 def curves(name: str, summary: SweepSummary) -> str:
     """The learning curves of a sweep, where it has any."""
     figure = f"\n![Success on validation tasks over training](results/{name}.svg)\n"
-    return figure if curves_figure(summary) else ""
+    return figure if curves_of(summary) else ""
 
 
 def learning(results: Path, bases: Bases) -> str:

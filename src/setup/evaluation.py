@@ -200,6 +200,8 @@ def build_conditions(
         world = build_world("world", config)
         assignment = assign(request, world.agents, team, others or {})
         count = call("world", world.task_count, request.split) if request.tasks is None else request.tasks
+        if not count:
+            raise ConfigError(f"world: it has no {request.split} tasks")
         with notice(f"drawing {count} {request.split} tasks, which takes long in this world ..."):
             key = f"tasks={count}, split={request.split}"
             tasks = call(key, world.tasks, request.split, count, request.task_seed)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
+from statistics import fmean
 
 from .curve import Curve, common_budgets, value_at
-from .drawing import drawing, label, nice_ticks
+from .drawing import drawing, label, nice_ticks, shortened
 from .summary import SweepSummary
 
 WIDTH, HEIGHT, LEFT, RIGHT, HEAD, BELOW = 860, 220, 60, 236, 36, 56
@@ -35,10 +36,7 @@ def curves_figure(summary: SweepSummary) -> str:
     """A panel per variant: a thin line per run, a thick one for the mean over the seeds of a setting; "" where no run
     was validated twice.
     """
-    curves: dict[str, dict[str, list[Curve]]] = {}
-    for row in summary.rows:
-        if row["status"] == "finished" and len(row["curve"]) > 1:
-            curves.setdefault(row["variant"], {}).setdefault(row["setting"], []).append(row["curve"])
+    curves = curves_of(summary)
     if not curves:
         return ""
     body, y = list[str](), HEAD
@@ -52,16 +50,23 @@ def curves_figure(summary: SweepSummary) -> str:
     return drawing(title, WIDTH, y - HEAD, STYLE, body)
 
 
+def curves_of(summary: SweepSummary) -> dict[str, dict[str, list[Curve]]]:
+    """The curves of the finished runs that were validated twice at least, by variant and setting."""
+    curves: dict[str, dict[str, list[Curve]]] = {}
+    for row in summary.rows:
+        if row["status"] == "finished" and len(row["curve"]) > 1:
+            curves.setdefault(row["variant"], {}).setdefault(row["setting"], []).append(row["curve"])
+    return curves
+
+
 def mean_line(curves: Sequence[Curve]) -> Line:
     """The mean over seeds wherever one of them was validated, between the budgets that all of them have."""
     first = max(curve[0].completions for curve in curves)
     last = common_budgets(curves)["completions"]
     budgets = sorted({point.completions for curve in curves for point in curve if first <= point.completions <= last})
-    values = ([value_at(curve, "completions", budget) for curve in curves] for budget in budgets)
     return [
-        (budget, sum(known) / len(curves))
-        for budget, each in zip(budgets, values, strict=True)
-        if len(known := [value.mean for value in each if value is not None]) == len(curves)
+        (budget, fmean(value.mean for curve in curves if (value := value_at(curve, "completions", budget))))
+        for budget in budgets
     ]
 
 
@@ -100,10 +105,5 @@ def _panel(settings: dict[str, list[Curve]], numbers: dict[str, int], top: float
         y = top + 10 + 18 * place
         shapes.append(_polyline([(right + 16, y - 4), (right + 38, y - 4)], number, mean=True))
         about = f"{setting}, {len(curves)} seed{'s' if len(curves) > 1 else ''}"
-        shapes.append(f"<g><title>{escape(about)}</title>{label(right + 46, y, _short(setting))}</g>")
+        shapes.append(f"<g><title>{escape(about)}</title>{label(right + 46, y, shortened(setting, RIGHT - 50))}</g>")
     return shapes
-
-
-def _short(text: str) -> str:
-    most = (RIGHT - 50) // 6
-    return text if len(text) <= most else f"{text[: most - 1]}…"

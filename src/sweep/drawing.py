@@ -17,6 +17,12 @@ def label(x: float, y: float, text: str, bold: bool = False, faint: bool = False
     return f'<text x="{x:.0f}" y="{y:.0f}"{look}>{escape(text)}</text>'
 
 
+def shortened(text: str, width: float) -> str:
+    """``text`` cut to about ``width`` pixels of a label."""
+    most = max(4, int(width / 6.2))
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def nice_ticks(values: Sequence[float]) -> list[float]:
     """From 0, or below, to above the largest value, in steps of 1, 2 or 5 times a power of ten."""
     low, high = min(0.0, *values), max(0.0, *values)

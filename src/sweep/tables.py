@@ -47,9 +47,8 @@ def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return ""
     out = io.StringIO()
-    writer = csv.DictWriter(
-        out, [name for name in rows[0] if name not in NESTED], extrasaction="ignore", lineterminator="\n"
-    )
+    columns = [name for name in rows[0] if name not in NESTED]
+    writer = csv.DictWriter(out, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
     return out.getvalue()
@@ -242,12 +241,17 @@ def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
     files = {"table.md": page, "summary.jsonl": summary.text(), "curves.svg": curves}
     files |= {"runs.csv": csv_text(rows), "settings.csv": csv_text(aggregate(rows))}
     files |= {"verdicts.csv": csv_text(judge(summary.claims, rows))}
+    write_or_remove(folder, files)
+    return page, rows
+
+
+def write_or_remove(folder: Path, files: Mapping[str, str]) -> None:
+    """Write each text under its name; one of an earlier plan that is "" now is removed."""
     for name, text in files.items():
         if text:
             write_atomic(folder / name, text)
-        else:  # there may be one of an earlier plan
+        else:
             (folder / name).unlink(missing_ok=True)
-    return page, rows
 
 
 def page_of_runs(paths: Sequence[Path]) -> str:

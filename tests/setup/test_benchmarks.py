@@ -177,6 +177,23 @@ def test_a_world_of_the_same_class_keeps_its_settings(conditions: Any, files: di
 
 
 @pytest.mark.parametrize(
+    ("benchmark", "change", "message"),
+    [
+        ("apps", {"input_output": ""}, r"no row is a task: rows left out: no hidden tests \(1\)"),
+        ("humaneval", {"test": ""}, r"no row is a task: rows left out: no test that is a call and its value \(2\)"),
+        ("mbpp", {"test_list": []}, r"no row is a task: rows left out: tests of no function of the solution \(1\)"),
+    ],
+)
+def test_a_set_without_a_usable_row_is_refused(
+    conditions: Any, tmp_path: Path, benchmark: str, change: dict[str, Any], message: str
+) -> None:
+    file = tmp_path / "changed.jsonl"
+    file.write_text("".join(json.dumps(row | change) + "\n" for row in ROWS[benchmark]))
+    with pytest.raises(ConfigError, match=f"env.data.test: {message}"):
+        conditions("exp=code_specialized", f"benchmark={benchmark}", f"data.{benchmark}={file}")
+
+
+@pytest.mark.parametrize(
     ("words", "message"),
     [
         (["benchmark=aime2"], "benchmark=aime2 is unknown.*aime24"),

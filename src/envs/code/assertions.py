@@ -15,7 +15,10 @@ _OPERATORS: Final = {
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
     ast.Div: lambda a, b: a / b,
+    ast.Pow: lambda a, b: a**b,
 }
+_MAX_EXPONENT: Final = 64
+"""Of a power, and of its base: larger ones may take long."""
 _MAX_CHARS: Final = 100_000
 """Of one input or value."""
 
@@ -24,12 +27,20 @@ class UnsupportedAssertion(ValueError):
     """An assertion that is no comparison of one call with one value."""
 
 
+class UncarriedValue(UnsupportedAssertion):
+    """One with a value that JSON cannot carry faithfully (sets, keys that are no text), or that is too long."""
+
+
 @dataclass(frozen=True)
 class ParsedAssertions:
-    """The tests, the number of unsupported assertions, and the tolerance that the others ask for."""
+    """The tests, the number of unsupported assertions, and the tolerance that the others ask for.
+
+    ``uncarried`` of the unsupported ones have a value that JSON cannot carry.
+    """
 
     suite: Suite
     refused: int
+    uncarried: int
     tolerance: float
 
 
@@ -44,18 +55,19 @@ def parse_assertions(source: str, names: Mapping[str, str]) -> ParsedAssertions:
     tree = ast.parse(source)
     in_loops = {node for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While) for node in ast.walk(loop)}
     assertions = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
-    refused, tolerance = sum(node in in_loops for node in assertions), 0.0
+    refused, uncarried, tolerance = sum(node in in_loops for node in assertions), 0, 0.0
     for node in assertions:
         if node in in_loops or isinstance(node.test, ast.Constant):
             continue
         try:
             check, allowance = _read(node.test, names)
-        except UnsupportedAssertion:
+        except UnsupportedAssertion as error:
             refused += 1
+            uncarried += isinstance(error, UncarriedValue)
             continue
         tests[check] = None
         tolerance = max(tolerance, allowance)
-    return ParsedAssertions(tuple(tests), refused, tolerance)
+    return ParsedAssertions(tuple(tests), refused, uncarried, tolerance)
 
 
 def _read(test: ast.expr, names: Mapping[str, str]) -> tuple[Check, float]:
@@ -97,6 +109,10 @@ def _value(node: ast.expr) -> Any:
         left, right = _value(node.left), _value(node.right)
         if isinstance(node.op, ast.Mult) and not all(isinstance(side, int | float) for side in (left, right)):
             raise UnsupportedAssertion  # a text or list times a number may be of any size
+        if isinstance(node.op, ast.Pow) and not all(
+            isinstance(side, int) and 0 <= side <= _MAX_EXPONENT for side in (left, right)
+        ):
+            raise UnsupportedAssertion
         try:
             return _OPERATORS[type(node.op)](left, right)
         except (TypeError, ArithmeticError) as error:
@@ -108,13 +124,13 @@ def _value(node: ast.expr) -> Any:
 
 
 def _json(value: Any) -> str:
-    """``value`` as JSON; values that JSON does not carry faithfully (sets, keys that are no text) are refused."""
+    """``value`` as JSON.  Raises :class:`UncarriedValue`."""
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise UnsupportedAssertion from error
+        raise UncarriedValue from error
     if len(text) > _MAX_CHARS or not _faithful(value):
-        raise UnsupportedAssertion
+        raise UncarriedValue
     return text
 
 

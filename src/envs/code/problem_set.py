@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,8 @@ from ..datasets import DataSource, DataSplits, Table, load_splits
 from ..splits import split_of
 from .problem import Problem
 from .sources import SCHEMAS
+
+_log = logging.getLogger(__name__)
 
 
 class ProblemSource(DataSource[Problem]):
@@ -38,8 +41,8 @@ class ProblemSet:
     Without ``test`` the one table is split in three; without ``train`` there is the test split alone.  Within a table a
     problem's split is decided by its statement.  A statement occurs once, in the test split where it is in both tables.
 
-    ``max_hidden_train`` hidden tests of a training problem, the first, are used (the paper: 4; 0: all).  Validation and
-    test problems always have all of theirs: fewer would let wrong programs pass.
+    ``max_hidden_train`` hidden tests of a training problem are used, the first (the paper: 4; 0: all); a script is the
+    last.  Validation and test problems always have all of theirs: fewer would let wrong programs pass.
     """
 
     train: ProblemSource | None
@@ -63,7 +66,16 @@ class ProblemSet:
             "test": [] if self.test is None else [self.test],
         }
         splits = load_splits(name, sources, split_of, config_key="env.data")
+        for split, problems in splits.items.items():
+            left_out = [problem.unusable_tests for problem in problems.values() if problem.unusable_tests]
+            if left_out:
+                count = splits.counts[f"{split}_unusable_tests"] = sum(left_out)
+                words = "%s: %d tests of %d of the %d %s problems are left out: no calls and values in JSON"
+                _log.warning(words, name, count, len(left_out), len(problems), split)
         if self.max_hidden_train:
             for key, problem in splits.items["train"].items():
-                splits.items["train"][key] = replace(problem, hidden=problem.hidden[: self.max_hidden_train])
+                script = problem.script if len(problem.hidden) < self.max_hidden_train else None
+                splits.items["train"][key] = replace(
+                    problem, hidden=problem.hidden[: self.max_hidden_train], script=script
+                )
         return splits

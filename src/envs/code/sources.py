@@ -52,7 +52,11 @@ def apps(name: str, row: Mapping[str, Any]) -> Problem:
     if not inputs:
         raise UnusableRow("no hidden tests")
     solutions = _json_cell(row, "solutions", list) if row["solutions"] else []
+    if not all(isinstance(solution, str) for solution in solutions):
+        raise CellError("solutions", "a solution that is no text")
     function = tests.get("fn_name")
+    if not isinstance(function, str | None):
+        raise CellError("input_output", f"fn_name is no text: {function!r:.40}")
     if function is not None:
         # Values are mostly wrapped into lists of one.
         in_lists = all(isinstance(output, list) and len(output) == 1 for output in outputs)
@@ -79,11 +83,10 @@ def code_contests(name: str, row: Mapping[str, Any]) -> Problem:
     hidden = _pairs(row, "private_tests") + _pairs(row, "generated_tests")
     if not hidden:
         raise UnusableRow("no hidden tests")
-    solutions = row["solutions"]
-    if set(solutions) < {"language", "solution"}:
-        raise CellError("solutions", "no language and solution")
-    by_language = zip(solutions["language"], solutions["solution"], strict=True)
+    by_language = _columns(row, "solutions", "language", "solution")
     reference = next((text for language, text in by_language if language == PYTHON3), None)
+    if not isinstance(reference, str | None):
+        raise CellError("solutions", "a solution that is no text")
     return Problem(name, row["description"], _unique(hidden), _unique(examples), reference=reference)
 
 
@@ -121,7 +124,7 @@ def live_code_bench(name: str, row: Mapping[str, Any]) -> Problem:
 
 
 def human_eval(name: str, row: Mapping[str, Any]) -> Problem:
-    """HumanEval: assertions become tests; where none can, the whole script is the hidden test."""
+    """HumanEval: assertions become tests; where one cannot, the whole script is the last hidden test."""
     return _of_assertions(name, row, row["prompt"] + row["canonical_solution"])
 
 
@@ -132,6 +135,8 @@ def coop_human_eval(name: str, row: Mapping[str, Any]) -> Problem:
 
 def mbpp(name: str, row: Mapping[str, Any]) -> Problem:
     """MBPP, sanitised: the statement becomes the docstring of the function that the tests call."""
+    if not all(isinstance(test, str) for test in row["test_list"]):
+        raise CellError("test_list", f"expected texts, got {row['test_list']!r:.60}")
     code, tests = row["code"], "\n".join(row["test_list"])
     try:
         definitions = {node.name: node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
@@ -154,11 +159,15 @@ def _of_assertions(name: str, row: Mapping[str, Any], reference: str | None) -> 
         setup = _code_before(prompt, function)
     except SyntaxError as error:
         raise CellError("test or prompt", f"no Python: {error}") from error
-    scripted = not parsed.suite
-    if scripted and (reference is None or "def check(" not in row["test"]):
+    script = None
+    if (parsed.refused or not parsed.suite) and reference is not None and "def check(" in row["test"]:
+        script = row["test"] if not parsed.uncarried else None  # its calls are carried as JSON, too
+    if script is not None and evaluating_names(f"{setup}\n{script}"):
+        if not parsed.suite:
+            raise UnusableRow("a test script that may run answers as code")
+        script = None
+    if not parsed.suite and script is None:
         raise UnusableRow("no test that is a call and its value")
-    if scripted and evaluating_names(f"{setup}\n{row['test']}"):
-        raise UnusableRow("a test script that may run answers as code")
     return Problem(
         name,
         prompt,
@@ -166,10 +175,10 @@ def _of_assertions(name: str, row: Mapping[str, Any], reference: str | None) -> 
         function=function,
         setup=setup,
         starter=prompt,
-        script=row["test"] if scripted else None,
+        script=script,
         reference=reference,
         absolute_tolerance=parsed.tolerance or None,
-        unusable_tests=0 if scripted else parsed.refused,
+        unusable_tests=parsed.refused if script is None else 0,
     )
 
 
@@ -223,6 +232,8 @@ def _from_json(text: str) -> Any:
         return json.loads(text)
     except json.JSONDecodeError:
         raise
+    except RecursionError as error:
+        raise json.JSONDecodeError("lists within lists too deep", text, 0) from error
     except ValueError as error:  # APPS has a few integers beyond Python's limit
         raise UnusableRow("integers of more than 4300 digits") from error
 
@@ -236,14 +247,24 @@ def _to_json(value: Any) -> str:
 
 def _text(value: Any) -> str:
     """Standard input or output, which APPS has as text or as lines."""
+    if not isinstance(value, str | int | float | list):
+        raise CellError("input_output", f"expected a text or lines, got {value!r:.40}")
     return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def _columns(row: Mapping[str, Any], column: str, first: str, second: str) -> list[tuple[Any, Any]]:
+    """The pairs of two lists of one length, which a cell has under these keys."""
+    lists = row[column].get(first), row[column].get(second)
+    if not all(isinstance(one, list) for one in lists) or len(lists[0]) != len(lists[1]):
+        raise CellError(column, f"no {first} and {second} of one length")
+    return list(zip(*lists, strict=True))
+
+
 def _pairs(row: Mapping[str, Any], column: str) -> Suite:
-    tests = row[column]
-    if set(tests) < {"input", "output"} or len(tests["input"]) != len(tests["output"]):
-        raise CellError(column, "no input and output of one length")
-    return tuple(Check(text, expected) for text, expected in zip(tests["input"], tests["output"], strict=True))
+    tests = _columns(row, column, "input", "output")
+    if not all(isinstance(text, str) for test in tests for text in test):
+        raise CellError(column, "an input or output that is no text")
+    return tuple(Check(text, expected) for text, expected in tests)
 
 
 def _cases(cases: list[Any], column: str) -> list[tuple[str, Check]]:
@@ -253,6 +274,8 @@ def _cases(cases: list[Any], column: str) -> list[tuple[str, Check]]:
         if not isinstance(case, dict) or not {"input", "output", "testtype"} <= case.keys():
             raise CellError(column, "a case without input, output and testtype")
         text, expected = case["input"], case["output"]
+        if not all(isinstance(part, str) for part in (text, expected, case["testtype"])):
+            raise CellError(column, "a case whose input, output or testtype is no text")
         if case["testtype"] == "functional":
             try:
                 arguments = [_from_json(line) for line in text.splitlines() if line.strip()]

@@ -79,12 +79,12 @@ def _read(
     config_key: str, split: Split, sources: Sequence[ItemSource[ItemT]], counts: Counter[str]
 ) -> dict[str, ItemT]:
     """The items of one split's sources by their key, the first of each key; of the test split all that differ."""
-    total = 0
+    total, left_out = 0, Counter[str]()
     items: dict[str, ItemT] = {}
     contradictory = set()
     try:
         for source in sources:
-            for item in source.items(counts):
+            for item in source.items(left_out):
                 total += 1
                 known = items.setdefault(item.key, item)
                 if known.contradicts(item):
@@ -93,6 +93,10 @@ def _read(
                     items[f"{item.key}-{total}"] = item
     except DataError as error:
         raise type(error)(f"{config_key}: {error}") from error
+    if sources and not total:
+        reasons = ", ".join(f"{reason} ({count})" for reason, count in left_out.items()) or "there are none"
+        raise DataError(f"{config_key}: no row is a task: {reasons}")
+    counts.update(left_out)
     counts[f"{split}_repeated"] = total - len(items)
     counts[f"{split}_with_two_answers"] = len(contradictory)
     return {key: item for key, item in items.items() if key not in contradictory}

@@ -64,7 +64,7 @@ class Table:
             )
         for index, row in enumerate(table.select_columns(list(columns))):
             for name, types in columns.items():
-                if not isinstance(row[name], types):
+                if not _is_one(row[name], types):
                     actual = type(row[name]).__name__
                     raise DataError(f"{self.path}, row {index}, column {name}: expected {_either(types)}, got {actual}")
             yield row
@@ -86,12 +86,19 @@ class Table:
         file = self._fetched(datasets) if "://" in self.path else Path(self.path).expanduser()
         if not file.is_file():
             raise DataError(f"{self.path}: no such file")
+        if not file.stat().st_size:
+            raise DataError(f"{self.path} is empty")
         try:
             check_bounds(file)
+        except ValueError as error:
+            raise DataError(f"{self.path} cannot be read as {self._format}: {error}") from error
+        try:
             return datasets.load_dataset(self._format, data_files=str(file), split="train")
-        # pyarrow's errors are ValueErrors; of a file of null characters `datasets` raises StopIteration.
+        # pyarrow's errors are ValueErrors; of a file without rows `datasets` raises StopIteration or a ValueError.
         except (datasets.exceptions.DatasetGenerationError, ValueError, StopIteration) as error:
-            raise DataError(f"{self.path} cannot be read as {self._format}: {error.__cause__ or error}") from error
+            no_rows = isinstance(error, StopIteration) or "corresponds to no data" in str(error)
+            reason = "it has no rows" if no_rows else str(error.__cause__ or error).strip()
+            raise DataError(f"{self.path} cannot be read as {self._format}: {reason}") from error
 
     @property
     def _format(self) -> str | None:
@@ -114,11 +121,23 @@ class Table:
                 for file in datasets.DownloadManager().download(urls):
                     check_bounds(Path(file))
             return datasets.load_dataset(self.path, self.config, split=self.split, revision=self.revision)
-        except (OSError, ValueError) as error:  # not reached, not there, or no such configuration or split
+        # Not reached, not there, no such configuration or split, or files that cannot be read.
+        except (datasets.exceptions.DatasetGenerationError, OSError, ValueError) as error:
+            if Path(self.path).exists():
+                endings = ", ".join(_FORMATS)
+                raise DataError(
+                    f"{self.path} is neither a file of {endings} nor a folder of such files: {error.__cause__ or error}"
+                ) from error
             raise DataError(
                 f"{self.path} cannot be loaded from the hub: {error}. Give a local file of the same columns in its "
                 "place, or set HF_HOME to a folder whose cache holds it"
             ) from error
+
+
+def _is_one(cell: object, types: type | tuple[type, ...]) -> bool:
+    """Whether a cell is of one of ``types``; a truth value is no number."""
+    allowed = types if isinstance(types, tuple) else (types,)
+    return isinstance(cell, allowed) and (bool in allowed or not isinstance(cell, bool))
 
 
 def _either(types: type | tuple[type, ...]) -> str:

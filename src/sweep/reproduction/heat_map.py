@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from ..drawing import drawing, label
+from ..drawing import drawing, label, shortened
 from .cross_play import Pairing, pairings
 from .figure import HEAD
 from .pairs import Regime
@@ -51,11 +51,11 @@ def _panel(
     shapes = [label(8, top - 26, "second agent", faint=True), label(LEFT, top - 42, "first agent", faint=True)]
     for (name, place), x in columns.items():
         if place[1] == seeds[0]:
-            shapes.append(label(x, top - 26, _short(name, SIDE * len(seeds))))
+            shapes.append(label(x, top - 26, shortened(name, SIDE * len(seeds))))
         shapes.append(_number(x, top - 20, str(place[1]), "number faint"))
     for (name, place), y in rows.items():
         if place[1] == seeds[0]:
-            shapes.append(label(8, y + 15, _short(name, LEFT - 30)))
+            shapes.append(label(8, y + 15, shortened(name, LEFT - 30)))
         shapes.append(_number(LEFT - SIDE, y, str(place[1]), "number faint"))
     for (row, second), y in rows.items():
         for (column, first), x in columns.items():
@@ -87,9 +87,3 @@ def _cell(x: float, y: float, success: float | None, about: str) -> str:
 
 def _number(x: float, y: float, text: str, kind: str) -> str:
     return f'<text class="{kind}" x="{x + SIDE / 2:.0f}" y="{y + 15:.0f}">{escape(text)}</text>'
-
-
-def _short(name: str, width: float) -> str:
-    """``name`` cut to about ``width`` pixels."""
-    most = max(4, int(width / 6.2))
-    return name if len(name) <= most else f"{name[: most - 1]}…"

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...runs.directory import write_atomic
 from ..measures import MEASURES
-from ..tables import Cells, codes_line, csv_text, markdown, without_empty
+from ..tables import Cells, codes_line, csv_text, markdown, without_empty, write_or_remove
 from .cross_play import csv_rows, matrices_markdown
 from .figure import figure_of
 from .heat_map import heat_map_of
@@ -41,11 +40,7 @@ def write_results(results: TableResults, folder: Path) -> str:
     files |= {"verdicts.csv": csv_text(results.verdicts())}
     files |= {"cross_play.csv": csv_text(csv_rows(results)), "cross_play.svg": heat_map_of(results)}
     files |= {"plot.svg": figure_of(results)}
-    for name, text in files.items():
-        if text:
-            write_atomic(folder / name, text)
-        else:
-            (folder / name).unlink(missing_ok=True)
+    write_or_remove(folder, files)
     return page
 
 

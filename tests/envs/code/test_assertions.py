@@ -11,6 +11,7 @@ from troupe.envs.code.problem import Check
     [
         ("candidate(1, 'a') == [1, (2, 3)]", Check('[1, "a"]', "[1, [2, 3]]")),
         ("candidate([3 * 19, 'ab' + 'c']) == 3 * -2.5", Check('[[57, "abc"]]', "-7.5")),
+        ("candidate([1, 2**3]) == 0**0", Check("[[1, 8]]", "1")),
         ("candidate(2) is True", Check("[2]", "true")),
         ("candidate(2)", Check("[2]", "true")),
         ("not f(2)", Check("[2]", "false")),
@@ -28,6 +29,8 @@ from troupe.envs.code.problem import Check
         ("candidate('a' * 10 ** 12) == 2", None),
         ("candidate('a' * 1000000000000) == 2", None),
         ("candidate(1 / 0) == 2", None),
+        ("candidate(9**9**9) == 2", None),
+        ("candidate(2.0**2) == 4", None),
         ("candidate(float('nan')) == 2", None),
         ("other(1) == 2", None),
     ],
@@ -35,6 +38,7 @@ from troupe.envs.code.problem import Check
 def test_assertions(assertion: str, check: Check | None) -> None:
     parsed = parse_assertions(f"def check(candidate):\n    assert {assertion}\n", {"candidate": "f", "f": "f"})
     assert (parsed.suite, parsed.refused) == (((), 1) if check is None else ((check,), 0))
+    assert parsed.uncarried == ("{1" in assertion)
     assert parsed.tolerance == (1e-6 if "1e-6" in assertion else 0)
 
 

@@ -13,7 +13,7 @@ from troupe.errors import ConfigError
 from troupe.experience import Split
 from troupe.setup.command_line import check_command_line
 
-from .conftest import apps_row
+from .conftest import apps_row, eval_row
 
 WriteTable = Callable[..., Table]
 
@@ -37,6 +37,30 @@ def test_splits_are_disjoint_by_statement(write_table: WriteTable, separate: boo
 def test_rows_that_are_left_out_are_counted(write_table: WriteTable) -> None:
     table = write_table([apps_row(1), apps_row(2, input_output="")])
     assert ProblemSet(ProblemSource("apps", table.path)).load("code").counts["rows left out: no hidden tests"] == 1
+
+
+def test_tests_that_are_left_out_are_counted_and_said(
+    write_table: WriteTable, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In MBPP's columns there is no script that could be run instead."""
+    tests = ["assert f(1) == 2", "assert f({1: 2}) == 3", "assert f([f(1)]) == 2"]
+    row = {"task_id": 2, "prompt": "Add one.", "code": "def f(x):\n  return x + 1", "test_list": tests}
+    table = write_table([row, row | {"task_id": 3, "prompt": "Add 1.", "test_list": tests[:1]}])
+    splits = ProblemSet(None, ProblemSource("mbpp", table.path)).load("code")
+    assert splits.counts["test_unusable_tests"] == 2
+    assert "code: 2 tests of 1 of the 2 test problems are left out" in caplog.text
+
+
+def test_a_shortened_training_problem_keeps_a_script_that_is_among_its_first(write_table: WriteTable) -> None:
+    loop = "    for i in range(3):\n        assert candidate(i) == i + 1\n"
+    test = "def check(candidate):\n    assert candidate(5) == 6\n" + loop
+    train = write_table([eval_row("a", test=test)], "train.jsonl")
+    other = write_table([apps_row(1)], "test.jsonl")
+    for most, scripted in {1: False, 2: True, 0: True}.items():
+        sources = ProblemSource("human_eval", train.path), ProblemSource("apps", other.path)
+        items = ProblemSet(*sources, max_hidden_train=most).load("code").items
+        [problem] = [*items["train"].values(), *items["validation"].values()]
+        assert problem.key in items["train"] and (problem.script is not None) == scripted
 
 
 @pytest.mark.parametrize("separate", [True, False])

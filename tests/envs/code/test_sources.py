@@ -64,10 +64,22 @@ def test_human_eval() -> None:
     assert "return x + one()" in problem.reference
 
 
-def test_human_eval_keeps_a_script_where_no_assertion_is_supported() -> None:
+def test_human_eval_keeps_a_script_where_an_assertion_is_not_supported() -> None:
     loop = "def check(candidate):\n    for i in range(3):\n        assert candidate(i) == i + 1\n"
     assert problem_of("human_eval", eval_row("a", test=loop)).script == loop
-    problem = problem_of("human_eval", eval_row("a", test=loop + "    assert candidate(5) == 6\n"))
+    both = loop + "    assert candidate(5) == 6\n"
+    problem = problem_of("human_eval", eval_row("a", test=both))
+    assert (problem.script, problem.unusable_tests, problem.hidden) == (both, 0, (Check("[5]", "6"),))
+
+
+@pytest.mark.parametrize(
+    "more", ["    assert candidate({1: 2}) == 3\n", "    for i in range(3):\n        assert eval('candidate(i)')\n"]
+)
+def test_a_script_that_cannot_be_run_is_counted(more: str) -> None:
+    """Its calls are no JSON, or it may run answers as code."""
+    problem = problem_of(
+        "human_eval", eval_row("a", test="def check(candidate):\n    assert candidate(5) == 6\n" + more)
+    )
     assert (problem.script, problem.unusable_tests, problem.hidden) == (None, 1, (Check("[5]", "6"),))
 
 
@@ -119,6 +131,7 @@ NUMBER = base64.b64encode(zlib.compress(pickle.dumps(7))).decode()
 EVIL = base64.b64encode(zlib.compress(pickle.dumps(Evil()))).decode()
 
 
+MBPP = {"task_id": 2, "prompt": "Add one.", "code": "def f(x):\n  return x + 1", "test_list": ["assert f(1) == 2"]}
 BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "apps json": ("apps", apps_row(2, input_output="{"), "row 1, column input_output: no JSON"),
     "apps kind": ("apps", apps_row(2, input_output="[]"), "row 1, column input_output: expected JSON of a dict"),
@@ -133,6 +146,54 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
         contest_row("b", private_tests={"input": ["1"], "output": []}),
         "row 1, column private_tests: no input and output of one length",
     ),
+    "contest keys": (
+        "code_contests",
+        contest_row("b", private_tests={"inputs": ["1"], "outputs": ["2"]}),
+        "row 1, column private_tests: no input and output of one length",
+    ),
+    "contest text": (
+        "code_contests",
+        contest_row("b", private_tests={"input": [None], "output": ["2"]}),
+        "row 1, column private_tests: an input or output that is no text",
+    ),
+    "contest solutions": (
+        "code_contests",
+        contest_row("b", solutions={"languages": [3], "solution": ["x"]}),
+        "row 1, column solutions: no language and solution of one length",
+    ),
+    "contest solution": (
+        "code_contests",
+        contest_row("b", solutions={"language": [3], "solution": [4]}),
+        "row 1, column solutions: a solution that is no text",
+    ),
+    "apps deep": ("apps", apps_row(2, input_output="[" * 100_000), "row 1, column input_output: no JSON: lists within"),
+    "apps solution": ("apps", apps_row(2, solutions="[1]"), "row 1, column solutions: a solution that is no text"),
+    "apps function": (
+        "apps",
+        apps_row(2, input_output='{"inputs": [1], "outputs": [2], "fn_name": 5}'),
+        "row 1, column input_output: fn_name is no text: 5",
+    ),
+    "apps nothing": (
+        "apps",
+        apps_row(2, input_output='{"inputs": [null], "outputs": ["2"]}'),
+        "row 1, column input_output: expected a text or lines, got None",
+    ),
+    "live deep": (
+        "live_code_bench",
+        live_row("b", public_test_cases="[" * 100_000),
+        "row 1, column public_test_cases: no JSON: lists within",
+    ),
+    "live numbers": (
+        "live_code_bench",
+        live_row("b", public_test_cases='[{"input": 1, "output": 2, "testtype": "functional"}]'),
+        "row 1, column public_test_cases: a case whose input, output or testtype is no text",
+    ),
+    "live kind": (
+        "live_code_bench",
+        live_row("b", public_test_cases='[{"input": "1", "output": "2", "testtype": [1]}]'),
+        "row 1, column public_test_cases: a case whose",
+    ),
+    "mbpp tests": ("mbpp", MBPP | {"task_id": 3, "test_list": [1]}, "row 1, column test_list: expected texts, got"),
     "live cases": (
         "live_code_bench",
         live_row("b", public_test_cases="[1]"),
@@ -159,6 +220,7 @@ GOOD = {
     "code_contests": contest_row("a"),
     "live_code_bench": live_row("a"),
     "human_eval": eval_row("a"),
+    "mbpp": MBPP,
 }
 
 

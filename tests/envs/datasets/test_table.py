@@ -41,8 +41,29 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"nowhere\.jsonl: no such file"):
         Table("nowhere.jsonl").load()
     (tmp_path / "broken.jsonl").write_text('{"a": 1}\n{"a": ')
-    with pytest.raises(DataError, match=r"broken\.jsonl cannot be read as json"):
+    with pytest.raises(DataError, match=r"broken\.jsonl cannot be read as json: line 2 is no JSON"):
         Table(str(tmp_path / "broken.jsonl")).load()
+    (tmp_path / "empty.jsonl").touch()
+    with pytest.raises(DataError, match=r"empty\.jsonl is empty"):
+        Table(str(tmp_path / "empty.jsonl")).load()
+    for name, text in {"empty.jsonl.gz": b"", "blank.jsonl": b"\n\n"}.items():
+        (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+        with pytest.raises(DataError, match=rf"{name} cannot be read as json: it has no rows"):
+            Table(str(tmp_path / name)).load()
+
+
+def test_a_local_place_without_data_files(tmp_path: Path) -> None:
+    (tmp_path / "rows.txt").touch()
+    for place in (tmp_path, tmp_path / "rows.txt"):
+        with pytest.raises(DataError, match=rf"{place.name} is neither a file of \.json, .* nor a folder of"):
+            Table(str(place)).load()
+
+
+def test_a_truth_value_is_no_number(write: Write) -> None:
+    table = Table(write([{"a": True}]))
+    with pytest.raises(DataError, match=r"row 0, column a: expected str or int, got bool"):
+        next(table.rows({"a": (str, int)}))
+    assert next(table.rows({"a": bool})) == {"a": True}
 
 
 def test_parquet_is_read_alike(tmp_path: Path, write: Write) -> None:
