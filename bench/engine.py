@@ -151,8 +151,8 @@ def measure(name: str, repetitions: int, clock: Callable[[], float]) -> list[flo
 def against_vllm(name: str, repetitions: int, clock: Callable[[], float]) -> list[float]:
     """The engine's speed over that of ``LLM.generate``, by repetition; both in this process, float32.
 
-    vLLM has what suits it: all prompts at once, prefix caching off (no two begin alike), no log-probabilities asked
-    for.
+    vLLM has what suits it: a compiled model, all prompts at once, prefix caching off (no two begin alike), no
+    log-probabilities asked for.
     """
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that the CPU's time is this process's
     from vllm import LLM, SamplingParams
@@ -170,7 +170,6 @@ def against_vllm(name: str, repetitions: int, clock: Callable[[], float]) -> lis
             max_num_seqs=batch * k,
             kv_cache_memory_bytes=1 << 29,
             enable_prefix_caching=False,
-            enforce_eager=True,
             generation_config="vllm",
             disable_log_stats=True,
         )

@@ -4,6 +4,9 @@
 machine matter little.  All variants run in turn within each repetition; figures are medians, and ratios are of pairs
 of one repetition.
 
+With `--vllm` (in `.venv-vllm`) vLLM's `LLM.generate` does the same, compiled, in this process, with a prefix cache that
+is empty before every request, so that K candidates share their prompt as in our engine.
+
 Prefill is a request for one token; decoding is a request for many tokens less the prefill of the same repetition.
 The floor of a part is the larger of two times: its operations at the rate of a large matrix product, and the bytes of
 the weights, read once per pass, at the rate of a sum over 512 MiB; both rates are measured in the same repetition, in
@@ -16,10 +19,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import copy
+import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -62,6 +67,37 @@ def generate(engine: TorchEngine, prompts: Sequence[tuple[int, ...]], k: int, ne
         return list(await asyncio.gather(*map(engine.generate, requests)))
 
     return asyncio.run(ask())
+
+
+def vllm_engine(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype: str, prompts: Sequence[tuple[int, ...]], k: int
+) -> Callable[[int], object]:
+    """What makes ``k`` completions of so many tokens of each prompt by vLLM."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that the CPU's time is this process's
+    from vllm import LLM, SamplingParams
+
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        llm = LLM(
+            folder,
+            dtype=dtype,
+            max_model_len=2048,
+            max_num_seqs=k * len(prompts),
+            kv_cache_memory_bytes=1 << 30,
+            block_size=32,
+            generation_config="vllm",
+            disable_log_stats=True,
+        )
+
+    def run(new: int) -> object:
+        assert llm.reset_prefix_cache()
+        asked = SamplingParams(n=k, max_tokens=new, temperature=1.0, ignore_eos=True, detokenize=False)
+        found = llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], asked, use_tqdm=False)
+        assert all(len(answer.token_ids) == new for output in found for answer in output.outputs)
+        return found
+
+    return run
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -128,6 +164,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--new", type=int, default=17, help="tokens per completion")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--vllm", action="store_true", help="measure vLLM, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
     logging.set_verbosity_error()
@@ -149,6 +186,12 @@ def main() -> None:
         "float32": TorchEngine({"p": copy.deepcopy(model)}, endless),
         "bfloat16": TorchEngine({"p": model}, endless, dtype="bfloat16"),
     }
+    runs: dict[str, Callable[[int], object]] = {
+        name: lambda new, engine=engine: generate(engine, prompts, options.k, new) for name, engine in engines.items()
+    }
+    if options.vllm:
+        for dtype in ("float32", "bfloat16"):
+            runs[f"{dtype}, vLLM"] = vllm_engine(model, tokenizer, dtype, prompts, options.k)
     learner = copy.deepcopy(model).train()
     batch = torch.tensor([ids[: min(map(len, prompts))] for ids in prompts[:4]])
     times: dict[tuple[str, str], list[float]] = {}
@@ -156,12 +199,12 @@ def main() -> None:
     for repetition in range(options.repetitions + 1):
         row: dict[tuple[str, str], float] = {}
         rate = machine_rates(model)
-        for name, engine in engines.items():
-            row[name, "prefill"] = seconds(lambda engine=engine: generate(engine, prompts, options.k, 1))
-            whole = seconds(lambda engine=engine: generate(engine, prompts, options.k, options.new))
+        for name, run in runs.items():
+            row[name, "prefill"] = seconds(lambda run=run: run(1))
+            whole = seconds(lambda run=run: run(options.new))
             row[name, "decoding"] = whole - row[name, "prefill"]
-            half = name != "float32"
-            row[name, "update"] = seconds(lambda half=half: update(learner, batch, half=half))
+        for name in engines:
+            row[name, "update"] = seconds(lambda half=name == "bfloat16": update(learner, batch, half=half))
         print(f"repetition {repetition}: {', '.join(f'{n} {p} {v:.2f} s' for (n, p), v in row.items())}", flush=True)
         if repetition:  # the first warms up
             rates.append(rate)
@@ -177,7 +220,7 @@ def main() -> None:
         part: [cost.floor_s(rate) for rate in rates]
         for part, cost in costs(model, prompts, options.k, options.new).items()
     }
-    print("\n| part | dtype | tokens per CPU-second | time over the floor | bfloat16 / float32, time |")
+    print("\n| part | dtype | tokens per CPU-second | time over the floor | time over the torch engine's float32 |")
     print("| --- | --- | --- | --- | --- |")
     for (name, part), values in sorted(times.items(), key=lambda item: item[0][::-1]):
         over = median_ratio(values, floors[part]) if part in floors else "–"

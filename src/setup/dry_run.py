@@ -219,7 +219,8 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
         pools,
         "strategy.devices=auto: as for 1 process" if run_plan.processes is None else processes,
         *(run_plan.actors or _device_lines(run_plan.pools)),
-        "(estimated; an engine's cache grows with what it really decodes)",
+        "(estimated; of an embedded engine the most, with prompts as long as its context: its cache grows with what it "
+        "really decodes)",
         *(_remote_line(each) for each in run_plan.remote),
         *run_plan.scripted,
         f"per iteration: {run_plan.tasks_per_iteration} tasks, K = {run_plan.k}, at most {run_plan.completions:,} "
