@@ -49,12 +49,15 @@ FETCHING = tuple(
 )
 """Keys that decide how a remote policy's messages are fetched, not their content."""
 
+CACHE = ("engine.max_cache_gib", "policies.*.engine.max_cache_gib", "scale.max_cache_gib")
+"""Keys that decide how many completions decode together where memory is short, not what is drawn."""
+
 EXCLUDED = (
-    *(*EVALUATION, *FETCHING, "loop.checkpoint", "run_dir", "resume", "dry_run", "trust", "name", "logger"),
+    *(*EVALUATION, *FETCHING, *CACHE, "loop.checkpoint", "run_dir", "resume", "dry_run", "trust", "name", "logger"),
     *("verbose", "detect_anomaly", "faults", "diagnostics", "execution"),
 )
-"""Every key that the training hash leaves out: evaluation, fetching, checkpoints, paths, loggers, faults, diagnostics,
-where the parts of a run are, and the display."""
+"""Every key that the training hash leaves out: evaluation, fetching, caches, checkpoints, paths, loggers, faults,
+diagnostics, where the parts of a run are, and the display."""
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

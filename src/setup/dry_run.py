@@ -175,8 +175,9 @@ def _engine(
     full, groups = shape.max_position_embeddings, math.ceil(rows / k)
     cached = sum(rows * spec.train.max_tokens + groups * (full - spec.train.max_tokens) for spec in specs)
     itemsize = 2 if engine.get("dtype") == "bfloat16" else 4
-    prefixes = len(specs) * engine.get("prefix_cache_gib", 0) * GIB
-    return float(itemsize * (trained + cached * cache_numbers(shape)) + prefixes)
+    most = engine.get("max_cache_gib")
+    cache = min(itemsize * cached * cache_numbers(shape), math.inf if most is None else len(specs) * most * GIB)
+    return itemsize * trained + cache + len(specs) * engine.get("prefix_cache_gib", 0) * GIB
 
 
 def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:

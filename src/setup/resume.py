@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ..errors import ConfigError
 from ..runs.files import CHECKPOINTS
-from ..runs.fingerprint import FETCHING, flat, matches
+from ..runs.fingerprint import CACHE, FETCHING, flat, matches
 from ..runs.run import Run
 from .command_line import parsed
 from .instantiation import call
@@ -21,6 +21,7 @@ FREE = (
     *"loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split(),
     *"trust verbose detect_anomaly faults diagnostics execution".split(),
     *FETCHING,
+    *CACHE,
 )
 """The keys that a continued run may change, with the keys below them; ``*`` stands for one name."""
 

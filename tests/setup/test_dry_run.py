@@ -44,6 +44,8 @@ def test_the_default_by_hand() -> None:
         )
         # 4 layers, 2 key-value heads of 32: 4 * 2 * 2 * 32 numbers a token; 25 prompts of 472 and 100 answers of 40.
         assert pool.memory.engine == 4 * parameters + (25 * 472 + 100 * 40) * 512 * 4
+    [bounded, *_] = planned("engine.max_batch_rows=100", "engine.max_cache_gib=0.01").pools
+    assert bounded.memory.engine == 4 * bounded.parameters + 0.01 * 2**30
     prefixes = planned("engine.max_batch_rows=100", "engine.prefix_cache_gib=0.5", "regime=lora").pools[0]
     assert prefixes.memory.engine - planned("engine.max_batch_rows=100", "regime=lora").pools[0].memory.engine == 2**30
 

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....contention import is_small
 from ....experience import Completion, FinishReason, Request
+from ..local import cache_numbers
 from ..lora import Adapter
 from ..weights import load_strictly
 from .forward import Forward
@@ -97,6 +98,7 @@ class Decoder:
         self.adapter, self._plain = adapter, forward
         self.forward = forward if adapter is None else forward.adapted(adapter)
         self.small = is_small(model)
+        self._token_bytes = cache_numbers(model.config) * model.dtype.itemsize  # of a token's keys and values
         self.version = 0
         self.forwarded: Counter[str] = Counter()
         self.rows: list[Row] = []
@@ -134,6 +136,21 @@ class Decoder:
     def jobs(self) -> list[DecodingJob]:
         """The jobs under way, in order."""
         return list(dict.fromkeys(row.job for row in self.rows))
+
+    def fitting(self, jobs: Sequence[DecodingJob], max_rows: int, max_bytes: float) -> int:
+        """How many of ``jobs``, from the first, may join: with them there are at most ``max_rows`` rows, and their keys
+        and values have at most ``max_bytes``, padding included.  One always may where there is no row.
+        """
+        rows, groups = len(self.rows), len(self._cache.prompt_lengths)
+        longest, columns = max(self._cache.prompt_lengths, default=0), self._cache.columns
+        for index, request in enumerate(job.request for job in jobs):
+            rows, groups = rows + request.n, groups + 1
+            longest = max(longest, len(request.prompt_ids))
+            columns = max(columns, request.sampling.max_tokens)
+            size = (groups * longest + rows * columns) * self._token_bytes
+            if (rows > max_rows or size > max_bytes) and (index or self.rows):
+                return index
+        return len(jobs)
 
     @torch.inference_mode()
     def admit(self, jobs: Sequence[DecodingJob]) -> None:

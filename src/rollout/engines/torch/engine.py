@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,8 +39,9 @@ class TorchEngine(LocalEngine):
 
     ``models`` maps policy to model; the engine owns them (it sets their attention and, in :meth:`load`, their weights).
     A LoRA policy is a :class:`..lora.Adapted`; a model that several policies share is there once and never changed.
-    ``max_batch_rows`` bounds the completions of one policy that decode together.  Decoding runs in a thread, so that
-    the event loop goes on (worlds step, other engines decode) meanwhile.
+    ``max_batch_rows`` bounds the completions of one policy that decode together, ``max_cache_gib`` (GiB; None: nothing)
+    their keys and values; others wait.  Decoding runs in a thread, so that the event loop goes on (worlds step, other
+    engines decode) meanwhile.
 
     Where memory does not suffice, what is under way begins anew with half as many rows, with the draws of its seeds;
     the smaller number stays, and is the engine's state.
@@ -76,12 +78,14 @@ class TorchEngine(LocalEngine):
         dtype: str | None = None,
         in_flight: bool = False,
         prefix_cache_gib: float = 0,
+        max_cache_gib: float | None = None,
     ) -> None:
         if not models:
             raise ValueError("a torch engine needs at least one policy")
-        check_settings(max_batch_rows, lockstep, dtype, in_flight, prefix_cache_gib)
+        check_settings(max_batch_rows, lockstep, dtype, in_flight, prefix_cache_gib, max_cache_gib)
         super().__init__(models, lockstep)
         self.max_batch_rows, self.in_flight = max_batch_rows, in_flight
+        self._cache_bytes = math.inf if max_cache_gib is None else max_cache_gib * GIB
         self._rows = max_batch_rows  # fewer, once memory did not suffice; a request with more decodes alone
         tokenizer = copy.deepcopy(tokenizer)  # of its own, because tokenizers must not be used by two threads at once
         self._decoders = _decoders(models, tokenizer, dtype, prefix_cache_gib * GIB)
@@ -108,9 +112,10 @@ class TorchEngine(LocalEngine):
         dtype: str | None,
         in_flight: bool = False,
         prefix_cache_gib: float = 0,
+        max_cache_gib: float | None = None,
     ) -> None:
         """See :class:`..base.Checking`.  Raises as the constructor does."""
-        check_settings(max_batch_rows, lockstep, dtype, in_flight, prefix_cache_gib)
+        check_settings(max_batch_rows, lockstep, dtype, in_flight, prefix_cache_gib, max_cache_gib)
         check_architecture(policies[0], model, tokenizer)
 
     # ---- the interface ----------------------------------------------------------------------------------------------
@@ -301,25 +306,21 @@ class TorchEngine(LocalEngine):
     def _admit(self, decoder: Decoder) -> None:
         """Let waiting jobs join, first come first served, once a quarter of the policy's rows is free.
 
-        Not as soon as one row is free: to read many prompts at once costs less than to read them one by one.
+        Not as soon as one row is free: to read many prompts at once costs less than to read them one by one.  In
+        lockstep, where not all fit, short prompts go first: all of a round are served in any case, and prompts of
+        similar lengths need little padding.
         """
-        rows = len(decoder.rows)
-        if rows > self._rows * 3 // 4:
+        if len(decoder.rows) > self._rows * 3 // 4:
             return
-        joining: list[DecodingJob] = []
-        waiting: deque[DecodingJob] = deque()
-        is_full = False
-        for job in self._queue:
-            if job.is_abandoned():
-                continue
-            mine = job.request.policy == decoder.policy
-            is_full = is_full or (mine and rows > 0 and rows + job.request.n > self._rows)
-            if is_full or not mine:
-                waiting.append(job)
-            else:
-                joining.append(job)
-                rows += job.request.n
-        self._queue, self._joining = waiting, joining
+        jobs = [job for job in self._queue if not job.is_abandoned()]
+        mine = [job for job in jobs if job.request.policy == decoder.policy]
+        count = decoder.fitting(mine, self._rows, self._cache_bytes)
+        if count < len(mine) and self.lockstep:
+            mine.sort(key=lambda job: len(job.request.prompt_ids))
+            count = decoder.fitting(mine, self._rows, self._cache_bytes)
+        joining, waiting = mine[:count], mine[count:]
+        self._queue = deque([job for job in jobs if job.request.policy != decoder.policy] + waiting)
+        self._joining = joining
         if joining:
             await_updates(decoder.small)
             decoder.admit(joining)

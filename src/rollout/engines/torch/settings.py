@@ -8,7 +8,12 @@ GIB = 1 << 30
 
 
 def check_settings(
-    max_batch_rows: int, lockstep: bool, dtype: str | None, in_flight: bool, prefix_cache_gib: float
+    max_batch_rows: int,
+    lockstep: bool,
+    dtype: str | None,
+    in_flight: bool,
+    prefix_cache_gib: float,
+    max_cache_gib: float | None,
 ) -> None:
     """Raise ``ValueError``, naming the key, for settings that the engine cannot run with."""
     if max_batch_rows < 1:
@@ -19,5 +24,11 @@ def check_settings(
             "engine.in_flight=true with engine.lockstep=true: the token at which weights come depends on time; give "
             "loop.lockstep=false"
         )
-    if isinstance(prefix_cache_gib, bool) or not isinstance(prefix_cache_gib, int | float) or not prefix_cache_gib >= 0:
+    if not (_is_number(prefix_cache_gib) and prefix_cache_gib >= 0):
         raise ValueError(f"engine.prefix_cache_gib must be at least 0 (0: off), got {prefix_cache_gib!r}")
+    if max_cache_gib is not None and not (_is_number(max_cache_gib) and max_cache_gib > 0):
+        raise ValueError(f"engine.max_cache_gib must be above 0, or null (no limit), got {max_cache_gib!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -102,7 +102,9 @@ class SharedPromptCache(Cache):
         self.prompt_lengths: list[int] = []
         """Of each group, tokens."""
         self._first_steps: list[int] = []  # of each row
-        self._steps = self._columns = 0
+        self._steps = 0
+        self.columns = 0
+        """C: how many own tokens each row has room for."""
         self._prompt: dict[int, list[Tensor]] = {}  # layer -> keys (>= N, Hkv, D, >= P), values (>= N, Hkv, >= P, D)
         self._own: dict[int, list[Tensor]] = {}  # layer -> keys and values (>= B, Hkv, C, D)
         self._pass: _Prefill | _DecodingStep | None = None
@@ -118,13 +120,13 @@ class SharedPromptCache(Cache):
         for group, count in enumerate(members, start=first):
             self.group_of += [group] * count
             self._first_steps += [self._steps] * count
-        if columns > self._columns:
+        if columns > self.columns:
             self._widen(columns)
         groups, rows, longest = len(self.prompt_lengths), len(self.group_of), max(self.prompt_lengths)
         for pair in self._prompt.values():
             pair[:] = [enlarged(tensor, groups, longest, dim) for tensor, dim in zip(pair, (3, 2), strict=True)]
         for pair in self._own.values():
-            pair[:] = [enlarged(tensor, rows, self._columns, 2) for tensor in pair]
+            pair[:] = [enlarged(tensor, rows, self.columns, 2) for tensor in pair]
         self._assign_slots()
 
     def remove(self, rows: Sequence[int]) -> None:
@@ -162,10 +164,10 @@ class SharedPromptCache(Cache):
         for pair in self._own.values():
             for index, old in enumerate(pair):
                 new = old.new_zeros(*old.shape[:2], columns, old.shape[3])
-                for step in range(max(0, self._steps - self._columns), self._steps):
-                    new[:, :, step % columns] = old[:, :, step % self._columns]
+                for step in range(max(0, self._steps - self.columns), self._steps):
+                    new[:, :, step % columns] = old[:, :, step % self.columns]
                 pair[index] = new
-        self._columns = columns
+        self.columns = columns
 
     # ---- what may be used again -------------------------------------------------------------------------------------
 
@@ -182,8 +184,8 @@ class SharedPromptCache(Cache):
     def own_piece(self, row: int) -> Piece:
         """A copy of the keys and values of all tokens that a row has read after its prompt."""
         steps = range(self._first_steps[row], self._steps)
-        first, last = steps[0] % self._columns, steps[-1] % self._columns
-        around = [step % self._columns for step in steps]  # the ring's end
+        first, last = steps[0] % self.columns, steps[-1] % self.columns
+        around = [step % self.columns for step in steps]  # the ring's end
         columns = slice(first, last + 1) if first <= last else around
         return Piece(
             {
@@ -224,7 +226,7 @@ class SharedPromptCache(Cache):
 
     def _next_step(self, device: torch.device) -> _DecodingStep:
         """The same for all layers, so computed once per step; masks only where a row must not see something."""
-        step, columns = self._steps, self._columns
+        step, columns = self._steps, self.columns
         longest = max(self.prompt_lengths)
         prompt_mask = own_mask = None
         if min(self.prompt_lengths) < longest:
@@ -259,7 +261,7 @@ class SharedPromptCache(Cache):
         elif forward_pass is not None:
             rows = len(self.group_of)
             if layer_idx not in self._own:
-                self._own[layer_idx] = [key_states.new_zeros(rows, heads, self._columns, width) for _ in range(2)]
+                self._own[layer_idx] = [key_states.new_zeros(rows, heads, self.columns, width) for _ in range(2)]
             for tensor, states in zip(self._own[layer_idx], (key_states, value_states), strict=True):
                 tensor[:rows, :, forward_pass.column] = states[:, :, 0]
         return key_states, value_states

@@ -14,6 +14,7 @@ import torch
 from troupe.experience import Request, Sampling
 from troupe.rollout.engines.base import Engine, EngineClosedError
 from troupe.rollout.engines.lockstep import _PASSES, hold
+from troupe.rollout.engines.torch.decoding import DecodingJob
 from troupe.rollout.engines.torch.engine import TorchEngine
 
 from .conftest import VOCABULARY, all_of, build, decoder, llama, request, worst
@@ -27,6 +28,59 @@ async def test_max_batch_rows_is_kept(tokenizer):
     assert max(sizes) == 6
     with pytest.raises(ValueError, match=r"n must be between 1 and engine.max_batch_rows = 6, got 7"):
         await engine.generate(request(4, n=7))
+
+
+TOKEN = 2 * 2 * 2 * 8 * 4  # bytes of a token: layers, keys and values, heads, width, float32
+
+
+def test_how_many_fit(tokenizer):
+    """By hand: three prompts of 4, 5 and 9 tokens with 2 completions of 6 each."""
+    empty = decoder(TorchEngine({"p": build()}, tokenizer))
+    jobs = [DecodingJob(request(length, n=2, max_tokens=6), lambda _: None, lambda: False) for length in (4, 5, 9)]
+    tokens = [1 * 4 + 2 * 6, 2 * 5 + 4 * 6, 3 * 9 + 6 * 6]
+    for count, most in enumerate(tokens, start=1):
+        assert empty.fitting(jobs, 100, most * TOKEN) == count
+        assert empty.fitting(jobs, 100, (most - 1) * TOKEN) == max(count - 1, 1), "one always joins"
+    assert empty.fitting(jobs, 4, 1 << 40) == 2 and empty.fitting([], 4, 1) == 0
+    empty.admit(jobs[:1])
+    assert empty.fitting(jobs[1:], 100, tokens[1] * TOKEN) == 1
+    assert empty.fitting(jobs[1:], 100, (tokens[1] - 1) * TOKEN) == 0, "none has to join others"
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+async def test_a_bounded_cache_is_never_exceeded_and_changes_no_draw(lockstep, tokenizer):
+    model, most = build(), 120
+    requests = [request(2 + 5 * i % 31, seed=i, n=1 + i % 2, max_tokens=6) for i in range(9)]
+    engines = [
+        TorchEngine({"p": copy.deepcopy(model)}, tokenizer, 64, lockstep, max_cache_gib=gib)
+        for gib in (None, most * TOKEN / 2**30)
+    ]
+    sizes, widths, admit = [], [], decoder(engines[1]).admit
+
+    def watched(jobs: Sequence[DecodingJob]) -> None:
+        admit(jobs)
+        cache = decoder(engines[1])._cache
+        sizes.append(len(cache.prompt_lengths) * max(cache.prompt_lengths) + len(cache.group_of) * cache.columns)
+        widths.append(len(jobs))
+
+    decoder(engines[1]).admit = watched
+    free, bounded = [await all_of(engine, requests) for engine in engines]
+    assert max(sizes) <= most and len(sizes) > 2 and max(widths) > 1
+    assert [[c.token_ids for c in node] for node in free] == [[c.token_ids for c in node] for node in bounded]
+    assert worst(model, requests, bounded) < 1e-4
+    if lockstep:
+        assert await all_of(engines[1], requests) == bounded, "bit for bit"
+
+
+async def test_a_prompt_larger_than_the_cache_decodes_alone(tokenizer):
+    engine = TorchEngine({"p": build()}, tokenizer, max_cache_gib=TOKEN / 2**30)
+    assert [len(node) for node in await all_of(engine, [request(4, n=2), request(6, n=3)])] == [2, 3]
+
+
+@pytest.mark.parametrize("gib", [0, -1, float("nan"), "1", True])
+def test_a_cache_that_holds_nothing_is_refused(gib, tokenizer):
+    with pytest.raises(ValueError, match=r"engine\.max_cache_gib must be above 0, or null"):
+        TorchEngine({"p": build()}, tokenizer, max_cache_gib=gib)
 
 
 @pytest.mark.parametrize("lockstep", [True, False])
