@@ -127,7 +127,7 @@ def _arguments(expected: ExpectedWeights, placement: Placement) -> dict[str, Any
         "worker_extension_cls": EXTENSION,
         "tensor_parallel_size": settings.tensor_parallel,
         "distributed_executor_backend": EXECUTOR if settings.tensor_parallel == 1 else PARALLEL_EXECUTOR,
-        "enforce_eager": settings.eager or not placement.gpus,
+        "enforce_eager": settings.eager,
         "use_tqdm_on_load": False,
         "disable_log_stats": True,
     }

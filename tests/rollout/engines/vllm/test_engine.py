@@ -65,12 +65,26 @@ async def test_logprobs_are_the_models_at_the_start_and_after_three_updates(
 ) -> None:
     agree(base, plain_logprobs, await engine.generate(request(4)))
     for version in (1, 2, 3):
-        learner = grown(base, version)
-        measured = await engine.load(POLICY, learner.state_dict(), version)
-        assert 0 <= measured["probe_nats"] < 1e-4
-        completions = await engine.generate(request(4, seed=version))
-        assert {completion.version for completion in completions} == {version}
-        agree(learner, plain_logprobs, completions)
+        await agree_after_an_update(engine, grown(base, version), version, plain_logprobs)
+
+
+async def test_a_compiled_model_has_the_new_weights_too(
+    build: Build, grown: Build, digits: PreTrainedTokenizerFast, plain_logprobs: Logprobs
+) -> None:
+    base = build()
+    engine = VllmEngine({POLICY: build()}, digits, kv_cache_gib=0.05, eager=False, restarts=0, lockstep=False)
+    agree(base, plain_logprobs, await engine.generate(request(4)))
+    for version in (1, 2):
+        await agree_after_an_update(engine, grown(base, version), version, plain_logprobs)
+    await engine.close()
+
+
+async def agree_after_an_update(engine: VllmEngine, learner: Qwen3ForCausalLM, version: int, plain: Logprobs) -> None:
+    measured = await engine.load(POLICY, learner.state_dict(), version)
+    assert 0 <= measured["probe_nats"] < 1e-4
+    completions = await engine.generate(request(4, seed=version))
+    assert {completion.version for completion in completions} == {version}
+    agree(learner, plain, completions)
 
 
 async def test_one_prompt_has_n_different_completions_and_is_read_once(
