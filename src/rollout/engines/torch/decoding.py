@@ -138,8 +138,8 @@ class Decoder:
         return list(dict.fromkeys(row.job for row in self.rows))
 
     def fitting(self, jobs: Sequence[DecodingJob], max_rows: int, max_bytes: float) -> int:
-        """How many of ``jobs``, from the first, may join: with them there are at most ``max_rows`` rows, and their keys
-        and values have at most ``max_bytes``, padding included.  One always may where there is no row.
+        """How many of ``jobs``, from the first, may join: with them there are at most ``max_rows`` rows, and the stores
+        of keys and values, which grow for them, have at most ``max_bytes``.  One always may where there is no row.
         """
         rows, groups = len(self.rows), len(self._cache.prompt_lengths)
         longest, columns = max(self._cache.prompt_lengths, default=0), self._cache.columns
@@ -147,7 +147,7 @@ class Decoder:
             rows, groups = rows + request.n, groups + 1
             longest = max(longest, len(request.prompt_ids))
             columns = max(columns, request.sampling.max_tokens)
-            size = (groups * longest + rows * columns) * self._token_bytes
+            size = self._cache.room((groups, longest), (rows, columns)) * self._token_bytes
             if (rows > max_rows or size > max_bytes) and (index or self.rows):
                 return index
         return len(jobs)

@@ -41,7 +41,7 @@ from transformers.cache_utils import Cache
 
 from ....errors import UnsupportedAttentionError
 from .prefixes import Past, Piece
-from .stores import close_gaps, enlarged, move, moves
+from .stores import Size, close_gaps, enlarged, grown, move, moves
 
 ATTENTION = "troupe_shared_prompt"
 # Keyword arguments of an attention call that change its result and are not computed here.
@@ -124,10 +124,21 @@ class SharedPromptCache(Cache):
             self._widen(columns)
         groups, rows, longest = len(self.prompt_lengths), len(self.group_of), max(self.prompt_lengths)
         for pair in self._prompt.values():
-            pair[:] = [enlarged(tensor, groups, longest, dim) for tensor, dim in zip(pair, (3, 2), strict=True)]
+            pair[:] = [enlarged(tensor, (groups, longest), dim) for tensor, dim in zip(pair, (3, 2), strict=True)]
         for pair in self._own.values():
-            pair[:] = [enlarged(tensor, rows, self.columns, 2) for tensor in pair]
+            pair[:] = [enlarged(tensor, (rows, self.columns), 2) for tensor in pair]
         self._assign_slots()
+
+    def room(self, prompts: Size = (0, 0), own: Size = (0, 0)) -> int:
+        """Tokens that the stores have room for, once they have grown for so many (groups, tokens of the longest
+        prompt) and (rows, own tokens).
+        """
+        stores = (self._prompt, prompts), (self._own, own)
+        tokens = 0
+        for store, needed in stores:
+            present = next(((values.shape[0], values.shape[2]) for _, values in store.values()), (0, 0))
+            tokens += math.prod(grown(present, needed))
+        return tokens
 
     def remove(self, rows: Sequence[int]) -> None:
         """Drop rows, and the groups that are left without any; the last ones take their places."""

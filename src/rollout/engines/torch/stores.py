@@ -31,13 +31,26 @@ def move(store: Mapping[int, Sequence[Tensor]], gaps: Sequence[int], sources: Se
                 tensor[gaps] = tensor[sources]
 
 
-def enlarged(tensor: Tensor, entries: int, columns: int, dim: int) -> Tensor:
-    """``tensor`` with at least so many entries, and columns in ``dim``; entries grow by half, so rarely copied."""
-    if tensor.shape[0] >= entries and tensor.shape[dim] >= columns:
-        return tensor
+Size = tuple[int, int]
+"""Entries of a store, and the columns of each."""
+
+
+def grown(present: Size, needed: Size) -> Size:
+    """What a store of the ``present`` size becomes for what is ``needed``: entries grow by half, so rarely copied;
+    where columns grow, all is copied, and no more entries are kept than are needed.
+    """
+    (entries, columns), (least, width) = present, needed
+    if entries >= least and columns >= width:
+        return present
+    return max(least, entries * 3 // 2) if least > entries else least, max(columns, width)
+
+
+def enlarged(tensor: Tensor, needed: Size, dim: int) -> Tensor:
+    """``tensor`` with room for so many entries and columns, in ``dim``; those that it has are kept."""
     shape = list(tensor.shape)
-    shape[0] = max(entries, shape[0] * 3 // 2) if entries > shape[0] else shape[0]
-    shape[dim] = max(columns, shape[dim])
-    new = tensor.new_zeros(shape)
-    new[: tensor.shape[0]].narrow(dim, 0, tensor.shape[dim]).copy_(tensor)
+    shape[0], shape[dim] = grown((tensor.shape[0], tensor.shape[dim]), needed)
+    if tuple(shape) == tuple(tensor.shape):
+        return tensor
+    new, kept = tensor.new_zeros(shape), min(tensor.shape[0], shape[0])
+    new[:kept].narrow(dim, 0, tensor.shape[dim]).copy_(tensor[:kept])
     return new

@@ -43,6 +43,7 @@ def test_how_many_fit(tokenizer):
         assert empty.fitting(jobs, 100, (most - 1) * TOKEN) == max(count - 1, 1), "one always joins"
     assert empty.fitting(jobs, 4, 1 << 40) == 2 and empty.fitting([], 4, 1) == 0
     empty.admit(jobs[:1])
+    empty.step()
     assert empty.fitting(jobs[1:], 100, tokens[1] * TOKEN) == 1
     assert empty.fitting(jobs[1:], 100, (tokens[1] - 1) * TOKEN) == 0, "none has to join others"
 
@@ -60,7 +61,8 @@ async def test_a_bounded_cache_is_never_exceeded_and_changes_no_draw(lockstep, t
     def watched(jobs: Sequence[DecodingJob]) -> None:
         admit(jobs)
         cache = decoder(engines[1])._cache
-        sizes.append(len(cache.prompt_lengths) * max(cache.prompt_lengths) + len(cache.group_of) * cache.columns)
+        stores = [tensor for store in (cache._prompt, cache._own) for pair in store.values() for tensor in pair]
+        sizes.append(sum(tensor.nbytes for tensor in stores) / TOKEN)
         widths.append(len(jobs))
 
     decoder(engines[1]).admit = watched

@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 
 import pytest
+import torch
 
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.engines.torch.stores import moves
+from troupe.rollout.engines.torch.stores import enlarged, grown, moves
 
 from .conftest import all_of, build, request, worst
 
@@ -25,3 +26,24 @@ def test_moves_close_the_gaps_from_the_end():
     assert moves(5, [1, 4]) == ([1], [3])
     assert moves(3, [0, 1]) == ([0], [2])
     assert moves(3, [2]) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("present", "needed", "size"),
+    [
+        ((0, 0), (3, 9), (3, 9)),
+        ((8, 10), (8, 10), (8, 10)),
+        ((8, 10), (2, 4), (8, 10)),
+        ((8, 10), (9, 4), (12, 10)),  # entries grow by half
+        ((8, 10), (20, 4), (20, 10)),
+        ((8, 10), (9, 11), (12, 11)),
+        ((200, 10), (3, 90), (3, 90)),  # nothing is kept for entries that have left, where all is copied anyway
+    ],
+)
+def test_how_a_store_grows(present: tuple[int, int], needed: tuple[int, int], size: tuple[int, int]) -> None:
+    assert grown(present, needed) == size
+    kept = min(present[0], needed[0])
+    store = torch.rand(present[0], 2, present[1], 3)
+    larger = enlarged(store, needed, 2)
+    assert (larger.shape[0], larger.shape[2]) == size
+    assert torch.equal(larger[:kept, :, : present[1]], store[:kept]) and not larger[:, :, present[1] :].any()
