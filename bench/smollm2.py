@@ -5,7 +5,7 @@ machine matter little.  All variants run in turn within each repetition; figures
 of one repetition.
 
 With `--vllm` (in `.venv-vllm`) vLLM's `LLM.generate` does the same, compiled, in this process, with a prefix cache that
-is empty before every request, so that K candidates share their prompt as in our engine.
+is empty before every request.
 
 Prefill is a request for one token; decoding is a request for many tokens less the prefill of the same repetition.
 The floor of a part is the larger of two times: its operations at the rate of a large matrix product, and the bytes of
@@ -91,7 +91,8 @@ def vllm_engine(
         )
 
     def run(new: int) -> object:
-        assert llm.reset_prefix_cache()
+        if not llm.reset_prefix_cache():
+            raise RuntimeError("vLLM kept its prefix cache")
         asked = SamplingParams(n=k, max_tokens=new, temperature=1.0, ignore_eos=True, detokenize=False)
         found = llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], asked, use_tqdm=False)
         assert all(len(answer.token_ids) == new for output in found for answer in output.outputs)

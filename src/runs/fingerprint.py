@@ -49,11 +49,24 @@ FETCHING = tuple(
 )
 """Keys that decide how a remote policy's messages are fetched, not their content."""
 
-CACHE = ("engine.max_cache_gib", "policies.*.engine.max_cache_gib", "scale.max_cache_gib")
-"""Keys that decide how many completions decode together where memory is short, not what is drawn."""
+CACHE = ("engine.max_cache_gib", "policies.*.engine.max_cache_gib")
+"""Keys that bound how many completions decode together.  Where the bound is reached, which it is in no shipped
+experiment, the last bits of log-probabilities differ, and rarely a token."""
 
 EXCLUDED = (
-    *(*EVALUATION, *FETCHING, *CACHE, "loop.checkpoint", "run_dir", "resume", "dry_run", "trust", "name", "logger"),
+    *(
+        *EVALUATION,
+        *FETCHING,
+        *CACHE,
+        "scale.max_cache_gib",
+        "loop.checkpoint",
+        "run_dir",
+        "resume",
+        "dry_run",
+        "trust",
+        "name",
+        "logger",
+    ),
     *("verbose", "detect_anomaly", "faults", "diagnostics", "execution"),
 )
 """Every key that the training hash leaves out: evaluation, fetching, caches, checkpoints, paths, loggers, faults,

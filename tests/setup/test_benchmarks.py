@@ -180,7 +180,11 @@ def test_a_world_of_the_same_class_keeps_its_settings(conditions: Any, files: di
     ("benchmark", "change", "message"),
     [
         ("apps", {"input_output": ""}, r"no row is a task: rows left out: no hidden tests \(1\)"),
-        ("humaneval", {"test": ""}, r"no row is a task: rows left out: no test that is a call and its value \(2\)"),
+        (
+            "humaneval",
+            {"test": ""},
+            r"no row is a task: rows left out: no test that is .* \(2\)",
+        ),
         ("mbpp", {"test_list": []}, r"no row is a task: rows left out: tests of no function of the solution \(1\)"),
     ],
 )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .problem import Check, Suite
+from .problem import Check, Suite, parse_python
 
 _OPERATORS: Final = {
     ast.Add: lambda a, b: a + b,
@@ -17,8 +17,9 @@ _OPERATORS: Final = {
     ast.Div: lambda a, b: a / b,
     ast.Pow: lambda a, b: a**b,
 }
-_MAX_EXPONENT: Final = 64
-"""Of a power, and of its base: larger ones may take long."""
+_MAX_POWER_OPERAND: Final = 64
+"""Of a power's base and exponent: larger ones may take long."""
+_MAX_TOLERANCE: Final = 1.0
 _MAX_CHARS: Final = 100_000
 """Of one input or value."""
 
@@ -28,7 +29,7 @@ class UnsupportedAssertion(ValueError):
 
 
 class UncarriedValue(UnsupportedAssertion):
-    """One with a value that JSON cannot carry faithfully (sets, keys that are no text), or that is too long."""
+    """One with a value that JSON cannot carry faithfully (sets, keys that are no text)."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +53,13 @@ def parse_assertions(source: str, names: Mapping[str, str]) -> ParsedAssertions:
     are left out; all others, and those in loops, count as refused.  Raises ``SyntaxError``.
     """
     tests: dict[Check, None] = {}
-    tree = ast.parse(source)
-    in_loops = {node for loop in ast.walk(tree) if isinstance(loop, ast.For | ast.While) for node in ast.walk(loop)}
+    tree = parse_python(source)
+    in_loops = {
+        node
+        for loop in ast.walk(tree)
+        if isinstance(loop, ast.For | ast.AsyncFor | ast.While)
+        for node in ast.walk(loop)
+    }
     assertions = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
     refused, uncarried, tolerance = sum(node in in_loops for node in assertions), 0, 0.0
     for node in assertions:
@@ -61,7 +67,7 @@ def parse_assertions(source: str, names: Mapping[str, str]) -> ParsedAssertions:
             continue
         try:
             check, allowance = _read(node.test, names)
-        except UnsupportedAssertion as error:
+        except (UnsupportedAssertion, RecursionError) as error:
             refused += 1
             uncarried += isinstance(error, UncarriedValue)
             continue
@@ -81,7 +87,7 @@ def _read(test: ast.expr, names: Mapping[str, str]) -> tuple[Check, float]:
             ops=[ast.Lt() | ast.LtE()],
             comparators=[tolerance],
         ):
-            return _check(call, _value(value), names), float(_value(tolerance))
+            return _check(call, _value(value), names), _tolerance(_value(tolerance))
         case ast.Compare(
             left=ast.Call(func=ast.Name(id="tuple" | "list"), args=[call]),
             ops=[ast.Eq()],
@@ -110,7 +116,7 @@ def _value(node: ast.expr) -> Any:
         if isinstance(node.op, ast.Mult) and not all(isinstance(side, int | float) for side in (left, right)):
             raise UnsupportedAssertion  # a text or list times a number may be of any size
         if isinstance(node.op, ast.Pow) and not all(
-            isinstance(side, int) and 0 <= side <= _MAX_EXPONENT for side in (left, right)
+            isinstance(side, int) and 0 <= side <= _MAX_POWER_OPERAND for side in (left, right)
         ):
             raise UnsupportedAssertion
         try:
@@ -123,14 +129,22 @@ def _value(node: ast.expr) -> Any:
         raise UnsupportedAssertion from error
 
 
+def _tolerance(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_TOLERANCE:
+        raise UnsupportedAssertion
+    return float(value)
+
+
 def _json(value: Any) -> str:
     """``value`` as JSON.  Raises :class:`UncarriedValue`."""
     try:
         text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise UncarriedValue from error
-    if len(text) > _MAX_CHARS or not _faithful(value):
+    if not _faithful(value):
         raise UncarriedValue
+    if len(text) > _MAX_CHARS:
+        raise UnsupportedAssertion
     return text
 
 

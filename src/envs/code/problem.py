@@ -102,10 +102,18 @@ def normalize(text: str) -> str:
     return "\n".join(" ".join(words) for line in text.splitlines() if (words := line.split()))
 
 
+def parse_python(source: str) -> ast.Module:
+    """Raises ``SyntaxError``, also where the code is nested too deeply or holds what is no text."""
+    try:
+        return ast.parse(source)
+    except (RecursionError, MemoryError, ValueError) as error:
+        raise SyntaxError(f"it cannot be parsed: {error}") from error
+
+
 def evaluating_names(source: str) -> list[str]:
     """The names in Python code by which it can run text as code; none if the code cannot be read, and so not run."""
     try:
-        nodes = list(ast.walk(ast.parse(source)))
+        nodes = list(ast.walk(parse_python(source)))
     except SyntaxError:
         return []
     names = {node.id for node in nodes if isinstance(node, ast.Name)}

@@ -2,14 +2,16 @@
 
 Expected outputs never enter the process of a program.  A test script (``check(candidate)`` that no list of calls and
 values can express) runs in three processes, one after the other: the script with the reference solution, to record its
-calls; the program, which answers these calls; the script with the answers, as data.  The calls are the same each time,
-since the sandbox seeds ``random``; a script that makes other calls fails the program.
+calls; the program, which answers these calls; the script with the answers, as data, with tuples where the reference
+solution gives tuples.  The calls are the same each time, since the sandbox seeds ``random``; a script that makes other
+calls fails the program.  One that fails the reference solution's own answers is broken.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,37 +20,59 @@ from ..execution import Execution
 from ..judging import guarded
 from .problem import Check, CheckResult, Problem, Suite, normalize
 
+log = logging.getLogger(__name__)
+
 SHOWN_CHARS: Final = 300
 """Characters of a program's output that prompts show."""
 
+_VALUES: Final = """
+def _plain(value):
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+def _carried(value):
+    import json
+    carried = json.loads(json.dumps(value))
+    if carried != _plain(value):
+        raise TypeError("a value that JSON cannot carry")
+    return carried
+
+def _like(answer, model):
+    if isinstance(answer, list) and isinstance(model, (list, tuple)):
+        items = [_like(*pair) for pair in zip(answer, model)] + answer[len(model):]
+        return tuple(items) if isinstance(model, tuple) else items
+    return answer
+"""
+
 _RECORD: Final = """
 def _record():
-    import json
-    calls = []
+    calls, answers = [], []
     def candidate(*args):
-        calls.append(json.loads(json.dumps(args)))
-        if calls[-1] != list(args):
-            raise TypeError("a call that JSON cannot carry")
-        return {function}(*args)
+        calls.append(_carried(args))
+        answer = {function}(*args)
+        answers.append(_carried(answer))
+        return answer
     check(candidate)
-    return calls
+    return [calls, answers]
 """
 
 _REPLAY: Final = """
 def _replay(calls, answers):
+    import copy
     log = list(zip(calls, answers))
     def candidate(*args):
         expected, answer = log.pop(0)
-        if list(args) != expected:
+        if _plain(args) != expected:
             raise LookupError("another call than before")
-        return answer
+        return _like(answer, {function}(*copy.deepcopy(args)))
     check(candidate)
     return not log
 """
 
 
 class BrokenTestScript(ValueError):
-    """A problem's test script does not run with its reference solution."""
+    """A problem's test script does not run, or its reference solution fails it where answers travel as JSON."""
 
 
 class Runner:
@@ -60,6 +84,7 @@ class Runner:
 
     def __init__(self, execution: Execution, max_timeouts: int | None = None) -> None:
         self.execution, self.max_timeouts = execution, max_timeouts
+        self._broken: set[str] = set()  # problems whose script is left out
 
     async def compiles(self, program: str) -> bool:
         """Whether ``program`` is Python."""
@@ -87,9 +112,21 @@ class Runner:
         return (*results, *[CheckResult(False, False, "not run, after timeouts")] * (len(suite) - len(results)))
 
     async def run_hidden(self, problem: Problem, program: str) -> tuple[CheckResult, ...]:
-        """The result of ``program`` on each hidden test; a test script is the last."""
+        """The result of ``program`` on each hidden test; a test script is the last, and is left out where it is broken
+        and there are others.  Raises :class:`BrokenTestScript` where it is the only one.
+        """
         results = await self.run(problem, program, problem.hidden)
-        return results if problem.script is None else (*results, await self._script(problem, program, problem.script))
+        if problem.script is None:
+            return results
+        try:
+            return (*results, await self._script(problem, program, problem.script))
+        except BrokenTestScript as error:
+            if not results:
+                raise
+            if problem.name not in self._broken:
+                self._broken.add(problem.name)
+                log.warning("%s. Its other tests decide", error)
+            return results
 
     async def _results(self, jobs: Sequence[Job]) -> list[Result]:
         """The results of ``jobs``; with ``max_timeouts`` up to so many timeouts."""
@@ -103,17 +140,21 @@ class Runner:
         return results
 
     async def _script(self, problem: Problem, program: str, script: str) -> CheckResult:
-        recording = f"{problem.setup}\n{problem.reference}\n{script}\n{_RECORD.format(function=problem.function)}"
-        record = await self.execution.result(Job(recording, entry=Call("_record")))
-        calls = record.value
-        if record.verdict is not Verdict.OK or not isinstance(calls, list) or not calls:
+        source = f"{problem.setup}\n{problem.reference}\n{script}\n{_VALUES}"
+        record = await self.execution.result(
+            Job(source + _RECORD.format(function=problem.function), entry=Call("_record"))
+        )
+        if record.verdict is not Verdict.OK or not isinstance(record.value, list) or not record.value[0]:
             reason = _describe(record, "it calls nothing")
             raise BrokenTestScript(f"{problem.name}: its test script does not run: {reason}")
+        calls, own = record.value
+        replaying = source + _REPLAY.format(function=problem.function)
+        if (await self.execution.result(Job(replaying, entry=Call("_replay", [calls, own])))).value is not True:
+            raise BrokenTestScript(f"{problem.name}: its reference solution fails its test script")
         results = await self._results([_job(problem, program, json.dumps(args)) for args in calls])
         if any(result.value is NO_VALUE or result.verdict is not Verdict.OK for result in results):
             return CheckResult(any(result.verdict is Verdict.OK for result in results), False, "")
         answers: list[Any] = [result.value for result in results]
-        replaying = f"{problem.setup}\n{problem.reference}\n{script}\n{_REPLAY}"
         replay = await self.execution.result(Job(replaying, entry=Call("_replay", [calls, answers])))
         return CheckResult(True, replay.verdict is Verdict.OK and replay.value is True, "")
 

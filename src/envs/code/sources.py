@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import ast
 import base64
-import io
 import json
-import pickle
+import pickletools
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from ..datasets import CellError, Columns, UnusableRow
-from .assertions import parse_assertions
-from .problem import Check, Problem, Suite, evaluating_names
+from .assertions import ParsedAssertions, parse_assertions
+from .problem import Check, Problem, Suite, evaluating_names, parse_python
 
 PYTHON3: Final = 3
 """CodeContests' number of the language."""
@@ -139,15 +138,16 @@ def mbpp(name: str, row: Mapping[str, Any]) -> Problem:
         raise CellError("test_list", f"expected texts, got {row['test_list']!r:.60}")
     code, tests = row["code"], "\n".join(row["test_list"])
     try:
-        definitions = {node.name: node for node in ast.parse(code).body if isinstance(node, ast.FunctionDef)}
-        names = [node.id for node in ast.walk(ast.parse(tests)) if isinstance(node, ast.Name)]
+        definitions = {node.name: node for node in parse_python(code).body if isinstance(node, ast.FunctionDef)}
+        names = [node.id for node in ast.walk(parse_python(tests)) if isinstance(node, ast.Name)]
     except SyntaxError as error:
         raise CellError("code or test_list", f"no Python: {error}") from error
     function = next((name for name in names if name in definitions), None)
     if function is None:
         raise UnusableRow("tests of no function of the solution")
     head = f"def {function}({ast.unparse(definitions[function].args)}):"
-    prompt = f'{head}\n    """{row["prompt"].strip()}\n    """\n'
+    statement = row["prompt"].strip().replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    prompt = f'{head}\n    """{statement}\n    """\n'
     return _of_assertions(name, {"prompt": prompt, "entry_point": function, "test": tests}, code)
 
 
@@ -159,15 +159,9 @@ def _of_assertions(name: str, row: Mapping[str, Any], reference: str | None) -> 
         setup = _code_before(prompt, function)
     except SyntaxError as error:
         raise CellError("test or prompt", f"no Python: {error}") from error
-    script = None
-    if (parsed.refused or not parsed.suite) and reference is not None and "def check(" in row["test"]:
-        script = row["test"] if not parsed.uncarried else None  # its calls are carried as JSON, too
-    if script is not None and evaluating_names(f"{setup}\n{script}"):
-        if not parsed.suite:
-            raise UnusableRow("a test script that may run answers as code")
-        script = None
+    script = _script(row["test"], parsed, setup) if reference is not None else None
     if not parsed.suite and script is None:
-        raise UnusableRow("no test that is a call and its value")
+        raise UnusableRow("no test that is a call and its value, nor a script that can be run")
     return Problem(
         name,
         prompt,
@@ -180,6 +174,15 @@ def _of_assertions(name: str, row: Mapping[str, Any], reference: str | None) -> 
         absolute_tolerance=parsed.tolerance or None,
         unusable_tests=parsed.refused if script is None else 0,
     )
+
+
+def _script(test: str, parsed: ParsedAssertions, setup: str) -> str | None:
+    """``test`` where it has more than its parsed assertions, and can be run: its calls are carried as JSON, too, and it
+    may not run answers as code.
+    """
+    has_more = parsed.refused or not parsed.suite
+    runs = not parsed.uncarried and "def check(" in test and not evaluating_names(f"{setup}\n{test}")
+    return test if has_more and runs else None
 
 
 SCHEMAS: Final[Mapping[str, Schema]] = {
@@ -286,33 +289,32 @@ def _cases(cases: list[Any], column: str) -> list[tuple[str, Check]]:
     return tests
 
 
-class _TextUnpickler(pickle.Unpickler):
-    """Reads text, and refuses any name of a class or a function."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"{module}.{name} is not read")
+_PLAIN: Final = frozenset("PROTO FRAME MEMOIZE PUT BINPUT LONG_BINPUT STOP".split())
+_TEXTS: Final = frozenset("UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8".split())
+"""Opcodes of a pickled text."""
 
 
 def _unpack(text: str) -> Any:
-    """LiveCodeBench's base64 of zlib of a pickled text of JSON.  Nothing but text comes out of it."""
+    """LiveCodeBench's base64 of zlib of a pickled text of JSON.  Nothing is unpickled: the one text in it is read."""
     decompressor = zlib.decompressobj()
     try:
         data = decompressor.decompress(base64.b64decode(text, validate=True), _UNPACKED_BYTES)
-        # The documentation of pickle does not say which errors a broken one raises; these occur.
-        unpickled = _TextUnpickler(io.BytesIO(data)).load()
-    except (ValueError, LookupError, EOFError, AttributeError, zlib.error, pickle.UnpicklingError) as error:
+        codes = [(code.name, argument) for code, argument, _ in pickletools.genops(data)]
+    except (ValueError, LookupError, zlib.error) as error:
         raise CellError("private_test_cases", f"neither JSON nor packed JSON: {error}") from error
-    if decompressor.unconsumed_tail or not isinstance(unpickled, str):
+    texts = [argument for name, argument in codes if name in _TEXTS]
+    other = {name for name, _ in codes} - _PLAIN - _TEXTS
+    if decompressor.unconsumed_tail or other or len(texts) != 1:
         raise CellError("private_test_cases", f"no packed text of at most {_UNPACKED_BYTES} bytes")
     try:
-        return _from_json(unpickled)
+        return _from_json(str(texts[0]))
     except json.JSONDecodeError as error:
         raise CellError("private_test_cases", f"neither JSON nor packed JSON: {error}") from error
 
 
 def _code_before(prompt: str, function: str) -> str:
     """The code of a prompt before the function to be written: imports and helpers."""
-    for node in ast.parse(prompt + "    pass\n").body:
+    for node in parse_python(prompt + "    pass\n").body:
         if isinstance(node, ast.FunctionDef) and node.name == function:
             return "".join(prompt.splitlines(keepends=True)[: node.lineno - 1])
     raise CellError("prompt", f"no function {function}")

@@ -62,11 +62,20 @@ class Table:
             raise DataError(
                 f"{self.path} has no column {', '.join(missing)}; its columns are {', '.join(table.column_names)}"
             )
-        for index, row in enumerate(table.select_columns(list(columns))):
+        for index, row in enumerate(self._decoded(table.select_columns(list(columns)))):
             for name, types in columns.items():
                 if not _is_one(row[name], types):
                     actual = type(row[name]).__name__
                     raise DataError(f"{self.path}, row {index}, column {name}: expected {_either(types)}, got {actual}")
+            yield row
+
+    def _decoded(self, table: Any) -> Iterator[dict[str, Any]]:
+        rows = iter(table)
+        for index in range(len(table)):
+            try:
+                row = next(rows)
+            except ValueError as error:  # text in another encoding
+                raise DataError(f"{self.path}, row {index}: {error}") from error
             yield row
 
     def load(self) -> Any:
@@ -75,6 +84,8 @@ class Table:
         Raises :class:`DataError` for a file that is not there, cannot be read, is too large to be fetched
         (:mod:`.fetching`) or unfolds too far (:mod:`.bounds`), and where ``datasets`` is missing.
         """
+        if not self.path:
+            raise DataError("a data set needs a path or a name on the hub")
         if not _DOWNLOADS.get() and (self._format is None or "://" in self.path):
             raise AbsentDataError(f"{self.path} would be fetched, and was not checked")
         try:
@@ -109,7 +120,7 @@ class Table:
         suffix = "".join(part for part in Path(self.path).suffixes if part in (*_FORMATS, ".gz"))
         try:
             return fetched(self.path, suffix, Path(datasets.config.HF_DATASETS_CACHE) / "troupe")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, ImportError) as error:  # s3:// needs a library of its own
             raise DataError(f"{self.path} cannot be fetched: {error}") from error
 
     def _from_hub(self, datasets: Any) -> Any:
@@ -122,12 +133,13 @@ class Table:
                     check_bounds(Path(file))
             return datasets.load_dataset(self.path, self.config, split=self.split, revision=self.revision)
         # Not reached, not there, no such configuration or split, or files that cannot be read.
-        except (datasets.exceptions.DatasetGenerationError, OSError, ValueError) as error:
+        except (datasets.exceptions.DatasetGenerationError, OSError, ValueError, StopIteration) as error:
             if Path(self.path).exists():
-                endings = ", ".join(_FORMATS)
-                raise DataError(
-                    f"{self.path} is neither a file of {endings} nor a folder of such files: {error.__cause__ or error}"
-                ) from error
+                what = "cannot be read"
+                if isinstance(error, FileNotFoundError):
+                    what = f"is neither a file of {', '.join(_FORMATS)} nor a folder of such files"
+                reason = "it has no rows" if isinstance(error, StopIteration) else error.__cause__ or error
+                raise DataError(f"{self.path} {what}: {reason}") from error
             raise DataError(
                 f"{self.path} cannot be loaded from the hub: {error}. Give a local file of the same columns in its "
                 "place, or set HF_HOME to a folder whose cache holds it"

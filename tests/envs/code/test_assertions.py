@@ -29,6 +29,11 @@ from troupe.envs.code.problem import Check
         ("candidate('a' * 10 ** 12) == 2", None),
         ("candidate('a' * 1000000000000) == 2", None),
         ("candidate(1 / 0) == 2", None),
+        ("abs(candidate(1) - 2) < 'x'", None),
+        ("abs(candidate(1) - 2) < -1", None),
+        ("abs(candidate(1) - 2) < 1e999", None),
+        ("abs(candidate(1) - 2) < 9**64", None),
+        ("candidate(" + "(1 + " * 90 + "1" + ")" * 90 + ") == 2", Check("[91]", "2")),
         ("candidate(9**9**9) == 2", None),
         ("candidate(2.0**2) == 4", None),
         ("candidate(float('nan')) == 2", None),
@@ -40,6 +45,13 @@ def test_assertions(assertion: str, check: Check | None) -> None:
     assert (parsed.suite, parsed.refused) == (((), 1) if check is None else ((check,), 0))
     assert parsed.uncarried == ("{1" in assertion)
     assert parsed.tolerance == (1e-6 if "1e-6" in assertion else 0)
+
+
+def test_a_long_value_is_refused_but_can_be_carried() -> None:
+    parsed = parse_assertions(
+        f"def check(candidate):\n    assert candidate('{'a' * 100_001}') == 2\n", {"candidate": "f"}
+    )
+    assert (parsed.suite, parsed.refused, parsed.uncarried) == ((), 1, 0)
 
 
 def test_assertions_in_loops_are_refused_and_constants_left_out() -> None:

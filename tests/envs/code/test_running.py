@@ -61,6 +61,51 @@ async def test_a_script_that_does_not_run_is_named(runner: Runner) -> None:
         await runner.run_hidden(broken, "def root(x): return x")
 
 
+PAIR = dataclasses.replace(
+    ROOT,
+    script="def check(candidate):\n    for i in range(3):\n        assert candidate((i, 1)) == (i, [1, (i,)])\n",
+    reference="def root(x):\n    return (x[0], [1, (x[0],)])",
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "passed"),
+    [
+        (str(PAIR.reference), True),
+        ("def root(x): return [x[0], [1, [x[0]]]]", True),  # as a list of calls and values is judged
+        ("def root(x): return [x[0], [1]]", False),
+        ("def root(x): return [x[0], [1, [x[0]]], 3]", False),
+        ("def root(x): return x[0]", False),
+    ],
+)
+async def test_a_script_whose_values_are_tuples(runner: Runner, code: str, passed: bool) -> None:
+    (result,) = await runner.run_hidden(PAIR, code)
+    assert result.passed == passed
+
+
+@pytest.mark.parametrize(
+    ("body", "reference"),
+    [
+        ("assert candidate(x=5) == 5", "return x"),
+        ("assert len(candidate(1)) == 1 and candidate(1)[1] == 2", "return {x: x + 1}"),
+        ("for s in [{5}]:\n        assert candidate(s)", "return True"),
+        ("assert candidate(2) == 3", "return x"),
+        ("while False:\n        assert candidate(1)", "return x"),
+    ],
+)
+async def test_a_broken_script_leaves_the_other_tests(
+    runner: Runner, caplog: pytest.LogCaptureFixture, body: str, reference: str
+) -> None:
+    script = f"def check(candidate):\n    {body}\n"
+    problem = dataclasses.replace(ROOT, script=script, reference=f"def root(x):\n    {reference}")
+    with pytest.raises(BrokenTestScript, match="root: its"):
+        await runner.run_hidden(problem, "def root(x): return x")
+    several = dataclasses.replace(problem, hidden=(Check("[3]", "3"),))
+    for _ in range(2):
+        assert [result.passed for result in await runner.run_hidden(several, "def root(x): return x")] == [True]
+    assert caplog.text.count("Its other tests decide") == 1
+
+
 async def test_a_setup_comes_before_the_program(runner: Runner) -> None:
     problem = dataclasses.replace(DOUBLE, setup="from math import floor")
     assert all(result.passed for result in await runner.run_hidden(problem, "print(floor(float(input()) * 2))"))

@@ -83,6 +83,12 @@ def test_a_script_that_cannot_be_run_is_counted(more: str) -> None:
     assert (problem.script, problem.unusable_tests, problem.hidden) == (None, 1, (Check("[5]", "6"),))
 
 
+def test_a_statement_of_mbpp_may_hold_what_ends_a_docstring() -> None:
+    problem = problem_of("mbpp", MBPP | {"prompt": 'Replace \\x by """.'})
+    assert problem.statement == 'def f(x):\n    """Replace \\\\x by \\"\\"\\".\n    """\n'
+    assert problem.hidden == (Check("[1]", "2"),)
+
+
 NO_TESTS = {"input": [], "output": []}
 
 
@@ -123,11 +129,14 @@ def test_rows_of_apps_that_cannot_be_used(tests: str, why: str) -> None:
 
 def test_a_script_of_human_eval_that_may_run_answers_cannot_be_used() -> None:
     script = "def check(candidate):\n    for n in range(3):\n        assert eval(candidate(n)) == n\n"
-    with pytest.raises(UnusableRow, match="a test script that may run answers as code"):
+    with pytest.raises(UnusableRow, match="nor a script that can be run"):
         problem_of("human_eval", eval_row("a", test=script))
 
 
 NUMBER = base64.b64encode(zlib.compress(pickle.dumps(7))).decode()
+TWO = base64.b64encode(zlib.compress(pickle.dumps(("[]", "[]")))).decode()
+MEMO = base64.b64encode(zlib.compress(b"]r\xff\xff\xff\x7f.")).decode()  # an index for which a memo would be made
+CUT = base64.b64encode(zlib.compress(pickle.dumps("[]")[:-4])).decode()
 EVIL = base64.b64encode(zlib.compress(pickle.dumps(Evil()))).decode()
 
 
@@ -209,9 +218,26 @@ BAD: dict[str, tuple[str, dict[str, Any], str]] = {
     "live evil": (
         "live_code_bench",
         live_row("b", private_test_cases=EVIL),
-        "row 1, column private_test_cases: neither",
+        "row 1, column private_test_cases: no packed text",
     ),
+    "live two texts": ("live_code_bench", live_row("b", private_test_cases=TWO), "no packed text"),
+    "live large memo": (
+        "live_code_bench",
+        live_row("b", private_test_cases=MEMO),
+        "private_test_cases: no packed text",
+    ),
+    "live cut": ("live_code_bench", live_row("b", private_test_cases=CUT), "private_test_cases: neither"),
     "live metadata": ("live_code_bench", live_row("b", metadata="{}"), "row 1, column metadata: functional tests"),
+    "eval deep": (
+        "human_eval",
+        eval_row("b", test="x = " + "1+" * 5000 + "1"),
+        "row 1, column test or prompt: no Python",
+    ),
+    "mbpp deep": (
+        "mbpp",
+        MBPP | {"task_id": 3, "code": "x = " + "-" * 9000 + "1"},
+        "column code or test_list: no Python",
+    ),
     "eval test": ("human_eval", eval_row("b", test="def check(:"), "row 1, column test or prompt: no Python"),
     "eval prompt": ("human_eval", eval_row("b", entry_point="less"), "row 1, column prompt: no function less"),
 }

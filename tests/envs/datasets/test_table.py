@@ -54,9 +54,25 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_a_local_place_without_data_files(tmp_path: Path) -> None:
     (tmp_path / "rows.txt").touch()
-    for place in (tmp_path, tmp_path / "rows.txt"):
+    (tmp_path / "folder").mkdir()
+    for place in (tmp_path / "folder", tmp_path / "rows.txt"):
         with pytest.raises(DataError, match=rf"{place.name} is neither a file of \.json, .* nor a folder of"):
             Table(str(place)).load()
+
+
+def test_text_in_another_encoding_is_named_with_its_row(tmp_path: Path) -> None:
+    file = tmp_path / "latin.jsonl"
+    file.write_bytes(b'{"a": "x"}\n{"a": "caf\xe9"}\n')
+    with pytest.raises(DataError, match=r"latin\.jsonl, row \d: 'utf-8' codec can't decode"):
+        list(Table(str(file)).rows({"a": str}))
+
+
+def test_a_folder_whose_files_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").touch()
+    with pytest.raises(DataError, match=rf"{tmp_path.name} cannot be read: "):
+        Table(str(tmp_path)).load()
+    with pytest.raises(DataError, match="a data set needs a path or a name on the hub"):
+        Table("").load()
 
 
 def test_a_truth_value_is_no_number(write: Write) -> None:

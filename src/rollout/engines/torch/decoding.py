@@ -7,9 +7,11 @@ at once, instead of being padded until the longest is done, and a request that w
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -137,20 +139,34 @@ class Decoder:
         """The jobs under way, in order."""
         return list(dict.fromkeys(row.job for row in self.rows))
 
+    @property
+    def cached_bytes(self) -> int:
+        """Of the keys and values of present rows, padding included."""
+        lengths, rows = self._cache.prompt_lengths, len(self.rows)
+        return (len(lengths) * max(lengths, default=0) + rows * self._cache.columns) * self._token_bytes
+
     def fitting(self, jobs: Sequence[DecodingJob], max_rows: int, max_bytes: float) -> int:
         """How many of ``jobs``, from the first, may join: with them there are at most ``max_rows`` rows, and the stores
         of keys and values, which grow for them, have at most ``max_bytes``.  One always may where there is no row.
         """
-        rows, groups = len(self.rows), len(self._cache.prompt_lengths)
-        longest, columns = max(self._cache.prompt_lengths, default=0), self._cache.columns
-        for index, request in enumerate(job.request for job in jobs):
-            rows, groups = rows + request.n, groups + 1
-            longest = max(longest, len(request.prompt_ids))
-            columns = max(columns, request.sampling.max_tokens)
-            size = self._cache.room((groups, longest), (rows, columns)) * self._token_bytes
-            if (rows > max_rows or size > max_bytes) and (index or self.rows):
-                return index
-        return len(jobs)
+        requests, places = [job.request for job in jobs], dict[tuple[int, ...], int]()
+        prompts = [places.setdefault(request.prompt_ids, len(places)) for request in requests]
+        rows = list(accumulate((request.n for request in requests), initial=len(self.rows)))
+        longest = list(
+            accumulate((len(r.prompt_ids) for r in requests), max, initial=max(self._cache.prompt_lengths, default=0))
+        )
+        columns = list(accumulate((r.sampling.max_tokens for r in requests), max, initial=self._cache.columns))
+
+        def exceeds(count: int) -> bool:
+            sizes = Counter[int]()
+            for prompt, request in zip(prompts[:count], requests, strict=False):
+                sizes[prompt] += request.n
+            groups = len(self._cache.prompt_lengths) + _group_count([*sizes.values()], _group_width([*sizes.values()]))
+            room = self._cache.room((groups, longest[count]), (rows[count], columns[count]))
+            return rows[count] > max_rows or room * self._token_bytes > max_bytes
+
+        least = 0 if self.rows else 1
+        return max(bisect_left(range(1, len(jobs) + 1), True, key=exceeds), min(least, len(jobs)))
 
     @torch.inference_mode()
     def admit(self, jobs: Sequence[DecodingJob]) -> None:
@@ -355,4 +371,9 @@ def _group_width(sizes: Sequence[int]) -> int:
     once for many rows; but one prompt with 64 rows beside nine with one would make ten groups of 64 slots.  A step
     costs about groups * (width + the reading of the prompt's keys, worth some 4 rows): the cheapest width is taken.
     """
-    return min(sorted(set(sizes)), key=lambda width: sum(-(-size // width) for size in sizes) * (width + 4))
+    return min(sorted(set(sizes)), key=lambda width: _group_count(sizes, width) * (width + 4))
+
+
+def _group_count(sizes: Sequence[int], width: int) -> int:
+    """Groups of at most ``width`` rows for prompts with ``sizes`` rows."""
+    return sum(-(-size // width) for size in sizes)

@@ -264,22 +264,24 @@ class TorchEngine(LocalEngine):
         Raises :class:`..base.EngineError` where they cannot be smaller: the completions of a request stay together.
         """
         under_way = [job for decoder in self._decoders.values() for job in decoder.jobs()]
-        jobs = [job for job in dict.fromkeys([*under_way, *self._joining, *self._queue]) if not job.is_abandoned()]
+        failed = [job for job in dict.fromkeys([*under_way, *self._joining]) if not job.is_abandoned()]
         for decoder in self._decoders.values():
             decoder.clear()
         release()
-        for job in jobs:
+        rows = Counter[str]()
+        for job in failed:
             job.restart()
-        self._queue, self._joining = deque(jobs), []
-        if self.lockstep:
-            self._queue = deque(sorted(jobs, key=lambda job: order(job.request)))
-        rows, largest = Counter[str](), max((job.request.n for job in jobs), default=0)
-        for job in jobs:
             rows[job.request.policy] += job.request.n
-        most = min(self._rows, max(rows.values(), default=0))
-        if jobs and most <= largest:
+        waiting = [*failed, *(job for job in self._queue if not job.is_abandoned())]
+        if self.lockstep:
+            waiting.sort(key=lambda job: order(job.request))
+        self._queue, self._joining = deque(waiting), []
+        if not failed:
+            return
+        largest, most = max(job.request.n for job in failed), min(self._rows, max(rows.values()))
+        if most <= largest:
             raise EngineError(
-                f"policy '{jobs[0].request.policy}': decoding is out of memory with the {largest} completions of one "
+                f"policy '{failed[0].request.policy}': decoding is out of memory with the {largest} completions of one "
                 "prompt. Give fewer (algorithm.sampler.k), shorter prompts or completions "
                 f"(sampling.train.max_tokens), or a device with more memory. {reason}"
             )
@@ -304,13 +306,13 @@ class TorchEngine(LocalEngine):
                 decoder.step()
 
     def _admit(self, decoder: Decoder) -> None:
-        """Let waiting jobs join, first come first served, once a quarter of the policy's rows is free.
+        """Let waiting jobs join, first come first served, once a quarter of the policy's rows and cache is free.
 
         Not as soon as one row is free: to read many prompts at once costs less than to read them one by one.  In
         lockstep, where not all fit, short prompts go first: all of a round are served in any case, and prompts of
         similar lengths need little padding.
         """
-        if len(decoder.rows) > self._rows * 3 // 4:
+        if len(decoder.rows) > self._rows * 3 // 4 or decoder.cached_bytes > self._cache_bytes * 3 / 4:
             return
         jobs = [job for job in self._queue if not job.is_abandoned()]
         mine = [job for job in jobs if job.request.policy == decoder.policy]

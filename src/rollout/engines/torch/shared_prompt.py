@@ -120,9 +120,9 @@ class SharedPromptCache(Cache):
         for group, count in enumerate(members, start=first):
             self.group_of += [group] * count
             self._first_steps += [self._steps] * count
-        if columns > self.columns:
-            self._widen(columns)
         groups, rows, longest = len(self.prompt_lengths), len(self.group_of), max(self.prompt_lengths)
+        if columns > self.columns:
+            self._widen(rows, columns)
         for pair in self._prompt.values():
             pair[:] = [enlarged(tensor, (groups, longest), dim) for tensor, dim in zip(pair, (3, 2), strict=True)]
         for pair in self._own.values():
@@ -170,13 +170,16 @@ class SharedPromptCache(Cache):
         dense = flat == list(range(len(ranks) * self._width))
         self._slots = None if dense else torch.tensor(flat)
 
-    def _widen(self, columns: int) -> None:
-        """More columns in the ring; each step that is still in it moves to its column modulo the new width."""
+    def _widen(self, rows: int, columns: int) -> None:
+        """Room for so many ``rows``, and more ``columns`` in the ring; each step that is still in it moves to its
+        column modulo the new width.
+        """
         for pair in self._own.values():
             for index, old in enumerate(pair):
-                new = old.new_zeros(*old.shape[:2], columns, old.shape[3])
+                entries, _ = grown((old.shape[0], self.columns), (rows, columns))
+                new, kept = old.new_zeros(entries, old.shape[1], columns, old.shape[3]), min(old.shape[0], entries)
                 for step in range(max(0, self._steps - self.columns), self._steps):
-                    new[:, :, step % columns] = old[:, :, step % self.columns]
+                    new[:kept, :, step % columns] = old[:kept, :, step % self.columns]
                 pair[index] = new
         self.columns = columns
 

@@ -50,8 +50,9 @@ def test_how_many_fit(tokenizer):
 
 @pytest.mark.parametrize("lockstep", [True, False])
 async def test_a_bounded_cache_is_never_exceeded_and_changes_no_draw(lockstep, tokenizer):
-    model, most = build(), 120
-    requests = [request(2 + 5 * i % 31, seed=i, n=1 + i % 2, max_tokens=6) for i in range(9)]
+    model, most = build(), 400
+    short = [request(2 + i % 3, seed=i, n=8 if i % 4 == 0 else 1, max_tokens=4 + i % 9) for i in range(24)]
+    requests = [request(30, seed=50, max_tokens=3), *short, *(request(34 + i, seed=60 + i, n=2) for i in range(4))]
     engines = [
         TorchEngine({"p": copy.deepcopy(model)}, tokenizer, 64, lockstep, max_cache_gib=gib)
         for gib in (None, most * TOKEN / 2**30)
@@ -67,7 +68,7 @@ async def test_a_bounded_cache_is_never_exceeded_and_changes_no_draw(lockstep, t
 
     decoder(engines[1]).admit = watched
     free, bounded = [await all_of(engine, requests) for engine in engines]
-    assert max(sizes) <= most and len(sizes) > 2 and max(widths) > 1
+    assert max(sizes) <= most and len(sizes) > 2 and max(widths) > 1 and sum(sizes) > most
     assert [[c.token_ids for c in node] for node in free] == [[c.token_ids for c in node] for node in bounded]
     assert worst(model, requests, bounded) < 1e-4
     if lockstep:

@@ -43,6 +43,17 @@ async def test_fewer_rows_decode_the_same_as_if_there_had_never_been_more(tokeni
     assert not any(roomy.drain().values()), "the smaller number stays"
 
 
+@pytest.mark.parametrize("lockstep", [True, False])
+async def test_those_that_wait_do_not_count_as_a_batch_that_failed(tokenizer, lockstep):
+    """The cache holds few rows beside many that wait: half of the few is tried next."""
+    tokens = 4 * 6 + 8 * 8  # eight rows: four prompts of up to 6 tokens, and 8 tokens of each row
+    requests = [request(4 + i % 3, seed=i, n=2) for i in range(32)]
+    engine = TorchEngine({"p": build()}, tokenizer, 64, lockstep, max_cache_gib=tokens * 256 / 2**30)
+    bound_memory(engine, 5, "step")
+    assert len(await all_of(engine, requests)) == 32
+    assert engine.drain()["faults/oom_decoding"] == 1 and engine.state_dict() == {"rows": 4}
+
+
 async def test_the_smaller_number_is_the_engines_state(tokenizer):
     first, other = (TorchEngine({"p": build()}, tokenizer, 64) for _ in range(2))
     assert isinstance(first, Stateful)
