@@ -54,20 +54,8 @@ CACHE = ("engine.max_cache_gib", "policies.*.engine.max_cache_gib")
 experiment, the last bits of log-probabilities differ, and rarely a token."""
 
 EXCLUDED = (
-    *(
-        *EVALUATION,
-        *FETCHING,
-        *CACHE,
-        "scale.max_cache_gib",
-        "loop.checkpoint",
-        "run_dir",
-        "resume",
-        "dry_run",
-        "trust",
-        "name",
-        "logger",
-    ),
-    *("verbose", "detect_anomaly", "faults", "diagnostics", "execution"),
+    *(*EVALUATION, *FETCHING, *CACHE, "scale.max_cache_gib", "loop.checkpoint", "run_dir", "resume", "dry_run"),
+    *("trust", "name", "logger", "verbose", "detect_anomaly", "faults", "diagnostics", "execution"),
 )
 """Every key that the training hash leaves out: evaluation, fetching, caches, checkpoints, paths, loggers, faults,
 diagnostics, where the parts of a run are, and the display."""

@@ -198,6 +198,13 @@ def test_another_logger_alone(resume: Resumed, straight: Path, tmp_path: Path) -
     assert list(kept.logger) == ["csv"] and kept.loop.tasks_per_iteration == 3
 
 
+def test_another_bound_of_the_cache(resume: Resumed, straight: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(straight, path, symlinks=True)
+    resume(path, "engine.max_cache_gib=0.5", "loop.iterations=6").directory.release()
+    assert OmegaConf.load(path / "config.yaml").engine.max_cache_gib == 0.5
+
+
 # ---- refusals: nothing is changed ------------------------------------------------------------------------------------
 
 
@@ -231,6 +238,11 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
         [MORE, "env.horizon=3", "loop.tasks_per_iteration=4"],
         None,
         r"env\.horizon \(2 in the run, 3 here\); loop\.tasks_per_iteration \(3 in the run, 4 here\)",
+    ),
+    "a bound of the scale": (
+        [MORE, "scale.max_cache_gib=1"],
+        None,
+        r"cannot change scale\.max_cache_gib \(4 in the run, 1 here\)",
     ),
     "a new key": ([MORE, "+loop.board=4"], None, r"loop\.board \('nothing' in the run, 4 here\)"),
     "another experiment": ([MORE, "experiment=sokoban_shared"], None, r"cannot change .*team\.plan"),
