@@ -19,6 +19,7 @@ from ..errors import ConfigError, DiskFullError
 from ..evaluation import records
 from ..evaluation.conditions import CUT, Condition, ConditionResult
 from ..evaluation.identity import evaluation_identity
+from ..evaluation.partial import PartialEvaluation
 from ..evaluation.records import EvaluationRecord, file_name
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
@@ -46,6 +47,10 @@ REFUSED = (
 """The errors that end an evaluation in one line."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """The message says what is kept."""
+
+
 def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
     """Play the evaluation that ``cfg`` describes, or find it finished; show it.
 
@@ -68,13 +73,21 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         records.check_name(parent, keys["name"], fingerprint)
     evaluation = None if keys["again"] else records.find(parent, fingerprint)
     if evaluation is None:
-        summary, results = _play(request, conditions, ActorFactory(team.config["engine"]), faults, console)
+        partial = PartialEvaluation(parent / f".{fingerprint}-{code_hash(played)[:8]}.partial")
+        if keys["again"]:
+            partial.remove()
+        try:
+            summary, results = _play(request, conditions, ActorFactory(team.config["engine"]), faults, console, partial)
+        except KeyboardInterrupt as error:
+            samples_in_all = sum(condition.samples for condition in conditions)
+            raise Interrupted(f"{partial.count} of {samples_in_all} samples are kept") from error
         folder = parent / (keys["name"] or f"{request.checkpoint}-{request.split}-{fingerprint}")
         rows = (row for result in results for row in episode_rows(result.condition.name, result.samples))
         samples = {file_name(r.condition.name): map(asdict, r.samples[0][: keys["episodes"]]) for r in results}
         text = OmegaConf.to_yaml(keys | {"request": asdict(request)})
         code = versions(played, user_folders())
         evaluation = records.write(folder, fingerprint, text, summary, rows, samples, code)
+        partial.remove()
     else:
         other = "" if evaluation.code == code_hash(played) else ", with other code than today's"
         console.print(f"finished before{other}; again=true plays it anew", soft_wrap=True)
@@ -100,11 +113,14 @@ def _play(
     factory: ActorFactory,
     faults: FaultSettings,
     console: Console,
+    partial: PartialEvaluation,
 ) -> tuple[dict[str, Any], list[ConditionResult]]:
     """The content of ``summary.json``, and the results."""
+    if partial.count:
+        console.print(f"{partial.count} samples were played before; the evaluation goes on", soft_wrap=True)
     started = time.perf_counter()
     with episode_progress(console, sum(condition.episodes for condition in conditions)) as played:
-        results = asyncio.run(run_conditions(request, conditions, factory, played, faults))
+        results = asyncio.run(run_conditions(request, conditions, factory, played, faults, partial))
     summary = {
         "conditions": {result.condition.name: result.summary for result in results},
         **factory.drain(),
@@ -118,6 +134,8 @@ def run_command(cfg: DictConfig) -> None:
     """``troupe eval``, with the configuration that Hydra has composed."""
     try:
         run(cfg)
+    except Interrupted as interrupt:
+        sys.exit(f"interrupted; {interrupt}, and the same command goes on after them")
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was written")
     except REFUSED as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,6 +17,7 @@ from ..rollout.policy_client import PromptError
 from ..rollout.seeds import derive
 from .assignment import Assignment
 from .episodes import Actor, AgentMessage, Earlier, EpisodeResult, PolicyActor, evaluate
+from .partial import NOTHING_KEPT, PartialEvaluation, PlayedSample
 from .request import EvalRequest, Temperature
 from .summary import lost_failures, summarise_samples
 
@@ -111,10 +113,19 @@ def sampling_at(temperature: Temperature, sampling: Sampling) -> Sampling:
 
 @dataclass
 class Played:
-    """How much of an evaluation has been played: episodes that have ended, and messages of all episodes."""
+    """How much of an evaluation has been played: episodes that have ended, ``kept`` of them by an earlier call, and
+    messages of all episodes.
+    """
 
     episodes: int = 0
     messages: int = 0
+    kept: int = 0
+
+    def take(self, sample: PlayedSample) -> None:
+        """Count what was played by an earlier call."""
+        self.episodes += len(sample.episodes)
+        self.kept += len(sample.episodes)
+        self.messages += sum(sample.messages.values())
 
     def end_episode(self, result: EpisodeResult) -> None:
         self.episodes += 1
@@ -143,8 +154,11 @@ async def play_conditions(
     actors: Sequence[Mapping[str, Actor]],
     played: Played,
     faults: FaultSettings = DEFAULT_FAULTS,
+    partial: PartialEvaluation = NOTHING_KEPT,
 ) -> list[ConditionResult]:
     """Play and summarise every condition with its ``actors``; ``played`` counts meanwhile.
+
+    Samples that ``partial`` has are not played again; the others are kept there, each when it is whole.
 
     The seed of the first sample is that of a run's own evaluation, whose metrics it repeats.  Raises
     :class:`ConfigError` where a policy cannot read a world, before anything is played;
@@ -155,22 +169,43 @@ async def play_conditions(
             check_readable(condition, team)
             await condition.world.open()
         results = []
-        for condition, team in zip(conditions, actors, strict=True):
-            samples, start = [], time.perf_counter()
-            counted = {agent: _Counted(actor, played) for agent, actor in team.items()}
+        for index, (condition, team) in enumerate(zip(conditions, actors, strict=True)):
+            samples = []
             for sample in range(condition.samples):
-                seed = derive(request.seed, "eval", request.split, *([sample] if sample else []))
-                episodes = await evaluate(condition.world, condition.tasks, counted, seed, played.end_episode, faults)
-                faults.check(lost_failures(episodes), len(episodes))
-                samples.append(episodes)
-            seconds = time.perf_counter() - start
-            cut = {f"{agent}/{CUT}": each.cut / each.messages for agent, each in counted.items() if each.cut}
-            summary = summarise_samples(samples, request.pass_at) | cut
-            results.append(ConditionResult(condition, samples, summary, seconds))
+                known = partial.read(index, sample)
+                if known is None:
+                    seed = derive(request.seed, "eval", request.split, *([sample] if sample else []))
+                    known = await _play_sample(condition, team, seed, played, faults)
+                    partial.write(index, sample, known)
+                else:
+                    played.take(known)
+                samples.append(known)
+            results.append(_result(condition, samples, request.pass_at))
         return results
     finally:
         for condition in conditions:
             await condition.world.close()
+
+
+async def _play_sample(
+    condition: Condition, team: Mapping[str, Actor], seed: int, played: Played, faults: FaultSettings
+) -> PlayedSample:
+    counted, start = {agent: _Counted(actor, played) for agent, actor in team.items()}, time.perf_counter()
+    episodes = await evaluate(condition.world, condition.tasks, counted, seed, played.end_episode, faults)
+    faults.check(lost_failures(episodes), len(episodes))
+    messages, cut = ({agent: getattr(c, key) for agent, c in counted.items()} for key in ("messages", "cut"))
+    return PlayedSample(episodes, time.perf_counter() - start, messages, cut)
+
+
+def _result(condition: Condition, samples: Sequence[PlayedSample], pass_at: Sequence[int]) -> ConditionResult:
+    messages, cut = Counter[str](), Counter[str]()
+    for sample in samples:
+        messages.update(sample.messages)
+        cut.update(sample.cut)
+    episodes = [sample.episodes for sample in samples]
+    summary = summarise_samples(episodes, pass_at)
+    summary |= {f"{agent}/{CUT}": cut[agent] / messages[agent] for agent in messages if cut[agent]}
+    return ConditionResult(condition, episodes, summary, sum(sample.seconds for sample in samples))
 
 
 def check_readable(condition: Condition, actors: Mapping[str, Actor]) -> None:

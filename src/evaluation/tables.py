@@ -50,7 +50,8 @@ def episode_progress(console: Console, total: int, every_s: float = 30.0) -> Ite
 
     def say() -> None:
         seconds, done = time.monotonic() - started, played.episodes
-        left = f"{seconds / done * (total - done):.0f} s" if done else "after the first one"
+        new = done - played.kept
+        left = f"{seconds / new * (total - done):.0f} s" if new else "after the first one"
         line = f"[{seconds:.0f} s] {done} of {total} episodes, {played.messages} messages, ETA {left}"
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 

@@ -24,6 +24,7 @@ from ..evaluation.assignment import (
     server_address,
 )
 from ..evaluation.conditions import Condition, ConditionResult, Played, condition_name, play_conditions, world_variants
+from ..evaluation.partial import NOTHING_KEPT, PartialEvaluation
 from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
 from ..faults import DEFAULT_FAULTS, FaultSettings
 from ..gateway.guard import KEY_ENV
@@ -227,14 +228,17 @@ async def run_conditions(
     factory: ActorFactory,
     played: Played | None = None,
     faults: FaultSettings = DEFAULT_FAULTS,
+    partial: PartialEvaluation = NOTHING_KEPT,
 ) -> list[ConditionResult]:
-    """Play ``conditions`` with the actors that ``factory`` makes, and close its engines; ``played`` counts meanwhile.
+    """Play ``conditions`` with the actors that ``factory`` makes, and close its engines; ``played`` counts meanwhile,
+    ``partial`` keeps samples.
 
     Raises :class:`ConfigError` where weights cannot be loaded or a policy cannot read a world, before anything is
     played; :class:`..faults.LostEpisodesError` where more episodes are lost than ``faults`` allow.
     """
     try:
-        return await play_conditions(request, conditions, factory.actors(conditions), played or Played(), faults)
+        actors = factory.actors(conditions)
+        return await play_conditions(request, conditions, actors, played or Played(), faults, partial)
     finally:
         await factory.close()
 

@@ -16,11 +16,13 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from troupe.cli import train
+from troupe.cli.eval import Interrupted
 from troupe.cli.eval import run as evaluate
 from troupe.cli.start import start, with_open_keys
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.errors import ConfigError
 from troupe.evaluation.comparison import comparisons
+from troupe.evaluation.partial import PartialEvaluation, PlayedSample
 from troupe.evaluation.records import EvaluationRecord
 from troupe.experience import Task
 from troupe.faults import LostEpisodesError
@@ -109,6 +111,28 @@ def test_what_is_finished_is_found_and_not_played_again(ask: Ask) -> None:
     assert (first.path / "summary.json").stat().st_mtime_ns != before
     for other in ("seed=8", "split=validation", "temperature=0.5"):
         assert ask(*words, other).path != first.path
+
+
+def test_an_interrupted_evaluation_goes_on(ask: Ask, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ("checkpoint=base", "tasks=5", "samples=3", "seed=11")
+    write = PartialEvaluation.write
+
+    def interrupted(self: PartialEvaluation, condition: int, sample: int, played: PlayedSample) -> None:
+        write(self, condition, sample, played)
+        if sample == 1:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(Interrupted, match="2 of 4 samples are kept"):
+        patch.setattr(PartialEvaluation, "write", interrupted)
+        ask(*words)
+    assert len(list((run_dir / "evaluations").glob(".*.partial"))) == 1
+    shown = io.StringIO()
+    resumed = ask(*words, console=Console(file=shown))
+    assert "2 samples were played before; the evaluation goes on" in shown.getvalue()
+    assert not list((run_dir / "evaluations").glob(".*.partial"))
+    rows, conditions = resumed.rows(), resumed.conditions
+    straight = ask(*words, "again=true")
+    assert straight.rows() == rows and straight.conditions == conditions
 
 
 def test_several_worlds_and_temperatures(ask: Ask) -> None:
