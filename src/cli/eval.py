@@ -19,7 +19,7 @@ from ..errors import ConfigError, DiskFullError
 from ..evaluation import records
 from ..evaluation.conditions import CUT, Condition, ConditionResult
 from ..evaluation.identity import evaluation_identity
-from ..evaluation.partial import PartialEvaluation
+from ..evaluation.partial import NOTHING_KEPT, PartialEvaluation
 from ..evaluation.records import EvaluationRecord, file_name
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
@@ -73,12 +73,15 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         records.check_name(parent, keys["name"], fingerprint)
     evaluation = None if keys["again"] else records.find(parent, fingerprint)
     if evaluation is None:
-        partial = PartialEvaluation(parent / f".{fingerprint}-{code_hash(played)[:8]}.partial")
-        if keys["again"]:
-            partial.remove()
+        engines = [team.config["engine"], *(p.get("engine") for p in team.config["policies"].values()), threads]
+        part = records.fingerprint_of({"code": code_hash(played), "engines": engines})
+        # again=true plays all of it: of what is kept nobody could say whether it is of this call.
+        partial = NOTHING_KEPT if keys["again"] else PartialEvaluation(parent / f".{fingerprint}-{part}.partial")
         try:
             summary, results = _play(request, conditions, ActorFactory(team.config["engine"]), faults, console, partial)
         except KeyboardInterrupt as error:
+            if not partial.count:
+                raise
             samples_in_all = sum(condition.samples for condition in conditions)
             raise Interrupted(f"{partial.count} of {samples_in_all} samples are kept") from error
         folder = parent / (keys["name"] or f"{request.checkpoint}-{request.split}-{fingerprint}")
@@ -87,7 +90,8 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         text = OmegaConf.to_yaml(keys | {"request": asdict(request)})
         code = versions(played, user_folders())
         evaluation = records.write(folder, fingerprint, text, summary, rows, samples, code)
-        partial.remove()
+        for left in parent.glob(f".{fingerprint}-*.partial"):
+            PartialEvaluation(left).remove()
     else:
         other = "" if evaluation.code == code_hash(played) else ", with other code than today's"
         console.print(f"finished before{other}; again=true plays it anew", soft_wrap=True)
@@ -117,7 +121,8 @@ def _play(
 ) -> tuple[dict[str, Any], list[ConditionResult]]:
     """The content of ``summary.json``, and the results."""
     if partial.count:
-        console.print(f"{partial.count} samples were played before; the evaluation goes on", soft_wrap=True)
+        in_all = sum(condition.samples for condition in conditions)
+        console.print(f"{partial.count} of {in_all} samples were played before", soft_wrap=True)
     started = time.perf_counter()
     with episode_progress(console, sum(condition.episodes for condition in conditions)) as played:
         results = asyncio.run(run_conditions(request, conditions, factory, played, faults, partial))
@@ -125,7 +130,7 @@ def _play(
         "conditions": {result.condition.name: result.summary for result in results},
         **factory.drain(),
         **{f"time/{result.condition.name}_s": result.seconds for result in results},
-        "time/wall_s": time.perf_counter() - started,
+        "time/wall_s": time.perf_counter() - started + played.kept_s,
     }
     return summary, results
 

@@ -113,19 +113,21 @@ def sampling_at(temperature: Temperature, sampling: Sampling) -> Sampling:
 
 @dataclass
 class Played:
-    """How much of an evaluation has been played: episodes that have ended, ``kept`` of them by an earlier call, and
-    messages of all episodes.
+    """How much of an evaluation has been played: episodes that have ended, ``kept`` of them by an earlier call, which
+    took ``kept_s``, and messages of all episodes.
     """
 
     episodes: int = 0
     messages: int = 0
     kept: int = 0
+    kept_s: float = 0.0
 
     def take(self, sample: PlayedSample) -> None:
         """Count what was played by an earlier call."""
         self.episodes += len(sample.episodes)
         self.kept += len(sample.episodes)
         self.messages += sum(sample.messages.values())
+        self.kept_s += sample.seconds
 
     def end_episode(self, result: EpisodeResult) -> None:
         self.episodes += 1
@@ -158,7 +160,8 @@ async def play_conditions(
 ) -> list[ConditionResult]:
     """Play and summarise every condition with its ``actors``; ``played`` counts meanwhile.
 
-    Samples that ``partial`` has are not played again; the others are kept there, each when it is whole.
+    Samples that ``partial`` has are not played again; the others are kept there, each when it is whole and no episode
+    of it is lost.
 
     The seed of the first sample is that of a run's own evaluation, whose metrics it repeats.  Raises
     :class:`ConfigError` where a policy cannot read a world, before anything is played;
@@ -170,13 +173,14 @@ async def play_conditions(
             await condition.world.open()
         results = []
         for index, (condition, team) in enumerate(zip(conditions, actors, strict=True)):
-            samples = []
+            samples, tasks = [], [task.task_id for task in condition.tasks]
             for sample in range(condition.samples):
-                known = partial.read(index, sample)
+                known = partial.read(index, sample, tasks)
                 if known is None:
                     seed = derive(request.seed, "eval", request.split, *([sample] if sample else []))
                     known = await _play_sample(condition, team, seed, played, faults)
-                    partial.write(index, sample, known)
+                    if not lost_failures(known.episodes):
+                        partial.write(index, sample, known)
                 else:
                     played.take(known)
                 samples.append(known)

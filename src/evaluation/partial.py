@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from ..runs.directory import write_atomic
 from ..runs.files import parse_json, read_text
@@ -39,17 +38,20 @@ class PartialEvaluation:
 
     folder: Path | None = None
 
-    def read(self, condition: int, sample: int) -> PlayedSample | None:
-        """Sample ``sample`` of the ``condition``-th condition; None where it was not played, or its file is damaged."""
+    def read(self, condition: int, sample: int, tasks: Sequence[str]) -> PlayedSample | None:
+        """Sample ``sample`` of the ``condition``-th condition, which has these ``tasks``; None where it was not played,
+        or its file is damaged.
+        """
         file = self._file(condition, sample)
         if file is None or not file.is_file():
             return None
         try:
             head, *lines = (parse_json(line) for line in read_text(file).splitlines())
             episodes = [EpisodeResult(**line) for line in lines]
-            if len(episodes) != head.pop("tasks"):
-                raise ValueError("it has another number of episodes")
-            return PlayedSample(episodes, **head)
+            if [episode.task_id for episode in episodes] != list(tasks):
+                raise ValueError("it has other tasks")
+            counts = ({str(agent): int(count) for agent, count in head[key].items()} for key in ("messages", "cut"))
+            return PlayedSample(episodes, float(head["seconds"]), *counts)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             log.warning("%s is damaged (%s): its episodes are played anew", file, error)
             return None
@@ -58,10 +60,12 @@ class PartialEvaluation:
         """Keep a sample: whole, or not at all."""
         if (file := self._file(condition, sample)) is None:
             return
-        head: dict[str, Any] = {"tasks": len(played.episodes), "seconds": played.seconds}
-        head |= {"messages": dict(played.messages), "cut": dict(played.cut)}
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(file, "".join(json.dumps(line) + "\n" for line in [head, *map(asdict, played.episodes)]))
+        head = {"seconds": played.seconds, "messages": dict(played.messages), "cut": dict(played.cut)}
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(file, "".join(json.dumps(line) + "\n" for line in [head, *map(asdict, played.episodes)]))
+        except FileNotFoundError:  # another process that plays the same has just ended
+            log.warning("%s was not kept: its folder is gone", file)
 
     @property
     def count(self) -> int:

@@ -22,6 +22,7 @@ FREE = (
     *"trust verbose detect_anomaly faults diagnostics execution".split(),
     *FETCHING,
     *CACHE,
+    "scale.max_cache_gib",
 )
 """The keys that a continued run may change, with the keys below them; ``*`` stands for one name."""
 
@@ -72,6 +73,8 @@ def continued(cfg: DictConfig, run: Run) -> DictConfig:
     changed = saved.copy()
     groups = HydraConfig.get().runtime.choices
     keys = [override.get_key_element().lstrip("+~") for override in parsed(HydraConfig.get().overrides.task)]
+    if "scale.max_cache_gib" in keys:  # the engine's key has its value already
+        raise ConfigError("scale.max_cache_gib: a run that goes on takes another bound by engine.max_cache_gib")
     for key in keys:
         if key != "resume" and (key not in groups or key in FREE):
             OmegaConf.update(changed, key, OmegaConf.select(cfg, key), merge=False, force_add=True)

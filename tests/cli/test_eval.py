@@ -122,13 +122,21 @@ def test_an_interrupted_evaluation_goes_on(ask: Ask, run_dir: Path, monkeypatch:
         if sample == 1:
             raise KeyboardInterrupt
 
+    def nothing_kept(*given: Any) -> None:
+        assert given[-1].count == 0, "samples of another number of threads"
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch, pytest.raises(Interrupted, match="2 of 4 samples are kept"):
         patch.setattr(PartialEvaluation, "write", interrupted)
         ask(*words)
     assert len(list((run_dir / "evaluations").glob(".*.partial"))) == 1
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as other:
+        patch.setattr("troupe.cli.eval._play", nothing_kept)
+        ask(*words, "threads=2")
+    assert not isinstance(other.value, Interrupted)
     shown = io.StringIO()
     resumed = ask(*words, console=Console(file=shown))
-    assert "2 samples were played before; the evaluation goes on" in shown.getvalue()
+    assert "2 of 4 samples were played before" in shown.getvalue()
     assert not list((run_dir / "evaluations").glob(".*.partial"))
     rows, conditions = resumed.rows(), resumed.conditions
     straight = ask(*words, "again=true")

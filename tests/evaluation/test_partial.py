@@ -28,25 +28,26 @@ SAMPLE = PlayedSample(
 )  # fmt: skip
 
 
-def test_a_sample_is_read_as_it_was(tmp_path: Path) -> None:
+def test_a_sample_is_read_as_it_was(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     partial = PartialEvaluation(tmp_path / "evaluations" / ".abc.partial")
-    assert partial.read(0, 0) is None and partial.count == 0
+    assert partial.read(0, 0, "ab") is None and partial.count == 0
     partial.write(2, 10, SAMPLE)
-    assert partial.read(2, 10) == SAMPLE and partial.read(2, 1) is None and partial.count == 1
+    assert partial.read(2, 10, "ab") == SAMPLE and partial.read(2, 1, "ab") is None and partial.count == 1
+    assert partial.read(2, 10, "ba") is None and "it has other tasks" in caplog.text
     partial.remove()
-    assert partial.read(2, 10) is None and not (tmp_path / "evaluations" / ".abc.partial").exists()
+    assert partial.read(2, 10, "ab") is None and not (tmp_path / "evaluations" / ".abc.partial").exists()
 
 
 def test_without_a_folder_nothing_is_kept() -> None:
     NOTHING_KEPT.write(0, 0, SAMPLE)
     NOTHING_KEPT.remove()
-    assert NOTHING_KEPT.read(0, 0) is None and NOTHING_KEPT.count == 0
+    assert NOTHING_KEPT.read(0, 0, "ab") is None and NOTHING_KEPT.count == 0
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]\n", '{"tasks": 2, "seconds": 1, "messages": {}, "cut": {}}\n', "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "[]\n", '{"seconds": null, "messages": {}, "cut": {}}\n', "\x00"])
 def test_a_damaged_file_is_said_and_played_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str) -> None:
     (tmp_path / "000_00000.jsonl").write_text(text)
-    assert PartialEvaluation(tmp_path).read(0, 0) is None
+    assert PartialEvaluation(tmp_path).read(0, 0, "ab") is None
     assert "000_00000.jsonl is damaged" in caplog.text
 
 

@@ -203,6 +203,9 @@ def test_another_bound_of_the_cache(resume: Resumed, straight: Path, tmp_path: P
     shutil.copytree(straight, path, symlinks=True)
     resume(path, "engine.max_cache_gib=0.5", "loop.iterations=6").directory.release()
     assert OmegaConf.load(path / "config.yaml").engine.max_cache_gib == 0.5
+    text = (path / "config.yaml").read_text()
+    (path / "config.yaml").write_text(text.replace("max_cache_gib: 4", "max_cache_gib: 3"))
+    resume(path, *SMALL, "loop.iterations=6").directory.release()  # a whole command, of another version's default
 
 
 # ---- refusals: nothing is changed ------------------------------------------------------------------------------------
@@ -242,7 +245,7 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
     "a bound of the scale": (
         [MORE, "scale.max_cache_gib=1"],
         None,
-        r"cannot change scale\.max_cache_gib \(4 in the run, 1 here\)",
+        r"scale\.max_cache_gib: a run that goes on takes another bound by engine\.max_cache_gib",
     ),
     "a new key": ([MORE, "+loop.board=4"], None, r"loop\.board \('nothing' in the run, 4 here\)"),
     "another experiment": ([MORE, "experiment=sokoban_shared"], None, r"cannot change .*team\.plan"),

@@ -4,7 +4,8 @@ Expected outputs never enter the process of a program.  A test script (``check(c
 values can express) runs in three processes, one after the other: the script with the reference solution, to record its
 calls; the program, which answers these calls; the script with the answers, as data, with tuples where the reference
 solution gives tuples.  The calls are the same each time, since the sandbox seeds ``random``; a script that makes other
-calls fails the program.  One that fails the reference solution's own answers is broken.
+calls fails the program.  A script that the reference solution fails when it is played as a program is broken: one that
+expects exceptions, changed arguments or values that JSON does not carry.
 """
 
 from __future__ import annotations
@@ -39,35 +40,45 @@ def _carried(value):
     return carried
 
 def _like(answer, model):
-    if isinstance(answer, list) and isinstance(model, (list, tuple)):
-        items = [_like(*pair) for pair in zip(answer, model)] + answer[len(model):]
-        return tuple(items) if isinstance(model, tuple) else items
-    return answer
+    if isinstance(answer, dict) and isinstance(model, dict):
+        return {key: _like(value, model[key]) if key in model else value for key, value in answer.items()}
+    if isinstance(answer, list) and isinstance(model, (list, tuple)) and model:
+        items = [_like(item, model[min(i, len(model) - 1)]) for i, item in enumerate(answer)]
+    elif isinstance(answer, list):
+        items = answer
+    else:
+        return answer
+    return tuple(items) if isinstance(model, tuple) else items
 """
 
 _RECORD: Final = """
 def _record():
-    calls, answers = [], []
+    calls, ended = [], []
     def candidate(*args):
         calls.append(_carried(args))
         answer = {function}(*args)
-        answers.append(_carried(answer))
+        ended.append(_carried(answer))
         return answer
     check(candidate)
-    return [calls, answers]
+    if len(ended) < len(calls):
+        raise TypeError("a call that raises")
+    return calls
 """
 
 _REPLAY: Final = """
 def _replay(calls, answers):
     import copy
-    log = list(zip(calls, answers))
+    log, wrong = list(zip(calls, answers)), []
     def candidate(*args):
+        wrong.append(args)
         expected, answer = log.pop(0)
         if _plain(args) != expected:
             raise LookupError("another call than before")
-        return _like(answer, {function}(*copy.deepcopy(args)))
+        answer = _like(answer, {function}(*copy.deepcopy(args)))
+        wrong.pop()
+        return answer
     check(candidate)
-    return not log
+    return not log and not wrong
 """
 
 
@@ -84,7 +95,7 @@ class Runner:
 
     def __init__(self, execution: Execution, max_timeouts: int | None = None) -> None:
         self.execution, self.max_timeouts = execution, max_timeouts
-        self._broken: set[str] = set()  # problems whose script is left out
+        self._scripts: dict[str, list[Any] | BrokenTestScript] = {}  # by problem: the calls of its script
 
     async def compiles(self, program: str) -> bool:
         """Whether ``program`` is Python."""
@@ -119,14 +130,16 @@ class Runner:
         if problem.script is None:
             return results
         try:
-            return (*results, await self._script(problem, program, problem.script))
-        except BrokenTestScript as error:
+            calls = await self._calls(problem)
+        except BrokenTestScript:
             if not results:
                 raise
-            if problem.name not in self._broken:
-                self._broken.add(problem.name)
-                log.warning("%s. Its other tests decide", error)
             return results
+        return (*results, await self._script(problem, program, calls))
+
+    def leaves_out_script(self, problem: Problem) -> bool:
+        """Whether :meth:`run_hidden` found the problem's script broken."""
+        return isinstance(self._scripts.get(problem.name), BrokenTestScript)
 
     async def _results(self, jobs: Sequence[Job]) -> list[Result]:
         """The results of ``jobs``; with ``max_timeouts`` up to so many timeouts."""
@@ -139,24 +152,46 @@ class Runner:
                 break
         return results
 
-    async def _script(self, problem: Problem, program: str, script: str) -> CheckResult:
-        source = f"{problem.setup}\n{problem.reference}\n{script}\n{_VALUES}"
-        record = await self.execution.result(
-            Job(source + _RECORD.format(function=problem.function), entry=Call("_record"))
-        )
-        if record.verdict is not Verdict.OK or not isinstance(record.value, list) or not record.value[0]:
+    async def _calls(self, problem: Problem) -> list[Any]:
+        """The arguments of each call of a problem's script.  Raises :class:`BrokenTestScript`; decided once."""
+        known = self._scripts.get(problem.name)
+        if known is None:
+            try:
+                known = await self._recorded(problem)
+            except BrokenTestScript as error:
+                known = error
+                if problem.hidden:
+                    log.warning("%s. Its other tests decide", error)
+            self._scripts[problem.name] = known
+        if isinstance(known, BrokenTestScript):
+            raise known
+        return known
+
+    async def _recorded(self, problem: Problem) -> list[Any]:
+        recording = _source(problem) + _RECORD.format(function=problem.function)
+        record = await self.execution.result(Job(recording, entry=Call("_record")))
+        if record.verdict is not Verdict.OK or not isinstance(record.value, list) or not record.value:
             reason = _describe(record, "it calls nothing")
             raise BrokenTestScript(f"{problem.name}: its test script does not run: {reason}")
-        calls, own = record.value
-        replaying = source + _REPLAY.format(function=problem.function)
-        if (await self.execution.result(Job(replaying, entry=Call("_replay", [calls, own])))).value is not True:
+        own = await self._script(problem, str(problem.reference), record.value)
+        if not own.passed:
             raise BrokenTestScript(f"{problem.name}: its reference solution fails its test script")
+        return record.value
+
+    async def _script(self, problem: Problem, program: str, calls: list[Any]) -> CheckResult:
+        """The result of ``program`` on the script, which makes these ``calls``."""
         results = await self._results([_job(problem, program, json.dumps(args)) for args in calls])
         if any(result.value is NO_VALUE or result.verdict is not Verdict.OK for result in results):
             return CheckResult(any(result.verdict is Verdict.OK for result in results), False, "")
         answers: list[Any] = [result.value for result in results]
+        replaying = _source(problem) + _REPLAY.format(function=problem.function)
         replay = await self.execution.result(Job(replaying, entry=Call("_replay", [calls, answers])))
         return CheckResult(True, replay.verdict is Verdict.OK and replay.value is True, "")
+
+
+def _source(problem: Problem) -> str:
+    """The script with all that it needs."""
+    return f"{problem.setup}\n{problem.reference}\n{problem.script}\n{_VALUES}"
 
 
 def _job(problem: Problem, program: str, text: str) -> Job:

@@ -14,6 +14,7 @@ import pickletools
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from ..datasets import CellError, Columns, UnusableRow
@@ -291,7 +292,8 @@ def _cases(cases: list[Any], column: str) -> list[tuple[str, Check]]:
 
 _PLAIN: Final = frozenset("PROTO FRAME MEMOIZE PUT BINPUT LONG_BINPUT STOP".split())
 _TEXTS: Final = frozenset("UNICODE SHORT_BINUNICODE BINUNICODE BINUNICODE8".split())
-"""Opcodes of a pickled text."""
+_MAX_OPCODES: Final = 8
+"""Of a pickled text: it, and what stands around it."""
 
 
 def _unpack(text: str) -> Any:
@@ -299,12 +301,12 @@ def _unpack(text: str) -> Any:
     decompressor = zlib.decompressobj()
     try:
         data = decompressor.decompress(base64.b64decode(text, validate=True), _UNPACKED_BYTES)
-        codes = [(code.name, argument) for code, argument, _ in pickletools.genops(data)]
+        codes = [(code.name, argument) for code, argument, _ in islice(pickletools.genops(data), _MAX_OPCODES + 1)]
     except (ValueError, LookupError, zlib.error) as error:
         raise CellError("private_test_cases", f"neither JSON nor packed JSON: {error}") from error
     texts = [argument for name, argument in codes if name in _TEXTS]
     other = {name for name, _ in codes} - _PLAIN - _TEXTS
-    if decompressor.unconsumed_tail or other or len(texts) != 1:
+    if decompressor.unconsumed_tail or other or len(texts) != 1 or len(codes) > _MAX_OPCODES:
         raise CellError("private_test_cases", f"no packed text of at most {_UNPACKED_BYTES} bytes")
     try:
         return _from_json(str(texts[0]))

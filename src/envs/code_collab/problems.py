@@ -147,7 +147,8 @@ class CodeCollab(CollabWorld):
 
     def _tests(self) -> tuple[str, ...]:
         calls = [f"{self.entry}({check.input[1:-1]}) is {check.expected}" for check in self._problem.hidden]
-        return (*calls, *(["the test script"] if self._problem.script is not None else []))
+        scripted = self._problem.script is not None and not self.runner.leaves_out_script(self._problem)
+        return (*calls, "the test script") if scripted else tuple(calls)
 
     def _arguments(self, test: int) -> list[JsonValue] | None:
         return json.loads(self._problem.hidden[test].input) if test < len(self._problem.hidden) else None

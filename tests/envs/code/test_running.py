@@ -76,10 +76,25 @@ PAIR = dataclasses.replace(
         ("def root(x): return [x[0], [1]]", False),
         ("def root(x): return [x[0], [1, [x[0]]], 3]", False),
         ("def root(x): return x[0]", False),
+        ("calls = []\ndef root(x):\n    calls.append(x)\n    raise ValueError", False),
     ],
 )
 async def test_a_script_whose_values_are_tuples(runner: Runner, code: str, passed: bool) -> None:
     (result,) = await runner.run_hidden(PAIR, code)
+    assert result.passed == passed
+
+
+@pytest.mark.parametrize(
+    ("code", "passed"), [("def root(x): return {'a': [x] * 3}", True), ("def root(x): return {'a': [x + 5]}", False)]
+)
+async def test_another_call_fails_where_the_script_swallows_exceptions(runner: Runner, code: str, passed: bool) -> None:
+    script = (
+        "def check(candidate):\n    for x in range(2):\n        try:\n            pairs = candidate(x)['a']\n"
+        "            candidate(pairs[0] + 1)\n        except Exception:\n            continue\n"
+        "        assert isinstance(pairs, tuple)\n"
+    )
+    problem = dataclasses.replace(ROOT, script=script, reference="def root(x):\n    return {'a': (x,)}")
+    (result,) = await runner.run_hidden(problem, code)
     assert result.passed == passed
 
 
@@ -91,6 +106,12 @@ async def test_a_script_whose_values_are_tuples(runner: Runner, code: str, passe
         ("for s in [{5}]:\n        assert candidate(s)", "return True"),
         ("assert candidate(2) == 3", "return x"),
         ("while False:\n        assert candidate(1)", "return x"),
+        ("assert candidate((1, 2)) == (1, 2)", "return x + ()"),  # as a program it gets a list
+        (
+            "try:\n        candidate('x')\n    except TypeError:\n        return\n    assert False",
+            "return x + 1",
+        ),
+        ("y = [2, 1]\n    candidate(y)\n    assert y == [1, 2]", "return x.sort()"),
     ],
 )
 async def test_a_broken_script_leaves_the_other_tests(
@@ -100,10 +121,10 @@ async def test_a_broken_script_leaves_the_other_tests(
     problem = dataclasses.replace(ROOT, script=script, reference=f"def root(x):\n    {reference}")
     with pytest.raises(BrokenTestScript, match="root: its"):
         await runner.run_hidden(problem, "def root(x): return x")
-    several = dataclasses.replace(problem, hidden=(Check("[3]", "3"),))
+    several = dataclasses.replace(problem, name="several", hidden=(Check("[3]", "3"),))
     for _ in range(2):
         assert [result.passed for result in await runner.run_hidden(several, "def root(x): return x")] == [True]
-    assert caplog.text.count("Its other tests decide") == 1
+    assert caplog.text.count("Its other tests decide") == 1 and runner.leaves_out_script(several)
 
 
 async def test_a_setup_comes_before_the_program(runner: Runner) -> None:

@@ -97,6 +97,7 @@ class TorchEngine(LocalEngine):
         self._worker_lock = asyncio.Lock()  # who holds it may change models and decoders
         self._waiting_loads = 0  # while there are any, no request is admitted; in flight, nothing is decoded
         self._serving: asyncio.Task[None] | None = None
+        self._unfit: dict[str, tuple[int, int]] = {}  # rows and requests in the queue when none could join
         self._joining: list[DecodingJob] = []  # neither in the queue nor in a row yet
         self._failures = self._splits = 0
 
@@ -314,6 +315,8 @@ class TorchEngine(LocalEngine):
         """
         if len(decoder.rows) > self._rows * 3 // 4 or decoder.cached_bytes > self._cache_bytes * 3 / 4:
             return
+        if decoder.rows and self._unfit.get(decoder.policy) == (len(decoder.rows), len(self._queue)):
+            return  # as it was when none could join
         jobs = [job for job in self._queue if not job.is_abandoned()]
         mine = [job for job in jobs if job.request.policy == decoder.policy]
         count = decoder.fitting(mine, self._rows, self._cache_bytes)
@@ -323,6 +326,7 @@ class TorchEngine(LocalEngine):
         joining, waiting = mine[:count], mine[count:]
         self._queue = deque([job for job in jobs if job.request.policy != decoder.policy] + waiting)
         self._joining = joining
+        self._unfit[decoder.policy] = (len(decoder.rows), len(self._queue))
         if joining:
             await_updates(decoder.small)
             decoder.admit(joining)

@@ -36,21 +36,25 @@ Size = tuple[int, int]
 
 
 def grown(present: Size, needed: Size) -> Size:
-    """What a store of the ``present`` size becomes for what is ``needed``: entries grow by half, so rarely copied;
-    where columns grow, all is copied, and no more entries are kept than are needed.
+    """What a store of the ``present`` size becomes for what is ``needed``.
+
+    Entries grow by half, so rarely copied.  What is twice as large as needed shrinks; where columns change, all is
+    copied, and no more entries are kept than are needed.
     """
     (entries, columns), (least, width) = present, needed
-    if entries >= least and columns >= width:
-        return present
-    return max(least, entries * 3 // 2) if least > entries else least, max(columns, width)
+    wide = width if not width <= columns <= 2 * width else columns
+    if least > entries:
+        return max(least, entries * 3 // 2), wide
+    return least if wide != columns or entries > 2 * least else entries, wide
 
 
 def enlarged(tensor: Tensor, needed: Size, dim: int) -> Tensor:
-    """``tensor`` with room for so many entries and columns, in ``dim``; those that it has are kept."""
+    """``tensor`` with room for what is ``needed``, columns in ``dim`` (:func:`grown`); that much of it is kept."""
     shape = list(tensor.shape)
     shape[0], shape[dim] = grown((tensor.shape[0], tensor.shape[dim]), needed)
     if tuple(shape) == tuple(tensor.shape):
         return tensor
-    new, kept = tensor.new_zeros(shape), min(tensor.shape[0], shape[0])
-    new[:kept].narrow(dim, 0, tensor.shape[dim]).copy_(tensor[:kept])
+    new = tensor.new_zeros(shape)
+    entries, columns = min(tensor.shape[0], shape[0]), min(tensor.shape[dim], shape[dim])
+    new[:entries].narrow(dim, 0, columns).copy_(tensor[:entries].narrow(dim, 0, columns))
     return new

@@ -33,17 +33,20 @@ def test_moves_close_the_gaps_from_the_end():
     [
         ((0, 0), (3, 9), (3, 9)),
         ((8, 10), (8, 10), (8, 10)),
-        ((8, 10), (2, 4), (8, 10)),
-        ((8, 10), (9, 4), (12, 10)),  # entries grow by half
-        ((8, 10), (20, 4), (20, 10)),
+        ((8, 10), (4, 5), (8, 10)),
+        ((8, 10), (3, 5), (3, 10)),  # what is twice as large as needed shrinks
+        ((8, 10), (4, 4), (4, 4)),
+        ((8, 10), (9, 4), (12, 4)),
+        ((8, 10), (9, 6), (12, 10)),  # entries grow by half
+        ((8, 10), (20, 6), (20, 10)),
         ((8, 10), (9, 11), (12, 11)),
         ((200, 10), (3, 90), (3, 90)),  # nothing is kept for entries that have left, where all is copied anyway
     ],
 )
 def test_how_a_store_grows(present: tuple[int, int], needed: tuple[int, int], size: tuple[int, int]) -> None:
     assert grown(present, needed) == size
-    kept = min(present[0], needed[0])
+    kept, columns = min(present[0], needed[0]), min(present[1], needed[1])
     store = torch.rand(present[0], 2, present[1], 3)
     larger = enlarged(store, needed, 2)
     assert (larger.shape[0], larger.shape[2]) == size
-    assert torch.equal(larger[:kept, :, : present[1]], store[:kept]) and not larger[:, :, present[1] :].any()
+    assert torch.equal(larger[:kept, :, :columns], store[:kept, :, :columns]) and not larger[:, :, present[1] :].any()
