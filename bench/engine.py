@@ -15,8 +15,9 @@ import copy
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer
@@ -148,39 +149,53 @@ def measure(name: str, repetitions: int, clock: Callable[[], float]) -> list[flo
     return ratios
 
 
+def compiled_vllm(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dtype: str,
+    prompts: Sequence[Sequence[int]],
+    k: int,
+    **settings: Any,
+) -> tuple[Any, Callable[[int], int]]:
+    """An ``LLM`` of vLLM in this process, with these ``settings``, and what has it make ``k`` completions of so many
+    tokens of each prompt; returns the tokens made.
+    """
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that the CPU's time is this process's
+    from vllm import LLM, SamplingParams
+
+    with TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        llm = LLM(
+            folder,
+            dtype=dtype,
+            max_model_len=2048,
+            max_num_seqs=k * len(prompts),
+            generation_config="vllm",
+            disable_log_stats=True,
+            **settings,
+        )
+
+    def generate(new: int) -> int:
+        asked = SamplingParams(n=k, max_tokens=new, temperature=1.0, ignore_eos=True, detokenize=False)
+        outputs = llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], asked, use_tqdm=False)
+        return sum(len(answer.token_ids) for output in outputs for answer in output.outputs)
+
+    return llm, generate
+
+
 def against_vllm(name: str, repetitions: int, clock: Callable[[], float]) -> list[float]:
     """The engine's speed over that of ``LLM.generate``, by repetition; both in this process, float32.
 
     vLLM has what suits it: a compiled model, all prompts at once, prefix caching off (no two begin alike), no
     log-probabilities asked for.
     """
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that the CPU's time is this process's
-    from vllm import LLM, SamplingParams
-
     batch, prompt, new, k = SETTINGS[name]
     model, tokenizer = build(name)
     prompts = torch.randint(1, VOCABULARY, (batch, prompt), generator=torch.Generator().manual_seed(1))
-    with TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        llm = LLM(
-            folder,
-            dtype="float32",
-            max_model_len=2048,
-            max_num_seqs=batch * k,
-            kv_cache_memory_bytes=1 << 29,
-            enable_prefix_caching=False,
-            generation_config="vllm",
-            disable_log_stats=True,
-        )
-    asked = SamplingParams(n=k, max_tokens=new, temperature=1.0, ignore_eos=True, detokenize=False)
-
-    def generate() -> int:
-        given = [{"prompt_token_ids": ids} for ids in prompts.tolist()]
-        outputs = llm.generate(given, asked, use_tqdm=False)
-        return sum(len(answer.token_ids) for output in outputs for answer in output.outputs)
-
-    runs = {"engine": with_engine(model, tokenizer, prompts, new, k), "vLLM": generate}
+    settings = {"kv_cache_memory_bytes": 1 << 29, "enable_prefix_caching": False}
+    _, generate = compiled_vllm(model, tokenizer, "float32", prompts.tolist(), k, **settings)
+    runs = {"engine": with_engine(model, tokenizer, prompts, new, k), "vLLM": lambda: generate(new)}
     ratios = []
     for repetition in range(repetitions + 1):
         speed = {}

@@ -19,14 +19,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import copy
-import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
 
 import torch
+from engine import compiled_vllm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -73,30 +72,15 @@ def vllm_engine(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, dtype: str, prompts: Sequence[tuple[int, ...]], k: int
 ) -> Callable[[int], object]:
     """What makes ``k`` completions of so many tokens of each prompt by vLLM."""
-    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # so that the CPU's time is this process's
-    from vllm import LLM, SamplingParams
-
-    with TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
-        llm = LLM(
-            folder,
-            dtype=dtype,
-            max_model_len=2048,
-            max_num_seqs=k * len(prompts),
-            kv_cache_memory_bytes=1 << 30,
-            block_size=32,
-            generation_config="vllm",
-            disable_log_stats=True,
-        )
+    settings = {"kv_cache_memory_bytes": 1 << 30, "block_size": 32}
+    llm, generate = compiled_vllm(model, tokenizer, dtype, prompts, k, **settings)
 
     def run(new: int) -> object:
         if not llm.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache")
-        asked = SamplingParams(n=k, max_tokens=new, temperature=1.0, ignore_eos=True, detokenize=False)
-        found = llm.generate([{"prompt_token_ids": list(ids)} for ids in prompts], asked, use_tqdm=False)
-        assert all(len(answer.token_ids) == new for output in found for answer in output.outputs)
-        return found
+        made = generate(new)
+        assert made == k * len(prompts) * new
+        return made
 
     return run
 

@@ -77,13 +77,15 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         part = records.fingerprint_of({"code": code_hash(played), "engines": engines})
         # again=true plays all of it: of what is kept nobody could say whether it is of this call.
         partial = NOTHING_KEPT if keys["again"] else PartialEvaluation(parent / f".{fingerprint}-{part}.partial")
+        in_all = sum(condition.samples for condition in conditions)
+        if partial.count:
+            console.print(f"{partial.count} of {in_all} samples were played before", soft_wrap=True)
         try:
             summary, results = _play(request, conditions, ActorFactory(team.config["engine"]), faults, console, partial)
         except KeyboardInterrupt as error:
             if not partial.count:
                 raise
-            samples_in_all = sum(condition.samples for condition in conditions)
-            raise Interrupted(f"{partial.count} of {samples_in_all} samples are kept") from error
+            raise Interrupted(f"{partial.count} of {in_all} samples are kept") from error
         folder = parent / (keys["name"] or f"{request.checkpoint}-{request.split}-{fingerprint}")
         rows = (row for result in results for row in episode_rows(result.condition.name, result.samples))
         samples = {file_name(r.condition.name): map(asdict, r.samples[0][: keys["episodes"]]) for r in results}
@@ -120,9 +122,6 @@ def _play(
     partial: PartialEvaluation,
 ) -> tuple[dict[str, Any], list[ConditionResult]]:
     """The content of ``summary.json``, and the results."""
-    if partial.count:
-        in_all = sum(condition.samples for condition in conditions)
-        console.print(f"{partial.count} of {in_all} samples were played before", soft_wrap=True)
     started = time.perf_counter()
     with episode_progress(console, sum(condition.episodes for condition in conditions)) as played:
         results = asyncio.run(run_conditions(request, conditions, factory, played, faults, partial))

@@ -326,8 +326,9 @@ class TorchEngine(LocalEngine):
         joining, waiting = mine[:count], mine[count:]
         self._queue = deque([job for job in jobs if job.request.policy != decoder.policy] + waiting)
         self._joining = joining
-        self._unfit[decoder.policy] = (len(decoder.rows), len(self._queue))
-        if joining:
+        if not joining:
+            self._unfit[decoder.policy] = (len(decoder.rows), len(self._queue))
+        else:
             await_updates(decoder.small)
             decoder.admit(joining)
             self._joining = []

@@ -129,13 +129,12 @@ class SharedPromptCache(Cache):
             pair[:] = [enlarged(tensor, (rows, self.columns), 2) for tensor in pair]
         self._assign_slots()
 
-    def room(self, prompts: Size = (0, 0), own: Size = (0, 0)) -> int:
+    def room(self, prompts: Size, own: Size) -> int:
         """Tokens that the stores have room for, once they have grown for so many (groups, tokens of the longest
         prompt) and (rows, own tokens).
         """
-        stores = (self._prompt, prompts), (self._own, own)
         tokens = 0
-        for store, needed in stores:
+        for store, needed in (self._prompt, prompts), (self._own, own):
             present = next(((values.shape[0], values.shape[2]) for _, values in store.values()), (0, 0))
             tokens += math.prod(grown(present, needed))
         return tokens
