@@ -61,6 +61,22 @@ def kept_tree(random: Random, name: str, iteration: int, tokens: int = TOKENS, t
     return about | {"nodes": nodes, "edges": edges, "pictures": pictures}
 
 
+END_THEN_HOME = """async () => {
+    const opened = new Promise((done) => {
+        const read = Response.prototype.text;
+        Response.prototype.text = async function () {
+            const text = await read.call(this);
+            setTimeout(done);  // after whatever follows from this text at once
+            return text;
+        };
+    });
+    const box = document.getElementById("episode-list");
+    for (const key of ["End", "Home"]) box.dispatchEvent(new KeyboardEvent("keydown", { key }));
+    await opened;
+}"""
+"""Choose the last of the list, then the first; until the chunk of the last one is opened."""
+
+
 @pytest.fixture(scope="module")
 def many(tmp_path_factory: pytest.TempPathFactory, disk: Any) -> Path:
     """A run's report with 3,001 trees."""
@@ -121,8 +137,20 @@ def test_what_is_said_is_found_among_thousands(many: Path, open_page: Open) -> N
     print(f"\nsearched in {(page.evaluate('performance.now()') - start) / 1e3:.2f} s")
     assert page.locator(".option .task").all_inner_texts() == ["task-17-42"]
     page.keyboard.press("j")
-    page.wait_for_selector(".option[aria-selected=true]")
-    assert page.evaluate("location.hash") != before
+    page.wait_for_function("(before) => location.hash !== before", arg=before)
+    assert page.locator(".option[aria-selected=true]").count() == 1
+
+
+def test_the_address_is_of_the_episode_chosen_last(many: Path, open_page: Open) -> None:
+    """Though the one chosen just before it is shown later, since its chunk was not opened yet."""
+    page = open_page(many)
+    page.select_option("#by-source", label="training trees")
+    first = page.evaluate("location.hash")
+    page.keyboard.press("j")
+    page.wait_for_function("(before) => location.hash !== before", arg=first)
+    page.evaluate(END_THEN_HOME)
+    assert page.evaluate("location.hash") == first
+    assert page.locator(".option[aria-selected=true]").get_attribute("aria-posinset") == "1"
 
 
 def test_long_candidates_are_coloured_in_time(many: Path, open_page: Open) -> None:

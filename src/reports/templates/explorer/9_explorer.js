@@ -34,12 +34,14 @@ function decoded(part) {
 
 async function openEpisode(row, { node, candidate, focus = false } = {}) {
   list.mark(row);
+  const another = () => list.chosen !== row.id;  // which was chosen while this one was read
   try {
     await stage.open(row, node, candidate);
   } catch (error) {
-    stage.fail(row, error);
+    if (!another()) stage.fail(row, error);
     throw error;
   }
+  if (another()) return;
   writeHash(row, stage.state);
   if (focus) stage.box.focus({ preventScroll: true });
 }
