@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 from hydra import compose
+from omegaconf import DictConfig
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe import loop as loop_module
@@ -119,6 +120,10 @@ class Setting:
 
     def loop(self) -> TrainLoop:
         """A run that has not begun."""
+        return build(self.composed())
+
+    def composed(self) -> DictConfig:
+        """Its configuration."""
         place = Path(mkdtemp(prefix="troupe-bench-"))
         sampling = {"max_tokens": self.completion}
         policy = {
@@ -141,7 +146,7 @@ class Setting:
         words += [f"loop.tasks_per_iteration={self.tasks}", "algorithm.update.mini_batches=1", "diagnostics=off"]
         words += ["name=bench", f"run_dir={place / 'run'}", "threads=null", *self.words]
         with configurations(str(place)):
-            return build(compose("train", overrides=words))
+            return compose("train", overrides=words)
 
 
 class Runs:

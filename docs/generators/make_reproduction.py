@@ -17,6 +17,7 @@ from make_base_models import bases, share, team_name, team_of
 
 from troupe.evaluation.statistics import t_interval
 from troupe.sweep.reproduction.figure import figure_of
+from troupe.sweep.reproduction.heat_map import heat_map_of
 from troupe.sweep.reproduction.page import page_of, seeds_of
 from troupe.sweep.reproduction.results import TableResults, counted
 from troupe.sweep.reproduction.table import SCALES, ReproductionTable, TableClaim, table_names
@@ -48,12 +49,23 @@ def files(docs: Path = DOCS) -> dict[Path, str]:
     sections = [_overview(tables, list(results.values())), _bases(list(results.values()), docs)]
     for table in tables:
         own = {file: each for file, each in results.items() if each.table.name == table.name}
-        sections += [page_of(each, f"results/reproduction/{file.stem}.svg", level=2) for file, each in own.items()]
+        sections += [page_of(each, _plot(file), level=2, matrix=_matrix(file)) for file, each in own.items()]
         if not any(each.scale == "laptop" for each in own.values()):
             sections.append(_untested(table, docs))
     text = TEMPLATE.read_text(encoding="utf-8").replace("TABLES", "\n".join(sections).rstrip())
-    plots = {file.with_suffix(".svg"): figure_of(each) for file, each in results.items()}
+    plots = {docs / _plot(file): figure_of(each) for file, each in results.items()}
+    plots |= {docs / _matrix(file): heat_map_of(each) for file, each in results.items()}
     return {docs / PAGE.name: text} | {file: plot for file, plot in plots.items() if plot}
+
+
+def _plot(file: Path) -> str:
+    """Where the plot of the summary ``file`` is, from docs/."""
+    return f"results/reproduction/{file.stem}.svg"
+
+
+def _matrix(file: Path) -> str:
+    """Where the drawing of its cross-play is."""
+    return f"results/reproduction/{file.stem}_cross_play.svg"
 
 
 def _overview(tables: Sequence[ReproductionTable], results: Sequence[TableResults]) -> str:
