@@ -17,9 +17,7 @@ import os
 import subprocess
 import sys
 import time
-from functools import partial
 from pathlib import Path
-from random import Random
 from tempfile import mkdtemp
 from typing import Any
 
@@ -27,15 +25,9 @@ import torch
 from lines import Setting, new_model
 from torch.distributed.tensor import DTensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
-from update import resident
+from update import groups_of, peak_from_now, policy_of, resident
 
-from troupe.algorithms.objectives import ClippedObjective
-from troupe.experience import Sample
-from troupe.models.policy import PolicyModule
-from troupe.models.pool import Pool
 from troupe.models.strategies import Fsdp2, StrategySettings, launch
-from troupe.models.train_config import PolicyTrainConfig
-from troupe.models.update_settings import UpdateSettings
 from troupe.setup.build import checked
 from troupe.setup.dry_run import plan
 
@@ -52,8 +44,10 @@ MODEL = Qwen3Config(
     bos_token_id=None,
     eos_token_id=None,
 )
-TOKENS, PROMPT, COMPLETION, K, PROMPTS = 512, 256, 128, 2, 8
-"""Of a micro-batch, a prompt, a completion; completions of a prompt; prompts."""
+TOKENS = 512
+"""Of a micro-batch."""
+GROUPS = (256, 128, 2, 8)
+"""Tokens of a prompt and of a completion, K, prompts."""
 CASES = {
     "one process": (1, False),
     "one process, recomputed": (1, True),
@@ -98,15 +92,7 @@ async def update_twice(processes: int, recomputed: bool) -> dict[str, float]:
     model = Qwen3ForCausalLM(MODEL)
     if recomputed:
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    config = PolicyTrainConfig(
-        objective=ClippedObjective(),
-        optimizer=partial(torch.optim.AdamW, lr=1e-6),
-        scheduler=partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=0),
-        temperature=1.0,
-        update=UpdateSettings(max_tokens=TOKENS, alarm_kl_nats=0, alarm_ess_ratio=0),
-    )
-    pool = Pool(PolicyModule(model, {"p": config}), fabric, ranks=ranks)
-    policy, found = pool.policies["p"], {}
+    policy, found = policy_of(model, fabric, ranks, max_tokens=TOKENS), dict[str, float]()
 
     def note(optimizer: torch.optim.Optimizer, *_: Any) -> None:
         gradients = [each.grad for group in optimizer.param_groups for each in group["params"]]
@@ -116,7 +102,7 @@ async def update_twice(processes: int, recomputed: bool) -> dict[str, float]:
     for _ in range(2):
         peak_from_now()
         started = time.process_time()
-        await pool.update({"p": groups()})
+        await policy.pool.update({"p": groups_of(*GROUPS, MODEL.vocab_size)})
         found["seconds"] = time.process_time() - started
         found["peak of an update"] = resident("VmHWM") - before
     states = [value for state in policy.learner.optimizer.state.values() for value in state.values()]
@@ -129,27 +115,10 @@ async def update_twice(processes: int, recomputed: bool) -> dict[str, float]:
     return found
 
 
-def groups() -> list[list[Sample]]:
-    rng = Random(0)
-
-    def drawn(count: int) -> tuple[int, ...]:
-        return tuple(rng.randrange(MODEL.vocab_size) for _ in range(count))
-
-    weight, logprobs = 1 / (K * PROMPTS), (-9.0,) * COMPLETION
-    return [
-        [Sample("p", prompt, drawn(COMPLETION), logprobs, 1.0 - 2 * (i % 2), weight) for i in range(K)]
-        for prompt in (drawn(PROMPT) for _ in range(PROMPTS))
-    ]
-
-
 def held_bytes(tensors: list[Any]) -> int:
     """What this process holds of ``tensors``."""
     own = [each.to_local() if isinstance(each, DTensor) else each for each in tensors]
     return sum(each.numel() * each.element_size() for each in own)
-
-
-def peak_from_now() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
 
 
 def measured(case: str, given_back: bool) -> dict[str, float]:

@@ -32,7 +32,8 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Co
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
 from troupe.models.policy import PolicyModule
-from troupe.models.pool import Pool
+from troupe.models.pool import Policy, Pool
+from troupe.models.ranks import Ranks
 from troupe.models.train_config import PolicyTrainConfig
 from troupe.models.update_settings import UpdateSettings
 
@@ -74,9 +75,8 @@ def build(name: str) -> PreTrainedModel:
     return LlamaForCausalLM(llama)
 
 
-def groups_of(setting: str, vocabulary: int) -> list[list[Sample]]:
-    """A group per prompt."""
-    _, prompt, new, k, prompts = SETTINGS[setting]
+def groups_of(prompt: int, new: int, k: int, prompts: int, vocabulary: int) -> list[list[Sample]]:
+    """A group of ``k`` completions of ``new`` tokens for each of ``prompts`` prompts."""
     rng = Random(0)
 
     def drawn(count: int) -> tuple[int, ...]:
@@ -89,17 +89,21 @@ def groups_of(setting: str, vocabulary: int) -> list[list[Sample]]:
     ]
 
 
-def ours(model: PreTrainedModel, groups: list[list[Sample]]) -> Callable[[], object]:
-    """An update of Troupe's."""
+def policy_of(model: PreTrainedModel, fabric: L.Fabric, ranks: Ranks | None = None, **update: Any) -> Policy:
+    """A policy named p, alone in its pool, that learns as TRL's does; ``update`` are keys of its update."""
     config = PolicyTrainConfig(
         objective=ClippedObjective(),
         optimizer=AdamW,
         scheduler=partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=0),
         temperature=1.0,
-        update=UpdateSettings(alarm_kl_nats=0, alarm_ess_ratio=0),
+        update=UpdateSettings(alarm_kl_nats=0, alarm_ess_ratio=0, **update),
     )
-    fabric = L.Fabric(accelerator="cpu", devices=1)
-    policy = Pool(PolicyModule(model, {"p": config}), fabric).policies["p"]
+    return Pool(PolicyModule(model, {"p": config}), fabric, ranks=ranks).policies["p"]
+
+
+def ours(model: PreTrainedModel, groups: list[list[Sample]]) -> Callable[[], object]:
+    """An update of Troupe's."""
+    policy = policy_of(model, L.Fabric(accelerator="cpu", devices=1))
     return lambda: asyncio.run(policy.pool.update({"p": groups}))
 
 
@@ -161,7 +165,7 @@ SIDES: dict[str, Callable[[PreTrainedModel, list[list[Sample]]], Callable[[], ob
 def time_pairs(setting: str, pairs: int, clock: Callable[[], float]) -> list[float]:
     """TRL's seconds over ours, of each pair; the order alternates."""
     model = build(SETTINGS[setting][0])
-    groups = groups_of(setting, model.config.vocab_size)
+    groups = groups_of(*SETTINGS[setting][1:], model.config.vocab_size)
     steps = {side: make(copy.deepcopy(model), groups) for side, make in SIDES.items()}
     ratios = []
     for pair in range(pairs + 1):
@@ -179,9 +183,9 @@ def time_pairs(setting: str, pairs: int, clock: Callable[[], float]) -> list[flo
 def memory(setting: str, side: str) -> int:
     """Bytes of this process's peak above what it held with the model loaded, after two steps."""
     model = build(SETTINGS[setting][0])
-    step = SIDES[side](model, groups_of(setting, model.config.vocab_size))
+    step = SIDES[side](model, groups_of(*SETTINGS[setting][1:], model.config.vocab_size))
     before = resident("VmRSS")
-    Path("/proc/self/clear_refs").write_text("5")  # the peak from now on
+    peak_from_now()
     for _ in range(2):
         step()
     return resident("VmHWM") - before
@@ -191,6 +195,11 @@ def resident(key: str) -> int:
     """Bytes of this process's memory, now (``VmRSS``) or at its peak (``VmHWM``)."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(key))
+
+
+def peak_from_now() -> None:
+    """Forget this process's peak so far."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 def memory_ratio(setting: str, threads: int) -> float:
