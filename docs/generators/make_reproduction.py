@@ -15,7 +15,7 @@ from statistics import fmean
 
 from make_base_models import bases, share, team_name, team_of
 
-from troupe.evaluation.statistics import t_interval
+from troupe.evaluation.statistics import SHARE, t_interval
 from troupe.sweep.reproduction.figure import figure_of
 from troupe.sweep.reproduction.heat_map import heat_map_of
 from troupe.sweep.reproduction.page import page_of, seeds_of
@@ -137,7 +137,7 @@ def _earlier(table: ReproductionTable, docs: Path) -> str:
 
 
 def _mean(values: Sequence[float]) -> str:
-    interval = t_interval(values)
+    interval = t_interval(values, SHARE)
     return f"{fmean(values):.3f}" + (f" ({interval[0]:.3f} to {interval[1]:.3f})" if interval else "")
 
 

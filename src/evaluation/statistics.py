@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import comb
+from math import comb, inf
 from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import binomtest, bootstrap, sem, t, ttest_1samp
+
+SHARE, DIFFERENCE, ANY = (0.0, 1.0), (-1.0, 1.0), (-inf, inf)
+"""The bounds of a success, of a difference of two, and of a value without bounds."""
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
@@ -19,16 +22,13 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     return float(interval.low), float(interval.high)
 
 
-def t_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """The 95 % interval of the mean of ``values``, one per seed, by Student's t with n - 1 degrees of freedom; None for
-    fewer than two values, and where all are equal: that few seeds agree does not say how far others would differ.
-
-    It is not cut to the range of the values: the interval of a mean share may reach beyond 1.
+def t_interval(values: Sequence[float], bounds: tuple[float, float] = ANY) -> tuple[float, float] | None:
+    """The 95 % interval of the mean of ``values``, one per seed, by Student's t with n - 1 degrees of freedom, cut to
+    ``bounds`` (it holds a mean within them as often); None for fewer than two values, and where all are equal: that few
+    seeds agree does not say how far others would differ.
     """
-    if len(values) < 2 or min(values) == max(values):
-        return None
-    half_width = float(t.ppf(0.975, len(values) - 1) * sem(values))
-    return fmean(values) - half_width, fmean(values) + half_width
+    estimate = seeds_estimate(values, bounds)
+    return estimate.interval if estimate else None
 
 
 def default_ks(samples: int) -> list[int]:
@@ -48,9 +48,6 @@ def pass_at_k(samples: int, successes: int, k: int) -> float:
         raise ValueError(f"{successes} successes among {samples} samples")
     return 1 - comb(samples - successes, k) / comb(samples, k)
 
-
-SHARE, DIFFERENCE = (0.0, 1.0), (-1.0, 1.0)
-"""The bounds of a success, and of a difference of two."""
 
 
 @dataclass(frozen=True)
@@ -151,21 +148,24 @@ Values = Sequence[NDArray[np.float64]]
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over ``seeds``, and its standard error over seeds and tasks; where that is 0, ``unanimous`` has the
-    interval and the p-values."""
+    """A mean over ``seeds`` of values within ``bounds``, and its standard error over seeds and tasks; where that is 0,
+    ``unanimous`` has the interval and the p-values."""
 
     mean: float
     standard_error: float
     seeds: int
     unanimous: Unanimous | None = None
+    bounds: tuple[float, float] = ANY
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The 95 % interval by Student's t, ``seeds`` - 1 degrees of freedom; not cut to the range of the values."""
+        """The 95 % interval by Student's t, ``seeds`` - 1 degrees of freedom, cut to ``bounds``, within which the true
+        mean lies: it holds the mean as often as the whole one."""
         if self.unanimous is not None:
             return self.unanimous.interval
         half_width = float(t.ppf(0.975, self.seeds - 1)) * self.standard_error
-        return self.mean - half_width, self.mean + half_width
+        low, high = self.bounds
+        return max(low, self.mean - half_width), min(high, self.mean + half_width)
 
     def p_at_most(self, bound: float) -> float:
         """The one-sided p-value of the hypothesis that the true mean is at most ``bound``."""
@@ -179,12 +179,12 @@ class Estimate:
         return float(t.sf(distance / self.standard_error, self.seeds - 1))
 
 
-def seeds_estimate(values: Sequence[float]) -> Estimate | None:
-    """The mean of ``values``, one per seed, its standard error over seeds alone; None for fewer than two, and where all
-    are equal, as of :func:`t_interval`."""
+def seeds_estimate(values: Sequence[float], bounds: tuple[float, float] = ANY) -> Estimate | None:
+    """The mean of ``values`` within ``bounds``, one per seed, its standard error over seeds alone; None for fewer than
+    two, and where all are equal, as of :func:`t_interval`."""
     if len(values) < 2 or min(values) == max(values):
         return None
-    return Estimate(fmean(values), float(sem(values)), len(values))
+    return Estimate(fmean(values), float(sem(values)), len(values), bounds=bounds)
 
 
 def hierarchical_estimate(
@@ -230,7 +230,7 @@ def hierarchical_estimate(
         means = [_means(side, drawn, rng) for side in sides]
     draws = sum(sign * own for sign, own in zip(signs, means, strict=False))
     if np.ptp(draws) > 1e-9:
-        return Estimate(float(mean), float(np.std(draws)), count)
+        return Estimate(float(mean), float(np.std(draws)), count, bounds=bounds)
     tasks = min(len(side[0]) if crossed else sum(map(len, side)) for side in sides)
     return Estimate(float(mean), 0.0, count, Unanimous.over_seeds(float(mean), tasks, count, bounds))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from statistics import fmean
 
-from ..evaluation.statistics import t_interval
+from ..evaluation.statistics import ANY, SHARE, t_interval
 from ..runs.run import Run
 from .charts import Chart, ChartDrawing, Series, draw
 from .curves import DIAGNOSTICS, PER_POLICY, SHARES, agents_of, policies_of
@@ -109,9 +109,8 @@ def _line(setting: Setting, place: int, key: str, axis: Axis, share: bool) -> Se
     for i in sorted(by_iteration):
         x, mean = (fmean(column) for column in zip(*by_iteration[i], strict=True))
         points.append((x, mean))
-        if span := t_interval([value for _, value in by_iteration[i]]):
-            low, high = (min(1.0, max(0.0, end)) if share else end for end in span)
-            band.append((x, low, high))
+        if span := t_interval([value for _, value in by_iteration[i]], SHARE if share else ANY):
+            band.append((x, *span))
     return Series(setting.name, points, place % COLOURS, band=band, tag=tag(place))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..evaluation.comparison import compare
-from ..evaluation.statistics import DIFFERENCE, hierarchical_estimate, holm, t_interval
+from ..evaluation.statistics import DIFFERENCE, SHARE, hierarchical_estimate, holm, t_interval
 from ..runs.run import Run
 from .charts import Chart, ChartDrawing, Series, draw, percent
 from .settings import Setting
@@ -100,8 +100,8 @@ def success_of(setting: Setting, prefix: str, name: str) -> Success | None:
         arrays = [_array(each.values()) for each in results]
         whole = all(each.size and not np.isnan(each).all() for each in arrays)
         estimate = hierarchical_estimate(arrays, crossed=crossed) if whole else None
-        span = estimate.interval if estimate else t_interval(values)
-    return Success(name, values, fmean(values), (max(0.0, span[0]), min(1.0, span[1])) if span else None)
+        span = estimate.interval if estimate else t_interval(values, SHARE)
+    return Success(name, values, fmean(values), span)
 
 
 def differences(settings: Sequence[Setting], colours: Sequence[int]) -> list[Difference]:
@@ -204,7 +204,7 @@ def _by_task(pairs: Sequence[Pairs]) -> list[TaskDifference]:
     for task in dict.fromkeys(task for pair in pairs for task in pair):
         known = [(float(bool(a)), float(bool(b))) for pair in pairs if task in pair for a, b in [pair[task]]]
         first, second = (fmean(each[side] for each in known) for side in (0, 1))
-        span = t_interval([b - a for a, b in known])
+        span = t_interval([b - a for a, b in known], DIFFERENCE)
         rows.append(TaskDifference(task, first, second, len(known), span))
     return sorted(rows, key=lambda row: row.difference)
 
@@ -216,7 +216,7 @@ def _chart(names: tuple[str, str], by_task: Sequence[TaskDifference], colours: t
     series = []
     for sign, (name, colour) in signs.items():
         places = [(x, task) for x, task in enumerate(by_task, 1) if np.sign(task.difference) == sign]
-        spans = [(x, max(-1.0, t.interval[0]), min(1.0, t.interval[1])) for x, t in places if t.interval]
+        spans = [(x, *t.interval) for x, t in places if t.interval]
         points = [(float(x), task.difference) for x, task in places]
         series.append(Series(name, points, colour, "dots", spans if len(by_task) <= 60 else []))
     drawing = draw(Chart("", series, share=True, x_name="task", y_range=(-1.0, 1.0)))

@@ -11,6 +11,7 @@ from scipy.stats import beta
 
 from troupe.evaluation.statistics import (
     DIFFERENCE,
+    SHARE,
     Estimate,
     Unanimous,
     bootstrap_interval,
@@ -181,6 +182,20 @@ def test_the_interval_and_the_p_values_are_students() -> None:
     assert tenth.p_at_most(0.1 - 2.262157 * 0.02) == pytest.approx(0.025, abs=1e-7)
     assert tenth.p_at_least(0.1 + 2.262157 * 0.02) == pytest.approx(0.025, abs=1e-7)
     assert tenth.p_at_most(0.1) == tenth.p_at_least(0.1) == 0.5
+
+
+def test_intervals_are_cut_to_what_the_mean_can_be_and_p_values_are_not() -> None:
+    values = [1.0, 1.0, 0.9]
+    whole, share = seeds_estimate(values), seeds_estimate(values, SHARE)
+    assert whole is not None and share is not None
+    assert whole.interval[1] > 1 and share.interval == (whole.interval[0], 1.0) == t_interval(values, SHARE)
+    assert share.p_at_least(1.0) == whole.p_at_least(1.0)
+    tasks = [np.array([1.0] * 19 + [0.0]), np.ones(20), np.ones(20)]
+    success, difference = hierarchical_estimate(tasks), hierarchical_estimate(tasks, bounds=DIFFERENCE)
+    assert success is not None and difference is not None
+    assert success.interval[1] == difference.interval[1] == 1.0
+    low = hierarchical_estimate([1 - one for one in tasks])
+    assert low is not None and low.interval[0] == 0.0
 
 
 def test_seeds_that_all_fail_have_an_interval() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from troupe.evaluation.statistics import bootstrap_interval, holm, mcnemar, t_interval, wilson
+from troupe.evaluation.statistics import DIFFERENCE, bootstrap_interval, holm, mcnemar, t_interval, wilson
 from troupe.reports.differences import differences, signed, success_of
 from troupe.reports.settings import Setting
 from troupe.runs.run import Run
@@ -65,7 +65,7 @@ def test_seeds_are_paired_and_tasks_have_an_interval_over_seeds(setting: Make) -
     assert row.interval[0] < row.mean < row.interval[1] and 0 < row.p <= 1
     a = next(task for task in row.by_task if task.task_id == "a")
     assert (a.first, a.second, a.seeds) == (pytest.approx(1 / 3), 1.0, 3)
-    assert a.interval == t_interval([1, 1, 0])
+    assert a.interval == t_interval([1, 1, 0], DIFFERENCE)
 
 
 def test_a_file_cut_in_the_middle_leaves_the_tasks_in_common(setting: Make) -> None:
