@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ..errors import ConfigError
 from ..runs.files import parse_yaml
 from ..runs.fingerprint import evaluation_keys, flat, training_hash
-from ..setup.command_line import check_choices, parsed
+from ..setup.command_line import check_choices, check_overrides, parsed
 from ..setup.sections import check_seed, read_config
 from .options import Options, Overrides, SweepFile, one_line, parse_overrides
 from .record import SweepRecord
@@ -179,7 +179,11 @@ def _jobs(
 def _composed(words: list[str]) -> DictConfig:
     """The configuration of ``troupe train`` with these words."""
     check_choices(parsed(words))
-    cfg = compose("train", overrides=words, return_hydra_config=True)
+    try:
+        cfg = compose("train", overrides=words, return_hydra_config=True)
+    except HydraException:
+        check_overrides("train", words)  # names a key that the world or its agents do not have
+        raise
     HydraConfig.instance().set_config(cfg)
     with open_dict(cfg):
         del cfg["hydra"]

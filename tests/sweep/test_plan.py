@@ -114,6 +114,8 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["++run_dir=here"], "run_dir cannot be given"),
         (["experiment=sokoban_sharde"], "experiment=sokoban_sharde is unknown; did you mean sokoban_shared?"),
         (["loop.iteration=3"], "setting two (experiment=sokoban_shared loop.iterations=3 algorithm.sampler.k=2 loop."),
+        (["env.tool_viw=map"], "): env.tool_viw is an unknown key; did you mean env.tool_view?"),
+        (["experiment=couplet_shared", "env.size=5"], "): env.size is an unknown key"),
         (["+sed=3"], "sed is an unknown key; did you mean seed?"),
         (["loop.test_tasks=0"], "loop.test_tasks must be a whole number of at least 1, got 0"),
         (["loop.boards=3"], "loop.boards is now loop.tasks_per_iteration"),
