@@ -49,7 +49,6 @@ def pass_at_k(samples: int, successes: int, k: int) -> float:
     return 1 - comb(samples - successes, k) / comb(samples, k)
 
 
-
 @dataclass(frozen=True)
 class Unanimous:
     """The mean of values within ``bounds``, of which all that were seen are ``value``: no task solved, or each, or each
