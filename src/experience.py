@@ -109,6 +109,8 @@ class Completion:
     """Of the weights that sampled it; where there were several, of those of its first token, the oldest."""
     versions: tuple[int, ...] = ()
     """One per token, where weights were loaded between two of them; empty: all are of ``version``."""
+    scripted: bool = False
+    """Whether no model generated it: it is the message of a demonstrator, or of nobody."""
 
     def __post_init__(self) -> None:
         if len(self.token_ids) != len(self.logprobs):
@@ -302,6 +304,13 @@ class Episode:
             followed = [edge for edge in edges if edge.went_on]
             leaves += [(reach[first] / len(followed), edge.outcome) for edge in followed if edge.outcome is not None]
         return leaves
+
+    @property
+    def generated(self) -> int:
+        """How many completions models generated for it, the auxiliary ones among them; messages of scripted policies
+        cost nothing, and are not counted."""
+        sampled = [candidate.completion for _, candidate in self.candidates()]
+        return sum(not each.scripted for each in [*sampled, *(each for _, each in self.auxiliary)])
 
     def candidates(self) -> Iterator[tuple[Node, Candidate]]:
         """All candidates, each with its node, in the order of the nodes."""

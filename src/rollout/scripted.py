@@ -52,4 +52,4 @@ class ScriptedClient(PolicyClient):
         if self.skill != "silent":
             with noting(lambda: f"demonstration of {type(env).__name__} in turn {env.turn} for agent {agent}"):
                 texts = [env.demonstration(agent, Random(f"{seed}/{row}"), skill=self.skill) for row in range(n)]
-        return prompt, [Completion((), (), text, "stop", self.policy, 0) for text in texts]
+        return prompt, [Completion((), (), text, "stop", self.policy, 0, scripted=True) for text in texts]

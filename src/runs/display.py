@@ -139,8 +139,7 @@ class Display:
         """An episode of the rollout has ended; it may be played during another phase, which does not count it."""
         if self._phase is not None and self._phase.name == "evaluation":
             return
-        completions = sum(len(node.candidates) for node in episode.nodes) + len(episode.auxiliary)
-        self._count_episode(completions, lambda: sampled_messages(episode))
+        self._count_episode(episode.generated, lambda: sampled_messages(episode))
 
     def evaluation_episode(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """An episode of an evaluation has ended, with these messages."""

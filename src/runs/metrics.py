@@ -16,9 +16,9 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
 
     ``success`` is that of sampled episodes (independent episodes, full joint trees).  Trees in which the best of K
     candidates is continued have ``best_of_k_success`` instead: it is far above the policies' own success, and never to
-    be reported as such.  Completions and tokens count everything that was generated; the other averages are over
-    candidates, but ``cut_prompts`` and ``retokenised_prompts``, shares of the prompts.  No other metric counts the
-    ``lost_episodes``.  The tokens of remote policies are unknown here, and are in no sum: their engines count them.
+    be reported as such.  Completions and tokens count everything that a model generated; averages are over candidates,
+    those of scripted policies among them, but ``cut_prompts`` and ``retokenised_prompts``, shares of the prompts.  No
+    other metric counts the ``lost_episodes``.  The tokens of remote policies are unknown here, and are in no sum: their engines count them.
     """
     lost = sum(episode.failure is not None for episode in episodes)
     episodes = [episode for episode in episodes if episode.failure is None]
@@ -40,7 +40,7 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
         "rollout/turns": sum(chance * outcome.turns for chance, outcome in leaves) / len(episodes),
         "rollout/tasks": len({episode.task.task_id for episode in episodes}),
         "rollout/lost_episodes": lost,
-        "rollout/completions": len(candidates) + len(auxiliary),
+        "rollout/completions": sum(episode.generated for episode in episodes),
         "rollout/tokens": tokens,
         "rollout/prompt_tokens": prompt_tokens + sum(length for length, each in auxiliary if not each.text_only),
         "rollout/env_steps": sum(episode.env_steps for episode in episodes),

@@ -32,12 +32,16 @@ def measures_of(run: Run) -> tuple[dict[str, float], Series]:
     Return and turns before and after are of the run's own test.  The return is the sum over the steps of an episode of
     the mean reward of the agents that act, where each agent acts in as many steps; steps that nobody judges (drafts of
     a discussion, the first agent of a sequence) add 0.  Rewards over training are standardised per run and agent: less
-    their mean over iterations, divided by their standard deviation (0 where it is 0).  Seconds are means over
+    their mean over iterations, divided by their standard deviation (0 where it is 0); a last iteration with fewer tasks
+    than ``loop.tasks_per_iteration``, which a budget of completions cut short, is left out.  Seconds are means over
     iterations, of the wall.
     """
     values: dict[str, float] = {}
+    whole, rows = run.config["loop"]["tasks_per_iteration"], list(run.rows)
+    if len(rows) > 1 and rows[-1].get("rollout/tasks", whole) < whole:
+        rows.pop()
     series = {
-        agent: [float(row[key]) for row in run.rows if key in row]
+        agent: [float(row[key]) for row in rows if key in row]
         for agent, key in ((agent, f"rollout/{agent}/reward") for agent in run.config["team"])
     }
     series = {agent: rewards for agent, rewards in series.items() if rewards}

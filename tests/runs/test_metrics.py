@@ -111,6 +111,20 @@ def test_the_tokens_of_remote_policies_are_unknown_here() -> None:
     assert row["rollout/tool/reward"] == 1.0 and "rollout/tool/tokens_per_message" not in row
 
 
+def test_messages_that_no_model_generated_are_no_completions() -> None:
+    """Else a role that is trained beside a silent partner would have half of a team's budget."""
+    silence = Completion((), (), "", "stop", "tool", 0, scripted=True)
+    nodes = [
+        Node("t", "tool", 0, (9,), [Candidate(silence, 0.0, 1.0, 1.0)] * 2),
+        Node("t", "plan", 0, (1, 2), [candidate(4, 1, 0, 0)] * 3),
+    ]
+    tree = episode(True, 1, *nodes)
+    tree.auxiliary = [(60, silence), (3, spoken(1))]
+    row = rollout_metrics([tree], 1.0)
+    assert tree.generated == row["rollout/completions"] == 4
+    assert row["rollout/tool/reward"] == 1.0
+
+
 def test_metrics_of_updates_are_named_after_their_policies_and_critics() -> None:
     critics = {"tool": {"value_loss": 0.1, "faults/oom_splits": 1}}
     updates = {

@@ -41,6 +41,18 @@ def test_of_a_run(run: Run) -> None:
     assert values.keys() <= MEASURES.keys()
 
 
+@pytest.mark.parametrize(("tasks", "kept"), [(3, 4), (8, 5), (9, 5)])
+def test_an_iteration_that_the_budget_cut_short_is_no_part_of_the_rewards(
+    run: Run, disk: Any, tasks: int, kept: int
+) -> None:
+    config = run.config | {"loop": run.config["loop"] | {"tasks_per_iteration": 8}}
+    disk.run(run.path, config, dict(run.summary))
+    rows = [{**row, "rollout/tasks": tasks if row["iteration"] == 5 else 8} for row in run.rows]
+    (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    values, series = measures_of(Run(run.path))
+    assert [len(rewards) for rewards in series.values()] == [kept, kept]
+
+
 def test_the_return_counts_each_step_once(disk: Any, tmp_path: Path) -> None:
     """Of 10 episodes of a sequence: the first agent's message is not judged, the second's earns 2 points."""
     summary = disk.scores(1, 5, 6) | {"eval/tool/reward": 0.0, "eval/plan/reward": 2.0}
