@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from math import comb, inf
+from math import comb, inf, sqrt
 from statistics import fmean
 
 import numpy as np
@@ -192,23 +191,22 @@ def hierarchical_estimate(
     *,
     crossed: bool = False,
     bounds: tuple[float, float] = SHARE,
-    resamples: int = 4000,
-    seed: int = 0,
 ) -> Estimate | None:
-    """The mean over seeds of the mean over tasks, its standard error by the hierarchical bootstrap: each resample draws
-    seeds with replacement, and for each of them tasks with replacement (Saravanan et al. 2020, Neurons, Behavior, Data
-    Analysis and Theory 3; Davison and Hinkley 1997, section 3.8).
+    """The mean over seeds of the mean over tasks, its standard error that of the hierarchical bootstrap: each resample
+    draws seeds with replacement, and for each of them tasks with replacement (Saravanan et al. 2020, Neurons, Behavior,
+    Data Analysis and Theory 3; Davison and Hinkley 1997, section 3.8).  No resample is drawn: the variance of all that
+    there could be has a closed form.
 
     With ``less``, the values of another setting for the same seeds but other tasks, the mean of the differences: seeds
     are drawn together, tasks apart.  (Values of the same tasks are subtracted before.)  ``crossed``: all seeds have the
     same tasks, in the same order, and of ``less``, too; one draw of tasks then holds for all seeds of a resample, and a
-    task that one seed lost is left out.  ``seed`` fixes the draws.
+    task that one seed lost is left out.
 
-    The interval is Student's, not the percentiles' one: a bootstrap over few seeds is too narrow by the factor
-    sqrt((n - 1) / n), and its percentiles do not reach beyond the seeds' own means.  The factor itself stays in the
-    standard error: where seeds differ much, 94 % of intervals hold the mean.  Where seeds hardly differ they are wider
-    than they need be, since the choice of tasks is then counted in the seeds' means and once more.  Where resamples do
-    not differ at all, :class:`Unanimous` takes its place; ``bounds`` are those of a task's value (or difference).
+    The interval is Student's: that of the resamples' percentiles is too narrow over few seeds, by the factor
+    sqrt((n - 1) / n), and does not reach beyond the seeds' own means.  The factor itself stays in the standard error:
+    where seeds differ much, 94 % of intervals hold the mean.  Where seeds hardly differ they are wider than they need
+    be, since the choice of tasks is then counted in the seeds' means and once more.  Where all values are equal,
+    :class:`Unanimous` takes its place; ``bounds`` are those of a task's value (or difference).
 
     None for fewer than two seeds.  Raises ``ValueError`` where a seed has no task.
     """
@@ -218,20 +216,14 @@ def hierarchical_estimate(
         raise ValueError("every seed needs the value of at least one task on every side")
     if count < 2:
         return None
-    signs = (1.0, -1.0)
-    mean = sum(sign * fmean(map(np.mean, side)) for sign, side in zip(signs, sides, strict=False))
-    if crossed:
-        drawn, counts = _crossed_resamples(count, tuple(len(side[0]) for side in sides), resamples, seed)
-        means = [_crossed_means(side, drawn, own) for side, own in zip(sides, counts, strict=True)]
-    else:
-        rng = np.random.default_rng(seed)
-        drawn = rng.integers(count, size=(resamples, count))
-        means = [_means(side, drawn, rng) for side in sides]
-    draws = sum(sign * own for sign, own in zip(signs, means, strict=False))
-    if np.ptp(draws) > 1e-9:
-        return Estimate(float(mean), float(np.std(draws)), count, bounds=bounds)
+    by_seed = [np.array([one.mean() for one in side]) for side in sides]
+    differences = by_seed[0] - by_seed[1] if less is not None else by_seed[0]
+    tasks_part = _crossed_variance if crossed else _nested_variance
+    mean, error = fmean(differences), sqrt(np.var(differences) / count + sum(map(tasks_part, sides)))
+    if error > 1e-9:
+        return Estimate(mean, error, count, bounds=bounds)
     tasks = min(len(side[0]) if crossed else sum(map(len, side)) for side in sides)
-    return Estimate(float(mean), 0.0, count, Unanimous.over_seeds(float(mean), tasks, count, bounds))
+    return Estimate(mean, 0.0, count, Unanimous.over_seeds(mean, tasks, count, bounds))
 
 
 def _complete(values: Values, crossed: bool) -> list[NDArray[np.float64]]:
@@ -242,35 +234,18 @@ def _complete(values: Values, crossed: bool) -> list[NDArray[np.float64]]:
     return [one[~np.isnan(one)] for one in values]
 
 
-@lru_cache(maxsize=8)
-def _crossed_resamples(
-    count: int, tasks: tuple[int, ...], resamples: int, seed: int
-) -> tuple[NDArray[np.int64], list[NDArray[np.float64]]]:
-    """What resamples of ``count`` seeds draw, whatever the values: seeds, (resamples, count), and for each side how
-    often each of its tasks, (resamples, tasks).  Kept, since the settings of a table have the same numbers of both."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(count, size=(resamples, count))
-    return drawn, [rng.multinomial(each, np.full(each, 1 / each), size=resamples).astype(float) for each in tasks]
+def _nested_variance(side: Values) -> float:
+    """What the draw of each seed's own tasks adds to the variance of a resample's mean."""
+    return fmean(np.var(one) / len(one) for one in side) / len(side)
 
 
-def _crossed_means(values: Values, drawn: NDArray[np.int64], counts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(resamples,) the mean of each resample: of the seeds ``drawn``, each task as often as ``counts`` says."""
-    by_seed = counts @ np.stack(values).T / counts.shape[1]
-    return np.take_along_axis(by_seed, drawn, axis=1).mean(axis=1)
-
-
-def _means(values: Values, drawn: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
-    """(resamples,) the mean of each resample of the seeds ``drawn``, (resamples, seeds), whose tasks are drawn apart.
-
-    Tasks are drawn as counts: how often each distinct value comes among as many draws as there are tasks.
-    """
-    means = np.empty(drawn.shape)
-    for index, own in enumerate(values):
-        places = drawn == index
-        levels, frequency = np.unique(own, return_counts=True)
-        counts = rng.multinomial(len(own), frequency / len(own), size=int(places.sum()))
-        means[places] = counts @ levels / len(own)
-    return means.mean(axis=1)
+def _crossed_variance(side: Values) -> float:
+    """The same of one draw of tasks for all seeds: the variance of tasks, and of what is left beside seeds and tasks
+    (an analysis of variance; its parts are uncorrelated)."""
+    table = np.stack(side)
+    tasks = table.mean(axis=0)
+    rest = table - tasks - (table.mean(axis=1, keepdims=True) - table.mean())
+    return float(np.var(tasks) / tasks.size + np.var(rest) / table.size)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -18,7 +18,8 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     candidates is continued have ``best_of_k_success`` instead: it is far above the policies' own success, and never to
     be reported as such.  Completions and tokens count everything that a model generated; averages are over candidates,
     those of scripted policies among them, but ``cut_prompts`` and ``retokenised_prompts``, shares of the prompts.  No
-    other metric counts the ``lost_episodes``.  The tokens of remote policies are unknown here, and are in no sum: their engines count them.
+    other metric counts the ``lost_episodes``.  The tokens of remote policies are unknown here, and are in no sum: their
+    engines count them.
     """
     lost = sum(episode.failure is not None for episode in episodes)
     episodes = [episode for episode in episodes if episode.failure is None]

@@ -43,14 +43,13 @@ def test_of_a_run(run: Run) -> None:
 
 @pytest.mark.parametrize(("tasks", "kept"), [(3, 4), (8, 5), (9, 5)])
 def test_an_iteration_that_the_budget_cut_short_is_no_part_of_the_rewards(
-    run: Run, disk: Any, tasks: int, kept: int
+    run: Run, disk: Any, tmp_path: Path, tasks: int, kept: int
 ) -> None:
-    config = run.config | {"loop": run.config["loop"] | {"tasks_per_iteration": 8}}
-    disk.run(run.path, config, dict(run.summary))
+    config = disk.config() | {"team": run.config["team"], "loop": {"tasks_per_iteration": 8}}
+    path = disk.run(tmp_path / "cut", config, dict(run.summary))
     rows = [{**row, "rollout/tasks": tasks if row["iteration"] == 5 else 8} for row in run.rows]
-    (run.path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    values, series = measures_of(Run(run.path))
-    assert [len(rewards) for rewards in series.values()] == [kept, kept]
+    (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [len(rewards) for rewards in measures_of(Run(path))[1].values()] == [kept, kept]
 
 
 def test_the_return_counts_each_step_once(disk: Any, tmp_path: Path) -> None:
