@@ -1,7 +1,7 @@
 """What each agent of a trained team contributes: `python bench/claims.py RUN_DIR [RUN_DIR ...]`.
 
 On each run's held-out test tasks: the base model at several temperatures, the trained team, the team with each of its
-agents silenced, the two policies of a pair swapped, and in the grids the tool agent's proposals executed without the
+agents silenced, the two policies of a pair swapped, and in Plan-Path the tool agent's proposals executed without the
 planner; of an agent alone, the base model and the trained one.  Each is an evaluation (`docs/evaluation.md`), kept in
 the run's `evaluations/`; here they make a Markdown table per run, with 95 % Wilson intervals.  `--only TEXT` leaves out
 the conditions whose name does not contain it; `--mean` makes one table of all runs instead, each cell the mean over the
@@ -26,23 +26,22 @@ from troupe.cli.start import with_open_keys
 
 ALONE = {"base": ["checkpoint=base", "temperature=[1,0,0.3,0.5,0.7]"], "trained": ["temperature=[1,0]"]}
 ECHOED = {"trained, proposals executed without the planner": ["echo.plan=tool", "temperature=1"]}
+"""Where proposals are moves: Sokoban's are pushes, which are none."""
 SWAPPED = {"trained, policies swapped": ["swap=true", "temperature=1"]}
-GRIDS = {"plan", "tool"}
-"""The agents of the grids."""
 
 
-def conditions_of(agents: Sequence[str]) -> dict[str, list[str]]:
-    """The keys of each evaluation of a team, by its name."""
+def conditions_of(world: str, agents: Sequence[str]) -> dict[str, list[str]]:
+    """The keys of each evaluation of a team in the ``world`` of that class, by its name."""
     if len(agents) == 1:
         return ALONE
     silenced = {f"trained, {agent} silenced": [f"silence=[{agent}]", "temperature=1"] for agent in agents}
-    return ALONE | silenced | (ECHOED if set(agents) == GRIDS else {}) | (SWAPPED if len(agents) == 2 else {})
+    return ALONE | silenced | (ECHOED if world.endswith(".PlanPath") else {}) | (SWAPPED if len(agents) == 2 else {})
 
 
 def evaluate(folder: Path, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Of each condition its numbers."""
-    rows = {}
-    for name, keys in conditions_of(sorted(OmegaConf.load(folder / "config.yaml").team)).items():
+    rows, config = {}, OmegaConf.load(folder / "config.yaml")
+    for name, keys in conditions_of(config.env._target_, sorted(config.team)).items():
         if options.only not in name:
             continue
         words = [f"run={folder}", f"checkpoint={options.checkpoint}", f"tasks={options.tasks}"]

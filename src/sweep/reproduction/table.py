@@ -41,8 +41,8 @@ class Part:
     """One world of a table, at some of its scales.
 
     ``agents``: the names of the world's first and second agent, which ``<first>`` and ``<second>`` stand for in the
-    overrides of settings.  ``overrides`` are further ones, by scale.  ``without``: by scale, settings that are not run,
-    each with the reason.
+    overrides of settings.  ``overrides`` are further ones, by scale.  ``without``: by scale, settings that are not run and
+    teams that are not played, each with the reason.
     """
 
     experiment: str
@@ -224,7 +224,7 @@ class ReproductionTable:
                 if scale not in self.scales:
                     raise ConfigError(f"parts.{key}: scales has no {scale}")
             for name in (name for reasons in part.without.values() for name in reasons):
-                if name not in self.settings:
+                if name not in named:
                     raise ConfigError(f"parts.{key}.without: setting '{name}' is unknown{nearest(name, named)}")
         about = [(f"rows.{key}.paper", list(row.paper)) for key, row in self.rows.items()]
         about += [(f"claim '{one.claim}': parts", list(one.parts)) for one in self.claims]
@@ -265,20 +265,15 @@ class ReproductionTable:
         }
 
     def teams_at(self, scale: Scale, part: Part) -> dict[str, Team]:
-        """The teams whose settings are run."""
-        settings = self.settings_at(scale, part)
-        return {
-            name: team
-            for name, team in self.teams.items()
-            if all(setting in settings for setting in (team.setting, *team.agents.values()))
-        }
+        """The teams that are played: those whose settings are run."""
+        return {name: team for name, team in self.teams.items() if not self.reason_without(scale, part, name)}
 
     def reason_without(self, scale: Scale, part: Part, name: str) -> str:
         """Why the setting or team ``name`` is not tested in ``part``; "" where it is."""
         team = self.teams.get(name)
-        settings = (team.setting, *team.agents.values()) if team else (name,)
+        names = (name, team.setting, *team.agents.values()) if team else (name,)
         reasons = part.without.get(scale, {})
-        return next((reasons[setting] for setting in settings if setting in reasons), "")
+        return next((reasons[each] for each in names if each in reasons), "")
 
 
 def table_names() -> list[str]:

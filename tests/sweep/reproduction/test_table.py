@@ -98,6 +98,11 @@ def test_parts_and_their_reasons() -> None:
     assert table.reason_without("laptop", one, "mixed") == ""
     with pytest.raises(ConfigError, match="table=t has no scale=smollm2; it has laptop, paper"):
         table.parts_at("smollm2")
+    parts = {"one": TABLE["parts"]["one"] | {"without": {"laptop": {"mixed": "no such messages"}}}}
+    table = ReproductionTable.of("t", TABLE | {"parts": parts})
+    assert table.settings_at("laptop", table.parts["one"]).keys() == {"a", "b"}
+    assert not table.teams_at("laptop", table.parts["one"])
+    assert table.reason_without("laptop", table.parts["one"], "mixed") == "no such messages"
 
 
 @pytest.mark.parametrize(
