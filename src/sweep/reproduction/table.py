@@ -41,8 +41,8 @@ class Part:
     """One world of a table, at some of its scales.
 
     ``agents``: the names of the world's first and second agent, which ``<first>`` and ``<second>`` stand for in the
-    overrides of settings.  ``overrides`` are further ones, by scale.  ``without``: by scale, settings that are not run and
-    teams that are not played, each with the reason.
+    overrides of settings.  ``overrides`` are further ones, by scale.  ``without``: by scale, settings that are not run
+    and teams that are not played, each with the reason.
     """
 
     experiment: str
