@@ -225,6 +225,15 @@ def test_missing_seeds_are_said(results: TableResults) -> None:
     assert "scale `laptop`, 5 seeds (0, 1, 2, 3, 4)." in page_of(replace(results, seeds=(*SEEDS, 4)))
 
 
+def test_groups_that_are_the_same_runs_are_compared_once() -> None:
+    """With one turn, groups by agent and turn are those by agent, and groups by turn are one per task."""
+    verdicts = TableResults.read(ROOT / "docs/results/reproduction/grouping_smollm2.jsonl").verdicts()
+    assert [row["claim"] for row in verdicts if row["p_above"] is not None] == [
+        "one prompt per group beats one turn a group"
+    ]
+    assert all("the same runs" in row["why"] for row in verdicts if row["verdict"] == UNTESTED) and len(verdicts) == 3
+
+
 @pytest.mark.slow
 def test_the_committed_page_is_that_of_the_summaries() -> None:
     files = runpy.run_path(str(ROOT / "docs/generators/make_reproduction.py"))["files"]
