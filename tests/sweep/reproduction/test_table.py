@@ -71,7 +71,7 @@ def test_a_figure_of_writing_is_that_of_the_publication_that_its_row_cites() -> 
             assert not name.startswith("follow-up") or follow_up in section, label
             assert name.startswith("follow-up") or "experiments" in section, label
             figures[name.startswith("follow-up")].add(str(value))
-    assert figures[False] == {"94.5", "93.1"}
+    assert figures[False] == {"94.5", "93.1", "44.9"}
     for claim in table.claims:  # figures that are compared are of one publication
         assert figures[claim.paper.startswith("follow-up")] >= {*re.findall(r"\d+\.\d", claim.paper)}
 
