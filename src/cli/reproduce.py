@@ -55,20 +55,31 @@ def run(arguments: Sequence[str]) -> int:
 
 def _print_paper(options: ReproduceOptions, words: Sequence[str]) -> None:
     """What the papers' scale would take; nothing is trained."""
-    from ..sweep.reproduction.gpu_hours import ASSUMED, FORMULA, gpu_hours, lines_of, run_hours
+    from ..sweep.reproduction.gpu_hours import (
+        ASSUMED,
+        FORMULA,
+        TeamHours,
+        gpu_hours,
+        lines_of,
+        run_hours,
+        sum_of,
+        team_hours,
+    )
     from ..sweep.reproduction.plan import plan_table
 
     different: dict[str, float] = {}
+    played = list[TeamHours]()
     for table in options.tables:
         plan = plan_table(options, table, words)
         print(f"{_title(plan)}: a plan, nothing is trained; {len(plan.seeds)} seeds")
-        print("\n".join(lines_of([cost for part in plan.parts for cost in gpu_hours(part)])), flush=True)
+        teams = [team for part in plan.parts for team in team_hours(part)]
+        print("\n".join(lines_of([cost for part in plan.parts for cost in gpu_hours(part)], teams)), flush=True)
+        played += teams
         configs = [pair for part in plan.parts for pair in part.configs.items()]
         different |= {training: run_hours(config) for training, config in configs}
     if len(options.tables) > 1:
-        print(
-            f"runs that several tables share counted once: {len(different)}, {sum(different.values()):,.0f} GPU-hours"
-        )
+        total = sum_of(len(different), sum(different.values()), played)
+        print(f"runs that several tables share counted once: {total}")
     print(f"{FORMULA}\n{ASSUMED}", flush=True)
 
 

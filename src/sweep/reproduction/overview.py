@@ -12,7 +12,7 @@ from .cross_play import matrices, note_of
 from .figure import STYLE, figure_of
 from .heat_map import STYLE as HEAT_STYLE
 from .heat_map import heat_map_of
-from .page import READ, WORDS, estimates_cells, verdicts_cells
+from .page import READ, WORDS, estimates_cells, needed, verdicts_cells
 from .results import TableResults
 
 SUMMARY = "summary.jsonl"
@@ -41,11 +41,12 @@ class TableOverview:
             results = TableResults.read(file)
         except RunDirectoryError as error:
             return cls(name, "", parts, problems=[f"{error}. The table's own results are left out."])
-        table = results.table
+        table, verdicts = results.table, results.verdicts()
         unit = "per cent" if table.unit == "%" else table.unit
+        words = WORDS.replace("`", "").replace("*", "")
         tables = [
             PlainTable("Results beside the paper's", *estimates_cells(results.estimates()), READ.format(unit=unit)),
-            PlainTable("Claims", *verdicts_cells(results.verdicts()), WORDS.replace("`", "").replace("*", "")),
+            PlainTable("Claims", *verdicts_cells(verdicts), f"{words}{needed(verdicts)}"),
         ]
         tables += [PlainTable(f"Cross-play, {title}", *cells, note_of(title)) for title, cells in matrices(results)]
         plots = {"Ours beside the paper's": figure_of(results).replace(f"{STYLE}\n", "")}

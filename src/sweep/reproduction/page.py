@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scipy.stats import t
+
 from ..measures import MEASURES
 from ..tables import Cells, codes_line, csv_text, markdown, without_empty, write_or_remove
+from ..verdicts import LEVEL
 from .cross_play import csv_rows, matrices_markdown
 from .figure import figure_of
 from .heat_map import heat_map_of
@@ -58,7 +62,7 @@ def page_of(results: TableResults, figure: str = "", level: int = 1, matrix: str
         plot,
         f"{head}# Claims\n",
         markdown(*verdicts_cells(verdicts, strong="**")),
-        f"{_sentence(verdicts)}\n\n{WORDS}",
+        f"{_sentence(verdicts)}\n\n{WORDS}{needed(verdicts)}",
         *matrices_markdown(results, head, matrix),
         f"{head}# Settings\n",
         settings_table(table),
@@ -94,6 +98,20 @@ def verdicts_cells(verdicts: Sequence[Mapping[str, Any]], strong: str = "") -> C
         for row in verdicts
     ]
     return without_empty(heads, lines)
+
+
+def needed(verdicts: Sequence[Mapping[str, Any]]) -> str:
+    """How large a difference the first decision of a table takes, by its numbers of seeds and tests; "" where nothing
+    is tested."""
+    tested = [row for row in verdicts if row["p_above"] is not None]
+    if not tested:
+        return ""
+    tests, seeds = 2 * len(tested), max(row["n"] for row in tested)
+    errors = float(t.isf(LEVEL / tests, seeds - 1))
+    return (
+        f"With {seeds} seeds and {tests} tests, the first decision takes a difference of "
+        f"{errors:.{0 if errors >= 10 else 1}f} standard errors beyond the figure that it is tested against.\n"
+    )
 
 
 def settings_table(table: ReproductionTable) -> str:
@@ -160,7 +178,17 @@ def _difference(row: Mapping[str, Any]) -> str:
     bounds = (
         f" ({row['difference_low']:.3f} to {row['difference_high']:.3f})" if row["difference_low"] is not None else ""
     )
-    return f"{row['difference']:.3f}{bounds}"
+    return f"{row['difference']:.3f}{bounds}{_ratio(row)}"
+
+
+def _ratio(row: Mapping[str, Any]) -> str:
+    """What a difference of natural logarithms is as a ratio; "" of other figures."""
+    if not row["metric"].startswith("log_"):
+        return ""
+    ratio, low, high = (
+        None if row[key] is None else math.exp(row[key]) for key in ("difference", "difference_low", "difference_high")
+    )
+    return f"; ratio {ratio:.3f}" + ("" if low is None else f" ({low:.3f} to {high:.3f})")
 
 
 def _code(words: Sequence[str]) -> str:

@@ -123,7 +123,8 @@ class TableClaim:
 class ReproductionTable:
     """The content of a table's yaml.
 
-    Settings come from the ``sweep`` of that name, with its claims, or from ``settings``, or from both.  ``sections``
+    Settings come from the ``sweep`` of that name, with its claims, or from ``settings``, or from both.  ``papers`` says
+    of claims of the sweep, which has no figures of publications, what the publication reports.  ``sections``
     says of each setting and team what the publication has on it, or :data:`SILENT`.  ``cross_play``: the regimes of a
     matrix, whose teams are among ``teams``.  ``alone``: runs are timed, so that
     they are never started side by side.  ``figure``: ``rows`` (intervals and published figures) or ``rewards`` (each
@@ -140,6 +141,7 @@ class ReproductionTable:
     rows: Mapping[str, Row]
     claims: Sequence[TableClaim] = ()
     sweep: str = ""
+    papers: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     teams: Mapping[str, Team] = field(default_factory=dict)
     cross_play: Mapping[str, Regime] = field(default_factory=dict)
@@ -177,7 +179,14 @@ class ReproductionTable:
         claims = [
             _section(f"claims[{number}]", TableClaim, one) for number, one in enumerate(content.get("claims", []))
         ]
-        own = [_section("verdicts", TableClaim, one) for one in sweep.get("verdicts", [])]
+        papers = content.get("papers", {})
+        own = [
+            _section("verdicts", TableClaim, {**one, "paper": papers.get(one["claim"], "")})
+            for one in sweep.get("verdicts", [])
+        ]
+        names = [claim.claim for claim in own]
+        if unknown := [name for name in papers if name not in names]:
+            raise ConfigError(f"papers: the sweep has no claim '{unknown[0]}'{nearest(unknown[0], names)}")
         scales = {key: _section(f"scales.{key}", ScalePlan, one) for key, one in content.get("scales", {}).items()}
         for scale in scales:
             check_scale(scale)

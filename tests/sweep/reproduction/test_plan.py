@@ -9,7 +9,17 @@ from hydra.core.hydra_config import HydraConfig
 
 from troupe.envs.code_collab.reward import POINTS
 from troupe.errors import ConfigError
-from troupe.sweep.reproduction.gpu_hours import completions_of, evaluated_of, gpu_hours, lines_of, parameters, run_hours
+from troupe.sweep.reproduction.gpu_hours import (
+    SettingHours,
+    completions_of,
+    evaluated_of,
+    evaluation_hours,
+    gpu_hours,
+    lines_of,
+    parameters,
+    run_hours,
+    team_hours,
+)
 from troupe.sweep.reproduction.options import ReproduceOptions
 from troupe.sweep.reproduction.plan import plan_table
 from troupe.sweep.reproduction.table import SCALES, ReproductionTable, table_names
@@ -121,6 +131,13 @@ def test_cells_of_cross_play(tmp_path: Path) -> None:
     (part,) = plan_table(options, options.tables[0], []).parts
     # Five regimes, of which one is a single agent's: with itself it plays once per seed, of a pair of its own.
     assert len(cells_of(part)) == 2 * 3 + 3 * 6 + 21 * 9 + 3
+    # Each has 200 tasks, four turns and two agents of 1.7B, which answer 512 tokens after a prompt of 1024.
+    (teams,) = team_hours(part)
+    each = 1.5 * 2 * 1.7e9 * (1024 + 512) * 200 * 4 * 2 / (989e12 * 0.08) / 3600
+    assert (teams.part, teams.evaluations) == ("plan_path", 216) and teams.hours == pytest.approx(216 * each)
+    *_, line, total = lines_of([SettingHours("plan_path", "own", "", 18, 100.0, 115.0)], [teams])
+    assert line == "  plan_path, teams of finished runs: 216 evaluations, 9.5 GPU-hours"
+    assert total == "in all 18 runs, 115 GPU-hours, and 216 evaluations of teams, 9.5 GPU-hours"
 
 
 def test_an_unknown_threshold_is_named_before_a_start(tmp_path: Path) -> None:
@@ -163,4 +180,18 @@ def test_gpu_hours_by_hand() -> None:
     assert parameters("Qwen/Qwen2.5-Coder-3B") == 3e9 and parameters("Qwen/Qwen3-1.7B") == 1.7e9
     with pytest.raises(ConfigError, match="base=mine: its name does not tell its size"):
         parameters("mine")
+    # Of independent episodes four share the prompt of the first message, a third of all, and none of the later ones; a
+    # second agent reads what the first one wrote, unless both act at once.
+    chain = CONFIG | {"algorithm": {"sampler": {"_target_": "troupe.rollout.samplers.chain.ChainSampler", "k": 4}}}
+    generating = 2 * 8e9 * (1024 * (1 / 3 / 4 + 2 / 3) + 512) * 240
+    expected = 1.5 * (generating / (989e12 * 0.08) + learning / (989e12 * 0.35)) / 3600
+    assert run_hours(chain) == pytest.approx(expected)
+    second = chain | {"team": {"b": "b", "a": "a"}}
+    generating = 2 * 8e9 * (1024 + 512) * 240
+    at_once = second | {"env": {"horizon": 3, "order": "simultaneous"}}
+    assert run_hours(second) == pytest.approx(1.5 * (generating / (989e12 * 0.08) + learning / (989e12 * 0.35)) / 3600)
+    assert run_hours(at_once) == pytest.approx(expected)
+    tested = CONFIG | {"loop": CONFIG["loop"] | {"test_tasks": 5}}
+    hours = 1.5 * 2 * 8e9 * (1024 + 512) * 5 * 3 * 2 / (989e12 * 0.08) / 3600
+    assert evaluation_hours(tested) == pytest.approx(hours)
     assert lines_of([]) == ["in all 0 runs, 0.0 GPU-hours"]

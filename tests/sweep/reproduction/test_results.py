@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 import runpy
 import shutil
 from dataclasses import replace
@@ -12,12 +13,13 @@ from xml.etree import ElementTree
 
 import pytest
 import yaml
+from scipy import stats
 
 from troupe.runs.files import RunDirectoryError
 from troupe.sweep.measures import MEASURES
 from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.reproduction.figure import figure_of
-from troupe.sweep.reproduction.page import page_of, write_results
+from troupe.sweep.reproduction.page import needed, page_of, verdicts_cells, write_results
 from troupe.sweep.reproduction.results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults
 from troupe.sweep.reproduction.table import ReproductionTable
 from troupe.sweep.reproduction.teams import Cell, team_rows
@@ -223,6 +225,35 @@ def test_missing_seeds_are_said(results: TableResults) -> None:
     assert "scale `laptop`, 4 seeds (0, 1, 2, 3)." in page_of(results)
     assert "scale `laptop`, 2 of 4 seeds (1, 3)." in page_of(replace(results, seeds=(1, 3)))
     assert "scale `laptop`, 5 seeds (0, 1, 2, 3, 4)." in page_of(replace(results, seeds=(*SEEDS, 4)))
+
+
+def test_groups_that_are_the_same_runs_are_compared_once() -> None:
+    """With one turn, groups by agent and turn are those by agent, and groups by turn are one per task."""
+    verdicts = TableResults.read(ROOT / "docs/results/reproduction/grouping_smollm2.jsonl").verdicts()
+    assert [row["claim"] for row in verdicts if row["p_above"] is not None] == [
+        "one prompt per group beats one turn a group"
+    ]
+    assert all("the same runs" in row["why"] for row in verdicts if row["verdict"] == UNTESTED) and len(verdicts) == 3
+
+
+def test_the_difference_that_a_decision_takes_is_said(results: TableResults) -> None:
+    tests = 2 * sum(one["p_above"] is not None for one in results.verdicts())
+    errors = stats.t.isf(0.05 / tests, 3)
+    assert f"With 4 seeds and {tests} tests, the first decision takes a difference of {errors:.1f} standard" in page_of(
+        results
+    )
+    frozen = TableResults.read(ROOT / "docs/results/reproduction/frozen_partner_laptop.jsonl").verdicts()
+    assert needed(frozen).startswith("With 3 seeds and 36 tests, the first decision takes a difference of 19 standard")
+    assert needed([row for row in frozen if row["p_above"] is None]) == ""
+
+
+def test_a_difference_of_logarithms_is_a_ratio_too() -> None:
+    results = TableResults.read(ROOT / "docs/results/reproduction/latency_laptop.jsonl")
+    heads, lines = verdicts_cells(results.verdicts())
+    for line, row in zip(lines, results.verdicts(), strict=True):
+        difference = line[heads.index("difference")]
+        ratio, low, high = (math.exp(row[key]) for key in ("difference", "difference_low", "difference_high"))
+        assert difference.endswith(f"; ratio {ratio:.3f} ({low:.3f} to {high:.3f})")
 
 
 @pytest.mark.slow
