@@ -21,6 +21,7 @@ from ..setup.composition import all_choices, configurations
 from ..setup.search_path import KEY, file_content
 from .launcher import LAUNCHERS
 from .shapes import check_shapes, with_base
+from .yaml_file import read_yaml
 
 Overrides = dict[str, list[str]]
 """The key of an override, with its prefix, to one override, or to several that the sweep varies."""
@@ -151,15 +152,14 @@ class SweepFile:
 
         Raises :class:`ConfigError` naming the key that is wrong.
         """
+        is_file = name.endswith((".yaml", ".yml"))
+        if is_file and not Path(name).is_file():
+            raise ConfigError(f"sweep={name}: there is no such file")
+        content = None if is_file else _content("sweep", name, search_path)
         try:
-            if not name.endswith((".yaml", ".yml")):
-                content = _content("sweep", name, search_path)
-            elif Path(name).is_file():
-                content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
-            else:
-                raise ConfigError(f"sweep={name}: there is no such file")
+            content = read_yaml(Path(name)) if is_file else content
             return cls.of(with_base(content, lambda base: _content("base", base, search_path)))
-        except (TypeError, yaml.YAMLError) as error:
+        except (ConfigError, TypeError) as error:
             raise ConfigError(f"sweep={name}: {error}") from error
 
     @classmethod
@@ -189,7 +189,10 @@ def _content(key: str, name: str, search_path: Sequence[str]) -> dict[str, Any]:
     """Of the sweep ``name`` in the Hydra that is initialised.  Raises :class:`ConfigError` naming the ``key``."""
     if name not in (known := all_choices("sweep", search_path)):
         raise ConfigError(f"{key}={name} is unknown{nearest(name, known)}")
-    return file_content(f"sweep/{name}", search_path)
+    try:
+        return file_content(f"sweep/{name}", search_path)
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{key}={name}: not YAML in UTF-8: {one_line(error)}") from error
 
 
 def files_of(text: str) -> tuple[str, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-import yaml
-
 from ...errors import ConfigError, nearest
 from ..shapes import check_shapes, with_base
+from ..yaml_file import read_yaml
 from .pairs import PLACES, Regime, Team, cross_teams
 
 Scale = Literal["laptop", "smollm2", "paper"]
@@ -155,17 +155,15 @@ class ReproductionTable:
         if name.endswith((".yaml", ".yml")):
             if not Path(name).is_file():
                 raise ConfigError(f"table={name}: there is no such file")
-            text = Path(name).read_text(encoding="utf-8")
-            if stem in known and text != _text(stem):
-                taken = f"Troupe has a table {stem}, whose results it would replace"
-                raise ConfigError(f"table={name}: {taken}; give the file another name")
-        elif name in known:
-            text = _text(name)
-        else:
+        elif name not in known:
             raise ConfigError(f"table={name} is unknown{nearest(name, [*known, 'all'])}")
         try:
-            return cls.of(stem, yaml.safe_load(text))
-        except (ConfigError, TypeError, yaml.YAMLError) as error:
+            content = read_yaml(_file(name) if name in known else Path(name))
+            if stem in known and name != stem and content != read_yaml(_file(stem)):
+                taken = f"Troupe has a table {stem}, whose results it would replace"
+                raise ConfigError(f"{taken}; give the file another name")
+            return cls.of(stem, content)
+        except (ConfigError, TypeError) as error:
             raise ConfigError(f"table={name}: {error}") from error
 
     @classmethod
@@ -194,7 +192,7 @@ class ReproductionTable:
         }
         crossed = cross_teams(regimes, teams)
         read |= {"cross_play": regimes, "teams": {**teams, **crossed}}
-        read["sections"] = {**content["sections"], **dict.fromkeys(crossed, SILENT)}
+        read["sections"] = {**content.get("sections", {}), **dict.fromkeys(crossed, SILENT)}
         return cls(**{"name": name, "question": sweep.get("question", ""), **content, **read})
 
     def __post_init__(self) -> None:
@@ -287,9 +285,9 @@ def table_names() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def _text(name: str) -> str:
+def _file(name: str) -> Traversable:
     """The yaml of a table of :func:`table_names`."""
-    return (files("troupe.configs") / "reproduce" / f"{name}.yaml").read_text(encoding="utf-8")
+    return files("troupe.configs") / "reproduce" / f"{name}.yaml"
 
 
 def check_scale(scale: str) -> Scale:
@@ -309,7 +307,7 @@ def _sweep_keys(name: str) -> dict[str, Any]:
     file = files("troupe.configs") / "sweep" / f"{name}.yaml"
     if not file.is_file():
         raise ConfigError(f"sweep={name}: there is no such sweep")
-    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    content: dict[str, Any] = read_yaml(file)
     return content
 
 

@@ -163,6 +163,10 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
         ReproductionTable.read(str(own))
     with pytest.raises(ConfigError, match=r"table=other.yaml: there is no such file"):
         ReproductionTable.read("other.yaml")
+    without = {key: value for key, value in TABLE.items() if key != "sections"}
+    (tmp_path / "without.yaml").write_text(yaml.safe_dump(without))
+    with pytest.raises(ConfigError, match=r"without.yaml: sections lacks a, b, mixed"):
+        ReproductionTable.read(str(tmp_path / "without.yaml"))
     (tmp_path / "list.yaml").write_text("[1]")
     with pytest.raises(ConfigError, match="the file must hold keys"):
         ReproductionTable.read(str(tmp_path / "list.yaml"))
