@@ -172,7 +172,7 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 
 def _whole(key: str, text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise ConfigError(f"{key} must be a whole number of at least 1, got {text!r}")
     return int(text)
 

@@ -58,6 +58,7 @@ def test_all_are_those_that_have_the_scale() -> None:
         (["table=turns", "seeds=0"], "at least one seed"),
         (["table=turns", "seeds=1,1"], "different whole numbers"),
         (["table=turns", "jobs=0"], "jobs must be a whole number of at least 1"),
+        (["table=turns", "jobs=²"], "jobs must be a whole number of at least 1, got '²'"),
         (["table=turns", "dry_run=ture"], r"dry_run must be true or false, got 'ture'; did you mean true\?"),
         (["table=turns", "seed=3"], r"seed cannot be given: the table decides it \(seeds=\)"),
         (["table=turns", "launcher=joblib"], "launcher cannot be given"),
