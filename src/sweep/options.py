@@ -80,6 +80,7 @@ class Options:
             with options.configurations():
                 names = ", ".join(all_choices("sweep", options.search_path))
             raise ConfigError(f"Which sweep?  sweep=NAME with NAME one of: {names}")
+        check_folder("runs", options.runs)
         if options.launcher not in LAUNCHERS:
             raise ConfigError(f"launcher={options.launcher} is unknown{nearest(options.launcher, list(LAUNCHERS))}")
         if options.launcher.startswith("submitit") and not find_spec("submitit"):
@@ -208,6 +209,14 @@ def files_of(text: str) -> tuple[str, ...]:
             raise ConfigError(f"finished={name}: {reason if path.is_dir() else 'there is no such file'}")
         files += own
     return tuple(dict.fromkeys(files))
+
+
+def check_folder(key: str, text: str) -> None:
+    """Raise :class:`ConfigError`, naming the ``key``, where ``text`` is a file, or below one."""
+    path = Path(text)
+    there = next((place for place in (path, *path.parents) if place.exists()), None)
+    if there is not None and not there.is_dir():
+        raise ConfigError(f"{key}={text}: {there} is not a folder")
 
 
 def seeds_of(key: str, text: str) -> tuple[int, ...]:

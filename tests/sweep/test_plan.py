@@ -124,6 +124,7 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["rerun_stale=yes"], "rerun_stale must be true or false, got 'yes'"),
         (["finished=gone.jsonl"], "finished=gone.jsonl: there is no such file"),
         ([f"finished={Path(__file__).parent}"], f"finished={Path(__file__).parent}: the folder has no *.jsonl"),
+        ([f"runs={__file__}"], f"runs={__file__}: {__file__} is not a folder"),
         (["block=0,one"], "block=0,one must be seeds: block=0,1"),
         (["block=0,0"], "block=0,0 must be different whole numbers of at least 0"),
         (["block=0,77"], "block=77 is none of the seeds of sweep="),

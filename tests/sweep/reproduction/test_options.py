@@ -60,6 +60,8 @@ def test_all_are_those_that_have_the_scale() -> None:
         (["table=turns", "jobs=0"], "jobs must be a whole number of at least 1"),
         (["table=turns", "jobs=²"], "jobs must be a whole number of at least 1, got '²'"),
         (["table=turns", "dry_run=ture"], r"dry_run must be true or false, got 'ture'; did you mean true\?"),
+        (["table=turns", f"runs={__file__}"], f"runs={__file__}: {__file__} is not a folder"),
+        (["table=turns", f"runs={__file__}/below"], f"runs={__file__}/below: {__file__} is not a folder"),
         (["table=turns", "seed=3"], r"seed cannot be given: the table decides it \(seeds=\)"),
         (["table=turns", "launcher=joblib"], "launcher cannot be given"),
         (["table=turns", "--multirun"], "--multirun is no option of reproduce"),
