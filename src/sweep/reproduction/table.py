@@ -175,6 +175,9 @@ class ReproductionTable:
         claims = [
             _section(f"claims[{number}]", TableClaim, one) for number, one in enumerate(content.get("claims", []))
         ]
+        for number, one in enumerate(content.get("claims", [])):
+            if "setting" in one and not {"at_least", "low_above"} & one.keys():
+                raise ConfigError(f"claims[{number}] has no threshold: at_least, or low_above")
         own = [_section("verdicts", TableClaim, one) for one in sweep.get("verdicts", [])]
         scales = {key: _section(f"scales.{key}", ScalePlan, one) for key, one in content.get("scales", {}).items()}
         for scale in scales:
@@ -230,6 +233,10 @@ class ReproductionTable:
             for name in names:
                 if name not in self.parts:
                     raise ConfigError(f"{where}: part '{name}' is unknown{nearest(name, list(self.parts))}")
+        for part in self.parts:
+            texts = [one.claim for one in self.claims if not one.parts or part in one.parts]
+            if twice := next((text for text in texts if texts.count(text) > 1), ""):
+                raise ConfigError(f"claim '{twice}' is there twice for part {part}")
         for key, row in self.rows.items():
             for scale in row.most:
                 if scale not in self.scales:

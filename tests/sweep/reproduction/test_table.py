@@ -109,6 +109,8 @@ def test_parts_and_their_reasons() -> None:
         ({"rows": {"row": {"setting": "a", "most": {"papr": 4}}}}, r"rows.row.most: scale .papr. is unknown"),
         ({"rows": {"row": {}}}, "rows.row: a row has a setting, or says why"),
         ({"claims": [TABLE["claims"][0] | {"over": "c"}]}, "claim 'a beats b': setting 'c' is unknown"),
+        ({"claims": [TABLE["claims"][0], TABLE["claims"][0]]}, "claim 'a beats b' is there twice for part one"),
+        ({"claims": [{"claim": "c", "setting": "a", "over": "b"}]}, r"claims\[0\] has no threshold: at_least"),
         ({"claims": [{"claims": "?"}]}, r"claims\[0\].claims is unknown; did you mean claim\?"),
         ({"teams": {"mixed": {"setting": "c", "keys": ["swap=true"]}}}, "teams.mixed: setting 'c' is unknown"),
         ({"teams": {"mixed": {"setting": "a"}}}, "teams.mixed: a team needs agents or keys"),
