@@ -16,6 +16,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from ..errors import ConfigError, nearest
+from ..setup.arguments import check_arguments
 from ..setup.command_line import check_overrides
 from ..setup.composition import all_choices, configurations
 from ..setup.search_path import KEY, file_content
@@ -160,15 +161,18 @@ class SweepFile:
         try:
             content = read_yaml(Path(name)) if is_file else content
             return cls.of(with_base(content, lambda base: _content("base", base, search_path)))
-        except (ConfigError, TypeError) as error:
+        except ConfigError as error:
             raise ConfigError(f"sweep={name}: {error}") from error
 
     @classmethod
     def of(cls, content: Any) -> SweepFile:
-        """Raises :class:`ConfigError`, and ``TypeError`` for a key that is unknown or missing."""
+        """Raises :class:`ConfigError`."""
         check_shapes(cls, content)
-        tuning = content.get("tuning")
-        return cls(**{**content, "tuning": Tuning(**tuning) if tuning is not None else None})
+        check_arguments("", cls, content)
+        if (tuning := content.get("tuning")) is not None:
+            check_arguments("tuning", Tuning, tuning)
+            tuning = Tuning(**tuning)
+        return cls(**{**content, "tuning": tuning})
 
     def __post_init__(self) -> None:
         if not self.settings or not self.seeds:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from ...errors import ConfigError, nearest
+from ...setup.arguments import check_complete
 from ..shapes import check_shapes, with_base
 from ..yaml_file import read_yaml
 from .pairs import PLACES, Regime, Team, cross_teams
@@ -163,12 +164,12 @@ class ReproductionTable:
                 taken = f"Troupe has a table {stem}, whose results it would replace"
                 raise ConfigError(f"{taken}; give the file another name")
             return cls.of(stem, content)
-        except (ConfigError, TypeError) as error:
+        except (ConfigError, TypeError) as error:  # of a list in place of a literal
             raise ConfigError(f"table={name}: {error}") from error
 
     @classmethod
     def of(cls, name: str, content: Any) -> ReproductionTable:
-        """Raises :class:`ConfigError`, and ``TypeError`` for a key that is missing."""
+        """Raises :class:`ConfigError`."""
         check_shapes(cls, content)
         _check_keys("", cls, content)
         sweep = _sweep_file(content.get("sweep", ""))
@@ -196,7 +197,9 @@ class ReproductionTable:
         crossed = cross_teams(regimes, teams)
         read |= {"cross_play": regimes, "teams": {**teams, **crossed}}
         read["sections"] = {**content.get("sections", {}), **dict.fromkeys(crossed, SILENT)}
-        return cls(**{"name": name, "question": sweep.get("question", ""), **content, **read})
+        whole = {"name": name, "question": sweep.get("question", ""), **content, **read}
+        check_complete("", cls, whole)
+        return cls(**whole)
 
     def __post_init__(self) -> None:
         if not self.parts or not self.settings or not self.rows:
@@ -221,6 +224,8 @@ class ReproductionTable:
                 if name not in self.settings:
                     raise ConfigError(f"teams.{key}: setting '{name}' is unknown{nearest(name, list(self.settings))}")
         for key, part in self.parts.items():
+            if key in ("", ".", "..") or "/" in key:
+                raise ConfigError(f"parts: '{key}' cannot be the name of a folder")
             for scale in part.scales:
                 if scale not in self.scales:
                     raise ConfigError(f"parts.{key}: scales has no {scale}")
@@ -322,9 +327,10 @@ def _section(key: str, kind: type[Section], content: Any) -> Section:
     """``kind`` of the keys of ``content``.  Raises :class:`ConfigError` naming ``key``."""
     check_shapes(kind, content, key)
     _check_keys(f"{key}.", kind, content)
+    check_complete(key, kind, content)
     try:
         return kind(**content)
-    except (ConfigError, TypeError) as error:
+    except ConfigError as error:
         raise ConfigError(f"{key}: {error}") from error
 
 
