@@ -15,13 +15,13 @@ from rich.console import Console
 
 from troupe.cli import train
 from troupe.cli.eval import run as evaluate
-from troupe.cli.start import with_open_keys
 from troupe.faults import LostEpisodesError
 from troupe.loop import TrainLoop
 from troupe.models.base_models import base_path
 from troupe.models.loading import checkpoint_weights
 from troupe.runs.run import Run
 from troupe.setup.build import checked
+from troupe.setup.command_line import with_open_keys
 from troupe.setup.dry_run import plan, tables
 
 SMALL = [

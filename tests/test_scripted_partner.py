@@ -16,7 +16,6 @@ from rich.console import Console
 
 from troupe.cli import train
 from troupe.cli.eval import run as evaluate
-from troupe.cli.start import with_open_keys
 from troupe.envs.base import TeamEnv
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.errors import ConfigError
@@ -26,6 +25,7 @@ from troupe.models.loading import checkpoint_weights
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.scripted import NoEngine, ScriptedClient
 from troupe.setup.build import checked
+from troupe.setup.command_line import with_open_keys
 from troupe.setup.dry_run import plan, tables
 
 Composed = Callable[..., DictConfig]

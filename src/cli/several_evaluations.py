@@ -13,11 +13,11 @@ from joblib import Parallel, delayed
 from rich.console import Console
 
 from ..errors import ConfigError
+from ..setup.command_line import with_open_keys
 from ..setup.composition import configurations
 from ..sweep.outcomes import Outcomes
 from ..sweep.parent import ending_with
 from .eval import REFUSED, run
-from .start import with_open_keys
 
 
 def play(evaluations: Sequence[Sequence[str]], jobs: int, config_dir: str | None) -> Generator[Outcomes]:

@@ -13,11 +13,8 @@ import hydra
 from omegaconf import DictConfig
 
 from ..errors import ConfigError
-from ..setup.command_line import check_command_line, fail, fail_or_raise
+from ..setup.command_line import check_command_line, fail, fail_or_raise, with_open_keys
 from .main import loading
-
-OPEN_KEYS = ("world", "agents", "echo", "swap", "data")
-"""Keys of ``eval`` and ``play`` under which users name keys of their own."""
 
 
 def start(name: str, arguments: Sequence[str]) -> None:
@@ -54,14 +51,6 @@ def imported(name: str) -> Any:
     """The module of the command ``name``."""
     with loading():
         return import_module(f".{name.replace('-', '_')}", __package__)
-
-
-def with_open_keys(arguments: Sequence[str]) -> list[str]:
-    """``arguments`` with which ``world.size=8`` may name a key that the command's yaml does not list, and
-    ``benchmark=a,b`` is a list, which to Hydra would be two runs.
-    """
-    arguments = [re.sub(r"^(benchmark)=([\w,]*,[\w,]*)$", r"\1=[\2]", word) for word in arguments]
-    return [f"++{word}" if re.match(rf"({'|'.join(OPEN_KEYS)})[.=]", word) else word for word in arguments]
 
 
 def play_words(arguments: Sequence[str]) -> list[str]:

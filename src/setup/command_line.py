@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Collection, Mapping, Sequence, Set
 from itertools import accumulate
@@ -36,6 +37,8 @@ ONE = ("env", "algorithm", "regime", "engine", "strategy", "execution", "scale")
 """Groups of which a run has exactly one choice."""
 
 
+OPEN_KEYS = ("world", "agents", "echo", "swap", "data")
+"""Keys of ``eval`` and ``play`` under which users name keys of their own."""
 ANY_RUN = {"loop": {"test_tasks": 1, "validation_tasks": 1}, "seed": 0}
 """Values that an evaluation's keys may have instead of null, before its run is read."""
 
@@ -78,6 +81,14 @@ def _check_one_run(overrides: Sequence[Override]) -> None:
             f"{several.input_line} has several values: {key}=[{values}] is a list, \"{key}='{values}'\" one text, and "
             "--multirun makes a run of each"
         )
+
+
+def with_open_keys(arguments: Sequence[str]) -> list[str]:
+    """``arguments`` with which ``world.size=8`` may name a key that the command's yaml does not list, and
+    ``benchmark=a,b`` is a list, which to Hydra would be two runs.
+    """
+    arguments = [re.sub(r"^(benchmark)=([\w,]*,[\w,]*)$", r"\1=[\2]", word) for word in arguments]
+    return [f"++{word}" if re.match(rf"({'|'.join(OPEN_KEYS)})[.=]", word) else word for word in arguments]
 
 
 def check_overrides(

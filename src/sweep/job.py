@@ -54,13 +54,13 @@ class JobRunner:
         training = training_hash(config)
         record = SweepRecord.read(self.folder)
         failures = FailureNote(error_file(self.folder, training))
-        with ending_with(self.sweep, local=self.local), failures, self._output(training):
+        with ending_with(self.sweep, local=self.local), failures:
             try:
-                with _job_lock(record, config, training):
+                with self._output(training), _job_lock(record, config, training):
                     run = self._finished_run(cfg, record.runs, training, evaluation_keys(config))
                     for name in record.missing_evaluations(run):
                         EVALUATIONS[name](run, record)
-            except HeldError as error:
+            except HeldError as error:  # the sweep's own output, not the file, says why it ends without this run
                 _print(f"{cfg.name}, seed {cfg.seed}: {error}; it is left to that")
                 return ""
         return str(run.path)

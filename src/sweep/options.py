@@ -16,11 +16,13 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from ..errors import ConfigError, nearest
+from ..setup.arguments import check_arguments
 from ..setup.command_line import check_overrides
 from ..setup.composition import all_choices, configurations
 from ..setup.search_path import KEY, file_content
 from .launcher import LAUNCHERS
 from .shapes import check_shapes, with_base
+from .yaml_file import read_yaml
 
 Overrides = dict[str, list[str]]
 """The key of an override, with its prefix, to one override, or to several that the sweep varies."""
@@ -79,6 +81,7 @@ class Options:
             with options.configurations():
                 names = ", ".join(all_choices("sweep", options.search_path))
             raise ConfigError(f"Which sweep?  sweep=NAME with NAME one of: {names}")
+        check_folder("runs", options.runs)
         if options.launcher not in LAUNCHERS:
             raise ConfigError(f"launcher={options.launcher} is unknown{nearest(options.launcher, list(LAUNCHERS))}")
         if options.launcher.startswith("submitit") and not find_spec("submitit"):
@@ -151,23 +154,25 @@ class SweepFile:
 
         Raises :class:`ConfigError` naming the key that is wrong.
         """
+        is_file = name.endswith((".yaml", ".yml"))
+        if is_file and not Path(name).is_file():
+            raise ConfigError(f"sweep={name}: there is no such file")
+        content = None if is_file else _content("sweep", name, search_path)
         try:
-            if not name.endswith((".yaml", ".yml")):
-                content = _content("sweep", name, search_path)
-            elif Path(name).is_file():
-                content = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
-            else:
-                raise ConfigError(f"sweep={name}: there is no such file")
+            content = read_yaml(Path(name)) if is_file else content
             return cls.of(with_base(content, lambda base: _content("base", base, search_path)))
-        except (TypeError, yaml.YAMLError) as error:
+        except ConfigError as error:
             raise ConfigError(f"sweep={name}: {error}") from error
 
     @classmethod
     def of(cls, content: Any) -> SweepFile:
-        """Raises :class:`ConfigError`, and ``TypeError`` for a key that is unknown or missing."""
+        """Raises :class:`ConfigError`."""
         check_shapes(cls, content)
-        tuning = content.get("tuning")
-        return cls(**{**content, "tuning": Tuning(**tuning) if tuning is not None else None})
+        check_arguments("", cls, content)
+        if (tuning := content.get("tuning")) is not None:
+            check_arguments("tuning", Tuning, tuning)
+            tuning = Tuning(**tuning)
+        return cls(**{**content, "tuning": tuning})
 
     def __post_init__(self) -> None:
         if not self.settings or not self.seeds:
@@ -189,7 +194,10 @@ def _content(key: str, name: str, search_path: Sequence[str]) -> dict[str, Any]:
     """Of the sweep ``name`` in the Hydra that is initialised.  Raises :class:`ConfigError` naming the ``key``."""
     if name not in (known := all_choices("sweep", search_path)):
         raise ConfigError(f"{key}={name} is unknown{nearest(name, known)}")
-    return file_content(f"sweep/{name}", search_path)
+    try:
+        return file_content(f"sweep/{name}", search_path)
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{key}={name}: not YAML in UTF-8: {one_line(error)}") from error
 
 
 def files_of(text: str) -> tuple[str, ...]:
@@ -205,6 +213,14 @@ def files_of(text: str) -> tuple[str, ...]:
             raise ConfigError(f"finished={name}: {reason if path.is_dir() else 'there is no such file'}")
         files += own
     return tuple(dict.fromkeys(files))
+
+
+def check_folder(key: str, text: str) -> None:
+    """Raise :class:`ConfigError`, naming the ``key``, where ``text`` is a file, or below one."""
+    path = Path(text)
+    there = next((place for place in (path, *path.parents) if place.exists()), None)
+    if there is not None and not there.is_dir():
+        raise ConfigError(f"{key}={text}: {there} is not a folder")
 
 
 def seeds_of(key: str, text: str) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -25,6 +25,10 @@ from .record import SweepRecord
 from .rows import SweepJob
 from .stored import adopted, stored_runs
 from .verdicts import claims_of
+
+FOLDER = "every run of a sweep has its own folder below runs=FOLDER"
+TAKEN = {"run_dir": FOLDER, "resume": FOLDER, "seed": "a sweep has seeds, which every setting is run with"}
+"""Keys of runs that the overrides of a sweep cannot give, and why; the command line may give the seed."""
 
 
 def plan_sweep(
@@ -81,9 +85,8 @@ def _plan(
 ) -> SweepRecord:
     """``points`` are further overrides by setting; a setting without them has no jobs."""
     common, command_line = parse_overrides(file.overrides, "overrides"), parse_overrides(arguments, "")
-    for key in command_line:
-        if (name := key.lstrip("+~")) in ("run_dir", "resume"):
-            raise ConfigError(f"{name} cannot be given: every run of a sweep has its own folder below runs=FOLDER")
+    _check_free(command_line, "", ("run_dir", "resume"))
+    _check_free(common, "overrides: ", TAKEN)
     try:
         claims = claims_of(file.verdicts, list(file.settings))
     except ValueError as error:
@@ -92,6 +95,7 @@ def _plan(
     with options.configurations():
         for setting, overrides in file.settings.items():
             own = parse_overrides(overrides, f"settings.{setting}")
+            _check_free(own, f"settings.{setting}: ", TAKEN)
             for key in own.keys() & command_line.keys():
                 raise ConfigError(f"sweep={options.sweep} varies {key}; it cannot be given")
             if setting not in points:
@@ -118,6 +122,13 @@ def _plan(
     if options.sealed:
         _check_sealed(record, len(points) < len(file.settings))
     return record
+
+
+def _check_free(overrides: Overrides, origin: str, taken: Container[str]) -> None:
+    """Raise :class:`ConfigError`, with the ``origin`` before it, for a key that the sweep decides."""
+    for key in overrides:
+        if (name := key.lstrip("+~")) in taken:
+            raise ConfigError(f"{origin}{name} cannot be given: {TAKEN[name]}")
 
 
 def _check_sealed(record: SweepRecord, untuned: bool) -> None:

@@ -16,7 +16,7 @@ from ..runs.lock import Lock
 from ..runs.run import Run
 from .rows import SweepJob, TableRow, row_of, without_metric
 from .stored import StoredRun, stored_runs
-from .summary import SweepSummary
+from .summary import SweepSummary, why_unread
 from .verdicts import Claim
 
 
@@ -73,7 +73,7 @@ class SweepRecord:
             parts |= {"adopted": adopted}
             return cls(folder, runs=runs, evaluations=evaluations, **parts)
         except (ValueError, KeyError, TypeError) as error:
-            raise RunDirectoryError(f"{file} cannot be read: {error!r}") from error
+            raise RunDirectoryError(f"{file} cannot be read: {why_unread(error)}") from error
 
     def summary(self) -> SweepSummary:
         """What the tables are made of."""

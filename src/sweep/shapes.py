@@ -50,6 +50,8 @@ def _check(key: str, hint: Any, value: Any) -> None:
     elif get_origin(kind) is Mapping:
         _check_keys(key, value)
         for name, each in value.items():
+            if not isinstance(name, str):
+                raise ConfigError(f"{key}: a key must be a text, got {name!r}")
             _check(below(key, str(name)), get_args(kind)[1], each)
     elif get_origin(kind) is Sequence:
         if not isinstance(value, list):

@@ -12,7 +12,7 @@ from typing import Any
 from ..runs.files import RunDirectoryError
 from ..runs.fingerprint import code_hash, evaluation_keys, nested, training_hash, training_keys
 from .rows import SweepJob, TableRow, evaluation_difference
-from .summary import packed_lines, unpacked_rows
+from .summary import packed_lines, unpacked_rows, why_unread
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def stored_runs(file: Path) -> list[StoredRun]:
     except RunDirectoryError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunDirectoryError(f"finished={file} is no summary of a sweep or a table: {error!r}") from error
+        raise RunDirectoryError(f"finished={file} is no summary of a sweep or a table: {why_unread(error)}") from error
 
 
 @lru_cache(maxsize=64)

@@ -8,11 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..errors import visible
 from ..runs.files import RunDirectoryError
 from .curve import Point
 from .outcomes import Outcomes
 from .rows import TableRow
 from .verdicts import Claim
+
+MOST = 300
+"""Characters of an error about a file's content."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,12 @@ class SweepSummary:
             rows = tuple(unpacked_rows(head, lines))
             return cls(head["sweep"], head["question"], claims, head["threshold"], rows)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunDirectoryError(f"{file} is no summary of a sweep: {error!r}") from error
+            raise RunDirectoryError(f"{file} is no summary of a sweep: {why_unread(error)}") from error
+
+
+def why_unread(error: Exception) -> str:
+    """Why a file cannot be read, for the end of one line: a ``UnicodeDecodeError`` would show all of its bytes."""
+    return visible(error if isinstance(error, UnicodeError) else repr(error))[:MOST]
 
 
 def shared_config(rows: Sequence[TableRow]) -> dict[str, Any]:

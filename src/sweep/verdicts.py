@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
 from ..evaluation.statistics import Estimate, holm, seeds_estimate
+from ..setup.arguments import check_arguments
 from .measures import MEASURES
 from .outcomes import Outcomes, difference_over_seeds
 from .readings import with_readings
 from .rows import METRICS, READINGS, TableRow
+from .shapes import check_shapes
 
 LEVEL = 0.05
 """The probability of one or more wrong verdicts on a page, at most."""
@@ -41,6 +45,9 @@ class Claim:
                 raise ValueError(f"{key}={value} is unknown. Known: {', '.join((*METRICS, *READINGS, *MEASURES))}")
         if len({value in MEASURES for value in (self.metric, self.over_metric or self.metric)}) > 1:
             raise ValueError(f"metric={self.metric} and over_metric={self.over_metric} are of two kinds")
+        for key, number in (("at_least", self.at_least), ("low_above", self.low_above)):
+            if number is not None and not math.isfinite(number):
+                raise ValueError(f"claim '{self.claim}': {key} must be a finite number, got {number}")
         if self.low_above is not None and self.low_above > self.at_least:
             raise ValueError(f"low_above={self.low_above:g} must not be above at_least={self.at_least:g}")
         if self._sides[0] == self._sides[1]:
@@ -68,6 +75,9 @@ def claims_of(entries: Iterable[Mapping[str, Any]], settings: Sequence[str]) -> 
         try:
             metrics = entry.get("metric", "after")
             parts = [{**entry, "metric": one} for one in metrics] if isinstance(metrics, list) else [entry]
+            for part in parts:
+                check_arguments("", Claim, part)
+                check_shapes(Claim, part)
             claims += (own := [Claim(**part) for part in parts])
             if name := next((claim.metric for claim in own if claim.metric in MEASURES), ""):
                 raise ValueError(f"metric={name} is one of tables of publications, not of sweeps")
@@ -76,6 +86,8 @@ def claims_of(entries: Iterable[Mapping[str, Any]], settings: Sequence[str]) -> 
         for setting in claims[-1].settings() if claims else ():
             if setting not in settings:
                 raise ValueError(f"{key}: setting '{setting}' is unknown. Known: {', '.join(settings)}")
+    if twice := next((claim for (claim, _), n in Counter((c.claim, c.metric) for c in claims).items() if n > 1), ""):
+        raise ValueError(f"verdicts: claim '{twice}' is there twice")
     return claims
 
 

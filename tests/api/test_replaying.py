@@ -13,10 +13,10 @@ from rich.console import Console
 
 from troupe import Experiment, Run
 from troupe.api.replaying import Replay, replay_episode
-from troupe.cli.start import with_open_keys
 from troupe.errors import ConfigError
 from troupe.evaluation.records import EvaluationError
 from troupe.evaluation.replay import ReplayError
+from troupe.setup.command_line import with_open_keys
 
 SMALL = (
     "seed=3 env.horizon=3 loop.iterations=1 loop.tasks_per_iteration=3 loop.test_tasks=8 loop.validation_tasks=2 "

@@ -18,7 +18,7 @@ from rich.console import Console
 from troupe.cli import train
 from troupe.cli.eval import Interrupted
 from troupe.cli.eval import run as evaluate
-from troupe.cli.start import start, with_open_keys
+from troupe.cli.start import start
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.errors import ConfigError
 from troupe.evaluation.comparison import comparisons
@@ -27,6 +27,7 @@ from troupe.evaluation.records import EvaluationRecord
 from troupe.experience import Task
 from troupe.faults import LostEpisodesError
 from troupe.runs.files import FORMAT
+from troupe.setup.command_line import with_open_keys
 
 SMALL = [
     "experiment=sokoban_specialized",

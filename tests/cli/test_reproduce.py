@@ -212,6 +212,29 @@ def test_a_mistake_is_an_error_before_anything_starts() -> None:
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"keys": ["swap=maybe"]}, "teams.mixed: swap must be true, false or agents to agents, got 'maybe'"),
+        ({"keys": ["swop=true"]}, r"teams.mixed: swop is an unknown key; did you mean swap\?"),
+        ({"keys": ["silence=[<first>,thrid]"]}, "teams.mixed: silence=thrid: the world has no agent 'thrid'"),
+        ({"keys": ["swap=true"], "setting": "shared"}, "teams.mixed: swap changes nothing"),
+        ({"agents": {"<first>": "own"}, "agent": "frist"}, "teams.mixed: agents.frist: the world has no agent 'frist'"),
+        ({"agent": "frist"}, r"agents: no run has an agent 'frist'; did you mean first\?"),
+    ],
+)
+def test_a_mistake_in_a_team_is_found_before_its_runs(changes: dict[str, Any], named: str) -> None:
+    """``agent``: the name of the part's first agent."""
+    content = TABLE | {"cross_play": {}, "claims": [], "rows": {"own": {"setting": "own"}}}
+    part, team = TABLE["parts"]["couplet"], {"setting": "own"} | changes
+    content["parts"] = {"couplet": part | {"agents": [team.pop("agent", "first"), "second"]}}
+    content["teams"] = {"mixed": team} if len(team) > 1 else {}
+    content["sections"] = dict.fromkeys(("own", "shared", *content["teams"]), SILENT)
+    Path("mine.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(ConfigError, match=f"^table=mine: parts.couplet: {named}"):
+        run(["table=mine.yaml", "seeds=1", "dry_run=true"])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_an_interrupted_table_goes_on(jobs: str) -> None:

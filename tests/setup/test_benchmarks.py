@@ -10,12 +10,12 @@ import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from troupe.cli.start import with_open_keys
 from troupe.errors import ConfigError
 from troupe.evaluation.conditions import Condition
 from troupe.evaluation.request import EvalRequest
 from troupe.evaluation.tables import benchmark_table
 from troupe.setup.benchmarks import benchmarks, names
+from troupe.setup.command_line import with_open_keys
 from troupe.setup.evaluation import build_conditions, read_request, read_team
 
 HUMAN_EVAL = {

@@ -16,12 +16,12 @@ from rich.console import Console
 
 from troupe.cli import train
 from troupe.cli.eval import run as evaluate
-from troupe.cli.start import with_open_keys
 from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.base_models import base_path
 from troupe.models.loading import checkpoint_weights, load_model, load_tokenizer
 from troupe.models.tiny import build_tokenizer
+from troupe.setup.command_line import with_open_keys
 
 SMALL = [
     "loop.iterations=2",

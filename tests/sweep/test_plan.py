@@ -16,7 +16,7 @@ from troupe.sweep.record import SweepRecord
 
 ROOT = Path(__file__).parents[2]
 SWEEPS = sorted(file.stem for file in (ROOT / "configs" / "sweep").glob("*.yaml"))
-FILE = {
+FILE: dict[str, Any] = {
     "question": "?",
     "overrides": ["experiment=sokoban_shared", "loop.iterations=3"],
     "settings": {"two": ["algorithm.sampler.k=2"], "four": ["algorithm.sampler.k=4"]},
@@ -124,6 +124,7 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["rerun_stale=yes"], "rerun_stale must be true or false, got 'yes'"),
         (["finished=gone.jsonl"], "finished=gone.jsonl: there is no such file"),
         ([f"finished={Path(__file__).parent}"], f"finished={Path(__file__).parent}: the folder has no *.jsonl"),
+        ([f"runs={__file__}"], f"runs={__file__}: {__file__} is not a folder"),
         (["block=0,one"], "block=0,one must be seeds: block=0,1"),
         (["block=0,0"], "block=0,0 must be different whole numbers of at least 0"),
         (["block=0,77"], "block=77 is none of the seeds of sweep="),
@@ -155,7 +156,10 @@ def test_a_base_gives_what_the_file_has_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"setings": {}}, "setings"),
+        ({"setings": {}}, "setings is an unknown key; did you mean settings?"),
+        ({"settings": {4: []}}, "settings: a key must be a text, got 4"),
+        ({"overrides": [*FILE["overrides"], "seed=3"]}, "overrides: seed cannot be given: a sweep has seeds"),
+        ({"settings": {"two": ["run_dir=x"]}}, "settings.two: run_dir cannot be given: every run of a sweep has"),
         ({"settings": {}}, "settings and seeds must name at least one of each"),
         ({"seeds": 3}, "seeds must be a list, got 3"),
         ({"seeds": [0, "one"]}, "seeds[1] must be a whole number, got 'one'"),
@@ -168,6 +172,12 @@ def test_a_base_gives_what_the_file_has_not(tmp_path: Path) -> None:
 def test_a_mistake_in_the_yaml_is_named(tmp_path: Path, changes: dict[str, object], said: str) -> None:
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(FILE | changes, sort_keys=False))
     assert said in mistake(f"sweep={tmp_path / 'own.yaml'}")
+
+
+@pytest.mark.parametrize("key", ["question", "settings", "seeds"])
+def test_a_key_that_is_missing_is_named(tmp_path: Path, key: str) -> None:
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump({name: value for name, value in FILE.items() if name != key}))
+    assert mistake(f"sweep={tmp_path / 'own.yaml'}") == f"sweep={tmp_path / 'own.yaml'}: {key} is missing"
 
 
 # ---- tuning and sealed tasks ----------------------------------------------------------------------------------------

@@ -199,6 +199,10 @@ def test_a_file_that_cannot_count_is_named(tmp_path: Path, store: Store) -> None
         file.write_text(text)
         with pytest.raises(RunDirectoryError, match=r"stored.jsonl is no summary of a sweep or a table"):
             stored_runs(file)
+    file.write_bytes(bytes(range(256)) * 100)
+    with pytest.raises(RunDirectoryError, match=r"'utf-8' codec can't decode byte 0x80 in position 128") as raised:
+        stored_runs(file)
+    assert len(str(raised.value)) < len(str(file)) + 300 and str(raised.value).isprintable()
 
 
 def test_the_page_names_its_commits_and_the_code_that_it_mixes(disk: Any, tmp_path: Path, store: Store) -> None:

@@ -1,5 +1,6 @@
 """Verdicts follow from differences by seed, computed by hand."""
 
+import math
 from typing import Any
 
 import pytest
@@ -148,9 +149,17 @@ def test_variants_are_judged_apart() -> None:
         ({"metric": "sucess"}, "metric=sucess is unknown"),
         ({"over": "c"}, "setting 'c' is unknown. Known: a, b"),
         ({"over": "a"}, "compares a with itself"),
-        ({"atleast": 1}, "atleast"),
+        ({"atleast": 1}, "atleast is an unknown key"),
+        ({"at_least": "x"}, "at_least must be a number, got 'x'"),
+        ({"at_least": math.nan}, "at_least must be a finite number, got nan"),
+        ({"low_above": -math.inf}, "low_above must be a finite number, got -inf"),
     ],
 )
 def test_a_mistake_is_named(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=rf"verdicts\[0\]: .*{named}"):
         claims_of([CLAIM | changes], ["a", "b"])
+
+
+def test_a_claim_is_made_once() -> None:
+    with pytest.raises(ValueError, match=f"verdicts: claim '{CLAIM['claim']}' is there twice"):
+        claims_of([CLAIM, CLAIM], ["a", "b"])

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import ConfigError, nearest
 from ...setup.command_line import check_overrides
-from ..options import Options, Overrides, SweepFile, files_of, parse_overrides
+from ..options import Options, Overrides, SweepFile, check_folder, files_of, parse_overrides
 from .table import Part, ReproductionTable, Scale, check_scale, table_names
 
 KEYS = ("table", "scale", "seeds", "jobs", "runs", "rerun_stale", "dry_run", "finished")
@@ -69,6 +69,7 @@ class ReproduceOptions:
             finished=files_of(given.get("finished", "")),
             config_dir=folder,
         )
+        check_folder("runs", options.runs)
         return options, others
 
     def check(self, words: Sequence[str]) -> None:
@@ -172,7 +173,7 @@ def _seeds(text: str) -> tuple[int, ...]:
 
 
 def _whole(key: str, text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise ConfigError(f"{key} must be a whole number of at least 1, got {text!r}")
     return int(text)
 

@@ -12,6 +12,8 @@ Pairing = Literal["same", "others", "all"]
 PLACES = ("<first>", "<second>")
 """What stands for the names of a world's two agents."""
 FIRST, SECOND = PLACES
+EVALUATION = ("checkpoint=last", "temperature=own")
+"""Keys of ``troupe eval`` that every team is evaluated with."""
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from ..verdicts import Claim
 from .options import ReproduceOptions
 from .pairs import Team
 from .table import Part, ReproductionTable, Scale
+from .team_checks import check_teams
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,15 @@ def plan_table(options: ReproduceOptions, table: ReproductionTable, words: Seque
     for name, part in table.parts_at(options.scale).items():
         configs = dict[str, dict[str, Any]]()
         record = plan_file(options.of_sweep(table), words, options.file(table, part), configs)
+        teams = table.teams_at(options.scale, part)
+        by_setting = {job.setting: configs[job.training] for job in record.jobs}
+        try:
+            with options.of_sweep(table).configurations():
+                check_teams(part, teams, by_setting)
+        except ConfigError as error:
+            raise ConfigError(f"table={table.name}: parts.{name}: {error}") from error
         record = replace(record, folder=folder / "parts" / name, name=f"{table.name}, {name}")
-        parts.append(PartPlan(name, part, record, table.teams_at(options.scale, part), configs))
+        parts.append(PartPlan(name, part, record, teams, configs))
     return TablePlan(table, options.scale, folder, seeds, tuple(words), parts)
 
 

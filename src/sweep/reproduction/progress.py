@@ -37,15 +37,17 @@ class Progress:
                     self._seconds[run.training_hash] = float(run.row["wall_s"] or 0.0)
 
     def line(self) -> str:
-        """``3 of 10 runs done, 2 under way, 5 left, about 12 min``."""
-        under_way = self._read()
-        left = [hash for hash in self._part if hash not in self._seconds]
-        text = f"{len(self._seconds)} of {len(self._part)} runs done, {under_way} under way, {len(left)} left"
-        return f"{text}{f', {self._remaining(left)}' if left else ''}"
+        """``3 of 10 runs done, 2 under way, 5 left, about 12 min left``: those under way are not among the 5, but the
+        time is also theirs."""
+        under_way = len(self._read() - self._seconds.keys())
+        missing = [hash for hash in self._part if hash not in self._seconds]
+        left = len(missing) - under_way
+        text = f"{len(self._seconds)} of {len(self._part)} runs done, {under_way} under way, {left} left"
+        return f"{text}{f', {self._remaining(missing)}' if missing else ''}"
 
-    def _read(self) -> int:
-        """The number of runs that are under way."""
-        under_way = 0
+    def _read(self) -> set[str]:
+        """The training hashes of runs that are under way."""
+        under_way = set[str]()
         for folder in self._runs:
             for run in find_runs(folder):
                 try:
@@ -55,20 +57,20 @@ class Progress:
                         continue
                     if run.finished:
                         self._seconds[training] = float(run.summary.get("time/wall_s", 0.0))
-                    else:
-                        under_way += is_held(run.path / LOCK)
+                    elif is_held(run.path / LOCK):
+                        under_way.add(training)
                 except (RunDirectoryError, KeyError):
                     continue  # a run that is only just being written: the next look reads it
         return under_way
 
-    def _remaining(self, left: Sequence[str]) -> str:
+    def _remaining(self, missing: Sequence[str]) -> str:
         seconds = 0.0
-        for training in left:
+        for training in missing:
             own = [s for hash, s in self._seconds.items() if self._part[hash] == self._part[training]]
             if not (known := own or list(self._seconds.values())):
                 return "time left: known once a run has ended"
             seconds += fmean(known)
-        return f"about {_words(seconds / min(self._jobs, len(left)))} left"
+        return f"about {_words(seconds / min(self._jobs, len(missing)))} left"
 
 
 class TeamProgress:

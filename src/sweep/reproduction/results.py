@@ -17,7 +17,7 @@ from ...runs.run import Run
 from ..measures import MEASURES, measures_of
 from ..outcomes import mean_over_seeds
 from ..rows import TableRow
-from ..summary import packed_lines, packed_rows, shared_config, unpacked_rows
+from ..summary import packed_lines, packed_rows, shared_config, unpacked_rows, why_unread
 from ..verdicts import Claim, judge
 from .pairs import Team
 from .plan import TablePlan
@@ -195,7 +195,7 @@ def _read(file: Path, own: ReproductionTable | None) -> tuple[TableResults, list
         teams = {name: Team(**team) for name, team in head.get("teams", {}).items()}
         return results, [TableClaim(**claim) for claim in head["claims"]], teams
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise RunDirectoryError(f"{file} is no summary of a table: {error!r}") from error
+        raise RunDirectoryError(f"{file} is no summary of a table: {why_unread(error)}") from error
 
 
 def _fixed(claim: TableClaim) -> Any:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-import yaml
-
 from ...errors import ConfigError, nearest
+from ...setup.arguments import check_complete
 from ..shapes import check_shapes, with_base
+from ..yaml_file import read_yaml
 from .pairs import PLACES, Regime, Team, cross_teams
 
 Scale = Literal["laptop", "smollm2", "paper"]
@@ -157,28 +158,29 @@ class ReproductionTable:
         if name.endswith((".yaml", ".yml")):
             if not Path(name).is_file():
                 raise ConfigError(f"table={name}: there is no such file")
-            text = Path(name).read_text(encoding="utf-8")
-            if stem in known and text != _text(stem):
-                taken = f"Troupe has a table {stem}, whose results it would replace"
-                raise ConfigError(f"table={name}: {taken}; give the file another name")
-        elif name in known:
-            text = _text(name)
-        else:
+        elif name not in known:
             raise ConfigError(f"table={name} is unknown{nearest(name, [*known, 'all'])}")
         try:
-            return cls.of(stem, yaml.safe_load(text))
-        except (ConfigError, TypeError, yaml.YAMLError) as error:
+            content = read_yaml(_file(name) if name in known else Path(name))
+            if stem in known and name != stem and content != read_yaml(_file(stem)):
+                taken = f"Troupe has a table {stem}, whose results it would replace"
+                raise ConfigError(f"{taken}; give the file another name")
+            return cls.of(stem, content)
+        except (ConfigError, TypeError) as error:  # of a list in place of a literal
             raise ConfigError(f"table={name}: {error}") from error
 
     @classmethod
     def of(cls, name: str, content: Any) -> ReproductionTable:
-        """Raises :class:`ConfigError`, and ``TypeError`` for a key that is missing."""
+        """Raises :class:`ConfigError`."""
         check_shapes(cls, content)
         _check_keys("", cls, content)
         sweep = _sweep_file(content.get("sweep", ""))
         claims = [
             _section(f"claims[{number}]", TableClaim, one) for number, one in enumerate(content.get("claims", []))
         ]
+        for number, one in enumerate(content.get("claims", [])):
+            if "setting" in one and not {"at_least", "low_above"} & one.keys():
+                raise ConfigError(f"claims[{number}] has no threshold: at_least, or low_above")
         papers = content.get("papers", {})
         own = [
             _section("verdicts", TableClaim, {**one, "paper": papers.get(one["claim"], "")})
@@ -203,8 +205,10 @@ class ReproductionTable:
         }
         crossed = cross_teams(regimes, teams)
         read |= {"cross_play": regimes, "teams": {**teams, **crossed}}
-        read["sections"] = {**content["sections"], **dict.fromkeys(crossed, SILENT)}
-        return cls(**{"name": name, "question": sweep.get("question", ""), **content, **read})
+        read["sections"] = {**content.get("sections", {}), **dict.fromkeys(crossed, SILENT)}
+        whole = {"name": name, "question": sweep.get("question", ""), **content, **read}
+        check_complete("", cls, whole)
+        return cls(**whole)
 
     def __post_init__(self) -> None:
         if not self.parts or not self.settings or not self.rows:
@@ -229,6 +233,8 @@ class ReproductionTable:
                 if name not in self.settings:
                     raise ConfigError(f"teams.{key}: setting '{name}' is unknown{nearest(name, list(self.settings))}")
         for key, part in self.parts.items():
+            if key in ("", ".", "..") or "/" in key:
+                raise ConfigError(f"parts: '{key}' cannot be the name of a folder")
             for scale in part.scales:
                 if scale not in self.scales:
                     raise ConfigError(f"parts.{key}: scales has no {scale}")
@@ -241,6 +247,10 @@ class ReproductionTable:
             for name in names:
                 if name not in self.parts:
                     raise ConfigError(f"{where}: part '{name}' is unknown{nearest(name, list(self.parts))}")
+        for part in self.parts:
+            texts = [one.claim for one in self.claims if not one.parts or part in one.parts]
+            if twice := next((text for text in texts if texts.count(text) > 1), ""):
+                raise ConfigError(f"claim '{twice}' is there twice for part {part}")
         for key, row in self.rows.items():
             for scale in row.most:
                 if scale not in self.scales:
@@ -291,9 +301,9 @@ def table_names() -> list[str]:
     return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
 
 
-def _text(name: str) -> str:
+def _file(name: str) -> Traversable:
     """The yaml of a table of :func:`table_names`."""
-    return (files("troupe.configs") / "reproduce" / f"{name}.yaml").read_text(encoding="utf-8")
+    return files("troupe.configs") / "reproduce" / f"{name}.yaml"
 
 
 def check_scale(scale: str) -> Scale:
@@ -313,7 +323,7 @@ def _sweep_keys(name: str) -> dict[str, Any]:
     file = files("troupe.configs") / "sweep" / f"{name}.yaml"
     if not file.is_file():
         raise ConfigError(f"sweep={name}: there is no such sweep")
-    content: dict[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
+    content: dict[str, Any] = read_yaml(file)
     return content
 
 
@@ -321,9 +331,10 @@ def _section(key: str, kind: type[Section], content: Any) -> Section:
     """``kind`` of the keys of ``content``.  Raises :class:`ConfigError` naming ``key``."""
     check_shapes(kind, content, key)
     _check_keys(f"{key}.", kind, content)
+    check_complete(key, kind, content)
     try:
         return kind(**content)
-    except (ConfigError, TypeError) as error:
+    except ConfigError as error:
         raise ConfigError(f"{key}: {error}") from error
 
 

@@ -13,7 +13,7 @@ from ...runs.run import Run
 from ..outcomes import Outcomes, combined
 from ..rows import METRICS, SweepJob, TableRow
 from ..stored import StoredRun, stored_cells
-from .pairs import PLACES, Team
+from .pairs import EVALUATION, PLACES, Team
 from .plan import PartPlan
 
 Evaluate = Callable[[Sequence[Sequence[str]]], Generator[Outcomes]]
@@ -166,6 +166,6 @@ def _words(plan: PartPlan, team: Team, runs: Sequence[Run | StoredRun | None]) -
     if len(there) < len(runs):
         return []
     own, *partners = there
-    words = [f"run={own.path}", "checkpoint=last", "temperature=own", *(plan.part.filled(key) for key in team.keys)]
+    words = [f"run={own.path}", *EVALUATION, *(plan.part.filled(key) for key in team.keys)]
     pairs = zip(team.agents, partners, strict=True)
     return words + [f"agents.{plan.part.filled(agent)}={run.path}@last" for agent, run in pairs]

@@ -1,8 +1,10 @@
 """Every table composes and plans at every scale."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
@@ -62,10 +64,12 @@ def test_some_tables_plan(name: str, scale: str, tmp_path: Path) -> None:
     [
         ("rows", {"metric": "afer"}, "rows.*: metric=afer is unknown; did you mean after"),
         ("claims", {"metric": "at_tokens"}, "claim '.*': metric=at_tokens is unknown"),
+        ("claims", {"at_least": math.nan}, "claim '.*': at_least must be a finite number, got nan"),
+        ("claims", {"low_above": -math.inf}, "claim '.*': low_above must be a finite number, got -inf"),
         ("claims", {"over_metric": "at_tokens"}, "claim '.*': metric=at_tokens is unknown"),
     ],
 )
-def test_figures_that_a_table_does_not_have_are_refused(key: str, changes: dict[str, str], said: str) -> None:
+def test_figures_that_a_table_does_not_have_are_refused(key: str, changes: dict[str, Any], said: str) -> None:
     options, words = ReproduceOptions.split(["table=writing"])
     (table,) = options.tables
     if key == "rows":

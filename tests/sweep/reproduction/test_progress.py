@@ -25,8 +25,8 @@ def test_lines(disk: Any, tmp_path: Path) -> None:
     disk.run(tmp_path / "of another sweep", disk.config(9), disk.scores(1, 2, 3))
     # Three runs of a minute, two at a time.
     with Lock(other / LOCK, "training"):
-        assert progress.line() == "1 of 4 runs done, 1 under way, 3 left, about 2 min left"
-    assert progress.line().startswith("1 of 4 runs done, 0 under way")
+        assert progress.line() == "1 of 4 runs done, 1 under way, 2 left, about 2 min left"
+    assert progress.line().startswith("1 of 4 runs done, 0 under way, 3 left")
     for seed in (1, 2, 3):
         disk.run(tmp_path / f"end {seed}", disk.config(seed), disk.scores(1, 2, 3))
     assert progress.line() == "4 of 4 runs done, 0 under way, 0 left"

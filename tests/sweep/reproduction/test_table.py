@@ -113,8 +113,13 @@ def test_parts_and_their_reasons() -> None:
         ({"sections": TABLE["sections"] | {"c": SILENT}}, "sections: setting 'c' is unknown"),
         ({"rows": {"row": {"setting": "c"}}}, "rows.row: setting 'c' is unknown"),
         ({"rows": {"row": {"setting": "a", "most": {"papr": 4}}}}, r"rows.row.most: scale .papr. is unknown"),
+        ({"parts": {"../../x": TABLE["parts"]["one"]}}, "parts: '../../x' cannot be the name of a folder"),
+        ({"parts": {7: TABLE["parts"]["one"]}}, "parts: a key must be a text, got 7"),
+        ({"parts": {"one": {"scales": ["laptop"]}}}, "parts.one.experiment is missing"),
         ({"rows": {"row": {}}}, "rows.row: a row has a setting, or says why"),
         ({"claims": [TABLE["claims"][0] | {"over": "c"}]}, "claim 'a beats b': setting 'c' is unknown"),
+        ({"claims": [TABLE["claims"][0], TABLE["claims"][0]]}, "claim 'a beats b' is there twice for part one"),
+        ({"claims": [{"claim": "c", "setting": "a", "over": "b"}]}, r"claims\[0\] has no threshold: at_least"),
         ({"claims": [{"claims": "?"}]}, r"claims\[0\].claims is unknown; did you mean claim\?"),
         ({"teams": {"mixed": {"setting": "c", "keys": ["swap=true"]}}}, "teams.mixed: setting 'c' is unknown"),
         ({"teams": {"mixed": {"setting": "a"}}}, "teams.mixed: a team needs agents or keys"),
@@ -170,6 +175,10 @@ def test_files_of_ones_own(tmp_path: Path) -> None:
         ReproductionTable.read(str(own))
     with pytest.raises(ConfigError, match=r"table=other.yaml: there is no such file"):
         ReproductionTable.read("other.yaml")
+    for key, said in (("title", "title is missing"), ("sections", "sections lacks a, b, mixed")):
+        (tmp_path / "without.yaml").write_text(yaml.safe_dump({one: TABLE[one] for one in TABLE if one != key}))
+        with pytest.raises(ConfigError, match=rf"without.yaml: {said}"):
+            ReproductionTable.read(str(tmp_path / "without.yaml"))
     (tmp_path / "list.yaml").write_text("[1]")
     with pytest.raises(ConfigError, match="the file must hold keys"):
         ReproductionTable.read(str(tmp_path / "list.yaml"))
