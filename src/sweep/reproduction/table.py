@@ -247,10 +247,10 @@ class ReproductionTable:
             for name in names:
                 if name not in self.parts:
                     raise ConfigError(f"{where}: part '{name}' is unknown{nearest(name, list(self.parts))}")
-        for part in self.parts:
-            texts = [one.claim for one in self.claims if not one.parts or part in one.parts]
+        for key in self.parts:
+            texts = [one.claim for one in self.claims if not one.parts or key in one.parts]
             if twice := next((text for text in texts if texts.count(text) > 1), ""):
-                raise ConfigError(f"claim '{twice}' is there twice for part {part}")
+                raise ConfigError(f"claim '{twice}' is there twice for part {key}")
         for key, row in self.rows.items():
             for scale in row.most:
                 if scale not in self.scales:
