@@ -275,6 +275,8 @@ class TrainLoop:
                     expected = self.budget.expected_iterations(progress)
                     self.display.iteration(progress.iteration, row, self.world.agents, expected)
                     self.display.alarms(self.diagnostics.active(progress.alarms))
+                    if raised := self.diagnostics.records(progress.alarms):  # in case that the run is killed
+                        self.directory.summary(progress.summary | {"alarms": raised})
                 row = progress.row | await self.validate()
                 trim_heap()
                 self._write(row)

@@ -240,6 +240,22 @@ def test_diagnostics_change_nothing_but_themselves(finished: TrainLoop, build: B
         assert not same_file.exists() if file.name.startswith("train_") else same_file.read_bytes() == file.read_bytes()
 
 
+def test_alarms_are_in_the_summary_as_soon_as_they_are_raised(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that is killed has no other summary."""
+    alarm = "diagnostics.alarms"
+    loop = build("loop.iterations=1", f"{alarm}.grad_norm=10", f"{alarm}.solved=2", f"{alarm}.window=1")
+
+    async def killed() -> None:
+        before = summary(loop)
+        assert "status" not in before and "eval_before/success" in before
+        assert {each["policy"] for each in before["alarms"] if each["alarm"] == "nothing_learnt"} == {"plan", "tool"}
+        raise InterruptedError
+
+    monkeypatch.setattr(loop, "validate", killed)
+    with pytest.raises(InterruptedError):
+        train.train(loop)
+
+
 def test_trees_are_kept_and_change_nothing(finished: TrainLoop, build: Build) -> None:
     """Every iteration, with watched tasks, scores and pictures: the weights are the same to the bit."""
     kept = build("diagnostics.trees.every=1", "diagnostics.trees.watched=2", "diagnostics.trees.tasks=1")

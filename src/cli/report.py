@@ -61,18 +61,26 @@ def _is_sweep(folder: Path) -> bool:
 
 
 def _report(folder: Path) -> Path:
+    """The page about the run in ``folder``; what could not be read is printed, too."""
     from ..reports.report import write_report
 
-    return write_report(folder)
+    problems: list[str] = []
+    file = write_report(folder, problems)
+    _print_problems(problems)
+    return file
+
+
+def _print_problems(problems: Sequence[str]) -> None:
+    for problem in problems:
+        print(visible(problem), file=sys.stderr)
 
 
 def _comparison(folders: Sequence[Path], file: Path) -> Path:
-    """The page about the runs of ``folders``; what is left out of it is printed, too."""
+    """The page about the runs of ``folders``; what is missing or left out is printed, too."""
     with loading():
         from ..reports.comparison import write_comparison  # scipy, which takes a second
     content = gather(folders)
-    for problem in content.problems:
-        print(visible(problem), file=sys.stderr)
+    _print_problems(content.problems)
     return write_comparison(content, file)
 
 
@@ -82,7 +90,7 @@ def gather(folders: Sequence[Path]) -> RunsPage:
 
     Raises :class:`~troupe.runs.files.RunDirectoryError` for a folder that is not there, and where no run is left.
     """
-    from ..reports.comparison import RunsPage, read_run
+    from ..reports.comparison import RunsPage, problems_of, read_run
     from ..reports.settings import Setting, one_per_seed, settings_of
     from ..sweep.overview import SweepOverview
     from ..sweep.reproduction.overview import TableOverview, parts_of
@@ -120,7 +128,8 @@ def gather(folders: Sequence[Path]) -> RunsPage:
     asked = [*(one.question for one in shown), *(overview.question for overview in sweeps.values())]
     questions = dict.fromkeys(filter(None, asked))
     title, plots = ", ".join(names) or f"{count} runs", [plot for one in shown for plot in one.plots.items()]
-    return RunsPage(title, settings, " ".join(questions), tables, [*problems, *left_out], plots)
+    problems += [*left_out, *problems_of(settings)]
+    return RunsPage(title, settings, " ".join(questions), tables, problems, plots)
 
 
 def _runs(places: Sequence[Path], problems: list[str]) -> list[Path]:

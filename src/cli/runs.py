@@ -11,9 +11,8 @@ from typing import Any
 
 from ..errors import visible
 from ..reports.values import duration, numeric
-from ..runs.files import LOCK, RunDirectoryError
+from ..runs.files import RunDirectoryError
 from ..runs.index import find_runs
-from ..runs.lock import is_held
 from ..runs.run import Run
 
 HEADS = ("run", "status", "success", "iterations", "wall time")
@@ -45,10 +44,9 @@ def facts(run: Run) -> dict[str, Any]:
     row: dict[str, Any] = {"run": str(run.path)}
     try:
         summary, loop = run.summary, run.config.get("loop")
-        status = run.status or ("running" if is_held(run.path / LOCK) else "killed")
         iterations = summary.get("iterations")
         row |= {
-            "status": status,
+            "status": run.state,
             "success_before": summary.get("eval_before/success"),
             "success_after": summary.get("eval/success"),
             "iterations": len(run.rows) if iterations is None else iterations,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
+from math import inf
 from statistics import fmean
 
 from ..evaluation.statistics import ANY, SHARE, t_interval
@@ -13,6 +14,10 @@ from .curves import DIAGNOSTICS, PER_POLICY, SHARES, agents_of, policies_of
 from .settings import Setting
 from .values import numeric
 
+AMOUNT = (0.0, inf)
+"""The bounds of what is never negative."""
+SIGNED = ("reward", "loss", "excess_weight")
+"""What may be negative."""
 COLOURS = 7
 """The page's colours; beyond them settings are dashed."""
 
@@ -42,7 +47,7 @@ def learning_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:
     """Success on validation tasks by iteration and by completions."""
     note = (
         "Mean over the seeds that have the point; the band is its 95 % interval over seeds (Student's t). "
-        "Where all seeds agree, there is none."
+        "Where all seeds agree, or one alone has the point, there is none."
     )
     axes = (
         ("Success on validation tasks, by iteration", "iteration", iterations, note),
@@ -78,8 +83,10 @@ def metric_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:
         ),
         ("rollout/tokens_per_s", "Generated tokens per second", False),
     ]
+    end = max((row["iteration"] for run in runs for row in run.rows), default=0)
     drawings = (
-        draw(Chart(title, _lines(settings, key, iterations, share), share=share)) for key, title, share in charts
+        draw(Chart(title, _lines(settings, key, iterations, share), share=share, x_end=end))
+        for key, title, share in charts
     )
     return [drawing for drawing in drawings if drawing]
 
@@ -94,8 +101,10 @@ def _lines(settings: Sequence[Setting], key: str, axis: Axis, share: bool) -> li
 
 
 def _line(setting: Setting, place: int, key: str, axis: Axis, share: bool) -> Series:
-    """One point per iteration: the means of x and of the metric ``key`` over the runs that have both; the band of a
-    share is cut to [0, 1]."""
+    """One point per iteration: the means of x and of the metric ``key`` over the runs that have both; the band is cut
+    to what the metric can be."""
+    signed = key.endswith(SIGNED)
+    bounds = ANY if signed else SHARE if share else AMOUNT
     by_iteration: dict[int, list[tuple[float, float]]] = {}
     for run in setting.runs:
         xs = axis(run)
@@ -109,7 +118,7 @@ def _line(setting: Setting, place: int, key: str, axis: Axis, share: bool) -> Se
     for i in sorted(by_iteration):
         x, mean = (fmean(column) for column in zip(*by_iteration[i], strict=True))
         points.append((x, mean))
-        if span := t_interval([value for _, value in by_iteration[i]], SHARE if share else ANY):
+        if span := t_interval([value for _, value in by_iteration[i]], bounds):
             band.append((x, *span))
     return Series(setting.name, points, place % COLOURS, band=band, tag=tag(place))
 

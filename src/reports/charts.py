@@ -13,6 +13,7 @@ from itertools import pairwise
 
 BOX = 1000
 FLAT = 1e-3
+CUT = "An interval goes on beyond the axis."
 Point = tuple[float, float]
 
 
@@ -99,17 +100,19 @@ def draw(chart: Chart) -> ChartDrawing | None:
     if not lines:
         return None
     xs = [x for line in lines for x, _ in line.points]
-    ys = [y for line in lines for _, y in line.points] + [y for line in lines for _, *b in line.band for y in b]
+    ys = _spread(lines) if not chart.whole else []
     x_ticks = [t for t in ticks(0, max([*xs, chart.x_end, 1]), 6) if t == int(t)]
     x_high = max([*xs, chart.x_end, 1])
     ys += chart.y_range
+    edges = [edge for line in lines for _, *span in line.band for edge in span]
     y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.whole else ticks(min(ys), max(ys), 4)
     low, high = y_ticks[0], y_ticks[-1]
 
     def at(x: float, y: float) -> str:
         return f"{x / x_high * BOX:.1f} {(high - min(max(y, low), high)) / (high - low) * BOX:.1f}"
 
-    drawing = ChartDrawing(chart.title, chart.note)
+    cut = edges and (min(edges) < low or max(edges) > high)
+    drawing = ChartDrawing(chart.title, " ".join(filter(None, (chart.note, CUT if cut else ""))))
     drawing.x_labels = [(tick / x_high * 100, number(tick)) for tick in x_ticks if tick <= x_high]
     drawing.y_labels = [((high - t) / (high - low) * 100, _axis(t, chart.share)) for t in y_ticks]
     drawing.marks = [_mark(line, at) for line in lines]
@@ -120,6 +123,14 @@ def draw(chart: Chart) -> ChartDrawing | None:
     )
     drawing.description = "; ".join(_ends(line, chart.share) for line in lines)
     return drawing
+
+
+def _spread(lines: Sequence[Series]) -> list[float]:
+    """What the y axis must hold: all values, and of intervals as much as is not much wider than those."""
+    ys = [y for line in lines for _, y in line.points]
+    low, high = min(ys), max(ys)
+    room = max(high - low, abs(low), abs(high))
+    return ys + [min(max(edge, low - room), high + room) for line in lines for _, *span in line.band for edge in span]
 
 
 def _mark(line: Series, at: Callable[[float, float], str]) -> Mark:
@@ -133,7 +144,10 @@ def _mark(line: Series, at: Callable[[float, float], str]) -> Mark:
     if line.style == "dots":
         mark.whiskers = " ".join(f"M{at(x, low)} L{at(x, high)}" for x, low, high in line.band)
     elif line.band:
-        mark.band = " ".join(_area(edges, at) for edges in _unbroken(line))
+        stretches = _unbroken(line)
+        mark.band = " ".join(_area(edges, at) for edges in stretches if len(edges) > 1)
+        alone = [edges[0] for edges in stretches if len(edges) == 1]  # an area without width
+        mark.whiskers = " ".join(f"M{at(x, low)} L{at(x, high)}" for x, low, high in alone)
     return mark
 
 

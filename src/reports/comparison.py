@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ..runs.directory import write_atomic
 from ..runs.files import FORMAT, FORMAT_KEY
@@ -18,8 +17,9 @@ from ..runs.fingerprint import code_names
 from ..runs.plain_table import PlainTable
 from ..runs.run import Run
 from .bands import COLOURS, learning_curves, metric_curves, tag
-from .differences import differences, signed, success_of
+from .differences import MOST_WHISKERS, differences, signed, success_of
 from .page import SETTINGS_PAGE, render_page
+from .scores import score_of
 from .settings import ABSENT, Setting, config_differences
 from .values import duration, numeric
 
@@ -30,8 +30,7 @@ MOST_TASKS = 12
 @dataclass(frozen=True)
 class RunsPage:
     """What is shown: ``settings`` of tolerant runs, in their order; ``tables``, those of a sweep; ``problems``,
-    sentences about what is missing beside what the runs say themselves; ``plots``, drawings (SVG) of Troupe's own, each
-    after its title.
+    sentences about what is missing; ``plots``, drawings (SVG) of Troupe's own, each after its title.
     """
 
     title: str
@@ -64,7 +63,7 @@ def render(content: RunsPage) -> str:
         ],
         facts=_facts(settings),
         versions=_versions(settings),
-        problems=[*content.problems, *_problems(settings)],
+        problems=content.problems,
         successes=[
             [each for each in (success_of(s, "eval_before", "before"), success_of(s, "eval", "after")) if each]
             for s in settings
@@ -72,6 +71,7 @@ def render(content: RunsPage) -> str:
         learning=learning_curves(settings),
         differences=differences(settings, colours),
         most_tasks=MOST_TASKS,
+        most_whiskers=MOST_WHISKERS,
         config=[(key, values) for key, values in different if ABSENT not in values],
         partial_config=[(key, values) for key, values in different if ABSENT in values],
         charts=[chart for chart in charts if not chart.flat],
@@ -129,17 +129,16 @@ def _named(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def _problems(settings: Sequence[Setting]) -> list[str]:
+def problems_of(settings: Sequence[Setting]) -> list[str]:
     """What the runs say is missing, each with the run."""
     problems = []
     for run in (run for setting in settings for run in setting.runs):
-        own = list(run.problems)
-        own += [problem for file in run.episode_files.values() if file.split == "test" for problem in file.problems]
+        own = [*run.problems, *run.episode_problems()]
         if run.status in ("interrupted", "failed"):
             error = f": {run.summary['error']}" if run.summary.get("error") else ""
             own.append(f"the run {'was interrupted' if run.status == 'interrupted' else 'failed'}{error}.")
-        elif run.status is None and run.summary:
-            own.append("it has not ended yet, or was killed.")
+        elif run.state in ("running", "killed"):
+            own.append("it is still going on." if run.state == "running" else "it was killed, or summary.json is lost.")
         problems += [f"{run.path}: {problem}" for problem in own]
     return problems
 
@@ -150,16 +149,12 @@ def _runs_table(settings: Sequence[Setting]) -> PlainTable:
     for setting in settings:
         for run in setting.runs:
             wall = run.summary.get("time/wall_s")
-            success = [_percent(run.summary.get(f"{key}/success")) for key in ("eval_before", "eval", "eval_best")]
-            status = run.status or "unknown"
+            scores = [score_of(run, key) for key in ("eval_before", "eval", "eval_best")]
+            success = [f"{score.success:.1%}" if score else "" for score in scores]
             more = (str(run.summary.get("iterations", len(run.rows))), duration(wall) if numeric(wall) else "")
             seed = str(run.config.get("seed", "?"))
-            lines.append((setting.name, seed, status, *success, *more, run.code[:8], str(run.path)))
+            lines.append((setting.name, seed, run.state, *success, *more, run.code[:8], str(run.path)))
     return PlainTable("Runs", heads, lines)
-
-
-def _percent(value: Any) -> str:
-    return f"{value:.1%}" if numeric(value) else ""
 
 
 def _alarms(settings: Sequence[Setting]) -> list[tuple[str, str]]:

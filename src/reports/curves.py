@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
 from ..runs.run import Run
 from .charts import Chart, ChartDrawing, Point, Series, draw
+from .scores import episodes_of, score_of
 from .values import interval, numeric
 
 PALETTE = 6  # the page's colours for agents and policies; 0 is for success
@@ -60,13 +62,14 @@ def learning_curve(run: Run) -> ChartDrawing | None:
     sampled = _points(run, "rollout/success")
     series = [Series("best of K, training", best, style="faint")] if best else []
     series += [Series("sampled, training", sampled, style="faint")] if sampled else []
-    series.append(Series("validation", validation, band=bands))
     iterations = run.summary.get("iterations")
-    end = iterations if numeric(iterations) else len(run.rows)
+    if not numeric(iterations):
+        iterations = file.iteration if (file := episodes_of(run, "eval")) else len(run.rows)
+    end = iterations or 0
     for name, key, x in (("test, before", "eval_before", 0), ("test, after", "eval", end)):
-        value, span = run.summary.get(f"{key}/success"), interval(run.summary.get(f"{key}/success_ci95"))
-        if numeric(value) and span:
-            series.append(Series(name, [(x, value)], style="dots", band=[(x, *span)]))
+        if (score := score_of(run, key)) and score.interval:
+            series.append(Series(name, [(x, score.success)], GREY, "dots", [(x, *score.interval)]))
+    series.append(Series("validation", validation, band=bands))  # the last: its smaller dots are on those of the test
     return draw(
         Chart("Success on held-out tasks", series, BEST_OF_K if best else "", share=True, whole=True, x_end=end)
     )
@@ -94,7 +97,13 @@ def per_agent_and_policy(run: Run, palette: Mapping[str, int]) -> list[ChartDraw
         charts.append(Chart(title, lines, share=key in SHARES, noise=noise))
     charts += [_diagnostic(run, key, agents, palette) for key in DIAGNOSTICS if key != "entropy_nats"]
     charts += [chart for agent in agents for chart in _mismatch(run, agent)]
-    return [drawing for drawing in map(draw, charts) if drawing]
+    return [drawing for drawing in map(draw, _to_the_end(run, charts)) if drawing]
+
+
+def _to_the_end(run: Run, charts: Iterable[Chart]) -> Iterator[Chart]:
+    """``charts`` with one x axis, also where a metric was measured in the first iterations alone."""
+    end = max((row["iteration"] for row in run.rows), default=0)
+    return (replace(chart, x_end=end) for chart in charts)
 
 
 def _diagnostic(run: Run, key: str, agents: Iterable[str], palette: Mapping[str, int]) -> Chart:

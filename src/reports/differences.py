@@ -14,11 +14,13 @@ from ..evaluation.comparison import compare
 from ..evaluation.statistics import DIFFERENCE, SHARE, hierarchical_estimate, holm, t_interval
 from ..runs.run import Run
 from .charts import Chart, ChartDrawing, Series, draw, percent
+from .scores import episodes_of, score_of
 from .settings import Setting
-from .values import interval, numeric
 
 MOST_SETTINGS = 5
 """Up to so many each is compared with each, beyond that with the first alone."""
+MOST_WHISKERS = 60
+"""Tasks whose intervals are drawn; of more they would cover each other."""
 NEUTRAL = 7
 """The number of the page's colour for what is neither side's."""
 
@@ -31,13 +33,15 @@ Pairs = Mapping[str, tuple[bool | None, bool | None]]
 @dataclass(frozen=True)
 class Success:
     """Success of a setting on the test tasks: of each of its ``seeds``, ``mean``, and its 95 % ``interval``, cut to
-    [0, 1]: over seeds and tasks, of one seed Wilson's; None where it is not known.  ``name``: before or after training.
+    [0, 1]: over seeds and tasks, of one seed Wilson's; None where it is not known.  ``name``: before or after training;
+    ``notes``: what is not as in other rows.
     """
 
     name: str
     seeds: tuple[float, ...]
     mean: float
     interval: tuple[float, float] | None
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,24 +88,36 @@ class Difference:
     counts: dict[str, int] = field(default_factory=dict)
     """Tasks on which the first is better, neither, and the second."""
 
+    @property
+    def whiskers(self) -> bool:
+        """Whether the chart shows intervals of tasks."""
+        return self.chart is not None and any(mark.whiskers for mark in self.chart.marks)
+
 
 def success_of(setting: Setting, prefix: str, name: str) -> Success | None:
     """``prefix`` is ``eval_before`` or ``eval``; None where no run has it."""
-    key = f"{prefix}/success"
-    runs = [run for run in setting.runs if numeric(run.summary.get(key))]
-    values = tuple(float(run.summary[key]) for run in runs)
+    scored = [(run, score) for run in setting.runs if (score := score_of(run, prefix))]
+    values = tuple(float(score.success) for _, score in scored)
     if not values:
         return None
+    notes = []
+    if len(values) < len(setting.runs):
+        notes.append(f"{len(values)} of {len(setting.runs)} seeds")
+    if any(score.counted for _, score in scored):
+        notes.append("counted from episodes/, which summary.json lacks")
     if len(values) == 1:
-        span = interval(runs[0].summary.get(f"{key}_ci95"))
+        span = scored[0][1].interval
     else:
-        results = [_results(run, before=prefix == "eval_before") for run in runs]
+        results = [_results(run, prefix) for run, _ in scored]
         crossed = len({tuple(each) for each in results}) == 1
         arrays = [_array(each.values()) for each in results]
         whole = all(each.size and not np.isnan(each).all() for each in arrays)
         estimate = hierarchical_estimate(arrays, crossed=crossed) if whole else None
         span = estimate.interval if estimate else t_interval(values, SHARE)
-    return Success(name, values, fmean(values), span)
+        if not whole:
+            lacking = ", ".join(run.path.name for (run, _), each in zip(scored, arrays, strict=True) if not each.size)
+            notes.append(f"interval over seeds alone: test episodes are missing ({lacking})")
+    return Success(name, values, fmean(values), span, tuple(notes))
 
 
 def differences(settings: Sequence[Setting], colours: Sequence[int]) -> list[Difference]:
@@ -185,13 +201,10 @@ def _pairs(first: Setting, second: Setting) -> list[tuple[object, Run, Run]]:
     return [(seed, run, others[seed]) for seed, run in first.by_seed.items() if seed in others]
 
 
-def _results(run: Run, *, before: bool = False) -> Results:
+def _results(run: Run, prefix: str = "eval") -> Results:
     """Of the test after training, or before it; none where the run has no such episodes."""
-    files = [file for file in run.episode_files.values() if file.split == "test" and file.iteration is not None]
-    chosen = [file for file in files if (file.iteration == 0) == before]
-    if not chosen:
-        return {}
-    return {str(e["task_id"]): None if e.get("lost") else bool(e["success"]) for e in chosen[-1].episodes}
+    file = episodes_of(run, prefix)
+    return {str(e["task_id"]): None if e.get("lost") else bool(e["success"]) for e in file.episodes} if file else {}
 
 
 def _array(results: Iterable[bool | None]) -> NDArray[np.float64]:
@@ -218,7 +231,7 @@ def _chart(names: tuple[str, str], by_task: Sequence[TaskDifference], colours: t
         places = [(x, task) for x, task in enumerate(by_task, 1) if np.sign(task.difference) == sign]
         spans = [(x, *t.interval) for x, t in places if t.interval]
         points = [(float(x), task.difference) for x, task in places]
-        series.append(Series(name, points, colour, "dots", spans if len(by_task) <= 60 else []))
+        series.append(Series(name, points, colour, "dots", spans if len(by_task) <= MOST_WHISKERS else []))
     drawing = draw(Chart("", series, share=True, x_name="task", y_range=(-1.0, 1.0)))
     if drawing is None:
         return None

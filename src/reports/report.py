@@ -7,8 +7,6 @@ missed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +20,17 @@ from .episodes import agents, choose, first_and_last
 from .evaluations import evaluation_of
 from .explorer import explorer
 from .page import RUN_PAGE, render_page
-from .values import duration, interval, numeric
+from .scores import Score, score_of
+from .values import duration, numeric
 
 STATES = {
     "finished": "The run ended by itself.",
     "interrupted": "The run was interrupted; this page shows how far it came.",
     "failed": "The run ended with an error; this page shows how far it came.",
-    "unknown": "summary.json does not say how the run ended: it is still going on, or it was killed.",
+    "running": "The run is still going on; this page shows how far it came.",
+    "killed": "The run was killed, or its summary.json is lost: no process trains here, and no file says how it ended.",
+    "damaged": "summary.json is damaged: how the run ended is not known.",
+    "unknown": "summary.json says of the run's end what this version of Troupe does not know.",
 }
 KINDS = {
     "newly_solved": "failed, then solved",
@@ -40,29 +42,19 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class TestSuccess:
-    """Success of one evaluation on the test tasks, a share in [0, 1], with its 95 % interval ``low`` to ``high``."""
-
-    name: str
-    success: float
-    low: float
-    high: float
-    episodes: int | None
-
-
-def write_report(path: Path) -> Path:
-    """Write ``report.html`` into the run directory ``path`` and return the file's path.
+def write_report(path: Path, problems: list[str] | None = None) -> Path:
+    """Write ``report.html`` into the run directory ``path`` and return the file's path; ``problems`` receives the
+    page's sentences about what could not be read.
 
     Raises :class:`~troupe.runs.files.RunDirectoryError` where ``path`` is not a run directory.
     """
     file = path / REPORT
-    write_atomic(file, render(Run(path, tolerant=True)))
+    write_atomic(file, render(Run(path, tolerant=True), [] if problems is None else problems))
     return file
 
 
-def render(run: Run) -> str:
-    """The page; ``run`` is tolerant, so that what is damaged is named there."""
+def render(run: Run, problems: list[str]) -> str:
+    """The page; ``run`` is tolerant, so that what is damaged is named there, and in ``problems``."""
     explored = explorer(run)
     first, last = first_and_last(run.episode_files.values())
     tasks = choose(first, last)
@@ -70,21 +62,18 @@ def render(run: Run) -> str:
     charts = per_agent_and_policy(run, palette)
     unfinished = {folder for folder in (run.path / EVALUATIONS).glob("*") if folder.is_dir()} - set(run.evaluations)
     evaluations = [evaluation_of(folder) for folder in [*run.evaluations, *sorted(unfinished)]]
+    problems += [*run.problems, *_layout(run), *(each.problem for each in evaluations if each.problem)]
+    problems += explored.problems
     return render_page(
         RUN_PAGE,
         title=str(run.config.get("name", run.path.name)),
         facts=_facts(run),
-        status=next((state for state in STATES if state == run.status), "unknown"),
+        status=run.state if run.state in STATES else "unknown",
         states=STATES,
         error=str(run.summary.get("error", "")),
         alarms=_alarms(run),
-        problems=[
-            *run.problems,
-            *_layout(run),
-            *(each.problem for each in evaluations if each.problem),
-            *explored.problems,
-        ],
-        scores=[score for score in map(lambda key: _score(run.summary, key), SCORES) if score],
+        problems=problems,
+        scores=_scores(run),
         tiles=_tiles(run),
         times=_times(run),
         learning=learning_curve(run),
@@ -113,12 +102,10 @@ REST = "evaluation and the rest"
 SCORES = {"eval_before": "before training", "eval": "after training", "eval_best": "best on validation"}
 
 
-def _score(summary: Mapping[str, Any], key: str) -> TestSuccess | None:
-    success, span = summary.get(f"{key}/success"), interval(summary.get(f"{key}/success_ci95"))
-    if not numeric(success) or span is None:
-        return None
-    count = summary.get(f"{key}/episodes")
-    return TestSuccess(SCORES[key], success, *span, count if isinstance(count, int) else None)
+def _scores(run: Run) -> list[tuple[str, Score]]:
+    """Those with an interval, each with its name."""
+    scores = [(name, score_of(run, key)) for key, name in SCORES.items()]
+    return [(name, score) for name, score in scores if score and score.interval]
 
 
 def _layout(run: Run) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..runs.files import CONFIG
 from ..runs.fingerprint import flat, matches, training_keys
 from ..runs.run import Run
 
@@ -35,14 +36,18 @@ class Setting:
 
 def settings_of(runs: Iterable[Run]) -> tuple[list[Setting], list[str]]:
     """The settings of ``runs``, which are tolerant: those of one training configuration but for its seed.  And
-    sentences about runs that are left out, because a newer one has their setting and seed.
+    sentences about runs that are left out: a newer one has their setting and seed, or their configuration is cut.
     """
     groups: dict[str, list[Run]] = {}
+    cut = []
     for run in runs:
+        if run.config and run.lacking:
+            cut.append(f"{run.path} is left out: {CONFIG} has no {', '.join(run.lacking)}, it is cut or damaged.")
+            continue
         groups.setdefault(json.dumps(_keys(run), sort_keys=True, default=str), []).append(run)
     names = _names([group[0] for group in groups.values()])
     kept = [one_per_seed(name, group) for name, group in zip(names, groups.values(), strict=True)]
-    return [setting for setting, _ in kept], [problem for _, problems in kept for problem in problems]
+    return [setting for setting, _ in kept], cut + [problem for _, problems in kept for problem in problems]
 
 
 def one_per_seed(name: str, runs: Sequence[Run]) -> tuple[Setting, list[str]]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .files import EPISODES, read_lines
+from .files import EPISODES, briefly, read_lines
 
 EPISODE_KEYS = {"task_id": str, "success": bool, "turns": int, "messages": list}
 MESSAGE_KEYS = {"turn": int, "agent": str, "saw": str, "said": str}
@@ -36,7 +36,9 @@ class EpisodeFile:
                 episodes.append(episode)
             else:
                 problems.append(f"{name}, line {number}, is not an episode and is left out.")
-        return episodes, problems
+        if not lines and not problems:
+            problems.append(f"{name} is empty.")
+        return episodes, briefly(problems)
 
     @property
     def episodes(self) -> list[dict[str, Any]]:
@@ -46,7 +48,7 @@ class EpisodeFile:
 
     @property
     def problems(self) -> list[str]:
-        """A sentence about each line that is left out."""
+        """Sentences about lines that are left out, or about a file that is empty or a folder."""
         return self._content[1]
 
 

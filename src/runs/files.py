@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ def read_object(file: Path) -> tuple[dict[str, Any], str]:
     A file that does not exist has no keys and no damage.
     """
     if not file.is_file():
-        return {}, ""
+        return {}, f"{file.name} is a folder, not a file." if file.is_dir() else ""
     text = read_text(file)
     try:
         content = parse_yaml(text) if file.suffix == ".yaml" else parse_json(text)
@@ -79,7 +80,7 @@ def read_lines(file: Path, name: str) -> tuple[list[tuple[int, dict[str, Any]]],
     ``name`` is what the sentences call the file.  A file that does not exist has no lines.
     """
     if not file.is_file():
-        return [], []
+        return [], [f"{name} is a folder, not a file."] if file.is_dir() else []
     rows, problems = [], []
     for number, line in enumerate(read_text(file).split("\n"), 1):  # not splitlines: texts may hold other line ends
         if not line.strip():
@@ -93,6 +94,12 @@ def read_lines(file: Path, name: str) -> tuple[list[tuple[int, dict[str, Any]]],
         else:
             problems.append(f"{name}, line {number}, is not a whole JSON object and is left out.")
     return rows, problems
+
+
+def briefly(problems: Sequence[str]) -> list[str]:
+    """Sentences about the lines of one file: of many the first, and how many more there are."""
+    more = len(problems) - 1
+    return [f"{problems[0].rstrip('.')}; so are {more} more lines."] if more > 2 else list(problems)
 
 
 def check_links(path: Path) -> None:

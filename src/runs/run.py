@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,24 +16,29 @@ from .files import (
     EPISODES,
     FORMAT,
     FORMAT_KEY,
+    LOCK,
     METRICS,
     SEALED,
     SUMMARY,
     SWAPPED,
     VERSIONS,
     RunDirectoryError,
+    briefly,
     evaluation_folders,
     read_lines,
     read_object,
     read_text,
 )
 from .fingerprint import code_hash, evaluation_keys, training_hash
+from .lock import is_held
 from .older import with_current_keys
 from .trees import TreeFile, read_trees, tree_files
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+WHOLE = ("policies", "loop", "name", "seed")
+"""Keys of every ``config.yaml``, the last of them near its end."""
 FINAL = ("eval_before/success", "eval/success", "eval_best/success")
 """The keys of ``summary.json`` that a run has at its end only, all of them."""
 
@@ -132,8 +137,19 @@ class Run:
 
     @property
     def status(self) -> str | None:
-        """``finished``, ``interrupted`` or ``failed``; None while the run goes on, and where it was killed."""
+        """``finished``, ``interrupted`` or ``failed``; None while the run goes on, and where it was killed
+        (:attr:`state` says which)."""
         return self.summary.get("status")
+
+    @property
+    def state(self) -> str:
+        """The status; without one ``running`` or ``killed``, by whether a process trains here; ``damaged`` where the
+        summary cannot be read."""
+        if not self.summary and read_object(self.path / SUMMARY)[1]:
+            return "damaged"
+        if self.status is None:
+            return "running" if is_held(self.path / LOCK) else "killed"
+        return str(self.status)
 
     @property
     def finished(self) -> bool:
@@ -152,7 +168,7 @@ class Run:
                 rows.append(with_current_keys(row))
             else:
                 problems.append(f"{METRICS}, line {number}, has no iteration and is left out.")
-        return rows, problems
+        return rows, briefly(problems)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -241,18 +257,63 @@ class Run:
     @cached_property
     def problems(self) -> list[str]:
         """Sentences about what is missing, damaged or left out; :class:`.episodes.EpisodeFile` has those of its own."""
+        if not self.tolerant:
+            return Run(self.path, tolerant=True).problems
         problems = []
         for name in (CONFIG, VERSIONS, SUMMARY):
-            if not (self.path / name).is_file():
+            if not (self.path / name).exists():
                 problems.append(f"{name} is missing.")
             elif damage := read_object(self.path / name)[1]:
                 problems.append(damage)
-        if not (self.path / METRICS).is_file():
+        if self.config and self.lacking:
+            problems.append(f"{CONFIG} has no {', '.join(self.lacking)}: it is cut or damaged.")
+        if not (self.path / METRICS).exists():
             problems.append(f"{METRICS} is missing.")
         problems += self._rows[1]
         if not self.episode_files:
             problems.append(f"{EPISODES}/ holds no episodes.")
+        elif absent := self._absent():
+            more = f" and {len(absent) - 8} more" if len(absent) > 8 else ""
+            problems.append(f"{EPISODES}/ lacks {', '.join(absent[:8])}{more}.")
         return problems
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """The keys without which the configuration is not whole."""
+        return tuple(key for key in WHOLE if key not in self.config)
+
+    def episode_problems(self) -> list[str]:
+        """Sentences about the files of episodes and trees; what is read for this alone is not kept."""
+        tests = [file for file in self.episode_files.values() if file.split == "test"]
+        others = [EpisodeFile(file.path) for file in self.episode_files.values() if file.split != "test"]
+        trees = [TreeFile(file.path) for file in self.tree_files.values()]
+        files: list[EpisodeFile | TreeFile] = [*tests, *others, *trees]
+        return [problem for file in files for problem in file.problems]
+
+    def _absent(self) -> list[str]:
+        """The files of episodes and trees that are not there, though the metrics or the summary are of them."""
+        if self.versions.get(FORMAT_KEY) != FORMAT:
+            return []
+        validations = [(i, value) for i, value in self.values("eval/success") if isinstance(value, int | float)]
+        names = {f"validation_{i:05d}" for i, _ in validations}
+        names |= {f"validation_{0:05d}"} if "validation_before/success" in self.summary else set()
+        names |= {f"test_{0:05d}"} if "eval_before/success" in self.summary else set()
+        if "eval/success" in self.summary and isinstance(last := self.summary.get("iterations"), int):
+            names.add(f"test_{last:05d}")
+            best = max(validations, key=lambda each: each[1], default=(last, 0))[0]  # the first of equal ones
+            names |= {"test_best"} if "eval_best/success" in self.summary and best != last else set()
+        kept = self.values("diagnostics/trees_bytes")
+        if self._keeps_all(value for _, value in kept):
+            names |= {f"train_{i - 1:05d}" for i, _ in kept}
+        there = {file.stem for file in (self.path / EPISODES).glob("*.jsonl")}
+        return sorted(f"{name}.jsonl" for name in names - there)
+
+    def _keeps_all(self, sizes: Iterable[Any]) -> bool:
+        """Whether files of trees of so many bytes are within the bound beyond which some are removed."""
+        most: Any = self.config
+        for key in ("diagnostics", "trees", "max_mb"):
+            most = most.get(key) if isinstance(most, dict) else None
+        return isinstance(most, int) and sum(n for n in sizes if isinstance(n, int | float)) <= most * 10**6
 
     def _object(self, name: str) -> dict[str, Any]:
         content, damage = read_object(self.path / name)

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..experience import LARGEST_VOCABULARY
 from .episodes import has_types
-from .files import EPISODES, RunDirectoryError, read_lines
+from .files import EPISODES, RunDirectoryError, briefly, read_lines
 
 TREE_FORMAT = 1
 """The version of a line's schema that this code writes, its key ``tree_format``."""
@@ -48,7 +48,9 @@ class TreeFile:
                 problems.append(f"{name}, line {number}, is not a tree ({problem}) and is left out.")
             else:
                 trees.append(tree)
-        return trees, problems
+        if not lines and not problems:
+            problems.append(f"{name} is empty.")
+        return trees, briefly(problems)
 
     @property
     def trees(self) -> list[dict[str, Any]]:
@@ -57,7 +59,7 @@ class TreeFile:
 
     @property
     def problems(self) -> list[str]:
-        """A sentence about each line that is left out."""
+        """Sentences about lines that are left out, or about a file that is empty or a folder."""
         return self._content[1]
 
 

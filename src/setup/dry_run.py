@@ -57,6 +57,8 @@ class Plan:
     optimizer_steps: int
     iterations: int
     processes: int | None
+    trees: str = ""
+    """A line on the training trees, where some are kept."""
     actors: tuple[str, ...] = ()
     """With execution=ray, a line on each placement group."""
 
@@ -89,7 +91,21 @@ def plan(parts: Parts) -> Plan:
         optimizer_steps=update.mini_batches * update.epochs,
         iterations=parts.settings.iterations,
         processes=parts.strategy.processes,
+        trees=_trees(parts),
         actors=tuple(actors(execution, backbones(parts.policies), parts.critics)) if execution.on_ray else (),
+    )
+
+
+def _trees(parts: Parts) -> str:
+    settings = parts.config.diagnostics
+    if not (settings.enabled and settings.trees.every):
+        return ""
+    tasks = min(settings.trees.tasks, parts.settings.tasks_per_iteration)
+    watched = min(settings.trees.watched, parts.settings.validation_tasks)
+    most = watched * sum(parts.sampler.max_completions(parts.world).values())
+    return (
+        f"training trees, every {settings.trees.every} iterations: {tasks} of the tasks, and {watched} validation "
+        f"tasks with at most {most:,} completions more"
     )
 
 
@@ -226,6 +242,7 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
         *run_plan.scripted,
         f"per iteration: {run_plan.tasks_per_iteration} tasks, K = {run_plan.k}, at most {run_plan.completions:,} "
         f"completions of {run_plan.tokens:,} tokens; {run_plan.optimizer_steps} optimizer steps per policy",
+        *([run_plan.trees] if run_plan.trees else ()),
         f"{run_plan.iterations} iterations: at most {run_plan.iterations * run_plan.completions:,} completions",
     )
 

@@ -18,6 +18,9 @@ def test_the_command(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([str(run_dir)])
     assert capsys.readouterr().out == f"{run_dir / 'report.html'}\n"
     assert (run_dir / "report.html").read_text().startswith("<!doctype html>")
+    (run_dir / "versions.json").unlink()
+    main([str(run_dir)])
+    assert capsys.readouterr().err == "versions.json is missing.\n"
     with pytest.raises(SystemExit, match=r"error: .*episodes is not a run directory: config\.yaml is missing"):
         main([str(run_dir / "episodes")])
     assert not (run_dir / "episodes" / "report.html").exists()

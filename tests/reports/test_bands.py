@@ -44,6 +44,18 @@ def test_the_mean_over_seeds_and_its_interval(setting: Callable[..., Setting]) -
     assert [x for x, _ in by_cost.points] == pytest.approx([50 / 3, 20, 60])
 
 
+def test_a_band_holds_what_the_metric_can_be(setting: Callable[..., Setting]) -> None:
+    keys = ("rollout/tokens_per_s", "train/p/grad_norm", "train/p/loss", "rollout/tool/reward")
+    own = setting("a", {4: dict.fromkeys(keys, 1.0)}, {4: dict.fromkeys(keys, 3.0)})
+    lows = [_line(own, 0, key, iterations, False).band[0][1] for key in keys]
+    assert lows[:2] == [0, 0] and lows[2:] == [t_interval([1, 3])[0]] * 2 and lows[2] < 0
+
+
+def test_all_curves_have_the_axis_of_the_longest_run(setting: Callable[..., Setting]) -> None:
+    rows = {1: {"diagnostics/tool/influence": 0.5, "rollout/tool/reward": 1.0}, 8: {"rollout/tool/reward": 1.0}}
+    assert {drawing.x_labels[-1] for drawing in metric_curves([setting("a", rows)])} == {(100.0, "8")}
+
+
 def test_validation_before_training_is_the_first_point(setting: Callable[..., Setting]) -> None:
     own = setting("a", success(0.5), **{"validation_before/success": 0.25})
     assert _line(own, 0, "eval/success", completions, True).points == [(0, 0.25), (10, 0.5)]

@@ -35,6 +35,24 @@ def test_bands_and_whiskers_of_a_whole_share() -> None:
     ]
 
 
+def test_a_band_of_one_point_is_a_line() -> None:
+    band = [(1, 0.25, 0.75), (3, 0.5, 1.0), (4, 0.5, 1.0)]
+    drawing = draw(Chart("t", [Series("v", [(x, 0.5) for x in (1, 2, 3, 4)], band=band)], whole=True))
+    assert drawing is not None
+    assert drawing.marks[0].whiskers == "M250.0 750.0 L250.0 250.0"
+    assert drawing.marks[0].band == "M750.0 0.0 L1000.0 0.0 L1000.0 500.0 L750.0 500.0 Z"
+
+
+def test_a_wide_band_does_not_flatten_the_means() -> None:
+    points, band = [(1, 100.0), (2, 200.0)], [(1, -4000.0, 4200.0), (2, 150.0, 250.0)]
+    wide = draw(Chart("t", [Series("v", points, band=band)], "A note."))
+    assert wide is not None and [text for _, text in wide.y_labels] == ["−200", "0", "200", "400"]
+    assert wide.note == "A note. An interval goes on beyond the axis."
+    assert wide.hits[0].tip.endswith("4,200)")  # the whole interval
+    narrow = draw(Chart("t", [Series("v", points, band=[(1, 50.0, 150.0)])], "A note."))
+    assert narrow is not None and narrow.note == "A note."
+
+
 def test_strips_cover_the_whole_width_and_are_bounded() -> None:
     drawing = draw(Chart("t", [Series("a", [(x, float(x)) for x in range(1000)])]))
     assert drawing is not None

@@ -27,6 +27,8 @@ def folders(tmp_path: Path, disk: Any) -> list[Path]:
             path = disk.run(tmp_path / f"k{k}-{seed}", disk.config(seed, k), disk.scores(1, wins + seed, wins))
             rows = [{"iteration": i, "eval/success": i * wins / 40, "rollout/completions": 25} for i in (1, 2, 3, 4)]
             (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            for row in rows:
+                disk.episodes(path, f"validation_{row['iteration']:05d}", row["eval/success"], 10)
             paths.append(path)
     return paths
 
@@ -62,8 +64,13 @@ def test_what_is_missing_is_named_and_the_rest_is_shown(folders: list[Path]) -> 
     file = folders[2] / "episodes" / "test_00004.jsonl"
     file.write_text(file.read_text()[:-40])
     (folders[3] / "versions.json").write_text(json.dumps({"run_format": 1, "code": "0123456789abcdef"}))
+    (folders[3] / "episodes" / "validation_00002.jsonl").write_text("")
+    (folders[3] / "episodes" / "validation_00003.jsonl").unlink()
+    (folders[3] / "episodes" / "validation_00003.jsonl").mkdir()
     text = page(folders)
     for part in (
+        f"{folders[3]}: episodes/validation_00002.jsonl is empty.",
+        f"{folders[3]}: episodes/validation_00003.jsonl is a folder, not a file.",
         f"{folders[0]}: summary.json is not whole JSON",
         f"{folders[1]}: episodes/ holds no episodes.",
         f"{folders[2]}: episodes/test_00004.jsonl, line 10, is not a whole JSON object",
@@ -102,7 +109,7 @@ def test_runs_that_did_not_end_say_so(folders: list[Path]) -> None:
     text = page(folders)
     assert f"{folders[0]}: the run failed: out of memory." in text
     assert f"{folders[1]}: the run was interrupted" in text
-    assert f"{folders[2]}: it has not ended yet, or was killed." in text
+    assert f"{folders[2]}: it was killed, or summary.json is lost." in text
 
 
 def test_values_of_strange_kinds_do_no_harm(folders: list[Path]) -> None:
@@ -112,13 +119,22 @@ def test_values_of_strange_kinds_do_no_harm(folders: list[Path]) -> None:
     (folders[1] / "config.yaml").write_text("seed: [1]\nname: {a: 1}\nalgorithm: none\n")
     (folders[2] / "metrics.jsonl").write_text('{"iteration": 1, "eval/success": NaN, "rollout/completions": "x"}\n')
     text = page(folders)
-    assert "3 settings" in text and "k4-1" in text
+    assert "2 settings" in text and "k4-1" in text
+    assert f"{folders[1]} is left out: config.yaml has no policies, loop, it is cut or damaged." in text
 
 
 def test_alarms_are_listed(folders: list[Path]) -> None:
     summary = json.loads((folders[0] / "summary.json").read_text()) | {"alarms": [{"text": "entropy fell"}, 7]}
     (folders[0] / "summary.json").write_text(json.dumps(summary))
     assert "<b>k=2, seed 0</b>: entropy fell" in page(folders)
+
+
+def test_the_caption_is_of_what_is_drawn(folders: list[Path], disk: Any) -> None:
+    text = page(folders)
+    assert "a dot is a task; a line is its interval over seeds" in text
+    for folder in folders:
+        disk.episodes(folder, "test_00004", 0.5, 70)
+    assert "a dot is a task." in page(folders)
 
 
 def test_one_setting_has_no_differences(folders: list[Path]) -> None:

@@ -6,17 +6,25 @@ from typing import Any
 
 import pytest
 
-from troupe.reports.curves import PALETTE, all_other, colours, learning_curve, per_agent_and_policy, time_keys
+from troupe.reports.curves import GREY, PALETTE, all_other, colours, learning_curve, per_agent_and_policy, time_keys
 from troupe.runs.run import Run
 
 
 def test_the_learning_curve_ends_with_the_tests(run_dir: Path) -> None:
     drawing = learning_curve(Run(run_dir))
     assert drawing is not None
-    assert [mark.name for mark in drawing.marks] == ["best of K, training", "validation", "test, before", "test, after"]
+    assert [mark.name for mark in drawing.marks] == ["best of K, training", "test, before", "test, after", "validation"]
+    assert [mark.colour for mark in drawing.marks] == [0, GREY, GREY, 0]
     assert drawing.hits[0].tip == "iteration 0\ntest, before: 25.0 % (12.5 % to 50.0 %)"
     assert drawing.hits[-1].tip.splitlines()[-1] == "test, after: 75.0 % (50.0 % to 87.5 %)"
     assert drawing.note.startswith("Best of K (faint)")
+
+
+def test_the_learning_curve_without_a_summary_ends_where_the_test_was_played(run_dir: Path) -> None:
+    for name in ("summary.json", "metrics.jsonl"):
+        (run_dir / name).unlink()
+    drawing = learning_curve(Run(run_dir, tolerant=True))
+    assert drawing is not None and drawing.hits[-1].tip.startswith("iteration 3\ntest, after: 75.0 %")
 
 
 def test_agents_come_first_and_colours_repeat(run_dir: Path) -> None:
@@ -51,6 +59,13 @@ def test_diagnostics_have_one_line_per_agent(
     assert drawing.flat
     assert [mark.name for mark in drawing.marks] == ["tool", "plan"]
     assert [drawing.title for drawing in all_other(run)] == ["train/both/special"]
+
+
+def test_all_curves_have_one_axis(run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]) -> None:
+    rows[0]["diagnostics/tool/influence"] = 0.5  # measured in the first iteration alone
+    lines(run_dir / "metrics.jsonl", rows)
+    drawings = per_agent_and_policy(Run(run_dir), {"tool": 1, "plan": 2, "both": 3})
+    assert {drawing.x_labels[-1] for drawing in drawings} == {(100.0, "3")}
 
 
 def test_mismatch_has_one_line_per_turn(run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]) -> None:

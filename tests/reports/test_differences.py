@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from troupe.evaluation.statistics import DIFFERENCE, bootstrap_interval, holm, mcnemar, t_interval, wilson
+from troupe.evaluation.statistics import DIFFERENCE, SHARE, bootstrap_interval, holm, mcnemar, t_interval, wilson
 from troupe.reports.differences import differences, signed, success_of
 from troupe.reports.settings import Setting
 from troupe.runs.run import Run
@@ -19,7 +19,7 @@ Make = Callable[..., Setting]
 def setting(tmp_path: Path, disk: Any, lines: Callable[..., None], episode: Callable[..., Any]) -> Make:
     """``setting(name, {seed: successes of the tasks a, b, ...})``; None: the episode is lost."""
 
-    def make(name: str, by_seed: dict[int, Sequence[bool | None]], tasks: str = "abcdefghij") -> Setting:
+    def make(name: str, by_seed: dict[int, Sequence[bool | None]], tasks: Sequence[str] = "abcdefghij") -> Setting:
         runs = []
         for seed, wins in by_seed.items():
             path = disk.run(tmp_path / f"{name}-{seed}", disk.config(seed), disk.scores(0, 0, 0))
@@ -126,6 +126,32 @@ def test_success_of_a_setting(tmp_path: Path, disk: Any) -> None:
     single = success_of(Setting("s", (runs[0],)), "eval", "after")
     assert single is not None and single.interval == wilson(2, 10)
     assert success_of(Setting("s", ()), "eval", "after") is None
+
+
+def test_what_a_row_lacks_is_said(tmp_path: Path, disk: Any) -> None:
+    runs = [disk.run(tmp_path / str(seed), disk.config(seed), disk.scores(1, 4 + seed, 4)) for seed in (0, 1, 2)]
+
+    def after() -> Any:
+        return success_of(Setting("s", tuple(Run(run, tolerant=True) for run in runs)), "eval", "after")
+
+    assert after().notes == ()
+    (runs[0] / "summary.json").write_text("{")
+    assert after().seeds == (0.4, 0.5, 0.6)
+    assert after().notes == ("counted from episodes/, which summary.json lacks",)
+    (runs[0] / "episodes" / "test_00004.jsonl").unlink()
+    (runs[1] / "episodes" / "test_00004.jsonl").unlink()
+    assert after().interval == t_interval([0.5, 0.6], SHARE)
+    assert after().notes == ("2 of 3 seeds", "interval over seeds alone: test episodes are missing (1)")
+
+
+@pytest.mark.parametrize(("tasks", "drawn"), [(60, True), (61, False)])
+def test_intervals_of_many_tasks_are_not_drawn(setting: Make, tasks: int, drawn: bool) -> None:
+    names = [str(task) for task in range(tasks)]
+    one, other = (
+        setting(name, {0: [1] * tasks, 1: wins}, names) for name, wins in (("a", [1] * tasks), ("b", [0] * tasks))
+    )
+    (row,) = differences([one, other], [0, 1])
+    assert row.whiskers == drawn
 
 
 def test_signed() -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from troupe.evaluation.statistics import wilson
 from troupe.reports.report import write_report
 from troupe.reports.values import duration
+from troupe.runs.lock import Lock
 
 VOID = {"meta", "rect", "circle", "path", "input", "br", "hr", "img", "link"}
 Build = Callable[..., Any]
@@ -61,7 +63,7 @@ def change(run_dir: Path, **values: Any) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
-@pytest.mark.parametrize("status", [[], {}, 5, None, "done"])
+@pytest.mark.parametrize("status", [[], {}, 5, "done"])
 def test_a_status_that_there_is_not_is_unknown(run_dir: Path, status: Any) -> None:
     change(run_dir, status=status)
     assert "status unknown" in page(run_dir).texts["body"][0]
@@ -152,10 +154,42 @@ def test_a_killed_run_says_what_is_missing(run_dir: Path, lines: Build) -> None:
         file.unlink()
     parsed = page(run_dir)
     state, problems = parsed.texts["aside"]
-    assert "it is still going on, or it was killed" in state
+    assert "The run was killed, or its summary.json is lost" in state
     assert "summary.json is missing." in problems and "episodes/ holds no episodes." in problems
-    assert "No evaluation was finished." in parsed.texts["body"][0]
+    assert "Neither summary.json nor episodes/ holds a finished evaluation." in parsed.texts["body"][0]
     assert not parsed.all("figure") and not parsed.all("article")
+
+
+def test_a_run_that_goes_on_says_so(run_dir: Path) -> None:
+    (run_dir / "summary.json").unlink()
+    with Lock(run_dir / "lock", "the run"):
+        assert "The run is still going on" in page(run_dir).texts["aside"][0]
+    (run_dir / "summary.json").write_text('{"status"')
+    assert "summary.json is damaged" in page(run_dir).texts["aside"][0]
+
+
+@pytest.mark.parametrize("damaged", [None, '{"eval/success'])
+def test_success_is_counted_where_the_summary_is_lost(run_dir: Path, damaged: str | None) -> None:
+    (run_dir / "summary.json").unlink()
+    if damaged:
+        (run_dir / "summary.json").write_text(damaged)
+    parsed = page(run_dir)
+    body = parsed.texts["body"][0]
+    low, high = wilson(3, 4)
+    assert "75.0 %" in body and f"{low * 100:.1f} % to {high * 100:.1f} %" in body
+    assert "Counted from episodes/ where summary.json does not hold it: before training, after training." in body
+    assert "test, after" in parsed.texts["figure"][0]
+
+
+def test_problems_are_grouped_by_file_and_handed_back(run_dir: Path) -> None:
+    (run_dir / "metrics.jsonl").write_text("x\n" * 75)
+    (run_dir / "episodes" / "test_00003.jsonl").unlink()
+    problems: list[str] = []
+    write_report(run_dir, problems)
+    assert problems == [
+        "metrics.jsonl, line 1, is not a whole JSON object and is left out; so are 74 more lines.",
+        "episodes/ lacks test_00003.jsonl.",
+    ]
 
 
 def test_values_of_strange_kinds_do_no_harm(run_dir: Path, lines: Build, rows: Rows) -> None:

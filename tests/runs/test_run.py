@@ -56,7 +56,7 @@ def test_the_best_checkpoint_that_is_the_last_was_played_once(disk: Any, tmp_pat
 
 
 def test_the_writer_and_the_reader_agree(tmp_path: Path) -> None:
-    directory = RunDirectory(tmp_path / "run", "seed: 3\nname: café\n")
+    directory = RunDirectory(tmp_path / "run", "policies: {}\nloop: {}\nseed: 3\nname: café\n")
     directory.metrics({"iteration": 1, "rollout/turns": 2.0})
     directory.episodes("test_00000", [{"task_id": "a", "success": True, "turns": 0, "messages": []}])
     run = Run(directory.path)
@@ -65,7 +65,7 @@ def test_the_writer_and_the_reader_agree(tmp_path: Path) -> None:
     run = Run(directory.path)
     run.check_format()
     assert run.problems == [] and run.status == "interrupted" and run.stale() == ()
-    assert (run.config, run.values("rollout/turns")) == ({"seed": 3, "name": "café"}, [(1, 2.0)])
+    assert (run.config["name"], run.values("rollout/turns")) == ("café", [(1, 2.0)])
     assert run.episode_files["test_00000"].episodes[0]["task_id"] == "a"
     directory.release()
 
@@ -116,6 +116,45 @@ def test_a_run_without_episodes_says_so(run_dir: Path) -> None:
     for file in (run_dir / "episodes").iterdir():
         file.unlink()
     assert Run(run_dir).problems == ["episodes/ holds no episodes."]
+
+
+def test_a_cut_configuration_is_named(run_dir: Path) -> None:
+    file = run_dir / "config.yaml"
+    text = "policies: {both: {}}\nloop: {iterations: 3}\nname: sokoban_shared\nseed: 7\n"
+    file.write_text(text)
+    assert Run(run_dir).problems == []
+    file.write_text(text[:43])
+    assert Run(run_dir).problems == ["config.yaml has no name, seed: it is cut or damaged."]
+
+
+def test_folders_in_place_of_files_are_named(run_dir: Path) -> None:
+    for name in ("summary.json", "metrics.jsonl", "episodes/test_00000.jsonl"):
+        (run_dir / name).unlink()
+        (run_dir / name).mkdir()
+    run = Run(run_dir, tolerant=True)
+    problems = [*run.problems, *run.episode_problems()]
+    assert problems == [
+        f"{name} is a folder, not a file." for name in ("summary.json", "metrics.jsonl", "episodes/test_00000.jsonl")
+    ]
+
+
+def test_files_that_must_have_been_there_are_named(run_dir: Path, rows: list[dict[str, Any]]) -> None:
+    """By the rows of validations and of trees, and by the summary."""
+    rows[0]["diagnostics/trees_bytes"] = rows[2]["diagnostics/trees_bytes"] = 400_000
+    rows[2]["eval/success"] = 0.25
+    summary = json.loads((run_dir / "summary.json").read_text()) | {"eval_best/success": 0.5}
+    (run_dir / "summary.json").write_text(json.dumps(summary))
+    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (run_dir / "episodes" / "test_00003.jsonl").unlink()
+    names = "test_00003.jsonl, test_best.jsonl, validation_00003.jsonl"
+    assert Run(run_dir).problems == [f"episodes/ lacks {names}."]
+    config = (run_dir / "config.yaml").read_text()
+    (run_dir / "config.yaml").write_text(config + "diagnostics: {trees: {max_mb: 1}}\n")
+    names = "test_00003.jsonl, test_best.jsonl, train_00000.jsonl, train_00002.jsonl, validation_00003.jsonl"
+    assert Run(run_dir).problems == [f"episodes/ lacks {names}."]
+    rows[2]["diagnostics/trees_bytes"] = 700_000  # more than all may have: some are removed
+    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert "train_" not in Run(run_dir).problems[0]
 
 
 def test_checkpoints_by_name(run_dir: Path) -> None:

@@ -46,6 +46,11 @@ def test_markdown_has_one_line_per_row() -> None:
     ]
 
 
+def test_a_picture_is_a_block_of_its_rows() -> None:
+    rows = markdown(LogTable("t", ("said", "picture"), [("R", "###\n#.@"), ("D", "")])).splitlines()
+    assert rows[2:] == ["| R | <pre>###&#10;#.@</pre> |", "| D |  |"]
+
+
 TEAM = {"tool": "both", "plan": "both"}
 
 

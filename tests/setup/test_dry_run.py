@@ -50,6 +50,13 @@ def test_the_default_by_hand() -> None:
     assert prefixes.memory.engine - planned("engine.max_batch_rows=100", "regime=lora").pools[0].memory.engine == 2**30
 
 
+def test_training_trees_cost_completions_of_their_own() -> None:
+    found = planned("diagnostics.trees.watched=100000", "diagnostics.trees.every=3", "loop.validation_tasks=50")
+    line = "every 3 iterations: 2 of the tasks, and 50 validation tasks with at most 1,600 completions more"
+    assert line in " ".join(str(found).split())  # 4 candidates, 2 agents, 4 turns
+    assert "training trees" not in str(planned("diagnostics=off"))
+
+
 EXPERIMENTS = [
     pytest.param(name, marks=() if name.endswith("_specialized") else pytest.mark.slow)
     for name in choices("experiment")

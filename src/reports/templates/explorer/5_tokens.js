@@ -49,7 +49,8 @@ function spokenText(candidate, mode, largest, pick) {
 /** The mean over a message, and its strongest token. */
 function summary(values, mode) {
   const strongest = values.reduce((best, value, i) => Math.abs(value) > Math.abs(values[best]) ? i : best, 0);
-  const mean = values.reduce((sum, value) => sum + value, 0) / values.length;
+  const sum = values.reduce((sum, value) => sum + value, 0);
+  const mean = Math.abs(sum) > 1e-9 * Math.abs(values[strongest]) ? sum / values.length : 0; // less is rounding
   const text = (value) => digits(value, MODES[mode].signed);
   const same = values.every((value) => value === values[0]);
   return same ? `each token ${text(mean)}` : `mean ${text(mean)}, strongest ${text(values[strongest])} at token ${strongest + 1}`;
