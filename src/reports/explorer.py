@@ -126,6 +126,7 @@ def episode_tree(episode: Mapping[str, Any]) -> dict[str, Any]:
 
 def _said(message: Mapping[str, Any]) -> dict[str, Any]:
     rewards = {name: message[name] for name in ("team", "local") if numeric(message.get(name))}
+    rewards |= {"reward": sum(rewards.values())} if len(rewards) == 2 else {}  # as the metric eval/AGENT/reward
     info = {str(key): value for key, value in message.items() if key not in BASICS and _is_number(value)}
     return {"text": plain(message["said"]), "continued": True, "info": info, **rewards}
 
@@ -202,7 +203,7 @@ class _Builder:
         agents: dict[int, list[float | None]] = {}
         for agent in dict.fromkeys(agent for agent, _ in said):
             own = [c for name, c in said if name == agent]
-            rewards = [value for c in own if numeric(value := c.get("reward", c.get("local")))]
+            rewards = [value for c in own if numeric(value := c.get("reward"))]
             agents[self._number("agents", agent)] = [_mean(rewards), sum(map(_length, own))]
         advantages = [abs(c["advantage"]) for c in every if numeric(c.get("advantage"))]
         return [

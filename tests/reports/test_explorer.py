@@ -5,6 +5,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable
+from dataclasses import asdict
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from troupe.evaluation.episodes import EpisodeResult
+from troupe.evaluation.summary import summarise
 from troupe.reports.explorer import Explorer, episode_tree, explorer
 from troupe.reports.report import write_report
 from troupe.runs.run import Run
@@ -61,6 +64,14 @@ def test_an_evaluated_episode_is_a_chain(episode: Build) -> None:
     assert tree["tokens"] == 7
     whole = [node | {"candidates": []} for node in tree["nodes"]]
     assert "edge 0" in tree_problem(tree | {"iteration": 0, "nodes": whole})
+
+
+def test_an_agents_reward_is_that_of_the_metrics(run_dir: Path, episode: Build, lines: Build) -> None:
+    """The team's and its own, in evaluated episodes as in training trees."""
+    result = EpisodeResult("a", True, 1, episode("a", True)["messages"])
+    lines(run_dir / "episodes" / "test_00003.jsonl", [asdict(result)])
+    own = unpack(explored(run_dir).index)["rows"][-1][10]
+    assert [reward for reward, _ in own.values()] == [summarise([result])[f"{a}/reward"] for a in ("tool", "plan")]
 
 
 def test_a_lost_episode_says_so(episode: Build) -> None:

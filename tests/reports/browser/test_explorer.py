@@ -154,6 +154,8 @@ def test_order_by_outcome_and_by_agent(
     assert order("solved first") == "bdace"
     assert order("not solved first") == "acebd"
     assert order("agent that earned least") == "dbcae"
+    earned = [text.partition(" · ")[0] for text in page.locator(".option .figures").all_inner_texts()]
+    assert earned == ["tool 1.1", "tool 1.2", "plan 1", "plan 1.1", "return 1"]
 
 
 def test_what_a_sibling_led_to(

@@ -101,7 +101,8 @@ class EpisodeList {
   option(row, at) {
     const of = this.controls.agent.value;
     const place = [this.sources[row.source].replace(" episodes", ""), row.when.replace(/ iterations?$/, "")].join(" · ");
-    const figures = [`${of === "" ? "return" : "reward"} ${digits(earned(row, of))}`, `length ${size(row, of).toLocaleString("en")}`, count(row.turns, "turn")].join(" · ");
+    const least = this.controls.order.value === "weakest" ? weakest(row) : [1e9];
+    const figures = [this.agents[least[0]] ? `${this.agents[least[0]]} ${digits(least[1])}` : `${of === "" ? "return" : "reward"} ${digits(earned(row, of))}`, `length ${size(row, of).toLocaleString("en")}`, count(row.turns, "turn")].join(" · ");
     return el("div", { class: "option", role: "option", id: `episode-${row.id}`, "aria-selected": String(row.id === this.chosen), "aria-setsize": this.shown.length, "aria-posinset": at + 1,
       style: `top:${at * ROW_HEIGHT}px`, onclick: () => this.choose(row) },
       pip(row),
