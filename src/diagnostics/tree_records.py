@@ -122,7 +122,7 @@ def _candidate(
 
 
 def _compared(comparison: Comparison | None, advantage: float | None) -> dict[str, Any]:
-    """The baseline; with value and scale where these give the ``advantage``, as of a rule that changes it no further."""
+    """The baseline; with value and scale where these give the ``advantage``, which a rule may change further."""
     if comparison is None or comparison.value is None or not comparison.scale or advantage is None:
         return {"baseline": comparison and comparison.baseline}
     result = (comparison.value - comparison.baseline) / comparison.scale
@@ -156,9 +156,9 @@ class _Images:
 
 
 def baselines(credit: CreditRule, episodes: Sequence[Episode]) -> dict[int, Comparison]:
-    """By ``id`` of a candidate, its value and what that was compared with: the critic's value of its node, what the node earned
-    without the message, or the mean over its group.  None of a candidate that has several values, or that a rule judges
-    by another measure.
+    """By ``id`` of a candidate, its value and what that was compared with: the critic's value of its node, what the
+    node earned without the message, or the mean over its group.  None of a candidate that has several values, or
+    that a rule judges by another measure.
     """
     own: dict[int, Comparison] = {}
     if isinstance(credit, GroupRelative) and credit.baseline in ("mean", "leave_one_out"):

@@ -112,7 +112,10 @@ def test_training_trees(run: Run, replayed: Replayed) -> None:
             assert replay.checked["pictures"] == node["id"] + 1
     told = trees[0]["nodes"][0]["candidates"]
     best = next(c for c, candidate in enumerate(told) if candidate["continued"])
-    same, _ = replayed("episode=train_00000/0", "turn=1", f"candidate={best + 1}")
+    same, shown = replayed("episode=train_00000/0", "turn=1", f"candidate={best + 1}")
+    iterations = json.loads((run.checkpoint("best") / "state.json").read_text())["iteration"]
+    assert same.weights.startswith(f"the tree's weights, after 0, are not kept: best (after {iterations} iteration")
+    assert same.weights in shown and replay.weights == ""  # those of checkpoint=base are the tree's
     assert same.new[0].messages[0]["local"] == told[best]["local"]
 
 

@@ -226,6 +226,7 @@ def test_a_link_that_leads_nowhere_says_so(run: Path, open_page: Open) -> None:
     task, note = Run(run).trees(0)[0]["task_id"], "document.getElementById('link-note').textContent"
     page = open_page(run / "report.html", f"#/training%20trees/77/{task}/0/0/0")
     assert page.locator("#link-note").inner_text() == "The link names an episode that this page does not have."
+    assert page.locator("#stage").bounding_box()["x"] > page.locator(".finder").bounding_box()["x"]  # beside the list
     page.keyboard.press("j")
     wait_for(page, f"{note} === ''")
     for place in ("99/0", "0/99", "x/0"):
@@ -260,8 +261,10 @@ def test_a_tree_opens_at_its_largest_advantage(
     kept = tree("t", 0)
     kept["nodes"][1]["candidates"][1]["advantage"] = -3.0
     lines(run_dir / "episodes" / "train_00000.jsonl", [kept])
-    page = open_page(write_report(run_dir))
+    page = open_page(write_report(run_dir), width=390)
     assert page.evaluate("location.hash") == "#/training%20trees/0/t/0/1/0"
+    box, dot = (page.locator(each).bounding_box() for each in (".map-box", ".dot.chosen"))
+    assert box["x"] < dot["x"] < box["x"] + box["width"]
 
 
 def test_a_drawing_of_words_is_text(
@@ -290,7 +293,9 @@ def test_a_sibling_is_played_on_by_a_command(run: Path, open_page: Open) -> None
     tree = Run(run).trees(2)[0]
     other = next(c for c, candidate in enumerate(tree["nodes"][0]["candidates"]) if not candidate["continued"])
     page = open_page(run / "report.html", f"#/training%20trees/2/{tree['task_id']}/0/0/{other}")
-    page.locator(".candidate").nth(other).get_by_role("button", name="Copy replay command").click()
+    button = page.locator(".candidate").nth(other).get_by_role("button", name="Copy replay command")
+    assert "The weights after 2 iterations are not kept" in button.get_attribute("title")
+    button.click()
     wait_for(page, "document.getElementById('stage-voice').textContent.startsWith('copied')")
     page.focus("#by-words")
     page.keyboard.press("Control+V")

@@ -28,6 +28,8 @@ class Stage {
     const place = node === undefined ? opening(tree, list.words()) : tree.nodes[node] ? { node, candidate } : { node: 0 };
     this.state = { node: place.node, candidate: tree.nodes[place.node]?.candidates[place.candidate] ? place.candidate : this.continued(place.node) };
     this.render();
+    const map = this.box.querySelector(".map-box"), dot = map?.querySelector(".dot.chosen");
+    if (dot) map.scrollTo(dot.cx.baseVal.value - map.clientWidth / 2, dot.cy.baseVal.value - map.clientHeight / 2);
     this.voice.textContent = `${row.task}, ${this.place(row)}, ${OUTCOMES[outcome(row)]}`;
   }
 
@@ -117,7 +119,7 @@ class Stage {
     const slider = el("input", { type: "range", min: 0, max: same.length - 1, value: at, step: 1, "data-keep": "moments", "aria-label": "The same task over training", "aria-valuetext": `${this.place(row)}, ${OUTCOMES[outcome(row)]}`,
       oninput: (event) => this.choose(same[Number(event.target.value)], { node: 0, focus: false }) });
     const kinds = same.some((other) => other.tree) && same.some((other) => !other.tree) &&
-      el("p", { class: "moments-key" }, el("i", { class: "moment tree" }), "training tree", el("i", { class: "moment" }), "evaluated episode: one message per prompt");
+      el("p", { class: "moments-key" }, el("span", {}, el("i", { class: "moment tree" }), "training tree"), el("span", {}, el("i", { class: "moment" }), "evaluated episode: one message per prompt"));
     return el("div", { class: "moments" }, el("span", { class: "moments-title" }, "This task over training"),
       el("div", { class: "slider" }, el("div", { class: "moment-dots", "aria-hidden": "true" }, dots), slider), el("output", {}, this.place(row)), kinds);
   }
@@ -224,7 +226,7 @@ class Stage {
     return el("footer", { class: "followed" }, moved ? drawPicture(tree.pictures?.[followed?.picture], "The world after the message") : null,
       el("div", {}, el("p", {}, el("small", {}, lead), el("span", { class: success === undefined ? "" : success ? "solved" : "failed" }, text), end ? el("small", {}, ` · ${count(end.turns, "turn")}, return ${digits(end.team_return)}`) : null),
         child === undefined ? null : el("button", { type: "button", class: "follow", onclick: (event) => { event.stopPropagation(); this.select(child, undefined, true); } }, `${tree.nodes[child].agent} answers →`),
-        open ? el("button", { type: "button", class: "follow", "data-keep": `replay${c}`, "aria-label": `Copy replay command of candidate ${c + 1}`, title: replayCommand(this.row, node.id, c),
+        open ? el("button", { type: "button", class: "follow", "data-keep": `replay${c}`, "aria-label": `Copy replay command of candidate ${c + 1}`, title: `${replayCommand(this.row, node.id, c)}\nThe weights ${moment(this.row.iteration)} are not kept: those of the checkpoint best play, unless checkpoint=… names others.`,
           onclick: (event) => { event.stopPropagation(); this.copy(replayCommand(this.row, node.id, c), "copied: run it in the run's folder", replayCommand(this.row, node.id, c), event.target.parentNode); } }, "Copy replay command") : null));
   }
 
