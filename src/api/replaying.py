@@ -242,8 +242,10 @@ def _other_weights(episode: StoredEpisode, checkpoint: str, run: Run | None) -> 
     """What plays in place of the weights of a training tree; "" where they are the same."""
     if run is None or not episode.name.startswith("train_"):
         return ""
-    state = {"iteration": 0} if checkpoint == "base" else read_object(run.checkpoint(checkpoint) / "state.json")[0]
-    if (iterations := state.get("iteration")) == episode.iteration:
+    iterations = (
+        0 if checkpoint == "base" else read_object(run.checkpoint(checkpoint) / "state.json")[0].get("iteration")
+    )
+    if iterations == episode.iteration:
         return ""
     after = "" if iterations is None else f" (after {iterations} iteration{'' if iterations == 1 else 's'})"
     return f"the tree's weights, after {episode.iteration}, are not kept: {checkpoint}{after} plays"

@@ -107,7 +107,8 @@ def episode_tree(episode: Mapping[str, Any]) -> dict[str, Any]:
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, Any]] = []
     for depth, (_, step) in enumerate(groupby(enumerate(episode["messages"]), _step_of(episode))):
-        first, members = len(nodes), {}
+        first = len(nodes)
+        members: dict[str, list[int]] = {}
         for index, message in step:
             turn = message["turn"]
             node = {
