@@ -276,7 +276,7 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def _length(candidates: Sequence[Mapping[str, Any]]) -> int | None:
     """Their tokens; None where they are not known, as in evaluations of older versions."""
-    lengths = [len(c["token_ids"]) if "token_ids" in c else c.get("length") for c in candidates]
+    lengths: list[Any] = [len(c["token_ids"]) if "token_ids" in c else c.get("length") for c in candidates]
     return None if None in lengths else sum(lengths)
 
 
