@@ -58,6 +58,8 @@ class Replay:
     speakers: Mapping[str, str]
     checked: Mapping[str, int]
     forced: int = 0
+    weights: str = ""
+    """A sentence, where others play than those that sampled the episode."""
 
     def continued(self, number: int) -> list[dict[str, Any]]:
         """The messages of new episode ``number`` after the fork; those that were forced have the key ``forced``."""
@@ -232,7 +234,21 @@ async def _replay(
         await factory.close()
     speakers = {name: _speaker(source) for name, source in condition.assignment.items()}
     forced = len(agents) if place.candidate is not None else 0
-    return Replay(episode, turn, ", ".join(agents), before, stored, new, speakers, fork.checked, forced)
+    weights = _other_weights(episode, request.checkpoint, team.run)
+    return Replay(episode, turn, ", ".join(agents), before, stored, new, speakers, fork.checked, forced, weights)
+
+
+def _other_weights(episode: StoredEpisode, checkpoint: str, run: Run | None) -> str:
+    """What plays in place of the weights of a training tree; "" where they are the same."""
+    if run is None or not episode.name.startswith("train_"):
+        return ""
+    iterations = (
+        0 if checkpoint == "base" else read_object(run.checkpoint(checkpoint) / "state.json")[0].get("iteration")
+    )
+    if iterations == episode.iteration:
+        return ""
+    after = "" if iterations is None else f" (after {iterations} iteration{'' if iterations == 1 else 's'})"
+    return f"the tree's weights, after {episode.iteration}, are not kept: {checkpoint}{after} plays"
 
 
 async def _continued(
@@ -283,6 +299,7 @@ def _show(console: Console, replay: Replay, run: Run) -> None:
         f"the world repeats the stored episode up to there: compared {checked}" if checked else "forked at the start"
     )
     heads = [f"{replay.episode.place}, forked at turn {replay.turn + 1}, {replay.agent}", str(run.path), proof]
+    heads += [replay.weights] if replay.weights else []
     heads += [f"{agent}: {speaker}" for agent, speaker in replay.speakers.items()]
     news = [
         _new(result, replay.continued(n), f"new{f' {n + 1}' if len(replay.new) > 1 else ''}")

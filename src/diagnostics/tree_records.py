@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isclose
 from statistics import fmean
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from ..algorithms.credit.base import CreditRule, GroupRelative
+from ..algorithms.credit.base import CreditRule, GroupRelative, Share, group_scale
 from ..algorithms.credit.counterfactual import Counterfactual
 from ..experience import Candidate, Episode, JointAction, Node
 from ..rollout.chat_codec import ChatCodec
@@ -18,6 +19,17 @@ from .pictures import Pictures
 
 Scores = dict[int, tuple[float, ...]]
 """By ``id`` of a candidate, a log-probability for each of its tokens, nats."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a candidate's advantage comes from: (``value`` - ``baseline``) / ``scale``.  ``value``: its reward, or the
+    return from there on, by its credit rule.  Without a scale only the baseline is known.
+    """
+
+    baseline: float
+    value: float | None = None
+    scale: float | None = None
 
 
 @dataclass
@@ -33,7 +45,7 @@ class TrainingTree:
     pictures: Pictures = field(default_factory=Pictures)
     before: Scores = field(default_factory=dict)
     after: Scores = field(default_factory=dict)
-    baselines: Mapping[int, float] = field(default_factory=dict)
+    baselines: Mapping[int, Comparison] = field(default_factory=dict)
 
 
 def tree_record(
@@ -94,7 +106,7 @@ def _candidate(
         "team": candidate.team,
         "reward": candidate.reward,
         "overlong": candidate.overlong,
-        "baseline": tree.baselines.get(id(candidate)),
+        **_compared(tree.baselines.get(id(candidate)), candidate.advantage),
         "advantage": candidate.advantage,
         "continued": candidate.continued,
         "info": dict(candidate.info),
@@ -107,6 +119,15 @@ def _candidate(
         next_picture = images.key("picture", followed["picture"])
         record["next"] = {"success": followed["success"], "done": followed["done"], **next_picture}
     return record
+
+
+def _compared(comparison: Comparison | None, advantage: float | None) -> dict[str, Any]:
+    """The baseline; with value and scale where these give the ``advantage``, which a rule may change further."""
+    if comparison is None or comparison.value is None or not comparison.scale or advantage is None:
+        return {"baseline": comparison and comparison.baseline}
+    result = (comparison.value - comparison.baseline) / comparison.scale
+    same = isclose(result, advantage, rel_tol=1e-6, abs_tol=1e-9)
+    return {"baseline": comparison.baseline} | ({"value": comparison.value, "scale": comparison.scale} if same else {})
 
 
 def _edge(edge: JointAction) -> dict[str, Any]:
@@ -134,27 +155,33 @@ class _Images:
         return {name: self._index[text]}
 
 
-def baselines(credit: CreditRule, episodes: Sequence[Episode]) -> dict[int, float]:
-    """By ``id`` of a candidate, what its value was compared with: the critic's value of its node, what the node earned
-    without the message, or the mean over its group.  None of a candidate that has several values, or that a rule judges
-    by another measure.
+def baselines(credit: CreditRule, episodes: Sequence[Episode]) -> dict[int, Comparison]:
+    """By ``id`` of a candidate, its value and what that was compared with: the critic's value of its node, what the
+    node earned without the message, or the mean over its group.  None of a candidate that has several values, or
+    that a rule judges by another measure.
     """
-    own: dict[int, float] = {}
+    own: dict[int, Comparison] = {}
     if isinstance(credit, GroupRelative) and credit.baseline in ("mean", "leave_one_out"):
         own = _group_means(credit, episodes)
     values = _values(episodes, removed=isinstance(credit, Counterfactual))
-    return own | {id(candidate): value for candidate, value in values}
+    return own | {id(candidate): Comparison(value) for candidate, value in values}
 
 
-def _group_means(credit: CreditRule, episodes: Sequence[Episode]) -> dict[int, float]:
+def _group_means(credit: GroupRelative, episodes: Sequence[Episode]) -> dict[int, Comparison]:
     groups: dict[Hashable, list[float]] = {}
-    own: dict[int, list[Hashable]] = {}
+    own: dict[int, list[tuple[Hashable, Share]]] = {}
     for episode in episodes:
         for key, share in credit.shares(episode):
             groups.setdefault(key, []).append(share.value)
             for candidate in share.candidates:
-                own.setdefault(id(candidate), []).append(key)
-    return {identity: fmean(groups[keys[0]]) for identity, keys in own.items() if len(keys) == 1}
+                own.setdefault(id(candidate), []).append((key, share))
+    rule = (credit.baseline, credit.normalise, credit.std_floor)
+    scales = {key: group_scale(values, *rule) for key, values in groups.items() if len(values) > 1}
+    return {
+        identity: Comparison(fmean(groups[key]), share.value, scales.get(key, 0.0) / (share.weight or 1.0))
+        for identity, [(key, share), *more] in own.items()
+        if not more
+    }
 
 
 def _values(episodes: Sequence[Episode], *, removed: bool) -> Iterator[tuple[Candidate, float]]:

@@ -126,12 +126,13 @@ class EpisodeResult:
     def take(self, turn: int, saw: Mapping[str, str], messages: Mapping[str, AgentMessage], step: StepResult) -> None:
         """Add the ``messages`` of one step, each to what its agent ``saw``."""
         for agent, message in messages.items():
+            sampled = {} if message.completion is None else {"tokens": len(message.completion.token_ids)}
             self.messages.append(
-                {"turn": turn, "agent": agent, "saw": saw[agent], "said": message.text, "team": step.team}
-                | {"local": step.local[agent], "cut_prompts": message.cut}
+                {"turn": turn, "step": self.env_steps, "agent": agent, "saw": saw[agent], "said": message.text}
+                | {**sampled, "team": step.team, "local": step.local[agent], "cut_prompts": message.cut}
                 | {"retokenised_prompts": message.retokenised, **step.info}
             )
-            self.tokens += 0 if message.completion is None else len(message.completion.token_ids)
+            self.tokens += sampled.get("tokens", 0)
             self.prompt_tokens += message.prompt_tokens
         self.env_steps += 1
         self.success = step.success

@@ -12,7 +12,7 @@ from ..runs.run import Run
 from ..runs.trees import TreeFile
 from .records import EvaluationError
 
-UNCHECKED = {"cut_prompts", "retokenised_prompts"}
+UNCHECKED = {"step", "tokens", "cut_prompts", "retokenised_prompts"}
 """What a message records beside the world's answer."""
 LISTED = 5
 """Tasks that an error lists at most."""

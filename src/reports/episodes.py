@@ -14,7 +14,7 @@ from .values import numeric
 SHOWN = 12
 KINDS = ("newly_solved", "newly_failed", "solved_twice", "failed_twice", "solved", "failed")
 LONGEST = 8000  # characters of one text on the page
-BASICS = {"turn", "agent", "saw", "said", "team", "local"}
+BASICS = {"turn", "step", "agent", "saw", "said", "tokens", "team", "local"}
 
 
 @dataclass

@@ -41,12 +41,17 @@ def evaluation_of(folder: Path) -> Evaluation:
         if numeric(success) and span:
             rows.append((str(name), success, *span, turns if numeric(turns := metrics.get("turns")) else None))
     place = f"evaluations/{folder.name}: {problem}" if problem else ""
-    return Evaluation(folder.name, weights_of(folder), tuple(_speakers(_request(folder))), rows, place)
+    return Evaluation(folder.name, weights_of(folder), speakers_of(folder), rows, place)
 
 
 def weights_of(folder: Path) -> str:
     """One of :data:`WEIGHTS`, by the evaluation's configuration, or :data:`UNKNOWN`."""
     return WEIGHTS.get(str(_request(folder).get("checkpoint")), UNKNOWN)
+
+
+def speakers_of(folder: Path) -> tuple[str, ...]:
+    """Who else played, a phrase each."""
+    return tuple(_speakers(_request(folder)))
 
 
 def _request(folder: Path) -> dict[str, Any]:

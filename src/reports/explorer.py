@@ -10,8 +10,9 @@ import base64
 import json
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from statistics import fmean
 from typing import Any
 
@@ -21,7 +22,7 @@ from ..runs.files import EPISODES
 from ..runs.run import Run
 from ..runs.trees import TreeFile
 from .episodes import BASICS, LONGEST, pictures_of, plain
-from .evaluations import UNTRAINED, weights_of
+from .evaluations import UNTRAINED, speakers_of, weights_of
 from .values import numeric
 
 CHUNK = 200_000
@@ -39,6 +40,8 @@ class Source:
     """(Iterations before it, tree); None: not known, or the checkpoint that was best on validation."""
     weights: str | None = None
     """Of a later evaluation, in words; None: the iterations say it."""
+    others: str = ""
+    """Who spoke in place of the run's own policies, in words."""
 
 
 @dataclass(frozen=True)
@@ -80,11 +83,11 @@ def _sources(run: Run, problems: list[str]) -> Iterator[Source]:
         problems += [_empty(file) for file in files if not file.episodes and not file.problems]
     for folder in run.evaluations:
         files = list(episode_files(folder, r".+").values())
-        weights = weights_of(folder)
+        weights, others = weights_of(folder), ", ".join(speakers_of(folder))
         for file in files:
             # A number in the name of a condition is no iteration.
             played = ((0 if weights == UNTRAINED else None, episode_tree(episode)) for episode in file.episodes)
-            yield Source(f"{folder.name}: {file.name}", played, weights)
+            yield Source(f"{folder.name}: {file.name}", played, weights, others)
         problems += [f"{folder.name}: {problem}" for file in files for problem in file.problems]
 
 
@@ -99,35 +102,49 @@ def _evaluated(files: Iterable[EpisodeFile]) -> Iterator[tuple[int | None, Mappi
 
 
 def episode_tree(episode: Mapping[str, Any]) -> dict[str, Any]:
-    """An evaluated episode in the form of a tree."""
+    """An evaluated episode in the form of a tree; agents that act at once are one step of it."""
     drawn = [picture for picture in map(_picture, pictures_of(episode)) if picture]
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, Any]] = []
-    for index, message in enumerate(episode["messages"]):
-        turn = message["turn"]
-        node = {
-            **{"id": index, "parent": index - 1 if index else None, "agent": plain(message["agent"]), "turn": turn},
-            **{"depth": index, "prompt": plain(message["saw"]), "candidates": [_said(message)]},
-        }
-        nodes.append(node | ({"picture": turn} if 0 <= turn < len(drawn) else {}))
-        edges.append({"members": {message["agent"]: [index, 0]}, "child": index + 1})
+    for depth, (_, step) in enumerate(groupby(enumerate(episode["messages"]), _step_of(episode))):
+        first = len(nodes)
+        members: dict[str, list[int]] = {}
+        for index, message in step:
+            turn = message["turn"]
+            node = {
+                **{"id": index, "parent": first - 1 if first else None, "agent": plain(message["agent"])},
+                **{"turn": turn, "depth": depth, "prompt": plain(message["saw"])},
+                **{"candidates": [_said(message)]},
+            }
+            nodes.append(node | ({"picture": turn} if 0 <= turn < len(drawn) else {}))
+            members[message["agent"]] = [index, 0]
+        edges.append({"members": members, "child": len(nodes)})
     if edges:
         team = sum(_last_of_turns(episode["messages"]).values())
         end = {"success": episode["success"], "turns": episode["turns"], "team_return": team}
         edges[-1] = {"members": edges[-1]["members"], "outcome": end}
-        last = nodes[-1]["candidates"][0]
-        last["next"] = {"done": True, "success": episode["success"]}
-        last["next"] |= {"picture": len(drawn) - 1} if drawn else {}
+        then = {"done": True, "success": episode["success"]} | ({"picture": len(drawn) - 1} if drawn else {})
+        for index, _ in edges[-1]["members"].values():
+            nodes[index]["candidates"][0]["next"] = then
     record = {"task_id": plain(episode["task_id"]), "nodes": nodes, "edges": edges, "pictures": drawn}
     tokens = episode.get("tokens")
     lost = {"problem": plain(str(episode.get("failure") or "the episode was lost"))} if episode.get("lost") else {}
     return record | ({"tokens": tokens} if numeric(tokens) else {}) | lost
 
 
+def _step_of(episode: Mapping[str, Any]) -> Callable[[tuple[int, Mapping[str, Any]]], Any]:
+    """Of (index, message): what the messages of agents that act at once have in common.  Older files have no ``step``:
+    there the agents of a turn acted at once where the world took one step per turn."""
+    at_once = episode.get("env_steps") == len({message["turn"] for message in episode["messages"]})
+    return lambda each: each[1].get("step", each[1]["turn"] if at_once else each[0])
+
+
 def _said(message: Mapping[str, Any]) -> dict[str, Any]:
     rewards = {name: message[name] for name in ("team", "local") if numeric(message.get(name))}
+    rewards |= {"reward": sum(rewards.values())} if len(rewards) == 2 else {}  # as the metric eval/AGENT/reward
     info = {str(key): value for key, value in message.items() if key not in BASICS and _is_number(value)}
-    return {"text": plain(message["said"]), "continued": True, "info": info, **rewards}
+    length = {"length": message["tokens"]} if numeric(message.get("tokens")) else {}
+    return {"text": plain(message["said"]), "continued": True, "info": info, **rewards, **length}
 
 
 def _last_of_turns(messages: Sequence[Mapping[str, Any]]) -> dict[int, float]:
@@ -172,6 +189,7 @@ class _Builder:
         self.most, self.left_out, self.size = most, 0, 0
         self.sources: list[str] = []
         self.weights: list[str | None] = []
+        self.others: list[str] = []
         self.names: dict[str, dict[str, int]] = {"tasks": {}, "agents": {}}
         self.rows: list[list[Any]] = []
         self.chunks: list[str] = []
@@ -181,6 +199,7 @@ class _Builder:
         number = len(self.sources)
         self.sources.append(source.title)
         self.weights.append(source.weights)
+        self.others.append(plain(source.others))
         for iteration, tree in source.records:
             if self.size > self.most:
                 self.left_out += 1
@@ -202,8 +221,8 @@ class _Builder:
         agents: dict[int, list[float | None]] = {}
         for agent in dict.fromkeys(agent for agent, _ in said):
             own = [c for name, c in said if name == agent]
-            rewards = [value for c in own if numeric(value := c.get("reward", c.get("local")))]
-            agents[self._number("agents", agent)] = [_mean(rewards), sum(map(_length, own))]
+            rewards = [value for c in own if numeric(value := c.get("reward"))]
+            agents[self._number("agents", agent)] = [_mean(rewards), _length(own)]
         advantages = [abs(c["advantage"]) for c in every if numeric(c.get("advantage"))]
         return [
             self._number("tasks", tree["task_id"]),
@@ -211,7 +230,7 @@ class _Builder:
             _mean([float(bool(each.get("success"))) for each in outcomes]),
             _mean([each["team_return"] for each in outcomes if numeric(each.get("team_return"))]),
             max((node["turn"] for node in nodes), default=-1) + 1,
-            tree.get("tokens", sum(_length(c) for _, c in said)),
+            tree.get("tokens", _length([c for _, c in said])),
             round(max(advantages, default=0.0), 3),
             int(tree.get("watched") is True),
             agents,
@@ -229,7 +248,8 @@ class _Builder:
     def done(self, problems: Sequence[str]) -> Explorer:
         self._close()
         names = {kind: list(numbers) for kind, numbers in self.names.items()}
-        index = packed(_json({"sources": self.sources, "weights": self.weights, "rows": self.rows, **names}))
+        of_sources = {"sources": self.sources, "weights": self.weights, "others": self.others}
+        index = packed(_json({**of_sources, "rows": self.rows, **names}))
         return Explorer(index, self.chunks, names["agents"], len(self.rows), self.left_out, problems)
 
 
@@ -254,9 +274,10 @@ def _mean(values: Sequence[float]) -> float | None:
     return round(fmean(values), 4) if values else None
 
 
-def _length(candidate: Mapping[str, Any]) -> int:
-    """Tokens, or characters where they are not known."""
-    return len(candidate.get("token_ids") or candidate["text"])
+def _length(candidates: Sequence[Mapping[str, Any]]) -> int | None:
+    """Their tokens; None where they are not known, as in evaluations of older versions."""
+    lengths: list[Any] = [len(c["token_ids"]) if "token_ids" in c else c.get("length") for c in candidates]
+    return None if None in lengths else sum(lengths)
 
 
 def packed(text: str) -> str:

@@ -9,6 +9,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from troupe.algorithms.credit.at_grpo import AtGrpo
 from troupe.algorithms.credit.counterfactual import Counterfactual
+from troupe.algorithms.credit.magrpo import Magrpo
 from troupe.algorithms.credit.reinforce_pp import ReinforcePP
 from troupe.algorithms.credit.role_baselines import RoleBaselines
 from troupe.diagnostics.pictures import pictures
@@ -18,6 +19,7 @@ from troupe.experience import Node
 from troupe.models.base_models import base_path
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.runs.trees import TREE_FORMAT, tree_problem
@@ -55,6 +57,8 @@ async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> Non
             assert line["learner_logprobs"] == pytest.approx([v - 0.5 for v in line["logprobs"]], abs=2e-6)
             mean = sum(each.reward for each in node.candidates) / 2
             assert line["baseline"] == pytest.approx(mean)
+            assert line["value"] == line["reward"]
+            assert (line["value"] - line["baseline"]) / line["scale"] == pytest.approx(candidate.advantage)
             assert line["advantage"] == candidate.advantage and line["continued"] == candidate.continued
             assert line["next"]["done"] in (True, False)
     first, second = record["nodes"][0]["candidates"]
@@ -70,11 +74,26 @@ async def test_baselines_of_rules_that_compare_with_no_mean(play: Play) -> None:
     (replayed,) = await play(said, Plain(), ReplaySampler(k=2, removal="yes please"), 1)
     removed = {id(c): node.removed for node, c in replayed.candidates()}
     assert removed and any(removed.values())
-    assert baselines(Counterfactual(removal="yes please"), [replayed]) == removed
+    compared = baselines(Counterfactual(removal="yes please"), [replayed])
+    assert {identity: each.baseline for identity, each in compared.items()} == removed
     (chain,) = await play(said, Plain(), ChainSampler(k=1), 1)
     for rule in (RoleBaselines(), ReinforcePP()):
         rule([chain])
         assert baselines(rule, [chain]) == {}, "neither a running mean nor nothing is the mean of this group"
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+async def test_a_return_is_kept_with_what_makes_it_an_advantage(play: Play, normalise: bool) -> None:
+    """MAGRPO compares returns, not rewards, and weighs a later turn less."""
+    said = ("no", "yes please")
+    (episode,) = await play(lambda prompt, row, seed: said[row % 2], Plain(at_once=True), JointSampler(k=2), 1)
+    rule = Magrpo(normalise=normalise)
+    rule([episode])
+    record = tree_record(TrainingTree(episode, baselines=baselines(rule, [episode])), 0, {"tool": "p", "plan": "p"}, {})
+    lines = [line for node in record["nodes"] for line in node["candidates"]]
+    assert any(line["advantage"] for line in lines) and any(line["value"] != line["reward"] for line in lines)
+    for line in lines:
+        assert (line["value"] - line["baseline"]) / line["scale"] == pytest.approx(line["advantage"], abs=1e-9)
 
 
 @pytest.mark.parametrize("base", ["laptop", "laptop_math", "laptop_writing"])

@@ -49,6 +49,7 @@ async def test_a_world_that_only_draws_itself_has_its_drawings(words: PreTrained
     actors = {"tool": says(SOLVED, words), "plan": says("R", words)}
     result = await play(Drawn(), board, actors, seed=0)
     assert len(result.pictures) == 3
+    assert sum(message["tokens"] for message in result.messages) == result.tokens > 0
     first, *_, last = result.pictures
     assert isinstance(first, dict) and first["svg"].startswith("<svg") and "[" not in first["text"]
     assert isinstance(last, dict) and last != first

@@ -53,6 +53,7 @@ async def test_who_acts_at_once_is_asked_at_once() -> None:
     actors = dict.fromkeys(world.agents, Waits(asyncio.Barrier(2)))
     result = await play(world, task, actors, 0)
     assert [(m["agent"], m["said"]) for m in result.messages] == [("first", "first"), ("second", "second")] * 2
+    assert [m["step"] for m in result.messages] == [0, 0, 1, 1]
 
 
 async def test_an_agent_that_fails_ends_the_episode() -> None:

@@ -5,6 +5,7 @@ import json
 import re
 import zlib
 from collections.abc import Callable
+from dataclasses import asdict
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from troupe.evaluation.episodes import EpisodeResult
+from troupe.evaluation.summary import summarise
 from troupe.reports.explorer import Explorer, episode_tree, explorer
 from troupe.reports.report import write_report
 from troupe.runs.run import Run
@@ -61,6 +64,36 @@ def test_an_evaluated_episode_is_a_chain(episode: Build) -> None:
     assert tree["tokens"] == 7
     whole = [node | {"candidates": []} for node in tree["nodes"]]
     assert "edge 0" in tree_problem(tree | {"iteration": 0, "nodes": whole})
+
+
+def test_an_agents_reward_is_that_of_the_metrics(run_dir: Path, episode: Build, lines: Build) -> None:
+    """The team's and its own, in evaluated episodes as in training trees."""
+    result = EpisodeResult("a", True, 1, episode("a", True)["messages"])
+    lines(run_dir / "episodes" / "test_00003.jsonl", [asdict(result)])
+    own = unpack(explored(run_dir).index)["rows"][-1][10]
+    assert [reward for reward, _ in own.values()] == [summarise([result])[f"{a}/reward"] for a in ("tool", "plan")]
+
+
+@pytest.mark.parametrize("keys", [{"step": 0}, {}])
+def test_agents_that_acted_at_once_are_one_step(episode: Build, keys: dict[str, int]) -> None:
+    """By the number of the step, or of older files by the count of steps; else one answers the other."""
+    played = episode("a", True, env_steps=1)
+    played["messages"] = [message | keys for message in played["messages"]]
+    tree = episode_tree(played)
+    (edge,) = tree["edges"]
+    assert edge["members"] == {"tool": [0, 0], "plan": [1, 0]} and edge["outcome"]["success"]
+    assert [node["depth"] for node in tree["nodes"]] == [0, 0]
+    assert [node["candidates"][0]["next"]["done"] for node in tree["nodes"]] == [True, True]
+
+
+def test_an_agents_length_is_in_tokens(run_dir: Path, episode: Build, lines: Build) -> None:
+    """Also of an evaluated episode; of an older one it is not known."""
+    played = episode("a", True, tokens=7)
+    counted = played | {"messages": [message | {"tokens": n + 3} for n, message in enumerate(played["messages"])]}
+    lines(run_dir / "episodes" / "test_00003.jsonl", [played, counted])
+    rows = unpack(explored(run_dir).index)["rows"][-2:]
+    assert [row[7] for row in rows] == [7, 7]
+    assert [[length for _, length in row[10].values()] for row in rows] == [[None, None], [3, 4]]
 
 
 def test_a_lost_episode_says_so(episode: Build) -> None:
@@ -199,6 +232,12 @@ def test_a_later_evaluation_says_whose_weights_were_played(
     lines(folder / "episodes" / "sampled.jsonl", [episode("a", True)])
     index = unpack(explored(run_dir).index)
     assert index["weights"] == [None, None, None, weights] and index["rows"][-1][1] == iteration
+    *own, others = index["others"]
+    assert (
+        own == ["", "", ""]
+        and bool(others) == ("not recorded" not in weights)
+        and others.startswith(said[:4] if others else "")
+    )
     page = unescape(write_report(run_dir).read_text())
     (row,) = re.findall(r'<tr><th scope="row">(.*)</th>', page.partition('<section class="card later">')[2])
     words = " ".join(re.sub("<[^>]+>", " ", row).split())

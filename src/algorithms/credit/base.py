@@ -176,9 +176,12 @@ def group_advantages(values: Sequence[float], baseline: Baseline, normalise: boo
     # Sums that are equal may differ in their last bits, which a small std would make a whole advantage.
     if max(values) - min(values) <= 1e-12 * max(1.0, *map(abs, values)):
         return [0.0] * len(values)
-    count = len(values)
     reference = max(values) if baseline == "max" else fmean(values)
-    scale = stdev(values) + std_floor if normalise else 1.0
-    if baseline == "leave_one_out":
-        scale *= (count - 1) / count
+    scale = group_scale(values, baseline, normalise, std_floor)
     return [(value - reference) / scale for value in values]
+
+
+def group_scale(values: Sequence[float], baseline: Baseline, normalise: bool, std_floor: float) -> float:
+    """What a value less the group's mean (of ``max``: less its maximum) is divided by; of two values at least."""
+    scale = stdev(values) + std_floor if normalise else 1.0
+    return scale * (len(values) - 1) / len(values) if baseline == "leave_one_out" else scale

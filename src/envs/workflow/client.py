@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 RESERVED = {
-    *("turn", "agent", "saw", "said", "team", "local", "reward", "team_reward", "local_reward"),
+    *("turn", "step", "tokens", "agent", "saw", "said", "team", "local", "reward", "team_reward", "local_reward"),
     *("tokens_per_message", "cut_prompts", "retokenised_prompts", "malformed_calls", "refused_requests"),
     *("too_many_calls", "unmatched_messages"),
 }

@@ -97,26 +97,28 @@ def test_filters_search_and_order(run: Path, open_page: Open) -> None:
 
 
 def figures(page: Any, name: str) -> list[float]:
-    """The numbers after ``name`` in the list's rows."""
+    """The numbers after ``name``, or before it, in the list's rows."""
     texts = page.locator(".option .figures").all_inner_texts()
-    return [float(re.findall(rf"{name} ([^ ·]+)", text)[0].replace("−", "-").replace(",", "")) for text in texts]
+    found = [re.findall(rf"{name} ([^ ·]+)|([^ ·]+) {name}", text)[0] for text in texts]
+    return [float("".join(pair).replace("−", "-").replace(",", "")) for pair in found]
 
 
 def test_an_agents_own_reward_and_length_are_shown_and_bounded(run: Path, open_page: Open) -> None:
     page = open_page(run / "report.html")
     page.select_option("#by-source", label="training trees")
-    teams = figures(page, "length")
+    assert page.locator(".prompt summary").inner_text().startswith("Prompt as the model read it, ")
+    teams = figures(page, "tokens")
     page.select_option("#by-agent", label="tool")
     page.select_option("#by-order", value="best")
-    rewards, lengths = figures(page, "reward"), figures(page, "length")
+    rewards, lengths = figures(page, "reward"), figures(page, "tokens")
     assert rewards == sorted(rewards, reverse=True) and sum(lengths) < sum(teams)
     page.select_option("#by-order", value="longest")
-    lengths = figures(page, "length")
+    lengths = figures(page, "tokens")
     assert lengths == sorted(lengths, reverse=True) and lengths[0] > lengths[-1]
-    page.get_by_role("spinbutton", name="Length, at least").fill(f"{lengths[0]:g}")
-    assert {*figures(page, "length")} == {lengths[0]}
+    page.get_by_role("spinbutton", name="Tokens, at least").fill(f"{lengths[0]:g}")
+    assert {*figures(page, "tokens")} == {lengths[0]}
     assert page.locator("#episode-count").inner_text().startswith(f"{lengths.count(lengths[0])} of")
-    page.get_by_role("spinbutton", name="Length, at least").fill("")
+    page.get_by_role("spinbutton", name="Tokens, at least").fill("")
     page.get_by_role("spinbutton", name="Return, at most").fill(f"{min(rewards):.3g}")
     kept = figures(page, "reward")
     assert all(reward <= min(rewards) + 1e-3 for reward in kept)
@@ -154,6 +156,8 @@ def test_order_by_outcome_and_by_agent(
     assert order("solved first") == "bdace"
     assert order("not solved first") == "acebd"
     assert order("agent that earned least") == "dbcae"
+    earned = [text.partition(" · ")[0] for text in page.locator(".option .figures").all_inner_texts()]
+    assert earned == ["tool 1.1", "tool 1.2", "plan 1", "plan 1.1", "return 1"]
 
 
 def test_what_a_sibling_led_to(
@@ -198,6 +202,81 @@ def test_a_later_evaluation_says_its_weights(
     assert "last weights" in page.locator(".option[aria-selected=true] small").first.inner_text()
 
 
+def test_others_in_place_of_the_team_are_named(
+    run_dir: Path, episode: Callable[..., Any], lines: Callable[..., None], open_page: Open
+) -> None:
+    """Their episodes are no moments of the run's own training; those of a tree are drawn apart from played ones."""
+    folder = run_dir / "evaluations" / "later"
+    (folder / "episodes").mkdir(parents=True)
+    (folder / "summary.json").write_text("{}")
+    (folder / "config.yaml").write_text("request: {checkpoint: last, swap: true}\n")
+    lines(folder / "episodes" / "greedy.jsonl", [episode("a", True)])
+    page = open_page(write_report(run_dir), "#/later%3A%20greedy/later/a/0/0/0")
+    who = "the two agents with each other's policies"
+    assert who in page.locator(".episode-head .facts").inner_text()
+    assert page.locator(".option[aria-selected=true] small").first.inner_text().startswith(who)
+    most = page.locator(".slider input").get_attribute("max")
+    page.select_option("#by-source", label="test episodes")
+    page.keyboard.press("j")  # the list has just been chosen from
+    wait_for(page, "location.hash.startsWith('#/test%20episodes')")
+    assert int(page.locator(".slider input").get_attribute("max")) == int(most) - 1
+
+
+def test_a_link_that_leads_nowhere_says_so(run: Path, open_page: Open) -> None:
+    task, note = Run(run).trees(0)[0]["task_id"], "document.getElementById('link-note').textContent"
+    page = open_page(run / "report.html", f"#/training%20trees/77/{task}/0/0/0")
+    assert page.locator("#link-note").inner_text() == "The link names an episode that this page does not have."
+    assert page.locator("#stage").bounding_box()["x"] > page.locator(".finder").bounding_box()["x"]  # beside the list
+    page.keyboard.press("j")
+    wait_for(page, f"{note} === ''")
+    for place in ("99/0", "0/99", "x/0"):
+        page.evaluate(f"location.hash = '#/training%20trees/0/{task}/0/{place}'")
+        wait_for(page, f"{note}.startsWith('The link names a message that this episode does not have')")
+        page.evaluate(f"location.hash = '#/training%20trees/0/{task}/0/0/1'")
+        wait_for(page, f"{note} === ''")
+    page.evaluate("location.hash = '#/training%20trees/0/nothing/0/0/0'")
+    wait_for(page, f"{note}.startsWith('The link names an episode')")
+
+
+def test_a_search_opens_and_marks_what_it_finds(
+    run_dir: Path, tree: Callable[..., Any], lines: Callable[..., None], open_page: Open
+) -> None:
+    kept = tree("t", 0)
+    kept["nodes"][1]["candidates"][1]["text"] = "Not (this) way"
+    lines(run_dir / "episodes" / "train_00000.jsonl", [tree("s", 0), kept])
+    page = open_page(write_report(run_dir))
+    page.fill("#by-words", "(THIS)")
+    wait_for(page, "document.querySelector('mark')?.textContent === '(this)'")
+    assert page.evaluate("location.hash") == "#/training%20trees/0/t/0/1/1"
+    page.fill("#by-words", "nothing has these words")
+    wait_for(page, f"{COUNT}.startsWith('0 of') && {SEARCHED}")
+    assert page.locator("#episode-list").inner_text() == "No episode matches."
+    page.fill("#by-words", "")
+    wait_for(page, "document.querySelectorAll('mark, .no-match').length === 0")
+
+
+def test_a_tree_opens_at_its_largest_advantage(
+    run_dir: Path, tree: Callable[..., Any], lines: Callable[..., None], open_page: Open
+) -> None:
+    kept = tree("t", 0)
+    kept["nodes"][1]["candidates"][1]["advantage"] = -3.0
+    lines(run_dir / "episodes" / "train_00000.jsonl", [kept])
+    page = open_page(write_report(run_dir), width=390)
+    assert page.evaluate("location.hash") == "#/training%20trees/0/t/0/1/0"
+    box, dot = (page.locator(each).bounding_box() for each in (".map-box", ".dot.chosen"))
+    assert box["x"] < dot["x"] < box["x"] + box["width"]
+
+
+def test_a_drawing_of_words_is_text(
+    run_dir: Path, tree: Callable[..., Any], lines: Callable[..., None], open_page: Open
+) -> None:
+    words = "a question of more than forty letters, and its answer"
+    drawing = f'{OPEN_SVG}><rect width="2" height="9"/><text x="3">{words}</text></svg>'
+    lines(run_dir / "episodes" / "train_00000.jsonl", [tree("t", 0, pictures=[{"svg": drawing, "text": words}])])
+    page = open_page(write_report(run_dir))
+    assert page.locator(".seen pre.drawn").inner_text() == words and page.locator("svg.drawing").count() == 0
+
+
 def test_a_link_is_copied(run: Path, open_page: Open) -> None:
     page = open_page(run / "report.html")
     page.locator(".candidate").nth(2).click()
@@ -214,7 +293,9 @@ def test_a_sibling_is_played_on_by_a_command(run: Path, open_page: Open) -> None
     tree = Run(run).trees(2)[0]
     other = next(c for c, candidate in enumerate(tree["nodes"][0]["candidates"]) if not candidate["continued"])
     page = open_page(run / "report.html", f"#/training%20trees/2/{tree['task_id']}/0/0/{other}")
-    page.locator(".candidate").nth(other).get_by_role("button", name="Copy replay command").click()
+    button = page.locator(".candidate").nth(other).get_by_role("button", name="Copy replay command")
+    assert "The weights after 2 iterations are not kept" in button.get_attribute("title")
+    button.click()
     wait_for(page, "document.getElementById('stage-voice').textContent.startsWith('copied')")
     page.focus("#by-words")
     page.keyboard.press("Control+V")
@@ -254,6 +335,8 @@ def test_the_keyboard_alone(run: Path, open_page: Open) -> None:
     wait_for(page, f"location.hash !== {json.dumps(address)}")
     page.keyboard.press("k")
     wait_for(page, f"location.hash.startsWith({json.dumps(address.rsplit('/', 2)[0])})")
+    page.evaluate(f"location.hash = {json.dumps(address.rsplit('/', 2)[0] + '/0/0')}")
+    wait_for(page, "document.querySelector('.place h4 b').textContent === 'tool'")
     page.keyboard.press("/")
     assert page.evaluate("document.activeElement.id") == "by-words"
     page.focus(".map-box")
@@ -305,6 +388,8 @@ def test_a_link_leads_to_its_node(run: Path, open_page: Open) -> None:
 def test_one_task_is_watched_over_training(run: Path, open_page: Open) -> None:
     page = open_page(run / "report.html", f"#/training%20trees/0/{Run(run).trees(0)[-1]['task_id']}/0/0/0")
     slider = page.locator(".slider input")
+    assert page.locator(".moment-dots .moment.tree").count() == 3
+    assert page.locator(".moments-key").inner_text().startswith("training tree")
     assert int(slider.get_attribute("max")) >= 5  # three trees, and as many validations
     slider.focus()
     for _ in range(2):

@@ -20,6 +20,16 @@ function fill(element, attributes, children) {
   return element;
 }
 
+/** Whether `text` contains `words`, which are in small letters. */
+const holds = (text, words) => text.toLowerCase().includes(words);
+
+/** `text` in pieces, with `words` marked where there are any. */
+function marked(text, words) {
+  if (!words) return [text];
+  const pieces = text.split(new RegExp(`(${words.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")})`, "gi"));
+  return pieces.map((piece, i) => i % 2 ? el("mark", {}, piece) : piece);
+}
+
 const finite = (value) => typeof value === "number" && Number.isFinite(value);
 
 /** Three significant digits, with a true minus sign. */

@@ -20,9 +20,9 @@ async function openChunk(number) {
 
 /** The list's rows, from the index that src/reports/explorer.py writes. */
 async function readIndex() {
-  const { sources, weights, rows, tasks, agents } = await unpack("index");
+  const { sources, weights, others, rows, tasks, agents } = await unpack("index");
   const named = rows.map(([source, iteration, task, sample, success, reward, turns, length, advantage, watched, own, chunk, place], id) =>
-    ({ id, source, iteration, later: weights[source] !== null, when: weights[source] ?? moment(iteration), task: tasks[task], sample, success, reward, turns, length, advantage, watched, own, chunk, place }));
+    ({ id, source, iteration, later: weights[source] !== null, when: weights[source] ?? moment(iteration), others: others[source], tree: source === 0, task: tasks[task], sample, success, reward, turns, length, advantage, watched, own, chunk, place }));
   return { sources, rows: named, agents };
 }
 
@@ -42,6 +42,5 @@ async function searchMessages(rows, words, more) {
 }
 
 function contains(tree, words) {
-  return tree.nodes.some((node) => node.prompt.toLowerCase().includes(words) ||
-    node.candidates.some((candidate) => candidate.text.toLowerCase().includes(words)));
+  return tree.nodes.some((node) => holds(node.prompt, words) || node.candidates.some(({ text }) => holds(text, words)));
 }

@@ -38,4 +38,16 @@ function pathThrough(form, node) {
   return steps.flatMap((step) => step.nodes);
 }
 
-const largestAdvantage = (tree) => Math.max(0, ...tree.nodes.flatMap((node) => node.candidates.map((c) => Math.abs(c.advantage ?? 0))));
+const strength = (node) => Math.max(0, ...node.candidates.map((c) => Math.abs(c.advantage ?? 0)));
+const largestAdvantage = (tree) => Math.max(0, ...tree.nodes.map(strength));
+
+/** Where an episode opens: at the first message that contains the `words` of a search, or else the first prompt; without
+ * a search at the prompt with the largest advantage. */
+function opening(tree, words) {
+  for (const node of words ? tree.nodes : []) {
+    const candidate = node.candidates.findIndex(({ text }) => holds(text, words));
+    if (candidate >= 0) return { node: node.id, candidate };
+  }
+  const read = words && tree.nodes.find((node) => holds(node.prompt, words));
+  return { node: (read || tree.nodes.reduce((best, node) => strength(node) > strength(best) ? node : best, tree.nodes[0]))?.id ?? 0 };
+}

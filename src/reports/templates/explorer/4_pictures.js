@@ -9,7 +9,7 @@ const ACTIVE = /[\s/"']on\w+\s*=|<\s*(script|style|foreignobject|a)\b|<[!?]|java
 function drawPicture(picture, label) {
   if (!picture) return null;
   const drawn = picture.svg && !ACTIVE.test(picture.svg) && rebuilt(new DOMParser().parseFromString(picture.svg, "image/svg+xml").documentElement);
-  if (drawn) return fill(drawn, { class: "drawing", role: "img", "aria-label": `${label}: ${picture.text}` }, []);
+  if (drawn && !isText(drawn)) return fill(drawn, { class: "drawing", role: "img", "aria-label": `${label}: ${picture.text}` }, []);
   const rows = picture.text.split("\n");
   if (!isBoard(rows)) return el("pre", { class: "drawn", role: "img", "aria-label": `${label}: ${picture.text}` }, picture.text);
   const width = Math.max(...rows.map((row) => row.length));
@@ -18,6 +18,10 @@ function drawPicture(picture, label) {
   rows.forEach((row, y) => [...row].forEach((sign, x) => board.append(...cell(sign, x, y))));
   return board;
 }
+
+/** Whether a drawing is lines of words: these are read as text, in letters of the page's size. */
+const isText = (drawing) => !drawing.querySelector("circle, ellipse, line, polyline, polygon, path") &&
+  [...drawing.querySelectorAll("text")].reduce((letters, { textContent }) => letters + textContent.length, 0) >= 40;
 
 /** A copy of `element` with known shapes and plain values alone; null where it is another kind of thing. */
 function rebuilt(element) {

@@ -28,7 +28,7 @@ function spokenText(candidate, mode, largest, pick) {
   const values = tokenValues(candidate, mode);
   const tokens = candidate.tokens ?? [];
   if (!values || values.length !== tokens.length || !tokens.length) {
-    return el("pre", { class: "spoken" }, candidate.text.trim() ? candidate.text : el("i", {}, "(nothing)"));
+    return el("pre", { class: "spoken" }, candidate.text.trim() ? marked(candidate.text, list.words()) : el("i", {}, "(nothing)"));
   }
   const scale = LARGEST[mode] ?? largest;
   const spans = tokens.map((text, i) => {

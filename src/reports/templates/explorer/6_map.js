@@ -41,9 +41,10 @@ function turnLabels(tree, form, places) {
   for (const step of form.steps.values()) {
     const { x } = places.get(step.first), turn = tree.nodes[step.first].turn;
     if (!labels.has(`t${turn}`) && step.nodes.length) labels.set(`t${turn}`, svg("text", { class: "turn-label", x: x - DOT, y: 13 }, `turn ${turn + 1}`));
+    const most = step.nodes.length === 1 ? 11 : 7;  // letters; one agent alone has the room of its line to the next step
     step.nodes.forEach((node, i) => {
       const at = x + i * AGENT, name = tree.nodes[node].agent;
-      labels.set(`a${at}`, svg("text", { class: `agent-label ${agentClass(name)}`, x: at, y: 30 }, name.length > 7 ? `${name.slice(0, 6)}…` : name));
+      labels.set(`a${at}`, svg("text", { class: `agent-label ${agentClass(name)}`, x: at, y: 30 }, name.length > most ? `${name.slice(0, most - 1)}…` : name));
     });
   }
   return [...labels.values()];

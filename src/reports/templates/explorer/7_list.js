@@ -6,8 +6,8 @@ const ORDERS = {
   oldest: { title: "earliest first", key: (row) => row.iteration ?? 1e9 },
   best: { title: "highest return", key: (row, of) => -reward(row, of) },
   worst: { title: "lowest return", key: (row, of) => reward(row, of) },
-  longest: { title: "longest", key: (row, of) => -size(row, of) },
-  shortest: { title: "shortest", key: (row, of) => size(row, of) },
+  longest: { title: "longest", key: (row, of) => -(size(row, of) ?? -1) },
+  shortest: { title: "shortest", key: (row, of) => size(row, of) ?? 1e12 },
   solved: { title: "solved first", key: (row) => -(row.success ?? -1) },
   failed: { title: "not solved first", key: (row) => row.success ?? 2 },
   weakest: { title: "agent that earned least", key: (row) => weakest(row) },
@@ -20,7 +20,8 @@ const reward = (row, of) => earned(row, of) ?? -1e9;
 /** The number of the agent whose messages earned least in an episode, and how much; episodes without rewards are last. */
 const weakest = (row) => Object.entries(row.own).map(([of, [value]]) => [Number(of), value]).filter(([, value]) => finite(value))
   .reduce((least, one) => (least[1] <= one[1] ? least : one), [1e9, 1e9]);
-const size = (row, of) => (of === "" ? row.length : row.own[of]?.[1]) ?? 0;
+/** Tokens of the team, or of agent `of`; null where the file does not say. */
+const size = (row, of) => (of === "" ? row.length : row.own[of]?.[1]) ?? null;
 /** The least and the most of a figure, each "" where there is no bound; a row without the figure is within none. */
 const within = (value, [least, most]) => (least.value === "" && most.value === "") || (finite(value) &&
   (least.value === "" || value >= Number(least.value)) && (most.value === "" || value <= Number(most.value)));
@@ -32,8 +33,8 @@ const outcome = (row) => row.success === null ? "none" : row.success === 1 ? "so
 const pip = (row) => el("i", { class: `pip ${{ solved: "won", mixed: "mixed", none: "none" }[outcome(row)] ?? "lost"}`, role: "img", "aria-label": OUTCOMES[outcome(row)] });
 
 class EpisodeList {
-  constructor({ sources, rows, agents }, choose) {
-    Object.assign(this, { sources, rows, agents, choose, shown: rows, found: null, chosen: -1, search: 0 });
+  constructor({ sources, rows, agents }, choose, searched) {
+    Object.assign(this, { sources, rows, agents, choose, searched, shown: rows, found: null, chosen: -1, search: 0 });
     this.box = document.getElementById("episode-list");
     this.status = document.getElementById("episode-count");
     this.controls = Object.fromEntries(["source", "iteration", "agent", "outcome", "order", "words"].map((name) => [name, document.getElementById(`by-${name}`)]));
@@ -78,9 +79,9 @@ class EpisodeList {
 
   /** Task names at once, messages a moment later: each chunk is opened once. */
   async onSearch() {
-    const words = this.controls.words.value.trim().toLowerCase(), search = ++this.search;
-    if (!words) { this.found = null; this.apply(); return; }
-    this.found = new Set(this.rows.filter((row) => row.task.toLowerCase().includes(words)).map((row) => row.id));
+    const words = this.words(), search = ++this.search;
+    if (!words) { this.found = null; this.apply(); this.searched(); return; }
+    this.found = new Set(this.rows.filter((row) => holds(row.task, words)).map((row) => row.id));
     this.apply();
     this.status.textContent += ", searching messages …";
     await new Promise((resolve) => setTimeout(resolve, 150));
@@ -88,24 +89,31 @@ class EpisodeList {
     if (!inMessages || search !== this.search) return;
     inMessages.forEach((id) => this.found.add(id));
     this.apply();
+    this.searched();
+  }
+
+  words() {
+    return this.controls.words.value.trim().toLowerCase();
   }
 
   draw() {
     const top = Math.max(0, Math.floor(this.box.scrollTop / ROW_HEIGHT) - 4);
     const rows = this.shown.slice(top, top + Math.ceil(this.box.clientHeight / ROW_HEIGHT) + 8);
     this.spacer.replaceChildren(...rows.map((row, i) => this.option(row, top + i)));
+    if (!rows.length) this.spacer.append(el("div", { class: "no-match", role: "option", "aria-selected": "false", "aria-disabled": "true" }, "No episode matches."));
     const active = document.getElementById(`episode-${this.chosen}`);
     active ? this.box.setAttribute("aria-activedescendant", active.id) : this.box.removeAttribute("aria-activedescendant");
   }
 
   option(row, at) {
     const of = this.controls.agent.value;
-    const place = [this.sources[row.source].replace(" episodes", ""), row.when.replace(/ iterations?$/, "")].join(" · ");
-    const figures = [`${of === "" ? "return" : "reward"} ${digits(earned(row, of))}`, `length ${size(row, of).toLocaleString("en")}`, count(row.turns, "turn")].join(" · ");
+    const place = [...(row.others ? [row.others] : []), this.sources[row.source].replace(" episodes", ""), row.when.replace(/ iterations?$/, "")].join(" · ");
+    const least = this.controls.order.value === "weakest" ? weakest(row) : [1e9];
+    const figures = [this.agents[least[0]] ? `${this.agents[least[0]]} ${digits(least[1])}` : `${of === "" ? "return" : "reward"} ${digits(earned(row, of))}`, size(row, of) === null ? null : count(size(row, of), "token"), count(row.turns, "turn")].filter(Boolean).join(" · ");
     return el("div", { class: "option", role: "option", id: `episode-${row.id}`, "aria-selected": String(row.id === this.chosen), "aria-setsize": this.shown.length, "aria-posinset": at + 1,
       style: `top:${at * ROW_HEIGHT}px`, onclick: () => this.choose(row) },
       pip(row),
-      el("span", { class: "option-text" }, el("bdi", { class: "task" }, row.task + (row.sample ? ` · sample ${row.sample + 1}` : "")), el("small", { title: place }, place), el("small", { class: "figures" }, figures)));
+      el("span", { class: "option-text" }, el("bdi", { class: "task" }, marked(row.task + (row.sample ? ` · sample ${row.sample + 1}` : ""), this.words())), el("small", { title: place }, place), el("small", { class: "figures" }, figures)));
   }
 
   mark(row) {

@@ -16,7 +16,7 @@ class Stage {
     this.voice = document.getElementById("stage-voice");
   }
 
-  async open(row, node = 0, candidate = undefined) {
+  async open(row, node = undefined, candidate = undefined) {
     const asked = ++this.asked;
     const tree = await readTree(row);
     if (asked !== this.asked) return;  // another one was chosen meanwhile
@@ -25,9 +25,11 @@ class Stage {
     this.form = shape(tree);
     this.largest = largestAdvantage(tree);
     if (!modesOf(tree).includes(this.mode)) this.mode = "plain";
-    const known = tree.nodes[node] ? node : 0;
-    this.state = { node: known, candidate: tree.nodes[known]?.candidates[candidate] ? candidate : this.continued(known) };
+    const place = node === undefined ? opening(tree, list.words()) : tree.nodes[node] ? { node, candidate } : { node: 0 };
+    this.state = { node: place.node, candidate: tree.nodes[place.node]?.candidates[place.candidate] ? place.candidate : this.continued(place.node) };
     this.render();
+    const map = this.box.querySelector(".map-box"), dot = map?.querySelector(".dot.chosen");
+    if (dot) map.scrollTo(dot.cx.baseVal.value - map.clientWidth / 2, dot.cy.baseVal.value - map.clientHeight / 2);
     this.voice.textContent = `${row.task}, ${this.place(row)}, ${OUTCOMES[outcome(row)]}`;
   }
 
@@ -43,7 +45,7 @@ class Stage {
   }
 
   place(row) {
-    return `${this.sources[row.source]}, ${row.when}`;
+    return [this.sources[row.source], row.when, ...(row.others ? [row.others] : [])].join(", ");
   }
 
   /** Show a prompt and one of its candidates; the one that went on, where none is named. */
@@ -107,17 +109,19 @@ class Stage {
       el("button", { type: "button", "aria-pressed": String(other === row), "data-keep": `s${other.sample}`, onclick: () => this.choose(other) }, pip(other), `${other.sample + 1}`)));
   }
 
-  /** A slider over all episodes of this task, in the order of training. */
+  /** A slider over all episodes of this task that the run's own policies played, in the order of training. */
   moments(row) {
-    const same = this.rows.filter((other) => other.task === row.task && (row.sample === other.sample))
+    const same = this.rows.filter((other) => other.task === row.task && row.sample === other.sample && (!other.others || other === row))
       .sort((a, b) => (a.iteration ?? 1e9) - (b.iteration ?? 1e9) || a.source - b.source);
     if (same.length < 2) return null;
     const at = same.indexOf(row);
-    const dots = same.map((other, i) => el("i", { class: `moment ${{ solved: "won", failed: "lost" }[outcome(other)] ?? "mixed"}${i === at ? " now" : ""}`, style: `left:${100 * i / (same.length - 1)}%` }));
+    const dots = same.map((other, i) => el("i", { class: `moment ${other.tree ? "tree " : ""}${{ solved: "won", failed: "lost" }[outcome(other)] ?? "mixed"}${i === at ? " now" : ""}`, style: `left:${100 * i / (same.length - 1)}%` }));
     const slider = el("input", { type: "range", min: 0, max: same.length - 1, value: at, step: 1, "data-keep": "moments", "aria-label": "The same task over training", "aria-valuetext": `${this.place(row)}, ${OUTCOMES[outcome(row)]}`,
-      oninput: (event) => this.choose(same[Number(event.target.value)], { focus: false }) });
+      oninput: (event) => this.choose(same[Number(event.target.value)], { node: 0, focus: false }) });
+    const kinds = same.some((other) => other.tree) && same.some((other) => !other.tree) &&
+      el("p", { class: "moments-key" }, el("span", {}, el("i", { class: "moment tree" }), "training tree"), el("span", {}, el("i", { class: "moment" }), "evaluated episode: one message per prompt"));
     return el("div", { class: "moments" }, el("span", { class: "moments-title" }, "This task over training"),
-      el("div", { class: "slider" }, el("div", { class: "moment-dots", "aria-hidden": "true" }, dots), slider), el("output", {}, this.place(row)));
+      el("div", { class: "slider" }, el("div", { class: "moment-dots", "aria-hidden": "true" }, dots), slider), el("output", {}, this.place(row)), kinds);
   }
 
   map(tree) {
@@ -138,9 +142,9 @@ class Stage {
         el("span", { class: "grow" }), this.steps(parent), this.modes(tree)),
       el("div", { class: "seen" },
         drawPicture(tree.pictures?.[node.picture], "The world before the message"),
-        el("details", { class: "prompt", open: node.prompt.length < 1200 },
-          el("summary", {}, "Prompt", el("small", {}, ` as the model read it${node.prompt_tokens ? `, ${count(node.prompt_tokens, "token")}` : ""}${node.cut ? ", cut to the context" : ""}`)),
-          el("pre", {}, node.prompt || "(not known as text)"))),
+        el("details", { class: "prompt", open: node.prompt.length < 1200 || (list.words() && holds(node.prompt, list.words())) },
+          el("summary", {}, tree.tree_format ? "Prompt" : "Observation", el("small", {}, `${tree.tree_format ? " as the model read it" : ""}${node.prompt_tokens ? `, ${count(node.prompt_tokens, "token")}` : ""}${node.cut ? ", cut to the context" : ""}`)),
+          el("pre", {}, marked(node.prompt || "(not known as text)", list.words())))),
       this.mode === "plain" ? null : el("p", { class: "note legend-line" }, MODES[this.mode].note, MODES[this.mode].signed ? el("span", { class: "ramp", "aria-hidden": "true" }, "− 0 +") : null),
       el("div", { class: "candidates", role: "group", "aria-label": `${count(node.candidates.length, "candidate")} for this prompt` },
         node.candidates.map((candidate, c) => this.card(tree, node, candidate, c))));
@@ -197,13 +201,16 @@ class Stage {
   }
 
   numbers(candidate) {
-    const length = candidate.token_ids?.length;
-    const parts = [["reward", candidate.reward], ["team", candidate.team], ["local", candidate.local], ["baseline", candidate.baseline], ["length penalty", candidate.overlong || undefined]]
+    const length = candidate.length ?? candidate.token_ids?.length;
+    const parts = [["reward", candidate.reward], ["team", candidate.team], ["local", candidate.local], ["return from here", candidate.value === candidate.reward ? undefined : candidate.value], ["baseline", candidate.baseline], ["length penalty", candidate.overlong || undefined]]
       .filter(([, value]) => finite(value)).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, digits(value))));
-    if (length) parts.push(el("div", {}, el("dt", {}, "tokens"), el("dd", {}, `${length}`)));
+    if (finite(length)) parts.push(el("div", {}, el("dt", {}, "tokens"), el("dd", {}, `${length}`)));
     const flags = Object.entries(candidate.info ?? {}).filter(([, value]) => value === true).map(([name]) => name.replaceAll("_", " "));
     if (candidate.finish_reason === "length") flags.push("cut off");
-    return el("div", { class: "numbers" }, el("dl", {}, parts), flags.length ? el("p", { class: "flags" }, flags.join(", ")) : null);
+    const { value, baseline, scale, advantage } = candidate;
+    const sum = finite(advantage) && finite(value) && finite(scale) && el("p", { class: "sum", title: "(reward, or return from here, less the baseline), over the scale of the credit rule" },
+      `(${digits(value)} − ${digits(baseline)})${scale === 1 ? "" : ` / ${digits(scale)}`} = ${digits(advantage, true)}`);
+    return el("div", { class: "numbers" }, el("dl", {}, parts), sum, flags.length ? el("p", { class: "flags" }, flags.join(", ")) : null);
   }
 
   /** What the candidate led to, or would have: the world after it, the outcome, the rest of the tree. */
@@ -219,7 +226,7 @@ class Stage {
     return el("footer", { class: "followed" }, moved ? drawPicture(tree.pictures?.[followed?.picture], "The world after the message") : null,
       el("div", {}, el("p", {}, el("small", {}, lead), el("span", { class: success === undefined ? "" : success ? "solved" : "failed" }, text), end ? el("small", {}, ` · ${count(end.turns, "turn")}, return ${digits(end.team_return)}`) : null),
         child === undefined ? null : el("button", { type: "button", class: "follow", onclick: (event) => { event.stopPropagation(); this.select(child, undefined, true); } }, `${tree.nodes[child].agent} answers →`),
-        open ? el("button", { type: "button", class: "follow", "data-keep": `replay${c}`, "aria-label": `Copy replay command of candidate ${c + 1}`, title: replayCommand(this.row, node.id, c),
+        open ? el("button", { type: "button", class: "follow", "data-keep": `replay${c}`, "aria-label": `Copy replay command of candidate ${c + 1}`, title: `${replayCommand(this.row, node.id, c)}\nThe weights ${moment(this.row.iteration)} are not kept: those of the checkpoint best play, unless checkpoint=… names others.`,
           onclick: (event) => { event.stopPropagation(); this.copy(replayCommand(this.row, node.id, c), "copied: run it in the run's folder", replayCommand(this.row, node.id, c), event.target.parentNode); } }, "Copy replay command") : null));
   }
 

@@ -16,9 +16,10 @@ function writeHash(row, state) {
   }
 }
 
-/** The row, node and candidate that the address names; the row is undefined where it names none. */
+/** The row, node and candidate that the address names; undefined where it names no episode, without a row one that is
+ * not there. */
 function readHash(rows) {
-  if (!location.hash.startsWith("#/")) return {};
+  if (!location.hash.startsWith("#/")) return undefined;
   const [source, iteration, task, sample, node, candidate] = location.hash.slice(2).split("/").map(decoded);
   const row = rows.find((each) => each.task === task && String(each.sample) === sample && list.sources[each.source] === source && time(each) === iteration);
   return { row, node: Number(node ?? 0), candidate: candidate === undefined ? undefined : Number(candidate) };
@@ -32,7 +33,15 @@ function decoded(part) {
   }
 }
 
+/** Says what of a link is not there; "" where all is. */
+function noteLink(text) {
+  const note = document.getElementById("link-note");
+  note.textContent = text;
+  note.hidden = !text;
+}
+
 async function openEpisode(row, { node, candidate, focus = false } = {}) {
+  noteLink("");
   list.mark(row);
   const another = () => list.chosen !== row.id;  // which was chosen while this one was read
   try {
@@ -54,12 +63,12 @@ function mostTelling(rows) {
 }
 
 function onPageKey(event) {
-  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input, select, textarea")) return;
-  const by = { j: 1, k: -1 }[event.key];
-  if (by) list.move(by);
-  else if (event.key === "." || event.key === ",") stage.moveToken(event.key === "." ? 1 : -1);
-  else if (event.key === "/") { event.preventDefault(); list.controls.words.focus(); }
-  else if (stage.box.contains(event.target)) stage.onKey(event);
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input:not([type=range]), textarea")) return;
+  const does = { j: () => list.move(1), k: () => list.move(-1), ".": () => stage.moveToken(1), ",": () => stage.moveToken(-1), "/": () => list.controls.words.focus() }[event.key];
+  if (does) {
+    event.preventDefault();  // a letter would choose in a list of options
+    does();
+  } else if (!event.target.closest?.("input, select") && stage.box.contains(event.target)) stage.onKey(event);
 }
 
 async function startExplorer() {
@@ -71,18 +80,27 @@ async function startExplorer() {
     return;
   }
   const index = await readIndex();
-  list = new EpisodeList(index, (row, options) => openEpisode(row, options));
+  const searched = () => {
+    const row = list.shown.find((each) => each.id === list.chosen) ?? list.shown[0];
+    if (list.words() && row) openEpisode(row);
+    else if (stage.tree) stage.render();
+  };
+  list = new EpisodeList(index, (row, options) => openEpisode(row, options), searched);
   stage = new Stage(index, (row, options) => openEpisode(row, options));
   document.addEventListener("keydown", onPageKey);
   const follow = async () => {
-    const { row, node, candidate } = readHash(index.rows);
+    const link = readHash(index.rows);
+    if (!link) return;
+    const { row, node, candidate } = link;
     if (row) await openEpisode(row, { node, candidate });
-    return Boolean(row);
+    else if (!stage.row) await openEpisode(mostTelling(list.shown));
+    if (!row) noteLink("The link names an episode that this page does not have.");
+    else if (stage.row === row && (stage.state.node !== node || (candidate !== undefined && stage.state.candidate !== candidate))) noteLink("The link names a message that this episode does not have: another one is shown.");
+    section.scrollIntoView();
   };
   window.addEventListener("hashchange", follow);
-  const linked = await follow();
-  if (linked) section.scrollIntoView();
-  else await openEpisode(mostTelling(list.shown));
+  await follow();
+  if (!stage.row) await openEpisode(mostTelling(list.shown));
   section.dataset.ready = "true";
   performance.mark("explorer-ready");
 }
