@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from troupe.evaluation.statistics import DIFFERENCE
 from troupe.runs.run import Run
 from troupe.sweep.curve import Point, area, common_budgets, completions_to, curve_of, value_at
 from troupe.sweep.outcomes import Outcomes, combined, difference_over_seeds, mean_over_seeds
@@ -99,7 +100,7 @@ def test_damaged_outcomes_are_refused() -> None:
 def test_differences_are_paired_by_task_where_the_tasks_are_the_same() -> None:
     same = [(Outcomes(f"{seed}", (1.0, 0.0, 1.0)), Outcomes(f"{seed}", (1.0, 0.0, 0.0))) for seed in range(3)]
     paired = difference_over_seeds(same)
-    assert paired == mean_over_seeds([combined([(1, a), (-1, b)]) for a, b in same])
+    assert paired == mean_over_seeds([combined([(1, a), (-1, b)]) for a, b in same], DIFFERENCE)
     other = difference_over_seeds([(a, Outcomes(f"other {a.tasks}", b.values)) for a, b in same])
     assert paired and other and paired.mean == pytest.approx(other.mean) == pytest.approx(1 / 3)
     assert paired.standard_error < other.standard_error
