@@ -56,7 +56,7 @@ def test_the_tables_of_a_sweep(disk: Any, tmp_path: Path) -> None:
         a, b = csv.DictReader(file)
     assert (a["setting"], a["n"], a["stale"], float(a["after_mean"])) == ("a", "2", "1", pytest.approx(0.5))
     assert (b["n"], b["runs"], b["after_low"]) == ("1", "2", "")
-    # Both seeds solve the same one of ten tasks before: SE sqrt(0.09 / 10), t(0.975, 1) = 12.706, wider than all of [0, 1].
+    # Both seeds solve the same one of ten tasks before: SE sqrt(0.09 / 10), t(0.975, 1) = 12.706: wider than [0, 1].
     assert "| a | 2 | 1 | 0.100 (0.000 to 1.000) | 0.500 (" in page
     assert (
         "| b beats a | after | at least 0.05 | 0.300 | 1 | undecided | 1 of 2 pairs finished; 1 of 2 pairs hold a"
