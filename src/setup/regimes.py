@@ -24,10 +24,12 @@ Sharing = Literal["per_agent", "shared"]
 
 @dataclass(frozen=True)
 class Solo:
-    """The variant of a world with one agent: the agent's name, and the keys of ``env`` that differ."""
+    """The variant of a world with one agent: the agent's name, and the keys of ``env`` that differ; ``at``: those that
+    differ at a scale, too."""
 
     agent: str
     env: Mapping[str, Any] = field(default_factory=dict)
+    at: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,10 @@ def team_config(
             raise ConfigError(
                 f"regime={regime}: env={name} has no variant with one agent: its yaml declares no _world_.solo"
             )
-        agents, env = [world.solo.agent], world.solo.env
+        known = [*world.policies, *scales]
+        if unknown := next((each for each in world.solo.at if each not in known), None):
+            raise ConfigError(f"env={name}: _world_.solo.at: scale '{unknown}' is unknown{nearest(unknown, known)}")
+        agents, env = [world.solo.agent], {**world.solo.env, **world.solo.at.get(scale, {})}
     team = {agent: agent if rule.policies == "per_agent" else "shared" for agent in agents}
     defaults: list[Any] = []
     for policy in dict.fromkeys(team.values()):

@@ -49,6 +49,16 @@ def test_one_agent_alone() -> None:
     }
 
 
+def test_one_agent_alone_at_a_scale() -> None:
+    solo = {"agent": "alone", "env": {"team": "solo", "horizon": 4}, "at": {"laptop": {"horizon": 2}}}
+    assert made(Regime("per_agent", solo=True), solo=solo)["env"] == {"team": "solo", "horizon": 2}
+    assert made(Regime("per_agent", solo=True), "paper_8b", solo=solo)["env"] == {"team": "solo", "horizon": 4}
+    with pytest.raises(
+        ConfigError, match=r"env=game: _world_\.solo\.at: scale 'latpop' is unknown; did you mean laptop\?"
+    ):
+        made(Regime("per_agent", solo=True), solo=solo | {"at": {"latpop": {}}})
+
+
 def test_agents_by_a_rule_of_the_world() -> None:
     """A function names them, from the arguments in the yaml."""
     rule = {"_target_": "troupe.envs.math.ensemble.members", "size": 5}
