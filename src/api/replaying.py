@@ -20,6 +20,7 @@ from ..evaluation.replay import Fork, replay_to, take
 from ..evaluation.request import EvalRequest, given_sampling
 from ..evaluation.stored import StoredEpisode, StoredMessage, locate_episode
 from ..experience import Task
+from ..models.checkpoint import STATE
 from ..reports.replay import Continuation, show_replay
 from ..rollout.seeds import derive
 from ..runs.files import CONFIG, EVALUATIONS, read_object
@@ -242,9 +243,7 @@ def _other_weights(episode: StoredEpisode, checkpoint: str, run: Run | None) -> 
     """What plays in place of the weights of a training tree; "" where they are the same."""
     if run is None or not episode.name.startswith("train_"):
         return ""
-    iterations = (
-        0 if checkpoint == "base" else read_object(run.checkpoint(checkpoint) / "state.json")[0].get("iteration")
-    )
+    iterations = 0 if checkpoint == "base" else read_object(run.checkpoint(checkpoint) / STATE)[0].get("iteration")
     if iterations == episode.iteration:
         return ""
     after = "" if iterations is None else f" (after {iterations} iteration{'' if iterations == 1 else 's'})"

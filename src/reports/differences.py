@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..evaluation.comparison import compare
-from ..evaluation.statistics import DIFFERENCE, SHARE, hierarchical_estimate, holm, t_interval
+from ..evaluation.statistics import DIFFERENCE, SHARE, hierarchical_estimate, holm, t_interval, two_sided
 from ..runs.run import Run
 from .charts import Chart, ChartDrawing, Series, draw, percent
 from .scores import episodes_of, score_of
@@ -186,8 +186,7 @@ def _estimated(names: tuple[str, str], pairs: Sequence[Pairs], common: Sequence[
     crossed = len({tuple(pair) for pair in common}) == 1 and bool(set.intersection(*map(set, pairs)))
     estimate = hierarchical_estimate(arrays, crossed=crossed, bounds=DIFFERENCE)
     assert estimate is not None  # of two seeds or more
-    p = min(1.0, 2 * min(estimate.p_at_most(0.0), estimate.p_at_least(0.0)))
-    means, span = (one, other), estimate.interval
+    means, span, p = (one, other), estimate.interval, two_sided(estimate)
     return Difference(*names, seeds=len(pairs), tasks=tasks, means=means, mean=estimate.mean, interval=span, p=p)
 
 

@@ -18,9 +18,7 @@ from typing import Any
 
 from ..errors import CONTROLS
 from ..runs.episodes import EpisodeFile, episode_files
-from ..runs.files import EPISODES
 from ..runs.run import Run
-from ..runs.trees import TreeFile
 from .episodes import BASICS, LONGEST, pictures_of, plain
 from .evaluations import UNTRAINED, speakers_of, weights_of
 from .values import numeric
@@ -74,13 +72,11 @@ def explorer(run: Run, most: int = MOST) -> Explorer:
 def _sources(run: Run, problems: list[str]) -> Iterator[Source]:
     trees = [(file.iteration, tree) for file in run.tree_files.values() for tree in file.trees]
     problems += [problem for file in run.tree_files.values() for problem in file.problems]
-    problems += [_empty(file) for file in run.tree_files.values() if not file.trees and not file.problems]
     yield Source("training trees", [(iteration, _shown(tree)) for iteration, tree in trees])
     for split in ("validation", "test"):
         files = [file for file in run.episode_files.values() if file.split == split]
         yield Source(f"{split} episodes", _evaluated(files))
         problems += [problem for file in files for problem in file.problems]
-        problems += [_empty(file) for file in files if not file.episodes and not file.problems]
     for folder in run.evaluations:
         files = list(episode_files(folder, r".+").values())
         weights, others = weights_of(folder), ", ".join(speakers_of(folder))
@@ -89,10 +85,6 @@ def _sources(run: Run, problems: list[str]) -> Iterator[Source]:
             played = ((0 if weights == UNTRAINED else None, episode_tree(episode)) for episode in file.episodes)
             yield Source(f"{folder.name}: {file.name}", played, weights, others)
         problems += [f"{folder.name}: {problem}" for file in files for problem in file.problems]
-
-
-def _empty(file: EpisodeFile | TreeFile) -> str:
-    return f"{EPISODES}/{file.path.name} is empty."
 
 
 def _evaluated(files: Iterable[EpisodeFile]) -> Iterator[tuple[int | None, Mapping[str, Any]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from omegaconf import OmegaConf
 
 from ...errors import ConfigError, nearest
 from ...evaluation.assignment import LocalPolicy, assign
-from ...evaluation.request import Checkpoint, requested
+from ...evaluation.request import Checkpoint, EvalRequest, requested
 from ...experience import Sampling
 from ...setup.command_line import ANY_RUN, check_overrides, with_open_keys
 from .pairs import EVALUATION, Team
@@ -39,9 +39,13 @@ def check_teams(part: Part, teams: Mapping[str, Team], configs: Mapping[str, Map
     Left to the evaluation: keys of worlds, and the order in which agents act.
     """
     policies = {setting: PlannedPolicies(setting, config["team"]) for setting, config in configs.items()}
+    requests: dict[tuple[str, ...], EvalRequest] = {}  # most teams have the same keys: none
     for name, team in teams.items():
+        keys = tuple(map(part.filled, team.keys))
         try:
-            _check(part, team, policies)
+            if keys not in requests:
+                requests[keys] = _requested(keys)
+            _check(part, team, requests[keys], policies)
         except ConfigError as error:
             raise ConfigError(f"teams.{name}: {error}") from error
     known = list(dict.fromkeys(agent for own in policies.values() if len(own.team) > 1 for agent in own.team))
@@ -50,11 +54,15 @@ def check_teams(part: Part, teams: Mapping[str, Team], configs: Mapping[str, Map
         raise ConfigError(f"agents: no run has an agent '{unknown[0]}'{nearest(unknown[0], known)}")
 
 
-def _check(part: Part, team: Team, policies: Mapping[str, PlannedPolicies]) -> None:
-    words = with_open_keys(["run=none", *EVALUATION, *map(part.filled, team.keys)])
+def _requested(keys: Sequence[str]) -> EvalRequest:
+    words = with_open_keys(["run=none", *EVALUATION, *keys])
     check_overrides("eval", words)
-    keys: Any = OmegaConf.to_container(compose("eval", overrides=words), resolve=True)
-    request, own = requested(keys, ANY_RUN, trained=True), policies[team.setting]
+    values: Any = OmegaConf.to_container(compose("eval", overrides=words), resolve=True)
+    return requested(values, ANY_RUN, trained=True)
+
+
+def _check(part: Part, team: Team, request: EvalRequest, policies: Mapping[str, PlannedPolicies]) -> None:
+    own = policies[team.setting]
     others = {part.filled(agent): policies[setting] for agent, setting in team.agents.items()}
     places = {**request.agents, **dict.fromkeys(others, "none@last")}
     agents = sorted(own.team, key=lambda agent: agent in request.echo)

@@ -189,14 +189,19 @@ def test_what_a_sibling_led_to(
     assert followed() == ["Then: solved · 1 turn, return 1", "What if: it would have gone on", "What if: solved", ""]
 
 
-def test_a_later_evaluation_says_its_weights(
-    run_dir: Path, episode: Callable[..., Any], lines: Callable[..., None], open_page: Open
-) -> None:
+def later_evaluation(run_dir: Path, request: str) -> Path:
+    """An evaluation of the ``run_dir`` with the keys of ``request``; where its episodes belong."""
     folder = run_dir / "evaluations" / "later"
     (folder / "episodes").mkdir(parents=True)
     (folder / "summary.json").write_text("{}")
-    (folder / "config.yaml").write_text("request: {checkpoint: last}\n")
-    lines(folder / "episodes" / "greedy.jsonl", [episode("z", True)])
+    (folder / "config.yaml").write_text(f"request: {{{request}}}\n")
+    return folder / "episodes" / "greedy.jsonl"
+
+
+def test_a_later_evaluation_says_its_weights(
+    run_dir: Path, episode: Callable[..., Any], lines: Callable[..., None], open_page: Open
+) -> None:
+    lines(later_evaluation(run_dir, "checkpoint: last"), [episode("z", True)])
     page = open_page(write_report(run_dir), "#/later%3A%20greedy/later/z/0/0/0")
     assert "later: greedy, last weights" in page.locator(".episode-head .facts").inner_text()
     assert "last weights" in page.locator(".option[aria-selected=true] small").first.inner_text()
@@ -206,11 +211,7 @@ def test_others_in_place_of_the_team_are_named(
     run_dir: Path, episode: Callable[..., Any], lines: Callable[..., None], open_page: Open
 ) -> None:
     """Their episodes are no moments of the run's own training; those of a tree are drawn apart from played ones."""
-    folder = run_dir / "evaluations" / "later"
-    (folder / "episodes").mkdir(parents=True)
-    (folder / "summary.json").write_text("{}")
-    (folder / "config.yaml").write_text("request: {checkpoint: last, swap: true}\n")
-    lines(folder / "episodes" / "greedy.jsonl", [episode("a", True)])
+    lines(later_evaluation(run_dir, "checkpoint: last, swap: true"), [episode("a", True)])
     page = open_page(write_report(run_dir), "#/later%3A%20greedy/later/a/0/0/0")
     who = "the two agents with each other's policies"
     assert who in page.locator(".episode-head .facts").inner_text()
