@@ -1,4 +1,4 @@
-"""A cgroup for each worker, where this process may make one: it bounds all memory, the kernel's included.
+"""A cgroup for each worker's programs, where this process may make one: it bounds all memory, the kernel's included.
 
 See https://docs.kernel.org/admin-guide/cgroup-v2.html, and cgroup-v1/memory.html there for machines whose controller of
 memory is still of version 1.  Without either, the limits of a process remain.
@@ -23,24 +23,16 @@ _SLACK: Final = 8 << 20
 
 @dataclass(frozen=True)
 class _Version:
-    """The files of a version of cgroups: the limit, the number of killed processes, and memory that the kernel cannot
-    take back: names in ``memory.stat``, and a file of its own.
-    """
+    """The files of a version of cgroups: the limit, the limit of swap, and the number of killed processes."""
 
     filesystem: str
     limit: str
+    swap: str
     kills: str
-    own: tuple[str, ...]
-    own_file: str = ""
 
 
-_V2: Final = _Version(
-    *("cgroup2", "memory.max", "memory.events"),
-    ("anon", "kernel_stack", "pagetables", "percpu", "sock", "shmem", "slab_unreclaimable"),
-)
-_V1: Final = _Version(
-    *("cgroup", "memory.limit_in_bytes", "memory.oom_control", ("rss", "shmem"), "memory.kmem.usage_in_bytes")
-)
+_V2: Final = _Version("cgroup2", "memory.max", "memory.swap.max", "memory.events")
+_V1: Final = _Version("cgroup", "memory.limit_in_bytes", "memory.swappiness", "memory.oom_control")
 _END_S: Final = 5.0
 _numbers = itertools.count()
 
@@ -69,36 +61,33 @@ def find_cgroups() -> Path | None:
 
 
 class Cgroup:
-    """The cgroup of one worker and its runs."""
+    """The cgroup of one worker's programs.  The worker itself stays outside: the kernel may kill any process here, or
+    refuse it memory.
+    """
 
     def __init__(self, parent: Path) -> None:
         self._folder = parent / f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
         self._folder.mkdir()
         self._version = _V1 if (self._folder / _V1.limit).exists() else _V2
-        self._base = self._limit = self._kills = 0
-
-    def add(self, pid: int) -> None:
-        """Move the process ``pid`` here; its children are born here."""
-        self._write("cgroup.procs", pid)
-        swap = "memory.swap.max" if self._version is _V2 else "memory.swappiness"
+        self._limit = self._kills = 0
         with suppress(FileNotFoundError):  # a kernel without swap
-            self._write(swap, 0)
+            self._write(self._version.swap, 0)
 
-    def measure(self) -> None:
-        """Take the memory used now as the worker's own, to which limits are added."""
-        own = self._version.own_file
-        kernel = int((self._folder / own).read_text()) if own else 0
-        self._base = kernel + sum(value for name, value in self._read("memory.stat") if name in self._version.own)
+    @property
+    def processes(self) -> Path:
+        """A process whose number is written to this file moves here; 0 is the writer."""
+        return self._folder / "cgroup.procs"
 
     def limit(self, memory: int) -> None:
-        """Allow ``memory`` bytes, and 8 MiB, above the worker's own."""
+        """Allow ``memory`` bytes and 8 MiB."""
         if memory != self._limit:
-            self._write(self._version.limit, self._base + memory + _SLACK)
+            self._write(self._version.limit, memory + _SLACK)
             self._limit = memory
 
     def killed(self) -> bool:
         """Whether the kernel has killed a process here, because of the limit, since the last call."""
-        before, self._kills = self._kills, dict(self._read(self._version.kills))["oom_kill"]
+        lines = (self._folder / self._version.kills).read_text().splitlines()
+        before, self._kills = self._kills, int(dict(line.split() for line in lines)["oom_kill"])
         return self._kills > before
 
     def remove(self) -> None:
@@ -107,25 +96,20 @@ class Cgroup:
             self._write("cgroup.kill", 1)
         deadline = time.monotonic() + _END_S
         while True:
-            for pid in (self._folder / "cgroup.procs").read_text().split():
+            for pid in self.processes.read_text().split():
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
             try:
                 return self._folder.rmdir()
             except OSError:  # processes take some milliseconds to end
                 if time.monotonic() > deadline:
-                    if (self._folder / "cgroup.procs").read_text():
+                    if self.processes.read_text():
                         raise
                     return  # empty, and still busy, as version 1 can be: the next start removes it
                 time.sleep(0.001)
 
     def _write(self, name: str, value: int) -> None:
         (self._folder / name).write_text(str(value))
-
-    def _read(self, name: str) -> Iterator[tuple[str, int]]:
-        for line in (self._folder / name).read_text().splitlines():
-            key, value = line.split()
-            yield key, int(value)
 
 
 def _ancestry(version: _Version) -> Iterator[Path]:

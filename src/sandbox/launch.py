@@ -45,7 +45,7 @@ class LaunchPlan:
     seccomp: bytes = b""
     """The filter of programs; empty: none, and no limit of threads either."""
     cgroups: Path | None = None
-    """The folder in which workers get a cgroup each, if there is one."""
+    """The folder in which the programs of each worker get a cgroup, if there is one."""
 
     @property
     def interpreter(self) -> str:
@@ -115,8 +115,6 @@ def start(plan: LaunchPlan) -> tuple[subprocess.Popen[bytes], socket.socket]:
     Raises :class:`SandboxUnavailable` if the system refuses to start it.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if plan.cgroups is not None:
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)  # messages tell the sender's process id
     with theirs:
         ours.send(plan.config())  # stays in the socket, so that this cannot fail even if the process ends at once
         try:

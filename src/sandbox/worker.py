@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import struct
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -26,7 +25,6 @@ _GRACE_S: Final = 10.0
 _STDERR_FACTOR: Final = 16
 _SEALS: Final = 0x1 | 0x2 | 0x4 | 0x8  # F_SEAL_SEAL, _SHRINK, _GROW, _WRITE
 _ADD_SEALS: Final = 1033
-_CREDENTIALS: Final = struct.Struct("iII")  # process, user, group: unix(7)
 
 
 class WorkerDied(RuntimeError):
@@ -59,8 +57,8 @@ class Worker:
         try:
             if self._plan.cgroups is not None:
                 self._cgroup = Cgroup(self._plan.cgroups)
-                self._cgroup.add(await asyncio.wait_for(_sender(self._control), _START_S))
-                await loop.sock_sendall(self._control, b"moved")
+                with self._cgroup.processes.open("wb") as file:
+                    socket.send_fds(self._control, [b"cgroup"], [file.fileno()])
             hello = await asyncio.wait_for(loop.sock_recv(self._control, MESSAGE_BYTES), _START_S)
         except (TimeoutError, ConnectionError):
             hello = b""
@@ -68,8 +66,6 @@ class Worker:
         if "error" in answer:
             self.kill()
             raise SandboxUnavailable(f"{self._plan.isolation} sandbox: {answer['error']}{self._complaint()}")
-        if self._cgroup is not None:
-            self._cgroup.measure()
 
     async def run(self, job: Job, limits: Limits) -> Result:
         """Run ``job``.  Raises :class:`WorkerDied`.  If this is left by any exception, the worker is killed."""
@@ -159,25 +155,6 @@ class Worker:
         os.set_blocking(self._process.stderr.fileno(), False)
         text = (self._process.stderr.read() or b"").decode("utf-8", "replace").strip()
         return f" ({text[-2000:]})" if text else ""
-
-
-async def _sender(control: socket.socket) -> int:
-    """Receive a message; returns the id of the process that sent it, as this process sees it.
-
-    Raises ``ConnectionError`` if the other end is closed.
-    """
-    loop = asyncio.get_running_loop()
-    readable = loop.create_future()
-    loop.add_reader(control, readable.set_result, None)
-    try:
-        await readable
-    finally:
-        loop.remove_reader(control)
-    data, ancillary, _, _ = control.recvmsg(MESSAGE_BYTES, socket.CMSG_SPACE(_CREDENTIALS.size))
-    if not data:
-        raise ConnectionError("the worker ended before it was ready")
-    pid: int = _CREDENTIALS.unpack(ancillary[0][2])[0]
-    return pid
 
 
 def _entry(job: Job) -> dict[str, object] | None:

@@ -121,7 +121,7 @@ def bounded_memory(sandbox: LocalSandbox, limits: Limits) -> Iterator[None]:
         return
     group, (worker,) = Cgroup(parent), sandbox._idle
     group.limit((limits.memory_mib << 21) - (8 << 20))
-    group.add(worker.pid)
+    group.processes.write_text(str(worker.pid))
     try:
         yield
         assert not group.killed(), f"more than twice {limits.memory_mib} MiB, with the kernel's memory for it"

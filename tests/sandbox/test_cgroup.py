@@ -60,6 +60,19 @@ async def test_memory_of_the_kernel_counts(cgroups: Path) -> None:
         assert (await sandbox.run(Job("print(1)"))).text == "1\n", "the worker is not the one that the kernel kills"
 
 
+async def test_the_worker_stays_outside(cgroups: Path) -> None:
+    """Else the kernel may kill it while the program is dead already and the kernel's memory for it not yet freed."""
+    before = set(cgroups.glob(OWN))
+    async with LocalSandbox(1) as sandbox:
+        [folder] = set(cgroups.glob(OWN)) - before
+        run = asyncio.create_task(sandbox.run(Job("import time\ntime.sleep(99)"), LIMITS))
+        inside = set()
+        while not run.done():
+            inside.add(len((folder / "cgroup.procs").read_text().split()))
+            await asyncio.sleep(0.01)
+        assert ((await run).verdict, inside) == ("timeout", {0, 1})
+
+
 async def test_a_limit_is_the_runs_own(cgroups: Path) -> None:
     """A later run with a larger limit gets it."""
     async with LocalSandbox(1) as sandbox:

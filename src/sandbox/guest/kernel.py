@@ -63,14 +63,6 @@ def no_huge_pages() -> None:
     _prctl(_PR_SET_THP_DISABLE, 1, "PR_SET_THP_DISABLE")
 
 
-def first_to_be_killed() -> None:
-    """Ask the kernel to kill this process first where memory runs out (in its cgroup, or on the machine)."""
-    _prctl(_PR_SET_DUMPABLE, 1, "PR_SET_DUMPABLE")  # else /proc/self belongs to root
-    with open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
-    _prctl(_PR_SET_DUMPABLE, 0, "PR_SET_DUMPABLE")
-
-
 def lock_down() -> None:
     """No new privileges by exec, no capabilities, and no access to this process by others of the same user."""
     _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")

@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from . import wire
 from .activity import read
 from .confine import Confinement, Own
-from .kernel import Landlock, Seccomp, die_with_parent, first_to_be_killed, lock_down, no_huge_pages
+from .kernel import Landlock, Seccomp, die_with_parent, lock_down, no_huge_pages
 from .paths import package_folders, standard_library
 from .program import run_payload
 from .supervise import page_tables, supervise
@@ -35,11 +35,11 @@ def main() -> None:
     """Serve runs over the socket that is this process's standard input."""
     control = socket.socket(fileno=0)
     config = json.loads(control.recv(wire.MESSAGE_BYTES))
+    cgroup = None
     if config["cgroup"]:
-        control.send(b"move me")  # the kernel adds the number of this process, as the trainer sees it
-        control.recv(wire.MESSAGE_BYTES)
+        _, (cgroup,), _, _ = socket.recv_fds(control, wire.MESSAGE_BYTES, 1)
     try:
-        worker = _prepare(config)
+        worker = _prepare(config, cgroup)
     except (OSError, ImportError, ValueError) as error:
         control.send(json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
         return
@@ -47,7 +47,7 @@ def main() -> None:
     worker.serve(control)
 
 
-def _prepare(config: dict[str, Any]) -> ForkServer:
+def _prepare(config: dict[str, Any], cgroup: int | None) -> ForkServer:
     die_with_parent()
     sys.path += config["site"]
     for name in config["imports"]:
@@ -74,7 +74,7 @@ def _prepare(config: dict[str, Any]) -> ForkServer:
     gc.collect()
     gc.freeze()
     abi = landlock.abi if landlock is not None else 0
-    return ForkServer(Confinement(landlock, seccomp), gate, abi, config["cgroup"])
+    return ForkServer(Confinement(landlock, seccomp), gate, abi, cgroup)
 
 
 def _add_exit() -> None:
@@ -87,11 +87,13 @@ def _add_exit() -> None:
 
 
 class ForkServer:
-    """Runs one program at a time, each in its own process."""
+    """Runs one program at a time, each in its own process, and in ``cgroup``, the file that lists its processes."""
 
-    def __init__(self, confinement: Confinement, gate: ThreadGate | None, landlock_abi: int, in_cgroup: bool) -> None:
+    def __init__(
+        self, confinement: Confinement, gate: ThreadGate | None, landlock_abi: int, cgroup: int | None
+    ) -> None:
         self.landlock_abi = landlock_abi
-        self._confinement, self._gate, self._in_cgroup = confinement, gate, in_cgroup
+        self._confinement, self._gate, self._cgroup = confinement, gate, cgroup
         mapped, resident, _, _, _, data, _ = (int(pages) * _PAGE for pages in read("/proc/self/statm").split())
         self._own, self._resident, self._tables = Own(mapped, data), resident, page_tables("self")
 
@@ -130,8 +132,8 @@ class ForkServer:
             die_with_parent()
             if os.getppid() != worker:  # the worker died before die_with_parent
                 os._exit(1)
-            if self._in_cgroup:
-                first_to_be_killed()
+            if self._cgroup is not None:
+                os.write(self._cgroup, b"0")
             self._confinement.apply(request, files, ready, self._own)
             gc.enable()
         except BaseException:  # this process must never return into the worker's loop; no byte was written to `ready`
