@@ -220,6 +220,8 @@ def test_a_mistake_is_an_error_before_anything_starts() -> None:
         ({"keys": ["silence=[<first>,thrid]"]}, "teams.mixed: silence=thrid: the world has no agent 'thrid'"),
         ({"keys": ["swap=true"], "setting": "shared"}, "teams.mixed: swap changes nothing"),
         ({"agents": {"<first>": "own"}, "agent": "frist"}, "teams.mixed: agents.frist: the world has no agent 'frist'"),
+        ({"keys": ["world.sise=3"]}, "teams.mixed: world.sise is an unknown key. Known: "),
+        ({"keys": ["echo.<first>=<second>"]}, "teams.mixed: echo.first=second: 'second' does not act before 'first'"),
         ({"agent": "frist"}, r"agents: no run has an agent 'frist'; did you mean first\?"),
     ],
 )

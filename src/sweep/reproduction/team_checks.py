@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,19 +11,24 @@ from omegaconf import OmegaConf
 
 from ...errors import ConfigError, nearest
 from ...evaluation.assignment import LocalPolicy, assign
+from ...evaluation.conditions import world_variants
 from ...evaluation.request import Checkpoint, EvalRequest, requested
 from ...experience import Sampling
 from ...setup.command_line import ANY_RUN, check_overrides, with_open_keys
+from ...setup.worlds import build_world
 from .pairs import EVALUATION, Team
 from .table import Part
 
 
 @dataclass(frozen=True)
 class PlannedPolicies:
-    """The policies of the runs of ``setting``, whose ``team`` is agents to policies; none is trained yet."""
+    """The policies of the runs of ``setting``, whose ``team`` is agents to policies and whose world has the
+    configuration ``world``; none is trained yet.
+    """
 
     setting: str
     team: Mapping[str, str]
+    world: Mapping[str, Any]
 
     def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> LocalPolicy:
         """That of ``agent``; a single agent's can act for any.  Raises :class:`ConfigError` naming ``key``."""
@@ -35,10 +40,8 @@ class PlannedPolicies:
 def check_teams(part: Part, teams: Mapping[str, Team], configs: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise :class:`ConfigError` for keys of a team that ``troupe eval`` refuses, and for ``agents`` of ``part`` that
     no run has; ``configs`` are the configurations of runs, by setting.  Hydra must be initialised.
-
-    Left to the evaluation: keys of worlds, and the order in which agents act.
     """
-    policies = {setting: PlannedPolicies(setting, config["team"]) for setting, config in configs.items()}
+    policies = {name: PlannedPolicies(name, config["team"], config["env"]) for name, config in configs.items()}
     requests: dict[tuple[str, ...], EvalRequest] = {}  # most teams have the same keys: none
     for name, team in teams.items():
         keys = tuple(map(part.filled, team.keys))
@@ -65,5 +68,14 @@ def _check(part: Part, team: Team, request: EvalRequest, policies: Mapping[str, 
     own = policies[team.setting]
     others = {part.filled(agent): policies[setting] for agent, setting in team.agents.items()}
     places = {**request.agents, **dict.fromkeys(others, "none@last")}
-    agents = sorted(own.team, key=lambda agent: agent in request.echo)
-    assign(replace(request, agents=places), agents, own, dict.fromkeys(places, own) | others)
+    for agents in _agents(request, own):
+        assign(replace(request, agents=places), agents, own, dict.fromkeys(places, own) | others)
+
+
+def _agents(request: EvalRequest, own: PlannedPolicies) -> Iterator[Sequence[str]]:
+    """The agents of each world that is played, in the order in which they act, which ``echo`` hangs on."""
+    if not request.world and not request.echo:
+        yield list(own.team)
+        return
+    for _, config in world_variants(request.world, own.world):
+        yield build_world("world", config).agents
