@@ -73,7 +73,9 @@ def _check(part: Part, team: Team, request: EvalRequest, policies: Mapping[str, 
 
 
 def _agents(request: EvalRequest, own: PlannedPolicies) -> Iterator[Sequence[str]]:
-    """The agents of each world that is played, in the order in which they act, which ``echo`` hangs on."""
+    """The agents of each world that is played, in the order in which they act, which ``echo`` hangs on.  Worlds may
+    load data: they are built for these keys only.
+    """
     if not request.world and not request.echo:
         yield list(own.team)
         return
