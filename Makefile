@@ -31,10 +31,15 @@ AGENTS := $(AGENTS_VENV)/.agents-$(KEY)
 # On a GPU machine, one more: vLLM's build for GPUs, with a torch for them.
 GPU_VENV := .venv-vllm-gpu
 GPU      := $(GPU_VENV)/.gpu-$(VLLM_KEY)
+WHEEL_VENV := .venv-wheel
 HAS_GPU  := $(shell which nvidia-smi 2>/dev/null)
 
-# Test processes at a time; each uses one core.
+# Test processes at a time; each uses one core.  One takes tests from the other's end, so that most files are one's own.
 jobs ?= 2
+PYTEST := -m pytest -n $(jobs) --dist worksteal
+
+# Python keeps what it has compiled, whatever the machine says: else each process of a test compiles all of Troupe.
+unexport PYTHONDONTWRITEBYTECODE
 
 # How long `make soak` tries.
 kills ?= 50
@@ -65,7 +70,7 @@ ifneq ($(UNKNOWN),)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 bench bench-vllm gpu-day soak test test-slow check-docs test-docs test-vllm test-gpu test-trl test-agents sweep-agents test-ray test-vllm-ray test-browser notebooks lint fmt clean results
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 bench bench-vllm gpu-day soak test test-slow test-all check-docs test-docs test-vllm test-gpu test-trl test-agents sweep-agents test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,8 +123,9 @@ reproduce: need-table $(TRAIN_ENV) ## Reproduce a table of the papers: table=NAM
 
 need-exp:
 	@[ -n "$(exp)" ] || { \
-	  echo 'Which experiment?  make train exp=NAME  with NAME one of:'; \
-	  for file in configs/experiment/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
+	  echo 'Which experiment?  make train exp=WORLD_REGIME  with WORLD one of:'; \
+	  for file in configs/env/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
+	  echo 'and REGIME one of:'; for file in configs/regime/*.yaml; do echo "  $$(basename $$file .yaml)"; done; \
 	  exit 2; } >&2
 
 need-run:
@@ -166,7 +172,7 @@ bench: $(PEERS) $(VLLM) ## Measure rollout, update and MAGRPO against their peer
 bench-vllm: $(VLLM) ## Measure the part of `make bench` that needs vLLM's environment
 	@$(VLLM_VENV)/bin/python bench/compare.py --part vllm $(args)
 
-gpu-day: ## On a machine with a GPU and torch 2.11: test-gpu, and a table of a team of two LoRA policies, within 40 minutes
+gpu-day: ## On a machine with a GPU: what agrees and how fast it is, within 12 minutes: args="--model DIR --data FILE [--setup]"
 	@$(PYTHON) bench/gpu_day.py $(args)
 
 soak: $(DEV) ## Kill and continue runs 50 times, then train for 2 x 2 hours with flat memory: [kills=50] [hours=2]
@@ -175,13 +181,17 @@ soak: $(DEV) ## Kill and continue runs 50 times, then train for 2 x 2 hours with
 	@OMP_NUM_THREADS=1 $(BIN)/python bench/soak.py memory --hours $(hours) --experiment sokoban_specialized
 
 test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) $(args)
+	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(args)
 
 test-slow: $(DEV) ## Run the tests that take half a minute or more: several processes, whole trainings
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) -m "slow and not vllm and not gpu" $(args)
+	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m "slow and not vllm and not gpu" $(args)
+
+test-all: $(DEV) ## Run the default tests, the slow ones and those of the pages, collected once
+	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) \
+	  -m "not (vllm or gpu or trl or notebook or docs or browser or agents or ray)" $(args)
 
 test-vllm: $(VLLM) ## Test the vLLM engine on this machine's CPU
-	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -m vllm -W "ignore:Unclosed context:ResourceWarning" \
+	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -n $(jobs) --dist loadfile -m vllm -W "ignore:Unclosed context:ResourceWarning" \
 	  tests/rollout/engines/vllm tests/cli/test_serve.py $(args)
 
 test-gpu: $(if $(HAS_GPU),$(GPU),$(DEV)) ## Check and measure vLLM on this machine's GPU; without one it says so
@@ -189,10 +199,10 @@ test-gpu: $(if $(HAS_GPU),$(GPU),$(DEV)) ## Check and measure vLLM on this machi
 	  tests/rollout/engines/vllm/test_vllm_gpu.py $(args)
 
 check-docs: $(DEV) ## Compare the pages with the code: generated pages, choices and keys of every documented command
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) -m pages tests/test_documentation.py tests/test_documented_commands.py $(args)
+	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m pages tests/test_documentation.py tests/test_documented_commands.py $(args)
 
 test-docs: $(DEV) ## Run every command of README.md and docs/ that this machine can run, with a tiny budget
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(jobs) -m docs -rs tests/test_documented_runs.py $(args)
+	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m docs -rs tests/test_documented_runs.py $(args)
 
 test-trl: $(TRL) ## Compare the objectives with TRL's published loss
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/objectives/test_trl.py $(args)
@@ -214,6 +224,15 @@ test-vllm-ray: $(VLLM_RAY) ## Train there with vLLM, on this machine's CPU, and 
 test-browser: $(BROWSER) ## Open the reports of real runs in headless chromium: draws, filters, keys, axe-core, 10,000 episodes
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser tests/reports/browser $(args)
 
+test-wheel: ## Build the distribution, check it, install the wheel into an empty environment and train two iterations there
+	@rm -rf dist $(WHEEL_VENV) && $(PYTHON) -m venv $(WHEEL_VENV)/build && $(PYTHON) -m venv $(WHEEL_VENV)/empty
+	@$(WHEEL_VENV)/build/bin/python -m pip -qq --disable-pip-version-check install build==1.6.1 twine==7.0.0
+	@$(WHEEL_VENV)/build/bin/python -m build --outdir dist . > $(WHEEL_VENV)/build.log || { tail -20 $(WHEEL_VENV)/build.log >&2; exit 1; }
+	@$(WHEEL_VENV)/build/bin/python -m twine check --strict dist/*
+	@$(WHEEL_VENV)/empty/bin/python -m pip -qq --disable-pip-version-check install -c constraints.txt dist/*.whl
+	@cd $(WHEEL_VENV) && empty/bin/troupe train experiment=sokoban_specialized loop.iterations=2 run_dir=run
+	@test "$$(wc -l < $(WHEEL_VENV)/run/metrics.jsonl)" -ge 2 && test -s $(WHEEL_VENV)/run/report.html && rm -rf $(WHEEL_VENV)
+
 notebooks: $(NOTEBOOK) ## Run the tutorial notebook, docs/tutorial.py
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m notebook tests/test_tutorial.py $(args)
 
@@ -233,7 +252,7 @@ docs: $(CORE) results ## Write the pages that come from the code
 	@$(BIN)/python docs/generators/make_one_step.py
 	@$(BIN)/python docs/generators/make_credit_table.py
 
-results: $(CORE) ## Write docs/results and docs/reproduction.md from the committed summaries of sweeps and tables
+results: $(DEV) ## Write docs/results and docs/reproduction.md from the committed summaries of sweeps and tables
 	@$(BIN)/python docs/generators/make_results.py
 	@$(BIN)/python docs/generators/make_base_models.py
 	@$(BIN)/python docs/generators/make_reproduction.py

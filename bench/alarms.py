@@ -21,7 +21,10 @@ from troupe.diagnostics.alarms import RULES, State, alarms, check
 from troupe.diagnostics.settings import AlarmSettings
 from troupe.runs.run import Run
 
-EXPERIMENTS = sorted(path.stem for path in (Path(__file__).parents[1] / "configs" / "experiment").glob("*.yaml"))
+REGIMES = ("specialized", "shared", "lora", "single")
+WORLDS = ("code", "math", "plan_path", "sokoban", "sudoku")
+EXPERIMENTS = [f"{world}_{regime}" for world in WORLDS for regime in REGIMES]
+"""By default those of the worlds with all regimes."""
 SHORTER = (
     *("loop.iterations=12", "loop.tasks_per_iteration=16", "loop.completions=0", "loop.eval_every=6"),
     *("loop.validation_tasks=10", "loop.test_tasks=1", "loop.checkpoint.every=1000", "diagnostics.every=3"),

@@ -20,12 +20,13 @@ from typing import Any
 
 from troupe import Experiment
 from troupe.diagnostics.diagnostics import Diagnostics
+from troupe.diagnostics.extra_episodes import ExtraEpisodes
 from troupe.loop import TrainLoop
 from troupe.models.learner import Learner
-from troupe.setup.build import build
+from troupe.setup.assembly import build
 
 PARTS = {
-    "probe": (Diagnostics, "probe"),
+    "probe": (ExtraEpisodes, "end"),
     "messages": (Diagnostics, "messages"),
     "alarms": (Diagnostics, "check"),
     "gradient_shares": (Learner, "_gradient_shares"),

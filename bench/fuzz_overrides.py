@@ -32,7 +32,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from troupe.cli.train import REFUSED
 from troupe.runs.fingerprint import flat
-from troupe.setup.build import checked, plain
+from troupe.setup.assembly import checked, plain
 from troupe.setup.command_line import check_overrides, parsed
 from troupe.setup.composition import choices, configurations
 from troupe.setup.dry_run import plan

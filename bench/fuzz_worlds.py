@@ -30,10 +30,11 @@ from fuzz_messages import FAMILIES, LONGEST, Messages
 from troupe.envs.base import TeamEnv
 from troupe.envs.code import Code, MicroCode
 from troupe.envs.code.answers import read_program, read_tests
+from troupe.envs.code.comparison import same_json
 from troupe.envs.code.micro_notation import read_expression
 from troupe.envs.code.micro_notation import read_tests as read_micro_tests
 from troupe.envs.code.problem import Check, Problem
-from troupe.envs.code.running import json_value, same_text, same_value
+from troupe.envs.code.running import json_value, same_text
 from troupe.envs.code_collab import CodeCollab, MicroCollab
 from troupe.envs.code_collab.functions import has_return, read_function
 from troupe.envs.couplet.lines import read_line
@@ -49,10 +50,10 @@ from troupe.envs.grid.sudoku import Sudoku
 from troupe.envs.judging import METRIC
 from troupe.envs.math.answers import IMPORTS, Answers, figures
 from troupe.envs.math.arithmetic import Arithmetic
+from troupe.envs.math.boxes import boxed_answers
 from troupe.envs.math.ensemble import Ensemble
 from troupe.envs.math.equality import equal
-from troupe.envs.math.questions import MathQuestions, boxed_answers
-from troupe.envs.math.sources import last_box
+from troupe.envs.math.questions import MathQuestions
 from troupe.envs.math.trees import check_tree
 from troupe.envs.mixed import Mixed
 from troupe.envs.search import FactSearch, QuestionSearch
@@ -465,7 +466,6 @@ JUDGES: dict[str, Callable[[str], object]] = {
     "read_line": lambda text: read_line(text, 8),
     "boxed_answers": boxed_answers,
     "figures": figures,
-    "last_box": last_box,
     "read_calls": read_calls,
     "read_numbers": lambda text: read_numbers(text, ("ann", "bob", "dan")),
     "tagged": lambda text: tagged(text, "answer", 16),
@@ -480,8 +480,8 @@ JUDGES: dict[str, Callable[[str], object]] = {
     "micro read_tests": lambda text: read_micro_tests(text, 2),
     "read_expression": read_expression,
     "json_value": json_value,
-    "same_text": lambda text: same_text(text, text[::-1]),
-    "same_value": lambda text: same_value(json_value(text), [1, 0.5, {"a": True}], 1e-6),
+    "same_text": lambda text: same_text(text, text[::-1], 1e-6),
+    "same_json": lambda text: same_json(json_value(text), [1, 0.5, {"a": True}], 1e-6),
     "without_markers": lambda text: ChatCodec().messages(
         PolicyClient("p", None, ChatCodec(), sys.maxsize, Sampling()).encode(
             "a", "t", [{"role": "user", "content": text}]

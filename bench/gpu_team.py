@@ -1,4 +1,4 @@
-"""A team of two LoRA policies on a Qwen3 of random weights, trained for a few iterations; its row of the table.
+"""A team of two LoRA policies on a Qwen3 of random weights, trained for a few iterations.
 
 `bench/gpu_day.py` starts it in its environment.  ``--shape tiny --engine torch`` tries the program itself on a CPU.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import statistics
 import threading
 from pathlib import Path
 from typing import Any
@@ -58,25 +57,24 @@ def setting(arguments: argparse.Namespace, base: Path) -> Setting:
     words += [f"engine={arguments.engine}", "scale.max_tokens=16384"]
     if arguments.engine == "vllm":
         gib = 0.1 if small else 8
-        words += [f"engine.sleep={arguments.sleep}", "engine.probe_nats=0.5", f"engine.kv_cache_gib={gib}"]
+        words += [f"engine.sleep={arguments.sleep}", f"engine.kv_cache_gib={gib}"]
     sizes = dict(prompt=32, completion=8, tasks=2) if small else dict(prompt=512, completion=256, tasks=32)
     vocabulary = words_in(SHAPES[arguments.shape])
     return Setting(**sizes, k=K, vocabulary=vocabulary, regime="lora", model=base, words=tuple(words))
 
 
-async def train(loop: TrainLoop, iterations: int) -> tuple[list[dict[str, Any]], int]:
-    """The metrics of so many iterations, and the numbers of an adapter."""
+async def train(loop: TrainLoop, iterations: int) -> list[dict[str, Any]]:
+    """The metrics of so many iterations."""
     rows = []
     try:
         for _ in range(iterations):
             row, loop.progress.row = await loop.run_iteration(), {}
             rows.append(row)
             print({key: round(value, 3) for key, value in row.items() if key.startswith("time/")}, flush=True)
-        weights = await next(iter(loop.team.policies.values())).weights()
     finally:
         await loop.team.close()
         loop.directory.release()
-    return rows, sum(tensor.numel() for tensor in weights.values())
+    return rows
 
 
 class Peak:
@@ -100,18 +98,6 @@ class Peak:
             self.gib = max(self.gib, (total - free) / 2**30)
 
 
-def row_of(rows: list[dict[str, Any]], adapter: int, peak_gib: float, arguments: argparse.Namespace) -> dict[str, Any]:
-    """Medians over all iterations but the first, which warms up."""
-    keys = {name: f"time/{name}" for name in ("rollout_s", "update_s", "load_s")}
-    keys |= {name: f"rollout/{name}" for name in ("tokens", "prompt_tokens", "completions")}
-    measured = {name: statistics.median(row[key] for row in rows[1:]) for name, key in keys.items()}
-    device = torch.cuda.get_device_name(0) if torch.cuda.is_available() else "CPU"
-    about = {"shape": arguments.shape, "sleep": arguments.sleep, "engine": arguments.engine, "device": device}
-    learnt = [row[f"train/{agent}/grad_norm"] for row in rows for agent in names(2)]
-    assert all(learnt), f"an update learnt from nothing: gradient norms {learnt}"  # its time would say nothing
-    return measured | about | {"torch": torch.__version__, "k": K, "adapter": adapter, "peak_gib": peak_gib}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", choices=list(SHAPES), required=True)
@@ -128,10 +114,11 @@ def main() -> None:
     base = arguments.out / "base"
     save_base(SHAPES[arguments.shape], base, device)
     with Peak() as peak:
-        rows, adapter = asyncio.run(train(setting(arguments, base).loop(), arguments.iterations))
-    row = row_of(rows, adapter, peak.gib, arguments)
-    (arguments.out / "row.json").write_text(json.dumps(row, indent=2) + "\n")
-    print(json.dumps(row))
+        rows = asyncio.run(train(setting(arguments, base).loop(), arguments.iterations))
+    learnt = [row[f"train/{agent}/grad_norm"] for row in rows for agent in names(2)]
+    assert all(learnt), f"an update learnt from nothing: gradient norms {learnt}"  # its time would say nothing
+    (arguments.out / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (arguments.out / "about.json").write_text(json.dumps({"peak GiB": f"{peak.gib:.2f}"}))
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from troupe import Experiment
 from troupe.envs.base import StepResult
 from troupe.experience import Sample
 from troupe.loop import TrainLoop
-from troupe.setup.build import build
+from troupe.setup.assembly import build
 
 ITERATIONS, MIDDLE = 18, 9
 SHORT = (
@@ -161,7 +161,7 @@ def plant(experiment: str, fault: str, strength: float, seed: int) -> dict[str, 
             asyncio.run(train(loop))
         finally:
             restore()
-        alarms = loop.diagnostics.records(loop.progress.alarms)
+        alarms = loop.diagnostics.raised(loop.progress)
     raised = [
         f"{each['name']} by {each['setting'].rpartition('.')[2]} since {each['since']}"
         for each in alarms

@@ -20,7 +20,7 @@ import psutil
 from hydra import compose
 
 from troupe.loop import TrainLoop
-from troupe.setup.build import build
+from troupe.setup.assembly import build
 from troupe.setup.composition import configurations
 
 SMALL = (

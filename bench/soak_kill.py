@@ -25,13 +25,19 @@ from typing import Any
 import troupe.cli.start
 import troupe.cli.train
 from troupe.cli.main import main as troupe
+from troupe.evaluation.held_out import HeldOut
 from troupe.loop import TrainLoop
 from troupe.runs.run import Run
 
 PHASES = ("start-up", "rollout", "update", "evaluation", "checkpoint", "between")
 """What a life marks that it does; kills are aimed at all but the last."""
-MARKED = {"collect": "rollout", "_learn": "update", "evaluate": "evaluation", "_checkpoint": "checkpoint"}
-"""By method of the training loop: the phase."""
+MARKED = {
+    (TrainLoop, "collect"): "rollout",
+    (TrainLoop, "_learn"): "update",
+    (HeldOut, "evaluate"): "evaluation",
+    (TrainLoop, "_checkpoint"): "checkpoint",
+}
+"""By class and method: the phase."""
 REGIMES = {
     "full": ["experiment=sokoban_specialized", "env.horizon=2"],
     "lora": ["experiment=sokoban_lora", "env.horizon=2"],
@@ -64,8 +70,8 @@ class Life:
             output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
             os.dup2(output, 1)
             os.dup2(output, 2)
-            for name, phase in MARKED.items():
-                setattr(TrainLoop, name, self._marking(getattr(TrainLoop, name), PHASES.index(phase)))
+            for (kind, name), phase in MARKED.items():
+                setattr(kind, name, self._marking(getattr(kind, name), PHASES.index(phase)))
             sys.argv = ["troupe", "train", *words]
             troupe()
             status = 0

@@ -33,7 +33,7 @@ from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Task
 from troupe.loop import TrainLoop
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.setup.build import build
+from troupe.setup.assembly import build
 from troupe.setup.composition import configurations
 
 SHAPE, LEAST_S, MOST_S = 1.5, 0.5, 10.0

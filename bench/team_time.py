@@ -1,9 +1,11 @@
-"""Where the time of an iteration goes, how it grows, and two pools against one.
+"""Where the time of an iteration goes, how it grows, two pools against one, and what a message is paid.
 
 ``phases``  the shares of ten iterations of ``sokoban_specialized`` that ``time/...`` explains, and what else takes time
 ``growth``  the exponent of rollout and update time in K, turns, agents, prompt length and vocabulary: the slope of a
             line through (log size, log seconds), by least squares, of each repetition
 ``pools``   seconds of two specialised pools over those of one shared pool, at equal samples
+``paid``    completions, and seconds of rollout and update, of an iteration of ``sokoban_specialized`` with each
+            ``algorithm.reward.team``; the learning rate is 0, so that all play alike
 
 Growth and pools are measured in the world of :mod:`lines`, where messages have one length.
 """
@@ -22,15 +24,16 @@ from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from hydra import compose
 from lines import Runs, Setting
 
-from troupe import loop as loop_module
 from troupe.loop import TrainLoop
-from troupe.setup.build import build
+from troupe.rollout.samplers.rewards import TeamReward
+from troupe.runs import metrics as metrics_module
+from troupe.setup.assembly import build
 from troupe.setup.composition import configurations
 
 Clock = Callable[[], float]
@@ -47,6 +50,7 @@ PERIOD = 10
 """Iterations with one probe, one validation and one checkpoint, as the defaults have them."""
 PHASES = ("rollout", "probe", "update", "trees", "load", "validation")
 """Of ``time/PHASE_s``."""
+PAID = ("rollout/completions", "time/rollout_s", "time/update_s")
 SHARES = {phase: f"`time/{phase}_s`" for phase in PHASES} | {
     "checkpoint": "checkpoints, which no metric has",
     "explained": "all of these",
@@ -89,12 +93,38 @@ def pools(repetitions: int, clock: Clock) -> list[float]:
     return ratios
 
 
+def paid(repetitions: int, clock: Clock) -> dict[TeamReward, dict[str, list[float]]]:
+    """By ``algorithm.reward.team``, its metrics of :data:`PAID` in each repetition."""
+    metrics_module.time = SimpleNamespace(perf_counter=clock)
+    words = ["experiment=sokoban_specialized", "scale.lr=0", "name=bench"]
+    loops: dict[TeamReward, TrainLoop] = {}
+    with configurations():
+        for team in get_args(TeamReward):
+            own = [f"algorithm.reward.team={team}", f"run_dir={Path(mkdtemp()) / 'run'}"]
+            loops[team] = build(compose("train", overrides=[*words, *own]))
+    found: dict[TeamReward, dict[str, list[float]]] = {team: {key: [] for key in PAID} for team in loops}
+
+    async def play() -> None:
+        for repetition in range(repetitions + 1):
+            for team, loop in [*loops.items()][:: 1 if repetition % 2 else -1]:
+                row = await loop.run_iteration()
+                loop.progress.row = {}
+                for key, values in found[team].items():
+                    values += [row[key]] if repetition else []  # the first warms up
+        for loop in loops.values():
+            await loop.team.close()
+            loop.directory.release()
+
+    asyncio.run(play())
+    return found
+
+
 @cache
 def phases(periods: int, clock: Clock) -> dict[str, list[float]]:
     """By phase, its share of each of ``periods`` of a run with the default settings; the first iteration is left out,
     and the last one, which validates because it is the last.
     """
-    loop_module.time = SimpleNamespace(perf_counter=clock, process_time=clock)
+    metrics_module.time = SimpleNamespace(perf_counter=clock)
     words = ["experiment=sokoban_specialized", f"loop.iterations={periods * PERIOD + 2}", "loop.test_tasks=4"]
     words += ["name=bench", f"run_dir={Path(mkdtemp()) / 'run'}"]
     with configurations():
@@ -129,7 +159,7 @@ def noted(loop: TrainLoop, clock: Clock) -> tuple[list[float], list[float]]:
     """
     ends: list[float] = []
     checkpoints: list[float] = []
-    write, checkpoint = loop._write, loop._checkpoint
+    write, checkpoint = loop.directory.metrics, loop._checkpoint
 
     def written(row: Any) -> None:
         write(row)
@@ -142,13 +172,13 @@ def noted(loop: TrainLoop, clock: Clock) -> tuple[list[float], list[float]]:
         if checkpoints:
             checkpoints[-1] += clock() - started
 
-    loop._write, loop._checkpoint = written, saved  # type: ignore[method-assign]
+    loop.directory.metrics, loop._checkpoint = written, saved  # type: ignore[method-assign]
     return ends, checkpoints
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("phases", "growth", "pools"))
+    parser.add_argument("what", choices=("phases", "growth", "pools", "paid"))
     parser.add_argument("--size", choices=list(SIZES), action="append")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repetitions", type=int, default=3)
@@ -158,6 +188,9 @@ def main() -> None:
     clock = {"wall": time.perf_counter, "cpu": time.process_time}[arguments.clock]
     if arguments.what == "pools":
         print(f"two pools over one shared: {statistics.median(pools(arguments.repetitions, clock)):.2f}")
+    elif arguments.what == "paid":
+        for team, metrics in paid(arguments.repetitions, clock).items():
+            print(f"{team:8} {', '.join(f'{key} {statistics.median(values):.2f}' for key, values in metrics.items())}")
     elif arguments.what == "phases":
         for name, found in phases(arguments.repetitions, clock).items():
             print(f"{name:12} {statistics.median(found):.3f} ({min(found):.3f} to {max(found):.3f})")

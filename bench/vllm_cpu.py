@@ -49,7 +49,7 @@ from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.rollout.engines.vllm.launch import GIB, environment
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler
-from troupe.setup.worlds import build_world
+from troupe.setup.instantiation import build_world
 
 TICKS = os.sysconf("SC_CLK_TCK")
 SAMPLING = Sampling(max_tokens=40)
@@ -225,7 +225,7 @@ def moved(weights: Mapping[str, Tensor], seed: int, size: float) -> None:
 def stages(seconds: dict[str, float], written: list[int]) -> Iterator[None]:
     """Within, what the server does is timed, and what travels through shared memory is counted."""
     names = ("send", "forget", "digests", "probe")
-    before = {name: getattr(server.Server, name) for name in names}
+    before = {name: getattr(server.EngineServer, name) for name in names}
     parts = transfer.parts
 
     def timed(name: str) -> Any:
@@ -244,11 +244,11 @@ def stages(seconds: dict[str, float], written: list[int]) -> Iterator[None]:
             yield path
 
     for name in names:
-        setattr(server.Server, name, timed(name))
+        setattr(server.EngineServer, name, timed(name))
     transfer.parts = counted
     yield
     for name in names:
-        setattr(server.Server, name, before[name])
+        setattr(server.EngineServer, name, before[name])
     transfer.parts = parts
 
 
@@ -256,7 +256,7 @@ async def update(shape: str, repetitions: int) -> None:
     dtype = "bfloat16" if shape == "0.6b" else "float32"
     model = large() if shape == "0.6b" else load_model("laptop")
     tokenizer = load_tokenizer("laptop")  # whatever the model
-    given: dict[str, Any] = {"dtype": dtype, "kv_cache_gib": 0.5, "probe_nats": 2.0 if dtype == "bfloat16" else 0.01}
+    given: dict[str, Any] = {"dtype": dtype, "kv_cache_gib": 0.5}
     started = time.perf_counter()
     if shape in ("laptop", "0.6b"):
         weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -1,12 +1,14 @@
 """vLLM on a GPU: one call that checks what Troupe does with it there, and measures.  ``make test-gpu`` runs all of it.
 
-    python bench/vllm_gpu.py [CHECK ...] [--device cpu] [--small]
+    python bench/vllm_gpu.py [CHECK ...] [--device cpu] [--small] [--model FOLDER]
 
 ``agreement``  log-probabilities against ``transformers`` at the start and after three updates, for whole models and for
                adapters, by each way of transfer that the machine has
 ``sleep``      levels 1 and 2, for both: memory that is offloaded, and log-probabilities after an update while asleep
 ``run``        a few iterations of ``sokoban_specialized engine=vllm`` with learners and engines on one GPU
 ``update``     Qwen3-1.7B's shape with random weights in bfloat16: seconds of an update, tokens/s, peak memory
+``rollout``    two adapters on the model in FOLDER: requests to the engine, one of each episode, beside the very same to
+               ``LLM.generate`` all at once, in turn
 
 Each check prints lines of one table; the first that fails ends the program with its error.  With ``--device cpu
 --small`` the same lines run on vLLM's CPU build with shared memory and small shapes, which shows that the program
@@ -19,13 +21,15 @@ import argparse
 import asyncio
 import copy
 import json
+import os
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,10 +43,14 @@ from vllm_cpu import large, moved, stages
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.models import adapters
-from troupe.models.loading import load_tokenizer
+from troupe.models.base_models import base_path
+from troupe.models.loading import load_model, load_tokenizer
 from troupe.models.lora_settings import LoraSettings
 from troupe.rollout.engines.lora import Adapted
+from troupe.rollout.engines.vllm import launch
 from troupe.rollout.engines.vllm.engine import VllmEngine
+from troupe.rollout.engines.vllm.launch import find_placement
+from troupe.rollout.engines.vllm.transfer import saved_adapter
 
 PROMPT = tuple(range(4, 44))
 LORA = {"tool": LoraSettings(r=8, alpha=16), "plan": LoraSettings(r=16, alpha=16)}
@@ -61,6 +69,7 @@ class Machine:
 
     device: str
     small: bool
+    model: Path | None = None
 
     @property
     def ways(self) -> list[dict[str, str]]:
@@ -158,7 +167,7 @@ class Adapters:
         dtype = torch.float32 if machine.device == "cpu" else torch.bfloat16
         self.nats = machine.nats if machine.device == "cpu" else COARSE_NATS
         self.model = adapters.attach(tiny(machine, tokenizer).to(dtype), "base", LORA, {"tool": 1, "plan": 2})
-        self.model.to(machine.device)
+        self.model.to(machine.device, dtype)  # nothing computes under autocast here
         base = adapters.base_of(self.model)
         given = {name: Adapted(base, self.weights(name), LORA[name].scale) for name in LORA}
         own = copy.deepcopy(base)  # the engine empties what it is given
@@ -179,7 +188,7 @@ class Adapters:
 
 
 def small(nats: float) -> dict[str, Any]:
-    return {"kv_cache_gib": 0.1, "max_batch_rows": 64, "restarts": 0, "lockstep": False, "probe_nats": nats}
+    return {"kv_cache_gib": 0.1, "max_batch_rows": 64, "restarts": 0, "lockstep": False}
 
 
 async def followed(machine: Machine, team: Whole | Adapters, version: int) -> tuple[float, float]:
@@ -245,7 +254,7 @@ async def run(machine: Machine) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "run"
         command = [sys.executable, "-m", "troupe", "train", "experiment=sokoban_specialized", "engine=vllm", *words]
-        command += [f"loop.iterations={iterations}", f"run_dir={path}", f"engine.probe_nats={machine.nats}"]
+        command += [f"loop.iterations={iterations}", f"run_dir={path}"]
         with Gauge(machine.device).watching() as gauge:
             started = time.perf_counter()
             done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -269,23 +278,18 @@ async def update(machine: Machine) -> None:
     model = large(machine.device, max_position_embeddings=2048, **shape)
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "lm_head.weight"}
     room = {"kv_cache_gib": 1.0 if machine.small else 8.0, "max_batch_rows": 64 if machine.small else 256}
-    for eager in (True,) if machine.device == "cpu" else (True, False):
-        given = {"dtype": "bfloat16", "probe_nats": 2.0, "sleep": 1, "eager": eager, "lockstep": False, "restarts": 0}
-        with Gauge(machine.device).watching() as gauge:
-            engine = VllmEngine({"plan": copy.deepcopy(model)}, load_tokenizer("laptop"), **room, **given)
-            try:
-                await _updates(machine, engine, weights, eager)
-                await _speed(machine, engine, eager)
-            finally:
-                await engine.close()
-        row("update", f"peak memory of the GPU, all processes{_how(eager)}", f"{gauge.peak:.2f} GiB")
+    given = {"dtype": "bfloat16", "sleep": 1, "lockstep": False, "restarts": 0}
+    with Gauge(machine.device).watching() as gauge:
+        engine = VllmEngine({"plan": copy.deepcopy(model)}, load_tokenizer("laptop"), **room, **given)
+        try:
+            await _updates(machine, engine, weights)
+            await _speed(machine, engine)
+        finally:
+            await engine.close()
+    row("update", "peak memory of the GPU, all processes", f"{gauge.peak:.2f} GiB")
 
 
-def _how(eager: bool) -> str:
-    return "" if eager else ", compiled"
-
-
-async def _updates(machine: Machine, engine: VllmEngine, weights: dict[str, Tensor], eager: bool) -> None:
+async def _updates(machine: Machine, engine: VllmEngine, weights: dict[str, Tensor]) -> None:
     size = sum(tensor.nbytes for tensor in weights.values()) / 1e9
     sent: list[float] = []
     for version in range(1, 5):
@@ -299,13 +303,13 @@ async def _updates(machine: Machine, engine: VllmEngine, weights: dict[str, Tens
             whole = time.perf_counter() - started
         sent.append(seconds["send"])
         told = ", ".join(f"{name} {value:.3f}" for name, value in seconds.items())
-        row("update", f"{version}: {size:.2f} GB, load and wake{_how(eager)}", f"{whole:.2f} s: {told}")
+        row("update", f"{version}: {size:.2f} GB, load and wake", f"{whole:.2f} s: {told}")
     best = min(sent[1:])
     row("update", f"transfer alone, least of 3 (target {TARGET_S} s)", f"{best:.3f} s")
     assert machine.device == "cpu" or best < TARGET_S, f"a transfer takes {best:.3f} s, the target is {TARGET_S} s"
 
 
-async def _speed(machine: Machine, engine: VllmEngine, eager: bool) -> None:
+async def _speed(machine: Machine, engine: VllmEngine) -> None:
     prompts, tokens = (4, 16) if machine.small else (128, 128)
     for repetition in range(2):  # the first warms up
         asked = [
@@ -316,7 +320,73 @@ async def _speed(machine: Machine, engine: VllmEngine, eager: bool) -> None:
         found = await asyncio.gather(*map(engine.generate, asked))
         seconds = time.perf_counter() - started
     made = sum(len(completion.token_ids) for completions in found for completion in completions)
-    row("update", f"{prompts} prompts, 4 candidates{_how(eager)}", f"{made / seconds:,.0f} tokens/s")
+    row("update", f"{prompts} prompts, 4 candidates", f"{made / seconds:,.0f} tokens/s")
+
+
+async def rollout(machine: Machine) -> None:
+    folder = str(machine.model or base_path("laptop"))
+    dtype = torch.float32 if machine.device == "cpu" else torch.bfloat16
+    base, tokenizer = load_model(folder).to(machine.device, dtype), load_tokenizer(folder)
+    model = adapters.attach(base, "base", LORA, {"tool": 1, "plan": 2}).to(machine.device)
+    own = adapters.base_of(model)
+    given = {name: Adapted(own, adapters.weights(model, name), LORA[name].scale) for name in LORA}
+    room = {"kv_cache_gib": 0.5 if machine.small else 8.0, "max_batch_rows": 512, "restarts": 0, "lockstep": False}
+    engine = VllmEngine(given, tokenizer, dtype=str(dtype).removeprefix("torch."), **room)
+    sampling = Sampling(temperature=0.7, max_tokens=16 if machine.small else 256)
+    prompts = [tuple(range(10 + n, 110 + n)) for n in range(8 if machine.small else 32)]
+    asked = [Request(each, ids, 8, sampling, 0, (n, each)) for n, ids in enumerate(prompts) for each in LORA]
+    speeds = {}
+    try:
+        found = [await _speed_of(engine, asked) for _ in range(4)]
+        speeds["engine"] = statistics.median(found[1:])  # the first warms up
+    finally:
+        await engine.close()
+    found = _bare_speeds(engine, folder, asked)
+    speeds["LLM.generate, all at once"] = statistics.median(found[1:])
+    for label, speed in speeds.items():
+        row("rollout", f"{label}, {len(asked)} requests of 8", f"{speed:,.0f} tokens/s")
+    row("rollout", "engine / LLM.generate", f"{speeds['engine'] / speeds['LLM.generate, all at once']:.2f}")
+
+
+async def _speed_of(engine: VllmEngine, asked: Sequence[Request]) -> float:
+    """Tokens a second."""
+    started = time.perf_counter()
+    found = await asyncio.gather(*map(engine.generate, asked))
+    made = sum(len(completion.token_ids) for completions in found for completion in completions)
+    speed = made / (time.perf_counter() - started)
+    await engine.server.forget()
+    return speed
+
+
+def _bare_speeds(engine: VllmEngine, folder: str, asked: Sequence[Request]) -> list[float]:
+    """Of ``LLM.generate`` with the engine's arguments, after ``engine`` has closed, four times."""
+    place = find_placement(engine.expected, 0)
+    arguments = launch._arguments(engine.expected, place)
+    for key in ("worker_extension_cls", "distributed_executor_backend", "weight_transfer_config"):
+        arguments.pop(key, None)
+    speeds = []
+    with ExitStack() as stack:
+        stack.enter_context(launch.environment(engine.settings, place))
+        from vllm import LLM
+        from vllm.lora.request import LoRARequest
+
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "1"
+        llm = LLM(folder, **arguments)
+        loras = {}
+        for each in engine.expected.adapters:
+            path = stack.enter_context(saved_adapter(Path(tempfile.gettempdir()), each.rank, each.tensors))
+            loras[each.label] = LoRARequest(each.label, each.slot, str(path))
+        prompts = [{"prompt_token_ids": list(request.prompt_ids)} for request in asked]
+        parameters = [engine.replies.parameters(request) for request in asked]
+        for _ in range(4):
+            started = time.perf_counter()
+            found = llm.generate(
+                prompts, parameters, lora_request=[loras[each.policy] for each in asked], use_tqdm=False
+            )
+            made = sum(len(answer.token_ids) for output in found for answer in output.outputs)
+            speeds.append(made / (time.perf_counter() - started))
+            llm.reset_prefix_cache()
+    return speeds
 
 
 CHECKS: dict[str, Callable[[Machine], Awaitable[None]]] = {
@@ -324,6 +394,7 @@ CHECKS: dict[str, Callable[[Machine], Awaitable[None]]] = {
     "sleep": sleep,
     "run": run,
     "update": update,
+    "rollout": rollout,
 }
 
 
@@ -332,13 +403,14 @@ def main() -> None:
     parser.add_argument("checks", nargs="*", metavar="CHECK", help=f"of {', '.join(CHECKS)}; default: all")
     parser.add_argument("--device", choices=list(NATS), default="cuda")
     parser.add_argument("--small", action="store_true", help="small shapes, to try the program itself")
+    parser.add_argument("--model", type=Path, help="the folder of a model for rollout; default: the laptop's")
     arguments = parser.parse_args()
     if unknown := set(arguments.checks) - set(CHECKS):
         parser.error(f"no check {', '.join(sorted(unknown))}; there are {', '.join(CHECKS)}")
     if arguments.device == "cuda" and not torch.cuda.is_available():
         sys.exit("no GPU that torch can use; --device cpu --small tries the program itself")
     logging.set_verbosity_error()
-    machine = Machine(arguments.device, arguments.small)
+    machine = Machine(arguments.device, arguments.small, arguments.model)
     where = torch.cuda.get_device_name(0) if machine.device == "cuda" else "CPU"
     row("check", f"{where}, torch {torch.__version__}", "found")
     for name in arguments.checks or CHECKS:

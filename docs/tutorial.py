@@ -14,7 +14,7 @@
 # # A team in a notebook
 #
 # This page is a notebook in the percent format: jupytext and VS Code open it as one, and `make notebooks` runs it. It
-# needs the extra `notebook` (`pip install 'troupe[notebook]'`). All of it takes about a minute on two CPU cores.
+# needs the extra `notebook` (`pip install 'troupe-rl[notebook]'`). All of it takes about a minute on two CPU cores.
 #
 # Two agents, each with a policy of its own, learn Sokoban: the tool agent proposes pushes, the planner moves the
 # worker.

@@ -20,7 +20,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module, metadata
 
     if name == "__version__":
-        return metadata.version("troupe")
+        return metadata.version("troupe-rl")
     if name in __all__:
         return getattr(import_module(f".api.{name.lower()}", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,12 @@
-"""The errors that rooms have in common, checks of numbers, suggestions for a misspelt key, text for a terminal."""
+"""The errors that rooms have in common, checks of numbers, suggestions for a misspelt key, text that can be shown."""
 
 from __future__ import annotations
 
 import difflib
 import errno
 import math
+import os
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -25,6 +27,12 @@ DIRECTIONS = dict.fromkeys([0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x206
 def visible(text: object) -> str:
     """``text`` without characters that a terminal would obey: for what models say and files hold, before printing."""
     return str(text).translate(CONTROLS | DIRECTIONS)
+
+
+def whole_characters(text: str) -> str:
+    """``text`` with U+FFFD for each half of a surrogate pair without the other, as escapes of JSON may write it: no
+    tokenizer and no file takes one."""
+    return text if text.isascii() else text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 class ConfigError(ValueError):
@@ -66,6 +74,26 @@ def check_above_zero(key: str, value: object, largest: float = math.inf) -> None
     """As :func:`check_whole`, for a number above 0 and not above ``largest``."""
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 < value <= largest:
         raise ValueError(f"{key} must be above 0, got {value!r}")
+
+
+def check_variable(key: str, value: str | None) -> None:
+    """Raise ``ValueError``, naming ``key`` alone, for a ``value`` that is no name of an environment variable: it may be
+    the secret itself."""
+    if value is not None and not re.fullmatch(r"[A-Za-z_]\w*", str(value), re.ASCII):
+        raise ValueError(
+            f"{key} must be the name of an environment variable, which holds the key, and not the key itself"
+        )
+
+
+def variable(key: str, name: str) -> str:
+    """The secret in the environment variable ``name``, the value of ``key``.
+
+    Raises :class:`AbsentError` where there is none.  It repeats a name in capitals; another one may be the secret.
+    """
+    if not (secret := os.environ.get(name)):
+        shown = f"={name}" if name.isupper() else ""
+        raise AbsentError(f"{key}{shown}: the environment holds no such variable")
+    return secret
 
 
 def near(word: str, known: Iterable[str]) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # whose import takes seconds: a configuration is checked with
     import torch
     from torch import Tensor
 
+from .errors import whole_characters
 from .faults import Failure
 
 Split = Literal["train", "validation", "test"]
@@ -102,7 +103,7 @@ class Completion:
     logprobs: tuple[float, ...]
     """One per token: nats under the distribution actually sampled from, after temperature and truncation."""
     text: str
-    """Without special tokens."""
+    """Without special tokens, in whole characters."""
     finish_reason: FinishReason
     policy: str
     version: int
@@ -113,6 +114,7 @@ class Completion:
     """Whether no model generated it: it is the message of a demonstrator, or of nobody."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "text", whole_characters(self.text))
         if len(self.token_ids) != len(self.logprobs):
             raise ValueError(f"{len(self.token_ids)} tokens but {len(self.logprobs)} log-probs (policy {self.policy})")
         if self.versions and (len(self.versions) != len(self.token_ids) or self.versions[0] != self.version):
@@ -149,15 +151,17 @@ class MessageText(str):
 
 @dataclass
 class Candidate:
-    """A completion with its rewards."""
+    """A completion with its rewards.  As a key it stands for itself, not for others that are equal."""
+
+    __hash__ = object.__hash__
 
     completion: Completion
     local: float
     """The agent's role-specific reward."""
     team: float
-    """The team's reward, from the candidate's own fork of the world."""
+    """What ``alpha`` weighs: the team's reward, or the outcome of the message itself (``algorithm.reward.team``)."""
     reward: float
-    """The mix ``alpha * team + local + overlong``."""
+    """The mix ``alpha * team + local + own_outcome + overlong``."""
     continued: bool = False
     """Whether the episode went on from it."""
     advantage: float | None = None
@@ -166,6 +170,8 @@ class Candidate:
     """Numbers of the world for the metrics."""
     overlong: float = 0.0
     """The penalty of its length, in [-1, 0]."""
+    own_outcome: float = 0.0
+    """The outcome of the message itself, where it is paid beside the team's (``algorithm.reward.team=both``)."""
     reference_logprobs: tuple[float, ...] | None = None
     """One per token, nats: of its policy's weights at the run's start; None where no credit rule asks for them."""
     penalties: tuple[float, ...] = ()
@@ -321,7 +327,10 @@ class Episode:
 
 @dataclass(frozen=True)
 class Sample:
-    """One candidate as a learner sees it: the router hands it to a pool."""
+    """One candidate as a learner sees it: the router hands it to a pool.  As a key it stands for itself, not for others
+    that are equal."""
+
+    __hash__ = object.__hash__
 
     policy: str
     prompt_ids: tuple[int, ...]
@@ -378,6 +387,8 @@ class TokenBatch:
     """(B, C) int64, the completions' tokens; right-padded."""
     mask: Tensor
     """(B, C) bool, False on padding."""
+    places_filled: Tensor
+    """(n,) int64, where ``mask`` is True, counted along its rows."""
     behaviour_logprobs: Tensor
     """(B, C) float32, nats; 0 where ``mask`` is False."""
     advantages: Tensor
@@ -386,6 +397,10 @@ class TokenBatch:
     """(B,) float32, each candidate's factor in the policy's loss."""
     places: list[tuple[str, int]]
     """(Agent, turn) of each candidate; length B."""
+
+    def filled(self, table: Tensor) -> Tensor:
+        """(n,) the values of ``table`` (B, C) without padding.  An index by ``mask`` would wait for a GPU."""
+        return table.flatten()[self.places_filled]
 
     def to(self, device: torch.device) -> TokenBatch:
         """The batch with all tensors on ``device``."""

@@ -33,7 +33,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class FaultSettings:
-    """The section ``faults``: by kind ``drop`` (go on without it, and count it) or ``stop``.
+    """The section ``faults``: by kind ``drop`` (go on without it, and count it) or ``stop``.  ``logger`` is for all
+    that only watches a run.
 
     A run stops, too, once more than ``max_lost_share`` of its episodes are lost, over its last :data:`WINDOW`
     iterations in training, in an evaluation over its own episodes; and where nothing is left.  Raises ``ValueError``,

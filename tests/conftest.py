@@ -3,6 +3,7 @@ configurations as the command composes them."""
 
 import contextlib
 import json
+import os
 import resource
 import shutil
 import subprocess
@@ -26,13 +27,33 @@ from troupe.envs.grid.notation import vocabulary
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Task
 from troupe.models.tiny import build_tokenizer
+from troupe.runs.observers import Observers
 
 from .run_fixtures import disk, episode, lines, old_run, rows, run_dir, summary, tree
 
 settings.register_profile("troupe", deadline=None)  # a busy machine is no fault of the code
 settings.load_profile("troupe")
 
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hide GPUs from all but the tests of ``-m gpu``, and from their processes: a test that wants one says so, and what
+    the others measure on a CPU holds on every machine.
+    """
+    if config.option.markexpr != "gpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+
+
 __all__ = ["disk", "episode", "lines", "old_run", "rows", "run_dir", "summary", "tree"]  # fixtures
+
+
+@pytest.fixture(autouse=True)
+def observers_hold(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Where Troupe's own display, diagnostics or report fail, a run goes on, and its test fails; a test that wants them
+    to clears the log."""
+    yield
+    records = [*caplog.get_records("setup"), *caplog.get_records("call")]
+    messages = [record.getMessage() for record in records if record.name == Observers.__module__]
+    assert not [message for message in messages if not message.startswith("logger.")]
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ BLOCK = re.compile(r"(?<!-->\n)^ *```bash\n(.*?)^ *```", re.MULTILINE | re.DOTAL
 INLINE = re.compile(r"`((?:make [a-z_-]+|troupe)(?: [^`\s]+)*=[^`]*)`")
 PLACES = {
     r"\[key=value[^\]]*\]|(?<= )\.\.\.(?= |$)": "",
-    r"\b(exp|experiment)=(NAME|EXPERIMENT|WORLD_specialized|\.\.\.)": r"\1=sokoban_specialized",
+    r"\b(exp|experiment)=(NAME|EXPERIMENT|WORLD_REGIME|WORLD_specialized|\.\.\.)": r"\1=sokoban_specialized",
     r"\bsweep=NAME": "sweep=seeds",
     r"\btable=NAME": "table=writing",
     r"\benv=NAME\b": "env=couplet",

@@ -14,9 +14,9 @@ from troupe.evaluation.statistics import wilson
 from troupe.runs.files import FORMAT, FORMAT_KEY
 from troupe.runs.fingerprint import code_hash, evaluation_keys, training_hash
 from troupe.runs.trees import TREE_FORMAT
+from troupe.sweep.claims import Claim
 from troupe.sweep.record import SweepRecord
 from troupe.sweep.rows import SweepJob
-from troupe.sweep.verdicts import Claim
 
 ROWS = [
     {

@@ -18,8 +18,9 @@ from troupe.cli import train
 from troupe.envs.base import StepResult, WorldFailure
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, Task
-from troupe.loop import TrainLoop, complete_tasks
+from troupe.loop import TrainLoop
 from troupe.rollout.engines.torch.decoding import Decoder
+from troupe.rollout.failures import complete_tasks
 from troupe.rollout.seeds import derive
 
 from .programs import through_the_gateway
@@ -188,7 +189,7 @@ def test_tasks_are_played_while_policies_learn_and_the_slow_one_is_learnt_from_l
     assert metrics[0]["train/plan/staleness_max"] == 0
     # Its first messages are of the first version, the last ones of the second or third.
     assert metrics[2]["train/tool/staleness_max"] == 2
-    assert 0 < metrics[2]["train/tool/behind2_samples"] < metrics[2]["train/tool/samples"]
+    assert 0 < metrics[2]["train/tool/stale_samples"] < metrics[2]["train/tool/samples"]
 
 
 def test_a_run_ahead_ends_with_every_task_learnt_from_and_honest_ages(ahead: Build) -> None:
@@ -202,7 +203,7 @@ def test_a_run_ahead_ends_with_every_task_learnt_from_and_honest_ages(ahead: Bui
         for policy in ("tool", "plan"):
             assert 0 <= row[f"train/{policy}/staleness_mean"] <= row[f"train/{policy}/staleness_max"] <= 1
     assert rows(loop.directory.path)[0]["train/plan/staleness_max"] == 0
-    assert any("train/plan/behind1_ess_ratio" in row for row in rows(loop.directory.path))
+    assert any("train/plan/stale_ess_ratio" in row for row in rows(loop.directory.path))
 
 
 def test_a_program_is_played_ahead_through_the_gateway(build: Build) -> None:

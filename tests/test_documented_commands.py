@@ -5,21 +5,19 @@ from functools import cache
 
 import pytest
 from hydra import compose
-from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf, open_dict
 
 from troupe.cli.main import COMMANDS
 from troupe.cli.start import REWRITTEN
-from troupe.setup.build import plain
-from troupe.setup.command_line import check_choices, check_overrides, parsed
+from troupe.setup.assembly import plain
+from troupe.setup.command_line import check_choices, check_overrides, options_parser, parsed
 from troupe.setup.composition import choices, configurations
 from troupe.setup.evaluation import untrained_team
 from troupe.setup.sections import read_config
 from troupe.setup.warm_start import WarmStartOptions
 from troupe.sweep.launcher import LAUNCHERS
-from troupe.sweep.plan import Options
-from troupe.sweep.reproduction.options import ReproduceOptions
+from troupe.sweep.options import Options
 
 from .documented_commands import Command, block_commands, inline_commands, troupe_words
 
@@ -52,15 +50,15 @@ def check(words: tuple[str, ...]) -> None:
     name, *arguments = words if words[0] in COMMANDS or "=" not in words[0] else ["train", *words]
     assert name in COMMANDS, f"troupe {name} is no command"
     if name == "train":
-        check_train(get_args_parser().parse_args(arguments).overrides)
+        check_train(options_parser().parse_args(arguments).overrides)
     elif name == "sweep" and arguments != ["sweep="]:
         launchers = {word.partition("=")[2] for word in arguments if word.startswith("launcher=")}
         assert launchers <= LAUNCHERS.keys()  # which of them are installed is not the page's business
-        options, overrides = Options.split([word for word in arguments if not word.startswith("launcher=")])
+        options, overrides = Options.split("sweep", [word for word in arguments if not word.startswith("launcher=")])
         assert options.sweep in choices("sweep")
         check_overrides("train", [word for word in overrides if not word.startswith("hydra.")])
     elif name == "reproduce" and arguments != ["table="]:
-        check_overrides("train", ReproduceOptions.split(arguments)[1])
+        check_overrides("train", Options.split("reproduce", arguments)[1])
     elif name in ("eval", "play"):
         check_overrides(name, REWRITTEN[name](arguments))
         given = dict(word.split("=", 1) for word in arguments)

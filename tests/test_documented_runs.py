@@ -191,7 +191,7 @@ def tiny(text: str, asked: str) -> list[str]:
         return [name, *words, "tasks=2"]
     if name == "warm-start":
         return [name, *words, "steps=2", "validation_tasks=2"]
-    if name == "reproduce":  # tests/sweep/reproduction runs a table
+    if name == "reproduce":  # tests/cli/test_reproduce.py runs a table
         return [name, *words, "dry_run=true"]
     if name not in ("train", "sweep"):
         return [name, *words]

@@ -64,6 +64,12 @@ def test_every_turn_is_reached_or_ended_before(tree: Tree) -> None:
         assert fsum([*reached, *ended]) == pytest.approx(1)
 
 
+def test_what_a_policy_says_is_in_whole_characters() -> None:
+    said = ("plain", "é 😀", "a\ud83d", "\ude00\ud83d", "\ud83d\ude00")
+    texts = [Completion((), (), text, "stop", "p", 0).text for text in said]
+    assert texts == ["plain", "é 😀", "a\ufffd", "\ufffd\ufffd", "😀"]
+
+
 def test_a_completion_of_several_versions_begins_with_its_own() -> None:
     Completion((4, 5), (-0.5, -1.0), "", "stop", "p", 3, (3, 4))
     for versions in ((3,), (4, 4), (3, 4, 4)):

@@ -30,7 +30,7 @@ SMALL = [
     "diagnostics=off",
 ]
 CHAIN = ["algorithm=mas_grpo", "algorithm.sampler.k=3"]
-TREE = ["algorithm=at_grpo", "algorithm.sampler.k=3", "algorithm.sampler.lookahead=1"]
+TREE = ["algorithm=at_grpo", "algorithm.sampler.k=3", "algorithm.reward.team=global"]
 REPLAY = ["algorithm=c3", "algorithm.sampler.k=2"]
 
 

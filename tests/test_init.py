@@ -21,7 +21,7 @@ def test_names_are_imported_when_they_are_asked_for() -> None:
     from troupe.api.experiment import Experiment
     from troupe.api.run import Run
 
-    assert (troupe.Experiment, troupe.Run, troupe.__version__) == (Experiment, Run, version("troupe"))
+    assert (troupe.Experiment, troupe.Run, troupe.__version__) == (Experiment, Run, version("troupe-rl"))
     assert set(troupe.__all__) <= set(dir(troupe))
     with pytest.raises(AttributeError, match="'troupe' has no attribute 'Experimnt'"):
         troupe.Experimnt  # noqa: B018

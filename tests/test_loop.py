@@ -25,6 +25,7 @@ from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.base import OnEpisode
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.runs.loggers import scalars
+from troupe.runs.progress import Progress
 from troupe.runs.run import Run
 
 SMALL = [
@@ -145,7 +146,7 @@ def test_other_boards_and_a_validation_before_training(build: Build, finished: T
         lines = (loop.directory.path / "episodes" / f"{name}.jsonl").read_text().splitlines()
         own = [json.loads(line)["task_id"] for line in lines]
         assert own == [task.task_id for task in loop.world.tasks(split, 3, 1)]
-        assert own != [task.task_id for task in finished.held_out(split)]
+        assert own != [task.task_id for task in finished.held_out.tasks(split)]
 
 
 def test_one_row_of_metrics_an_iteration(finished: TrainLoop) -> None:
@@ -184,7 +185,7 @@ def test_the_summary_of_a_run(finished: TrainLoop) -> None:
 def test_the_episodes_of_a_run(finished: TrainLoop) -> None:
     lines = (finished.directory.path / "episodes" / "test_00002.jsonl").read_text().splitlines()
     episodes = [json.loads(line) for line in lines]
-    assert [e["task_id"] for e in episodes] == [task.task_id for task in finished.held_out("test")]
+    assert [e["task_id"] for e in episodes] == [task.task_id for task in finished.held_out.tasks("test")]
     assert sum(e["success"] for e in episodes) / 3 == pytest.approx(summary(finished)["eval/success"])
     assert {"turn", "agent", "saw", "said", "team", "local"} <= episodes[0]["messages"][0].keys()
 
@@ -201,9 +202,9 @@ def test_every_iteration_has_its_own_tasks_and_draws(finished: TrainLoop) -> Non
     assert one != other
     assert {task.task_id for task in first} != {task.task_id for task in second}
     assert [task.split for task in first + second] == ["train"] * 6
-    assert finished.held_out("test") is finished.held_out("test")  # drawn once
-    assert {task.split for task in finished.held_out("validation")} == {"validation"}
-    assert {task.split for task in finished.held_out("test")} == {"test"}
+    assert finished.held_out.tasks("test") is finished.held_out.tasks("test")  # drawn once
+    assert {task.split for task in finished.held_out.tasks("validation")} == {"validation"}
+    assert {task.split for task in finished.held_out.tasks("test")} == {"test"}
 
 
 def test_training_moves_the_weights_of_every_policy(finished: TrainLoop) -> None:
@@ -245,13 +246,13 @@ def test_alarms_are_in_the_summary_as_soon_as_they_are_raised(build: Build, monk
     alarm = "diagnostics.alarms"
     loop = build("loop.iterations=1", f"{alarm}.grad_norm=10", f"{alarm}.solved=2", f"{alarm}.window=1")
 
-    async def killed() -> None:
+    async def killed(*_: Any, **__: Any) -> None:
         before = summary(loop)
         assert "status" not in before and "eval_before/success" in before
         assert {each["policy"] for each in before["alarms"] if each["alarm"] == "nothing_learnt"} == {"plan", "tool"}
         raise InterruptedError
 
-    monkeypatch.setattr(loop, "validate", killed)
+    monkeypatch.setattr(loop.held_out, "validate", killed)
     with pytest.raises(InterruptedError):
         train.train(loop)
 
@@ -329,15 +330,15 @@ def test_no_iterations_is_an_evaluation(build: Build) -> None:
 
 def test_the_best_weights_on_validation_are_scored_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build()
-    real, seen = loop.evaluate, []
+    real, seen = loop.held_out.evaluate, []
     success = {1: 0.9, 2: 0.1}
 
-    async def evaluate(split: str, *names: str) -> dict[str, Any]:
-        result = await real(split, *names)
+    async def evaluate(world: TeamEnv, progress: Progress, split: str, *names: str) -> dict[str, Any]:
+        result = await real(world, progress, split, *names)
         seen.append((split, loop.progress.iteration, engine_weights(loop)))
         return result | {"success": success[loop.progress.iteration]} if split == "validation" else result
 
-    monkeypatch.setattr(loop, "evaluate", evaluate)
+    monkeypatch.setattr(loop.held_out, "evaluate", evaluate)
     train.train(loop)
     assert [(split, iteration) for split, iteration, _ in seen] == [
         ("test", 0),

@@ -19,7 +19,8 @@ from troupe.envs.base import SandboxFailure, StepResult, TeamEnv, WorldFailure
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Candidate, Episode, Task
 from troupe.faults import WINDOW, LostEpisodesError
-from troupe.loop import TrainLoop, complete_tasks
+from troupe.loop import TrainLoop
+from troupe.rollout.failures import complete_tasks
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.base import OnEpisode
 from troupe.rollout.samplers.tree import TreeSampler
@@ -209,7 +210,7 @@ def test_episodes_that_a_fault_took_are_counted_and_not_learnt_from(
     summary = train.train(loop)
     row = json.loads((loop.directory.path / "metrics.jsonl").read_text())
     assert row["rollout/lost_episodes"] == 1 and row["rollout/tasks"] == 2
-    names = ["world", "sandbox", "engine", "logger", "oom_splits", "oom_decoding"]
+    names = ["world", "sandbox", "engine", "logger", "display", "diagnostics", "oom_splits", "oom_decoding"]
     counts = dict.fromkeys(names, 0) | {kind: 1}
     for numbers in (row, json.loads((loop.directory.path / "summary.json").read_text())):
         assert {key: numbers[key] for key in numbers if key.startswith("faults/")} == prefixed("faults", counts)

@@ -41,9 +41,11 @@ def test_help_lists_every_target(arguments: list[str], venv: str) -> None:
 def test_train_without_an_experiment_lists_those_there_are(venv: str) -> None:
     done = make("train", venv=venv)
     assert done.returncode == 2
-    assert "make train exp=NAME" in done.stderr
+    assert "make train exp=WORLD_REGIME" in done.stderr
     listed = re.findall(r"^  (\S+)$", done.stderr, re.MULTILINE)
-    assert sorted(listed) == sorted(file.stem for file in (ROOT / "configs/experiment").glob("*.yaml"))
+    assert listed == [
+        file.stem for group in ("env", "regime") for file in sorted((ROOT / "configs" / group).glob("*.yaml"))
+    ]
     assert "Installing" not in done.stdout
 
 

@@ -55,7 +55,7 @@ def test_no_iteration_leaves_free_pages(
 ) -> None:
     small = ["loop.iterations=2", "loop.tasks_per_iteration=2", "loop.validation_tasks=1", "loop.test_tasks=1"]
     loop = train.build(composed("experiment=couplet_specialized", f"run_dir={tmp_path / 'run'}", *small))
-    learn, write, pages = loop._learn, loop._write, kept_pages(256)
+    learn, write, pages = loop._learn, loop.directory.metrics, kept_pages(256)
     sizes: list[float] = []
 
     async def learning(*arguments: Any) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def test_no_iteration_leaves_free_pages(
         write(row)
 
     monkeypatch.setattr(loop, "_learn", learning)
-    monkeypatch.setattr(loop, "_write", writing)
+    monkeypatch.setattr(loop.directory, "metrics", writing)
     train.train(loop)
     pages.__exit__(None, None, None)
     assert len(sizes) == 2 and sizes[1] - sizes[0] < 128

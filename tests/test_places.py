@@ -18,7 +18,7 @@ from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.loading import checkpoint_weights
 from troupe.models.pool_process import PoolProcessError, RemotePool
-from troupe.setup.build import build
+from troupe.setup.assembly import build
 from troupe.setup.parts import parts_of
 from troupe.setup.policies import PolicySpec
 

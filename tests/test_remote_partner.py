@@ -20,7 +20,7 @@ from troupe.loop import TrainLoop
 from troupe.models.base_models import base_path
 from troupe.models.loading import checkpoint_weights
 from troupe.runs.run import Run
-from troupe.setup.build import checked
+from troupe.setup.assembly import checked
 from troupe.setup.command_line import with_open_keys
 from troupe.setup.dry_run import plan, tables
 

@@ -19,16 +19,17 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from troupe.cli import train
 from troupe.envs.search.index import Index, Passage
 from troupe.errors import ConfigError
+from troupe.models.base_models import SHIPPED
 from troupe.setup.composition import choices
 from troupe.setup.sections import read_config
 
+from .worlds import SETTINGS
+
 ROOT = Path(__file__).parents[1]
 Composed = Callable[..., DictConfig]
-EXPERIMENTS = choices("experiment")
-ONE_OF_EACH_WORLD = [
-    pytest.param(name, marks=() if name.endswith("_specialized") else pytest.mark.slow) for name in EXPERIMENTS
-]
-"""By default one of each world: a composition takes 0.15 s."""
+HARD = {"plan_path_hard", "plan_path_short", "sokoban_hard"}
+WORLDS = [name for name in choices("env") if name not in SETTINGS - HARD]
+EXPERIMENTS = [f"{world}_specialized" for world in WORLDS]
 SCALES = choices("scale")
 MODELS = {"paper_1_7b": "Qwen/Qwen3-1.7B", "paper_8b": "Qwen/Qwen3-8B"}
 GENERAL = ["laptop", "paper_1_7b", "paper_8b"]
@@ -110,7 +111,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("experiment", ONE_OF_EACH_WORLD)
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scale: str) -> None:
     words = [f"experiment={experiment}", f"scale={scale}", "name=test", "run_dir=nowhere"]
     with initialize_config_module("troupe.configs", version_base="1.3"):
@@ -127,7 +128,7 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
         read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
     bases = {policy["base"] for policy in config["policies"].values()}
     if scale == "laptop":
-        assert config["engine"]["_target_"].endswith("TorchEngine") and bases < {None, *laptops()}
+        assert config["engine"]["_target_"].endswith("TorchEngine") and bases < {None, *SHIPPED}
         return
     if scale == "smollm2":
         assert bases == {"smollm2_q4"} and config["engine"]["_target_"].endswith("TorchEngine")
@@ -143,6 +144,7 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
     assert config["engine"]["dtype"] == "bfloat16" and not config["engine"]["lockstep"]
     assert all(policy["chat"] == {"enable_thinking": False} for policy in config["policies"].values())
     assert config["algorithm"]["credit"].get("std_floor", 1e-6) == 1e-6
+    assert config["algorithm"].get("reward", {"team": "global"}) == {"team": "global"}  # a sampler of trees has one
     mini_batches = 1 if config["algorithm"]["credit"]["_target_"].endswith("Magrpo") else 2
     assert (config["loop"]["tasks_per_iteration"], config["algorithm"]["update"]["mini_batches"]) == (32, mini_batches)
     assert config["env"].get("horizon", 4) == HORIZONS.get(world, 4)
@@ -197,10 +199,6 @@ def test_the_other_tasks_of_a_world_compose_too(composed: Composed, name: str, s
             assert found == sampled.get(name, (0.7, 0.7, 0.9, 0)) and train["top_p"] == 1.0
 
 
-def laptops() -> list[str | None]:
-    return [name for name in choices("policy") if name.startswith("laptop")]
-
-
 def test_what_the_command_line_says_wins(composed: Composed) -> None:
     cfg = composed(
         "experiment=sokoban_lora", "scale=paper_8b", "engine=torch", "loop.tasks_per_iteration=7", "env.tool_view=map"
@@ -224,7 +222,7 @@ def test_a_stray_key_of_a_scale_is_refused(composed: Composed) -> None:
     [
         (
             ["experiment=sokoban_shared", "scale=paper_8b"],
-            ("8,190,735,360", "Qwen/Qwen3-8B", "at most 1,024 completions"),
+            ("8,190,735,360", "Qwen/Qwen3-8B", "at most 1,536 completions"),
         ),
         (["experiment=math_lora", "scale=paper_1_7b"], ("1,755,440,128", "34,865,152", "2 optimizer steps")),
         # 30 layers of 16 * (2 * 1152 + 2 * 768 + 3 * 2112), for two policies.
@@ -256,9 +254,8 @@ def test_a_dry_run_needs_neither_model_nor_data(
     assert all(part in printed for part in told), printed
 
 
-WORLDS = sorted(name.removesuffix("_specialized") for name in EXPERIMENTS if name.endswith("_specialized"))
 VARIANTS = sorted({*choices("env")} - {*WORLDS})
-"""Environments without an experiment of their own: other data of a world, and teams of other sizes."""
+"""Other data of a world, and teams of other sizes."""
 
 
 def paper_scales(world: str) -> list[str]:
@@ -332,11 +329,8 @@ def data_of(world: str, folder: Path) -> list[str]:
         ]
         return [f"env.data.train.path={files[0]}", f"env.data.test.path={files[1]}", "env.sandbox.workers=1"]
     if world == "code_collab":
-        files = [
-            rows(folder / f"{split}.jsonl", 60, lambda n, split=split: human_eval(f"{split} {n}"))
-            for split in ("train", "test")
-        ]
-        return [f"env.data.train.path={files[0]}", f"env.data.test.path={files[1]}", "env.sandbox.workers=1"]
+        file = rows(folder / "human_eval.jsonl", 164, lambda n: human_eval(str(n)))  # both splits are slices of it
+        return [f"env.data.train.path={file}", f"env.data.test.path={file}", "env.sandbox.workers=1"]
     if world in ("math", "math_team"):
         key = "env.pair" if world == "math_team" else "env"  # a team of many is made of pairs
         train_file = rows(folder / "a.jsonl", 60, lambda n: {"problem": f"What is {n} + {n}?", "answer": str(2 * n)})

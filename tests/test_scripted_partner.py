@@ -24,7 +24,7 @@ from troupe.models.base_models import base_path
 from troupe.models.loading import checkpoint_weights
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.scripted import NoEngine, ScriptedClient
-from troupe.setup.build import checked
+from troupe.setup.assembly import checked
 from troupe.setup.command_line import with_open_keys
 from troupe.setup.dry_run import plan, tables
 

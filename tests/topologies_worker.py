@@ -19,7 +19,7 @@ from omegaconf import open_dict
 
 from troupe.experience import Episode
 from troupe.loop import TrainLoop
-from troupe.setup.build import build
+from troupe.setup.assembly import build
 
 file, cases = sys.argv[1], json.loads(sys.argv[2])
 

@@ -39,7 +39,7 @@ def kept(place: str, base: str | None) -> dict[str, Any]:
         "run": run and run.name,
         "checkpoint": config["request"]["checkpoint"],
         "base": base,
-        "commit": read_object(record.path / VERSIONS)[0].get("commit", ""),
+        "commit": read_object(record.path, VERSIONS)[0].get("commit", ""),
         "seconds": round(record.seconds[condition]),
         "tasks": hashlib.sha256(json.dumps(sorted(successes)).encode()).hexdigest()[:16],
         "episodes": most,

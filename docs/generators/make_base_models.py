@@ -14,7 +14,7 @@ from typing import Any
 
 from hydra import compose, initialize_config_module
 
-from troupe.evaluation.extension import Curve, Extension, Successes, curve, extension
+from troupe.evaluation.against_base import AgainstBase, Curve, Successes, against_base, curve
 from troupe.evaluation.statistics import holm
 from troupe.models.base_models import FOLDER
 from troupe.setup.composition import choices
@@ -25,8 +25,8 @@ RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS / "base_models.md"
 KS = (1, 8, 32, 256)
 TEAM_HEADS = (
-    *("experiment", "run", "trained pass@1", "base pass@k", "difference, paired", "p, Holm"),
-    *("unsolved by the base, gained", "verdict", "flawed lessons", "commit"),
+    *("experiment", "run", "trained pass@1", "base pass@k", "difference, paired", "p, Holm", "trained is"),
+    *("base ahead from k, fitted", "unsolved by the base, gained", "flawed lessons", "commit"),
 )
 
 DEFAULTS = {"env.tool_view=map", "env.planner_view=local", "env.horizon=1"}
@@ -34,12 +34,13 @@ DEFAULTS = {"env.tool_view=map", "env.planner_view=local", "env.horizon=1"}
 
 HEAD = """# What the base models can do
 
-Training that makes likely what the base model could already sample *sharpens* it; training *extends* it where one
-attempt of the trained team solves more tasks than all attempts of the untrained team
-([how](../evaluation.md#sharpened-or-extended)). So beside a trained figure belongs the base model's pass@k: the
-probability that at least one of k attempts solves a task. All at temperature 1, with the prompts and token limits of
-training, on held-out tasks; 95 % bootstrap intervals over tasks. A verdict needs a p-value of at most 0.05 after Holm's
-correction for all of the page (Student's t over tasks, two-sided). *Flawed lessons*: the last demonstrations that the
+Training may only make likely what the base model could already sample. So beside a trained figure belongs the base
+model's pass@k: the probability that at least one of k attempts solves a task
+([how](../evaluation.md#beside-many-attempts-of-the-base)). All at temperature 1, with the prompts and token limits of
+training, on held-out tasks; 95 % bootstrap intervals over tasks. *Above* or *below*: one attempt of the trained team
+against 256 of its base, with a p-value of at most 0.05 after Holm's correction for all of the page (Student's t over
+tasks, two-sided). That depends on the 256: *base ahead from k* is where a beta-binomial fit of the base's counts
+overtakes the trained team, beyond 256 attempts an extrapolation. *Flawed lessons*: the last demonstrations that the
 base learned from had planted mistakes, so that training can undo them; *no*: it lacks a skill. Written by `make
 results` from `docs/results/evaluations/`.
 
@@ -99,16 +100,16 @@ def flawed_lessons(experiment: str, *overrides: str) -> str:
     return "yes" if any(flawed) else "no"
 
 
-def compared(name: str, kept: dict[str, Any], base: dict[str, Any]) -> Extension:
+def compared(name: str, kept: dict[str, Any], base: dict[str, Any]) -> AgainstBase:
     if kept["tasks"] != base["tasks"]:
         raise ValueError(f"{name} and its base have different tasks")
-    return extension(successes(base), successes(kept))
+    return against_base(successes(base), successes(kept))
 
 
-def trained(kept: dict[str, Any], base: dict[str, Any], found: Extension, p_value: float) -> list[str]:
+def trained(kept: dict[str, Any], base: dict[str, Any], found: AgainstBase, p_value: float) -> list[str]:
     """``p_value`` is corrected for all comparisons of the page."""
     low, high = found.interval
-    verdict = "undecided" if p_value > LEVEL else "extended" if found.difference > 0 else "sharpened"
+    verdict = "undecided" if p_value > LEVEL else "above" if found.difference > 0 else "below"
     return [
         team(kept, base),
         f"`{kept['run']}`",
@@ -116,8 +117,9 @@ def trained(kept: dict[str, Any], base: dict[str, Any], found: Extension, p_valu
         f"@{base['episodes']}: {share(found.base, base['episodes'])}",
         f"{found.difference:+.3f} ({low:+.3f} to {high:+.3f})",
         f"{p_value:.2g}",
-        f"{found.gained} of {found.unsolved}",
         f"**{verdict}**",
+        f"{float(f'{found.overtaken_at:.2g}'):,.0f}",
+        f"{found.gained} of {found.unsolved}",
         flawed_lessons(base["experiment"], *base["overrides"]),
         kept["commit"][:7],
     ]

@@ -16,7 +16,6 @@ from hydra.utils import get_object
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent.parent / "configs"
 GROUPS = {
-    "experiment": "Named runs, `make train exp=NAME`. They only override.",
     "debug": "What a run is made small with, and what it shows then.",
     "env": "The world.",
     "regime": "The rule that makes policies of a world's agents: `docs/policies.md`.",
@@ -37,7 +36,8 @@ HEAD = """# Configuration
 
 Written by `make docs` from `configs/` and the classes that it names; edit those.
 
-A run is composed by Hydra from one file per group, and `make train exp=NAME key=value ...` overrides any key:
+A run is composed by Hydra from one file per group. `make train exp=WORLD_REGIME` chooses a world of `env/`, a regime
+and their algorithm, and needs no file; `make train exp=NAME key=value ...` overrides any key:
 `make train exp=NAME algorithm.sampler.k=8 regime=shared`. An unknown key, a choice that does not exist or a combination
 that cannot run is an error at start that names it. `args="--cfg job"` prints the composition and ends; `dry_run=true`
 prints what the run would do.
@@ -78,7 +78,7 @@ def page() -> str:
         for file in files:
             parts += [f"### {group}={file.relative_to(CONFIGS / group).with_suffix('')}\n", _yaml(file)]
             targets |= set(re.findall(r"_target_: (troupe\.[\w.]+\w)", file.read_text(encoding="utf-8")))
-    targets |= {f"troupe.setup.regimes.{name}" for name in ("World", "Solo", "Regime")}
+    targets |= {f"troupe.setup.declarations.{name}" for name in ("World", "Solo", "Regime")}
     objects = {member for target in targets for member in _family(get_object(target))}
     parts.append("## What the keys mean\n")
     parts += [_describe(member) for member in sorted(objects, key=_name)]

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from troupe.experience import Candidate, Node, Sample, Task, TokenBatch
 from troupe.loop import TrainLoop
 from troupe.models.policy import compute_loss
-from troupe.setup.build import build
+from troupe.setup.assembly import build
 
 HERE = Path(__file__).parent
 PAGE, TEMPLATE = HERE.parent / "one_step.md", HERE / "one_step.template"

@@ -3,7 +3,7 @@
 `troupe reproduce` leaves `summary.jsonl` in `runs/reproduce/TABLE/SCALE`; a copy named `TABLE_SCALE.jsonl` is all that
 this needs.  A table without one is *not tested yet*; figures of earlier sweeps, whose runs by seed are in
 `docs/results/*.csv`, stand beside it, and are no verdict.  ``make results`` writes the page;
-``tests/sweep/reproduction/test_results.py`` checks that it was written.
+``tests/sweep/test_table_results.py`` checks that it was written.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from statistics import fmean
 from make_base_models import bases, share, team_name, team_of
 
 from troupe.evaluation.statistics import SHARE, t_interval
-from troupe.sweep.reproduction.figure import figure_of
-from troupe.sweep.reproduction.heat_map import heat_map_of
-from troupe.sweep.reproduction.page import page_of, seeds_of
-from troupe.sweep.reproduction.results import TableResults, counted
-from troupe.sweep.reproduction.table import SCALES, ReproductionTable, TableClaim, table_names
+from troupe.sweep.claims import Claim
+from troupe.sweep.figures import heat_map, svg, table_figure
+from troupe.sweep.page import seeds_of, table_page
+from troupe.sweep.table_file import SCALES, TableFile, table_names
+from troupe.sweep.table_results import TableResults, counted
 from troupe.sweep.tables import markdown
 
 DOCS = Path(__file__).parent.parent
@@ -45,17 +45,20 @@ def files(docs: Path = DOCS) -> dict[Path, str]:
     """The page and the plots, by file."""
     summaries = sorted((docs / "results" / "reproduction").glob("*.jsonl"))
     results = {file: TableResults.read(file) for file in summaries}
-    tables = [ReproductionTable.read(name) for name in table_names()]
+    tables = [TableFile.read(name) for name in table_names()]
     sections = [_overview(tables, list(results.values())), _bases(list(results.values()), docs)]
+    plots = {docs / _plot(file): table_figure(each) for file, each in results.items()}
+    plots |= {docs / _matrix(file): heat_map(each) for file, each in results.items()}
+    drawn = {file: svg(plot) for file, plot in plots.items() if plot is not None}
     for table in tables:
         own = {file: each for file, each in results.items() if each.table.name == table.name}
-        sections += [page_of(each, _plot(file), level=2, matrix=_matrix(file)) for file, each in own.items()]
+        for file, each in own.items():
+            figures = (name if docs / name in drawn else "" for name in (_plot(file), _matrix(file)))
+            sections.append(table_page(each, *figures, level=2))
         if not any(each.scale == "laptop" for each in own.values()):
             sections.append(_untested(table, docs))
     text = TEMPLATE.read_text(encoding="utf-8").replace("TABLES", "\n".join(sections).rstrip())
-    plots = {docs / _plot(file): figure_of(each) for file, each in results.items()}
-    plots |= {docs / _matrix(file): heat_map_of(each) for file, each in results.items()}
-    return {docs / PAGE.name: text} | {file: plot for file, plot in plots.items() if plot}
+    return {docs / PAGE.name: text} | drawn
 
 
 def _plot(file: Path) -> str:
@@ -68,7 +71,7 @@ def _matrix(file: Path) -> str:
     return f"results/reproduction/{file.stem}_cross_play.svg"
 
 
-def _overview(tables: Sequence[ReproductionTable], results: Sequence[TableResults]) -> str:
+def _overview(tables: Sequence[TableFile], results: Sequence[TableResults]) -> str:
     """One line per table: what was tested at each of its scales."""
     lines = []
     for table in tables:
@@ -98,7 +101,7 @@ def _bases(results: Sequence[TableResults], docs: Path) -> str:
     return BASES + markdown(["team", "pass@1", "pass@32", "pass@256"], lines)
 
 
-def _untested(table: ReproductionTable, docs: Path) -> str:
+def _untested(table: TableFile, docs: Path) -> str:
     """A table without a summary at laptop scale: its claims, and what earlier sweeps have."""
     lines = [[one.claim, one.paper, _why(table, one)] for one in table.claims]
     claims = markdown(["claim", "the paper's", "verdict"], lines)
@@ -111,7 +114,7 @@ def _untested(table: ReproductionTable, docs: Path) -> str:
     return "\n".join(parts)
 
 
-def _why(table: ReproductionTable, claim: TableClaim) -> str:
+def _why(table: TableFile, claim: Claim) -> str:
     """Why there is no verdict at laptop scale."""
     if claim.not_tested:
         return f"not tested: {claim.not_tested}"
@@ -123,7 +126,7 @@ def _why(table: ReproductionTable, claim: TableClaim) -> str:
     return f"cannot be tested at this scale: {reasons[0]}" if reasons and all(reasons) else NOT_YET
 
 
-def _earlier(table: ReproductionTable, docs: Path) -> str:
+def _earlier(table: TableFile, docs: Path) -> str:
     """The rows of ``table`` that an earlier sweep has: mean over seeds, with its 95 % t-interval."""
     lines = []
     for part, stem in EARLIER.get(table.name, {}).items():

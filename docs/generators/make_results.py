@@ -17,12 +17,14 @@ from typing import Any
 from make_base_models import TEAM_HEADS, pass_at_256, team_of, teams
 from marked_section import with_section
 
-from troupe.sweep.curves_figure import curves_figure, curves_of
-from troupe.sweep.readings import with_readings
-from troupe.sweep.reproduction.results import TableResults
-from troupe.sweep.rows import READINGS, TableRow, aggregate
+from troupe.sweep.curve import with_readings
+from troupe.sweep.figures import curves_figure, curves_of, svg
+from troupe.sweep.measures import READINGS
+from troupe.sweep.page import sweep_page
+from troupe.sweep.rows import TableRow, aggregate
 from troupe.sweep.summary import SweepSummary
-from troupe.sweep.tables import markdown, number, page_of, share
+from troupe.sweep.table_results import TableResults
+from troupe.sweep.tables import markdown, number, share
 from troupe.sweep.verdicts import judge
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -47,8 +49,8 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
     for file in sorted((results / "summaries").glob("*.jsonl")):
         summary = SweepSummary.read(file)
         if figure := curves_figure(summary):
-            files[results / f"{file.stem}.svg"] = figure
-        files[results / f"{file.stem}.md"] = page_of(summary, figure=f"{file.stem}.svg" if figure else "")
+            files[results / f"{file.stem}.svg"] = svg(figure)
+        files[results / f"{file.stem}.md"] = sweep_page(summary, f"{file.stem}.svg" if figure else "")
     return files
 
 
@@ -117,7 +119,7 @@ def learning(results: Path, bases: Bases) -> str:
         "before",
         *LEARNING,
         "gain",
-        "p, Holm",
+        "p, Shaffer",
         "verdict",
         "commit",
     ]

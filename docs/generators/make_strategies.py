@@ -1,7 +1,7 @@
 """Write the table of ``strategies.md``: which topology trains with which regime and strategy, and what is refused why.
 
 ``make docs`` writes it, between two marks; ``tests/test_documentation.py`` checks that it was
-written.  What is refused is what :func:`troupe.setup.preflight.check` refuses, which training asks too; what is not
+written.  What is refused is what :func:`troupe.setup.checks.check` refuses, which training asks too; what is not
 must be trained by ``tests/test_topologies.py``, which has its cases from here.
 """
 
@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_module
 from marked_section import with_section
 from omegaconf import DictConfig
 
-from troupe.setup.build import checked
+from troupe.setup.assembly import checked
 from troupe.setup.composition import choices
 
 PAGE = Path(__file__).parent.parent / "strategies.md"

@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ..errors import ConfigError
-from ..setup.build import build, checked, plain
+from ..setup.assembly import build, checked, plain
 from ..setup.command_line import check_overrides
 from ..setup.composition import configurations
 from ..setup.dry_run import Plan, plan

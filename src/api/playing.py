@@ -21,9 +21,9 @@ from ..experience import Message, Task
 from ..reports.play import EpisodePrinter
 from ..rollout.seeds import derive
 from ..setup.actors import ActorFactory
+from ..setup.checks import set_threads
 from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, read_team, untrained_team
 from ..setup.instantiation import call
-from ..setup.preflight import set_threads
 from ..setup.trust import Trust
 
 FENCE = "```"

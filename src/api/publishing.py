@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,8 +24,14 @@ from ..setup.instantiation import call
 from ..setup.team import load_base
 from .policies import policy_source
 
-PUBLISHED = (".safetensors", ".json", ".jinja", ".txt", ".model")
-"""The endings of the files of a checkpoint that are uploaded."""
+PUBLISHED = re.compile(
+    r"(adapter_)?model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json|"
+    r"((adapter|generation|tokenizer)_)?config\.json|tokenizer\.json|special_tokens_map\.json|added_tokens\.json|"
+    r"vocab\.(json|txt)|merges\.txt|(tokenizer|spiece|sentencepiece\.bpe)\.model|chat_template\.jinja"
+)
+"""The files of a checkpoint that are uploaded: those that transformers and peft write."""
+CODE = ("auto_map", "auto_mapping", "custom_pipelines")
+"""Keys of such files that name code, which loaders with ``trust_remote_code`` run."""
 
 
 class PublishError(RuntimeError):
@@ -32,7 +39,7 @@ class PublishError(RuntimeError):
 
 
 def push_to_hub(
-    run: Run, repo: str, checkpoint: Checkpoint = "best", *, private: bool = False, license: str | None = None
+    run: Run, repo: str, checkpoint: Checkpoint | None = None, *, private: bool = False, license: str | None = None
 ) -> str:
     """Upload :func:`write_hub_folder` of ``run`` to ``repo``, which is created where it does not exist; returns its
     address.
@@ -57,7 +64,7 @@ def upload(folder: Path, repo: str, *, private: bool) -> str:
 
 
 def write_hub_folder(
-    run: Run, folder: Path, repo: str, checkpoint: Checkpoint = "best", license: str | None = None
+    run: Run, folder: Path, repo: str, checkpoint: Checkpoint | None = None, license: str | None = None
 ) -> Path:
     """Write the content of ``repo`` into ``folder``, which must be empty or new: README.md with the card, and one
     folder per policy, as ``from_pretrained(..., subfolder=POLICY)`` reads it.  A base model that an adapter needs, or a
@@ -69,6 +76,7 @@ def write_hub_folder(
     call("repo", validate_repo_id, repo)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"out={folder} is not an empty folder; choose another, nothing was changed")
+    checkpoint = checkpoint or run.default_checkpoint
     sources = {name: policy_source(run, name, checkpoint) for name in run.config["policies"]}
     bases = dict(_base_folders(run, sources))
     policies = [_published(run, name, source, bases) for name, source in sources.items()]
@@ -78,6 +86,7 @@ def write_hub_folder(
         model, tokenizer = load_base("policies.*.base", base)
         model.save_pretrained(folder / subfolder)
         tokenizer.save_pretrained(folder / subfolder)
+        _drop_code(folder / subfolder)
     for policy, source in zip(policies, sources.values(), strict=True):
         if policy.folder is not None and isinstance(source, LocalPolicy):
             _copy(Path(source.weights), folder / policy.folder, policy.base or repo)
@@ -126,8 +135,18 @@ def _copy(weights: Path, folder: Path, base: str) -> None:
     model."""
     folder.mkdir()
     for file in sorted(weights.iterdir()):
-        if file.is_file() and file.suffix in PUBLISHED:  # no pickle and no code that lies there
+        if file.is_file() and PUBLISHED.fullmatch(file.name):  # whatever else lies there
             shutil.copyfile(file, folder / file.name)
     if (adapter := folder / ADAPTER).is_file():
         settings = json.loads(adapter.read_text())
         adapter.write_text(json.dumps({**settings, "base_model_name_or_path": base}, indent=2) + "\n")
+    _drop_code(folder)
+
+
+def _drop_code(folder: Path) -> None:
+    """Leave :data:`CODE` out of the files in ``folder``."""
+    for file in folder.glob("*config.json"):
+        settings = json.loads(file.read_text())
+        if not settings.keys().isdisjoint(CODE):
+            plain = {name: value for name, value in settings.items() if name not in CODE}
+            file.write_text(json.dumps(plain, indent=2) + "\n")

@@ -12,23 +12,23 @@ from typing import Any
 from rich.console import Console
 
 from ..errors import ConfigError, nearest
-from ..evaluation.assignment import LocalPolicy, RemotePolicy, ScriptedPolicy
+from ..evaluation.assignment import AgentSource, LocalPolicy, RemotePolicy, ScriptedPolicy
 from ..evaluation.conditions import Condition
-from ..evaluation.episodes import Actor, EchoActor, EpisodeResult, play_on
+from ..evaluation.episodes import Actor, EpisodeResult, play_on
 from ..evaluation.records import file_name
 from ..evaluation.replay import Fork, replay_to, take
 from ..evaluation.request import EvalRequest, given_sampling
 from ..evaluation.stored import StoredEpisode, StoredMessage, locate_episode
 from ..experience import Task
 from ..models.checkpoint import STATE
-from ..reports.replay import Continuation, show_replay
+from ..reports.replay import ShownContinuation, show_replay
 from ..rollout.seeds import derive
-from ..runs.files import CONFIG, EVALUATIONS, read_object
+from ..runs.files import CHECKPOINTS, CONFIG, EVALUATIONS, read_object
 from ..runs.run import Run
 from ..setup.actors import ActorFactory
+from ..setup.checks import set_threads
 from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, trained_team
 from ..setup.instantiation import call
-from ..setup.preflight import set_threads
 from ..setup.trust import Trust
 
 
@@ -54,7 +54,7 @@ class Replay:
     turn: int
     agent: str
     before: Sequence[Mapping[str, Any]]
-    stored: Continuation
+    stored: ShownContinuation
     new: Sequence[EpisodeResult]
     speakers: Mapping[str, str]
     checked: Mapping[str, int]
@@ -156,7 +156,7 @@ def _request_keys(keys: Mapping[str, Any], episode: StoredEpisode, team: TeamSou
     request |= {"data": {}, "tasks": None, "task_seed": None, "split": episode.split}
     if "/" in episode.name:
         folder = run.path / EVALUATIONS / episode.name.partition("/")[0]
-        own = read_object(folder / CONFIG)[0]
+        own = read_object(run.path, f"{EVALUATIONS}/{folder.name}/{CONFIG}")[0]
         if missing := [key for key in request if key not in own]:
             raise ConfigError(f"{folder / CONFIG} has no '{missing[0]}': its world and tasks are not known")
         changes = {key: value for key, value in request.items() if key in keys and not _is_default(value)}
@@ -243,7 +243,8 @@ def _other_weights(episode: StoredEpisode, checkpoint: str, run: Run | None) -> 
     """What plays in place of the weights of a training tree; "" where they are the same."""
     if run is None or not episode.name.startswith("train_"):
         return ""
-    iterations = 0 if checkpoint == "base" else read_object(run.checkpoint(checkpoint) / STATE)[0].get("iteration")
+    state = {} if checkpoint == "base" else read_object(run.path, f"{CHECKPOINTS}/{checkpoint}/{STATE}")[0]
+    iterations = 0 if checkpoint == "base" else state.get("iteration")
     if iterations == episode.iteration:
         return ""
     after = "" if iterations is None else f" (after {iterations} iteration{'' if iterations == 1 else 's'})"
@@ -268,7 +269,7 @@ def _siblings(messages: Sequence[StoredMessage], candidate: int) -> dict[str, st
     return {message.agent: message.candidates[candidate] for message in messages}
 
 
-def _stored(fork: Fork, episode: StoredEpisode, before: Sequence[Mapping[str, Any]]) -> Continuation:
+def _stored(fork: Fork, episode: StoredEpisode, before: Sequence[Mapping[str, Any]]) -> ShownContinuation:
     messages = [
         {"turn": message.turn, "agent": message.agent, "said": message.said, **message.rewards}
         | {key: value for key, value in message.answer.items() if value is not None}
@@ -276,17 +277,17 @@ def _stored(fork: Fork, episode: StoredEpisode, before: Sequence[Mapping[str, An
     ]
     pictures = {message.turn: message.picture for message in reversed(fork.rest) if message.picture}
     title = f"stored, {episode.name}"
-    return Continuation(title, messages, episode.success, episode.turns, pictures, episode.end)
+    return ShownContinuation(title, messages, episode.success, episode.turns, pictures, episode.end)
 
 
-def _speaker(source: Any) -> str:
+def _speaker(source: AgentSource) -> str:
     if isinstance(source, LocalPolicy):
         return f"{source.policy}, {source.weights}"
     if isinstance(source, RemotePolicy):
         return f"{source.policy}, {source.server.url}"
     if isinstance(source, ScriptedPolicy):
-        return f"demonstrator, {source.skill}"
-    return f"echo of {source.of}" if isinstance(source, EchoActor) else "silent"
+        return "silent" if source.skill == "silent" else f"demonstrator, {source.skill}"
+    return f"echo of {source.of}"
 
 
 # ---- what is shown --------------------------------------------------------------------------------------------------
@@ -307,7 +308,7 @@ def _show(console: Console, replay: Replay, run: Run) -> None:
     show_replay(console, heads, replay.before, [replay.stored, *news])
 
 
-def _new(result: EpisodeResult, messages: Sequence[Mapping[str, Any]], title: str) -> Continuation:
+def _new(result: EpisodeResult, messages: Sequence[Mapping[str, Any]], title: str) -> ShownContinuation:
     texts = [each["text"] if isinstance(each, dict) else "\n".join(each) for each in result.pictures]
     pictures = dict(enumerate(texts))
-    return Continuation(title, messages, result.success, result.turns, pictures, texts[-1] if texts else "")
+    return ShownContinuation(title, messages, result.success, result.turns, pictures, texts[-1] if texts else "")

@@ -31,21 +31,21 @@ class Run(run.Run):
         """The names of the policies; ``config["team"]`` maps agents to them."""
         return list(self.config["policies"])
 
-    def policy(self, name: str, checkpoint: Checkpoint = "best", *, merged: bool = False) -> LoadedPolicy:
+    def policy(self, name: str, checkpoint: Checkpoint | None = None, *, merged: bool = False) -> LoadedPolicy:
         """Model and tokenizer of the policy ``name`` at ``checkpoint``: ``best``, ``last``, or ``base`` (before any
-        training).
+        training); None is :attr:`default_checkpoint`.
 
         An adapter is a peft model on its base, or where ``merged`` the base with the adapter merged in.  Raises
         :class:`~troupe.errors.ConfigError` for another name, a checkpoint that is not there, weights that cannot be
         loaded, and a policy behind a server.
         """
-        return load_policy(self, name, checkpoint, merged=merged)
+        return load_policy(self, name, checkpoint or self.default_checkpoint, merged=merged)
 
-    def write_hub_folder(self, folder: str | Path, repo: str, checkpoint: Checkpoint = "best") -> Path:
+    def write_hub_folder(self, folder: str | Path, repo: str, checkpoint: Checkpoint | None = None) -> Path:
         """Write what :meth:`push_to_hub` uploads, and upload nothing; see :func:`.publishing.write_hub_folder`."""
         return write_hub_folder(self, Path(folder), repo, checkpoint)
 
-    def push_to_hub(self, repo: str, checkpoint: Checkpoint = "best", *, private: bool = False) -> str:
+    def push_to_hub(self, repo: str, checkpoint: Checkpoint | None = None, *, private: bool = False) -> str:
         """Upload weights, tokenizers and a model card to ``repo`` (``OWNER/NAME``) of the Hugging Face hub; returns its
         address.  See :func:`.publishing.push_to_hub`."""
         return push_to_hub(self, repo, checkpoint, private=private)

@@ -52,10 +52,15 @@ def _train(loop: TrainLoop) -> dict[str, Any]:
             raise KeyboardInterrupt from error
         finally:
             try:
-                rank_zero_only(write_report)(loop.directory.path)
-                loop.display.say(f"report: {loop.directory.path / REPORT}")
+                loop.observers.run("report", _report, loop)
             finally:
                 loop.directory.release()
+
+
+@rank_zero_only
+def _report(loop: TrainLoop) -> None:
+    write_report(loop.directory.path)
+    loop.display.say(f"report: {loop.directory.path / REPORT}")
 
 
 async def _run_until_signal(loop: TrainLoop) -> dict[str, Any]:

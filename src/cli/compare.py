@@ -35,12 +35,9 @@ def main(arguments: Sequence[str]) -> None:
         with loading():
             from rich.console import Console
 
-            from ..evaluation.comparison import comparisons, comparisons_over_seeds  # scipy, which takes a second
-            from ..evaluation.tables import comparison_table, seed_comparison_table, show
-        if len(ones) == len(others) == 1:
-            table = comparison_table(comparisons(options.a, options.b))
-        else:
-            table = seed_comparison_table(comparisons_over_seeds(ones, others))
+            from ..evaluation.comparison import comparisons  # scipy, which takes a second
+            from ..evaluation.tables import comparison_table, show
+        table = comparison_table(comparisons(ones, others))
     except EvaluationError as error:
         sys.exit(f"error: {visible(error)}")
     console = Console(highlight=False, soft_wrap=True)

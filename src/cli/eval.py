@@ -33,11 +33,10 @@ from ..runs.files import EVALUATIONS
 from ..runs.fingerprint import code_hash
 from ..sandbox import SandboxUnavailable
 from ..setup.actors import ActorFactory
-from ..setup.benchmarks import benchmarks
+from ..setup.checks import set_threads
 from ..setup.command_line import fail
-from ..setup.evaluation import build_conditions, other_teams, read_request, read_team, run_conditions
+from ..setup.evaluation import benchmarks, build_conditions, other_teams, read_request, read_team, run_conditions
 from ..setup.instantiation import call, construct
-from ..setup.preflight import set_threads
 from ..setup.search_path import user_folders
 
 REFUSED = (
@@ -47,7 +46,7 @@ REFUSED = (
 """The errors that end an evaluation in one line."""
 
 
-class Interrupted(KeyboardInterrupt):
+class InterruptedEvaluation(KeyboardInterrupt):
     """The message says what is kept."""
 
 
@@ -85,7 +84,7 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         except KeyboardInterrupt as error:
             if not partial.count:
                 raise
-            raise Interrupted(f"{partial.count} of {in_all} samples are kept") from error
+            raise InterruptedEvaluation(f"{partial.count} of {in_all} samples are kept") from error
         folder = parent / (keys["name"] or f"{request.checkpoint}-{request.split}-{fingerprint}")
         rows = (row for result in results for row in episode_rows(result.condition.name, result.samples))
         samples = {file_name(r.condition.name): map(asdict, r.samples[0][: keys["episodes"]]) for r in results}
@@ -138,7 +137,7 @@ def run_command(cfg: DictConfig) -> None:
     """``troupe eval``, with the configuration that Hydra has composed."""
     try:
         run(cfg)
-    except Interrupted as interrupt:
+    except InterruptedEvaluation as interrupt:
         sys.exit(f"interrupted; {interrupt}, and the same command goes on after them")
     except KeyboardInterrupt:
         sys.exit("interrupted; nothing was written")

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from http import HTTPStatus
@@ -33,10 +34,10 @@ from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PolicyClient, PromptError, PromptTooLongError
 from ..rollout.seeds import derive
 from ..setup.actors import ActorFactory
+from ..setup.checks import set_threads
 from ..setup.command_line import fail
 from ..setup.evaluation import TeamSource, trained_team
 from ..setup.instantiation import call
-from ..setup.preflight import set_threads
 from .serve import CHECKPOINTS, Access
 
 REMEMBERED = 4096
@@ -81,6 +82,7 @@ class TrainedAgents:
     ) -> None:
         self._clients, self._seed, self._format, self._record, self._end = dict(clients), seed, format, record, end
         self.failure: OSError | None = None
+        self._thread = ThreadPoolExecutor(1, "prompts")
         self._histories: OrderedDict[str, History] = OrderedDict()
         self._number = 0
         self.refusals: Counter[tuple[str, str]] = Counter()
@@ -101,12 +103,15 @@ class TrainedAgents:
             message = "tools: the gateway was started without tools=hermes or tools=llama"
             raise RefusedError(HTTPStatus.BAD_REQUEST, message, "invalid_value", "tools")
         client, history = self._clients[request.agent], self._history(episode)
-        number, history.calls, said = history.calls, history.calls + 1, history.completions[request.agent]
+        number, history.calls, said = history.calls, history.calls + 1, tuple(history.completions[request.agent])
         messages = prompt(request.messages, history.sent, self._format)
         changed = unmatched(request.messages, history.sent)
         place = f"episode {episode}"
         try:
-            written = client.chat_prompt(request.agent, place, messages, offer(request, self._format), said)
+            # In a thread: the server answers others in the meantime.  In one, since a tokenizer is not for two.
+            written = await asyncio.get_running_loop().run_in_executor(
+                self._thread, client.chat_prompt, request.agent, place, messages, offer(request, self._format), said
+            )
         except PromptError as error:
             code = "context_length_exceeded" if isinstance(error, PromptTooLongError) else "invalid_prompt"
             raise RefusedError(HTTPStatus.BAD_REQUEST, str(error), code, "messages") from error
@@ -155,8 +160,9 @@ class TrainedAgents:
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message, "record_failed")
 
 
-def clients_of(team: TeamSource, checkpoint: str, factory: ActorFactory) -> dict[str, PolicyClient]:
+def clients_of(team: TeamSource, checkpoint: str | None, factory: ActorFactory) -> dict[str, PolicyClient]:
     """By agent, the client of its policy.  Raises :class:`ConfigError`."""
+    checkpoint = checkpoint or team.default_checkpoint
     if checkpoint not in CHECKPOINTS:
         raise ConfigError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}, got {checkpoint}")
     sources = {agent: team.policy("run", agent, checkpoint) for agent in team.config["team"]}  # type: ignore[arg-type]
@@ -219,7 +225,7 @@ def _server(agents: TrainedAgents, access: Access, keys: Mapping[str, Any]) -> S
     try:
         return Server(guarded(agents, access.guard, access.key), keys["host"], keys["port"])
     except ImportError as error:
-        raise AbsentError("the gateway needs uvicorn: pip install 'troupe[gateway]'") from error
+        raise AbsentError("the gateway needs uvicorn: pip install 'troupe-rl[gateway]'") from error
     except OSError as error:
         raise ConfigError(f"port={keys['port']}: nothing can listen there on host={keys['host']}: {error}") from error
 

@@ -8,6 +8,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from textwrap import fill
 
 from ..errors import nearest
 from ..runs.periodic import every
@@ -47,7 +50,7 @@ def main() -> None:
     elif first == "--version":
         from importlib.metadata import version  # many modules, in whose imports Ctrl-C would print a traceback
 
-        print(f"troupe {version('troupe')}")
+        print(f"troupe {version('troupe-rl')}")
     elif first in COMMANDS:
         _run(first, rest)
     elif "=" in first or first.startswith(("+", "~", "-")):  # a word for Hydra
@@ -60,6 +63,8 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     if key := EXPERIMENT.get(name):
         arguments = [re.sub(r"^(exp|experiment)=", f"{key}=", word) for word in arguments]
     try:
+        if name in CONFIGURED and {"-h", "--help"} & set(arguments):
+            return print(usage_of(name))
         with loading():
             module = import_module(".start" if name in CONFIGURED else f".{name.replace('-', '_')}", __package__)
         module.start(name, arguments) if name in CONFIGURED else module.main(arguments)
@@ -93,6 +98,28 @@ def loading(after_s: float = 2.0) -> Iterator[None]:
         if said:
             print(file=sys.stderr)
         signal.signal(signal.SIGINT, handler)
+
+
+def usage_of(name: str) -> str:
+    """The help text of a command of :data:`CONFIGURED`: its keys as its yaml explains them, and the choices of its
+    groups.  Nothing is composed, which would take seconds and ask for a run."""
+    spec = find_spec("troupe.configs")  # which imports nothing; the package itself imports Hydra
+    assert spec is not None and spec.origin is not None
+    folder = Path(spec.origin).parent
+    text = folder.joinpath(f"{name.replace('-', '_')}.yaml").read_text(encoding="utf-8").partition("\nhydra:")[0]
+    keys = [line for line in text.splitlines() if not line.startswith(("  - _", "  - override"))]
+    groups = re.findall(r"^  - ([a-z]+):", text, re.MULTILINE)
+    choices = {group: sorted(file.stem for file in folder.joinpath(group).glob("*.yaml")) for group in groups}
+    return "\n".join(
+        [
+            f"usage: troupe {name} KEY=VALUE ...: {COMMANDS[name]}",
+            "",
+            *keys,
+            "",
+            *(fill(f"{group}: {', '.join(choices[group])}", 120, subsequent_indent="  ") for group in choices),
+            "--cfg job prints all keys as they are composed; --hydra-help has Hydra's own options",
+        ]
+    )
 
 
 def usage() -> str:

@@ -45,7 +45,7 @@ def write_project(name: str, folder: Path) -> list[Path]:
         path = folder / (".gitignore" if place == "gitignore" else place)
         path.parent.mkdir(parents=True, exist_ok=True)
         text = environment.from_string(source.read_text(encoding="utf-8"))
-        path.write_text(text.render(name=name, version=version("troupe")), encoding="utf-8")
+        path.write_text(text.render(name=name, version=version("troupe-rl")), encoding="utf-8")
         written.append(path)
     return written
 

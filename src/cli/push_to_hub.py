@@ -28,7 +28,7 @@ def push(keys: Mapping[str, Any]) -> str:
     for key in ("run", "repo"):
         if keys[key] is None:
             raise ConfigError(f"{key} is missing: give run=DIR, a run directory, and repo=OWNER/NAME")
-    if (checkpoint := keys["checkpoint"]) not in CHECKPOINTS:
+    if (checkpoint := keys["checkpoint"]) not in (None, *CHECKPOINTS):
         raise ConfigError(f"checkpoint={checkpoint} is unknown{nearest(str(checkpoint), CHECKPOINTS)}")
     if keys["out"] is not None and not keys["dry_run"]:
         raise ConfigError("out belongs to dry_run=true: an upload leaves no folder")

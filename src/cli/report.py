@@ -92,23 +92,23 @@ def gather(folders: Sequence[Path]) -> RunsPage:
     """
     from ..reports.comparison import RunsPage, problems_of, read_run
     from ..reports.settings import Setting, one_per_seed, settings_of
-    from ..sweep.overview import SweepOverview
-    from ..sweep.reproduction.overview import TableOverview, parts_of
+    from ..sweep.overview import Overview, parts_of
 
     for folder in (folder for folder in folders if not folder.is_dir()):
         raise RunDirectoryError(f"{folder}: {'it is a file' if folder.is_file() else 'there is no such folder'}")
-    shown = [TableOverview.of(folder) for folder in folders if parts_of(folder)]
+    shown = [Overview.of_table(folder) for folder in folders if parts_of(folder)]
     places = [place for folder in folders for place in parts_of(folder) or [folder]]
     problems = [problem for one in shown for problem in one.problems]
-    sweeps: dict[Path, SweepOverview] = {}
+    sweeps: dict[Path, Overview] = {}
     for place in (place for place in places if (place / SWEEP).is_file()):
         try:
-            sweeps[place] = SweepOverview.of(place)
+            sweeps[place] = Overview.of_sweep(place)
         except RunDirectoryError as error:
             problems.append(f"{error}. The sweep is left out.")
     settings: list[Setting] = []
     tables = [table for one in shown for table in one.tables]
-    told = {part for one in shown if one.tables for part in one.parts}  # by the table itself
+    folders_shown = [folder for folder in folders if parts_of(folder)]
+    told = {part for folder, one in zip(folders_shown, shown, strict=True) if one.tables for part in parts_of(folder)}
     for place, overview in sweeps.items():
         group = overview.name if len(sweeps) > 1 else ""
         prefix = f"{group}: " if group else ""

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
+import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -27,8 +28,8 @@ from ..errors import ConfigError, check_whole
 from ..evaluation.assignment import LocalPolicy
 from ..gateway.guard import KEY_ENV, LOCAL, Guard, GuardSettings
 from ..models.base_models import BaseModelError, resolve
-from ..models.loading import adapter_rank
-from ..rollout.chat_template import is_raw
+from ..models.loading import adapter_rank, load_tokenizer
+from ..rollout.chat_template import check_chat, is_raw, try_prompts
 from ..rollout.engines.base import EngineError
 from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, environment
 from ..rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width
@@ -64,11 +65,12 @@ class Serving:
         return [*self.names, *self.adapters]
 
 
-def servings(team: TeamSource, checkpoint: str, port: int) -> list[Serving]:
+def servings(team: TeamSource, checkpoint: str | None, port: int) -> list[Serving]:
     """The servers that a team needs; remote policies have theirs already, and scripted ones need none.
 
     Raises :class:`ConfigError` where ``checkpoint`` is not there.
     """
+    checkpoint = checkpoint or team.default_checkpoint
     if checkpoint not in CHECKPOINTS:
         raise ConfigError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}, got {checkpoint}")
     plan: dict[str, Serving] = {}  # by model and chat: a server has one template
@@ -88,6 +90,18 @@ def servings(team: TeamSource, checkpoint: str, port: int) -> list[Serving]:
             else:
                 serving.adapters[name] = policy.weights
     return list(plan.values())
+
+
+def check_templates(plan: Sequence[Serving]) -> None:
+    """Raise ``ValueError`` for a chat template or a tokenizer that is of no use: vLLM has no limits for them."""
+    for serving in plan:
+        key = f"policies.{serving.policies[0]}"
+        try:
+            tokenizer = load_tokenizer(serving.model)
+        except (OSError, ValueError) as error:  # missing, or damaged
+            raise ConfigError(f"{key}.base={serving.model} cannot be loaded: {error}") from error
+        check_chat(key, tokenizer, serving.chat)
+        try_prompts(key, tokenizer, serving.chat)
 
 
 def check_addresses(plan: Sequence[Serving], host: str) -> None:
@@ -178,7 +192,14 @@ def command(serving: Serving, host: str, settings: VllmSettings) -> list[str]:
     words += ["--port", str(serving.port), "--served-model-name", *(serving.names or ["base"])]
     words += ["--dtype", settings.dtype, "--kv-cache-memory-bytes", str(int(settings.kv_cache_gib * GIB))]
     words += ["--block-size", str(settings.block_size), "--max-num-seqs", str(settings.max_batch_rows)]
-    words += ["--enforce-eager" if settings.eager else "--no-enforce-eager", "--generation-config", "vllm"]
+    compilation = settings.compilation(gpu=torch.cuda.is_available())
+    words += [
+        "--enforce-eager" if compilation["enforce_eager"] else "--no-enforce-eager",
+        "--generation-config",
+        "vllm",
+    ]
+    if "compilation_config" in compilation:
+        words += ["--compilation-config", json.dumps(compilation["compilation_config"])]
     words += ["--logprobs-mode", "processed_logprobs", "--load-format", "safetensors", "--middleware", GUARD]
     # So that the server's engine ends with it, all of it.
     words += ["--worker-extension-cls", EXTENSION, "--distributed-executor-backend", EXECUTOR]
@@ -258,6 +279,7 @@ def serve(keys: Mapping[str, Any]) -> None:
     plan = servings(trained_team("run", keys["run"], None), keys["checkpoint"], keys["port"])
     check_version()
     check_addresses(plan, keys["host"])
+    check_templates(plan)
     servers = "1 server" if len(plan) == 1 else f"{len(plan)} servers"
     print(f"starting {servers} of vLLM, which takes a minute or more", flush=True)
     with running(plan, keys["host"], settings, access) as processes:

@@ -25,7 +25,7 @@ from ..models.ranks import OtherRankError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable
-from ..setup.build import build, checked
+from ..setup.assembly import build, checked
 from ..setup.command_line import fail, fail_or_raise
 from ..setup.dry_run import plan, tables
 from ..setup.parts import warn

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from ..runs.fingerprint import own_code_hash
 from ..setup.command_line import fail, fail_or_raise
-from ..setup.notice import notice
+from ..setup.messages import notice
 from ..setup.warm_start import ChosenWorld, WarmStartOptions, chosen_world
 from .main import loading
 
@@ -52,7 +52,7 @@ def run(options: WarmStartOptions, chosen: ChosenWorld | None) -> None:
     with loading():
         import torch  # the words are checked before this, which takes seconds
 
-        from ..setup.curricula import curriculum_for
+        from ..setup.warm_start import curriculum_for
         from ..warm_start.finetune import WarmStart, code_of, export, is_finished
     torch.set_num_threads(options.threads)
     curriculum, origin = curriculum_for(options, chosen)
@@ -102,6 +102,7 @@ def _trained(start: WarmStart, until: int | None) -> bool:
 
 def _measure(start: WarmStart, count: int) -> None:
     """Print the success of the finished model, in every role, on validation tasks, and the skill of each agent."""
+    from ..envs.returned import TaskSource
     from ..evaluation.base_model import DRAWS, expert_shares, play_base
     from ..evaluation.statistics import wilson
     from ..experience import Sampling
@@ -112,7 +113,7 @@ def _measure(start: WarmStart, count: int) -> None:
         texts = []
         try:
             await world.open()
-            tasks = world.tasks("validation", count, 0)
+            tasks = TaskSource(world).tasks("validation", count, 0)
             longest = start.longest_message + 8
             shares = await expert_shares(start.model, start.tokenizer, world, tasks, longest)
             for name, temperature in (("sampled", 1.0), ("greedy", 0.0)):

@@ -38,7 +38,7 @@ class LostActorError(RuntimeError):
     """An actor whose process or node has ended, with what it held."""
 
 
-NO_RAY = "execution=ray needs Ray: pip install 'troupe[ray]'"
+NO_RAY = "execution=ray needs Ray: pip install 'troupe-rl[ray]'"
 
 
 def check_installed() -> None:
@@ -183,7 +183,7 @@ async def answer_of(work: Awaitable[Any], stand_in: type[Exception]) -> Answer:
         return None, sendable(error, stand_in)
 
 
-class Actor:
+class RemoteActor:
     """One asynchronous actor of the class ``kind``, and another one in its place where it is lost, at most
     ``execution.restarts`` times.
 

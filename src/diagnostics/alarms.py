@@ -18,7 +18,7 @@ State = dict[str, dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Rule:
+class AlarmRule:
     """An alarm on one metric: raised while the median over a window is ``beyond`` the threshold of the same name, so
     that a single iteration raises none.
     """
@@ -56,39 +56,39 @@ POOLED = 10
 """Measurements, at the most, of a share that is counted over few pairs."""
 
 RULES = (
-    Rule(
+    AlarmRule(
         *("nothing_learnt", "zero_variance", "diagnostics/AGENT/zero_variance", "above"),
         "of its groups have no difference to learn from",
         unless_solved=True,
     ),
-    Rule(
+    AlarmRule(
         *("nothing_learnt", "grad_norm", "train/POLICY/grad_norm", "below"),
         "is the norm of its gradient",
         unless_solved=True,
     ),
-    Rule(
+    AlarmRule(
         *("entropy_collapse", "entropy_ratio", "diagnostics/AGENT/entropy_nats", "below"),
         "of its first entropy is left",
         to_start=True,
         unless_solved=True,
     ),
-    Rule("length_explosion", "truncated", "diagnostics/AGENT/truncated", "above", "of its messages are cut off"),
-    Rule(
+    AlarmRule("length_explosion", "truncated", "diagnostics/AGENT/truncated", "above", "of its messages are cut off"),
+    AlarmRule(
         *("length_explosion", "length_ratio", "rollout/AGENT/tokens_per_message", "above"),
         "times its first length",
         to_start=True,
     ),
-    Rule(
+    AlarmRule(
         *("role_dominance", "gradient_share", "diagnostics/AGENT/gradient_share", "above"),
         "of its policy's gradient is its own",
         unless_solved=True,
         rare=True,
     ),
-    Rule(
+    AlarmRule(
         *("role_dominance", "excess_weight", "diagnostics/AGENT/excess_weight", "above"),
         "of the weight in its policy's loss is its own, beyond its share of the messages",
     ),
-    Rule(
+    AlarmRule(
         *("lazy_agent", "influence", "diagnostics/AGENT/influence", "below"),
         "of its other messages change the outcome",
         unless_solved=True,
@@ -96,24 +96,24 @@ RULES = (
         pairs="diagnostics/AGENT/influence_pairs",
         success=("diagnostics/probe_success",),
     ),
-    Rule(
+    AlarmRule(
         *("lazy_agent", "spread", "diagnostics/AGENT/spread", "below"),
         "of its other messages earn the team more or less",
         unless_solved=True,
     ),
-    Rule(
+    AlarmRule(
         *("mismatch", "mismatch_nats", "mismatch/AGENT/k3_nats", "above"),
         "nats is the divergence of engine and learner",
     ),
-    Rule(
+    AlarmRule(
         *("mismatch", "mismatch_ess_ratio", "mismatch/AGENT/ess_ratio", "below"),
         "is the effective sample size of its importance ratios",
     ),
-    Rule(
+    AlarmRule(
         *("staleness", "stale_ess_ratio", "train/POLICY/stale_ess_ratio", "below"),
         "is the effective sample size of the importance ratios of its older versions",
     ),
-    Rule("malformed", "malformed", "diagnostics/AGENT/malformed", "above", "of its messages cannot be read"),
+    AlarmRule("malformed", "malformed", "diagnostics/AGENT/malformed", "above", "of its messages cannot be read"),
 )
 
 
@@ -171,14 +171,14 @@ def check(row: Mapping[str, Any], settings: AlarmSettings, state: State) -> None
                 _judge(entry, rule, row["iteration"], settings)
 
 
-def _length(rule: Rule, settings: AlarmSettings) -> int:
+def _length(rule: AlarmRule, settings: AlarmSettings) -> int:
     """The measurements of a window."""
     if rule.pairs:
         return POOLED
     return settings.measurements if rule.rare else settings.window
 
 
-def _judge(entry: dict[str, Any], rule: Rule, iteration: int, settings: AlarmSettings) -> None:
+def _judge(entry: dict[str, Any], rule: AlarmRule, iteration: int, settings: AlarmSettings) -> None:
     """Whether the values of ``entry`` raise the alarm after ``iteration``."""
     value = bound = _pooled(entry["values"]) if rule.pairs else _typical(entry, rule, settings)
     if rule.pairs and value is not None:
@@ -194,7 +194,7 @@ def _judge(entry: dict[str, Any], rule: Rule, iteration: int, settings: AlarmSet
         entry["until"] = iteration - 1
 
 
-def _typical(entry: dict[str, Any], rule: Rule, settings: AlarmSettings) -> float | None:
+def _typical(entry: dict[str, Any], rule: AlarmRule, settings: AlarmSettings) -> float | None:
     """The median of a full window, or its ratio to that of the first one; None before."""
     if len(entry["values"]) < _length(rule, settings):
         return None
@@ -212,7 +212,7 @@ def _pooled(values: Sequence[tuple[int, float, int]]) -> float | None:
     return sum(value * count for _, value, count in values) / pairs if pairs else None
 
 
-def _success(row: Mapping[str, Any], rule: Rule) -> float:
+def _success(row: Mapping[str, Any], rule: AlarmRule) -> float:
     return next((row[key] for key in rule.success if key in row), 0.0)
 
 

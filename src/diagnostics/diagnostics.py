@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..envs.base import TeamEnv
-from ..evaluation.episodes import EpisodeResult
 from ..experience import Episode, Node, Task
 from ..faults import FaultSettings
-from ..models.ranks import Ranks
-from ..rollout.policy_client import PolicyClient
+from ..models.team import Team
+from ..rollout.failures import complete_tasks
+from ..rollout.samplers.base import Sampler
 from ..rollout.seeds import derive
-from .alarms import State, alarms, check
+from ..runs.metrics import timed
+from ..runs.output import RunOutput
+from ..runs.progress import Progress
+from .alarms import Alarm, State, alarms, check
+from .extra_episodes import Extra, ExtraEpisodes
 from .influence import PROBE, cost, influence
 from .messages import message_metrics
 from .settings import DiagnosticsSettings
-from .states import divergence
+from .trees import TreeKeeper
 
 
 class Diagnostics:
     """What is measured beside training.  It changes no weight: it only reads what training makes, and its own episodes
     have seeds of their own.
 
-    ``team`` maps agent to policy.
+    ``beside``: what it plays and draws is done while training goes on, see :class:`.extra_episodes.ExtraEpisodes`.
     """
 
-    def __init__(self, settings: DiagnosticsSettings, team: Mapping[str, str]) -> None:
-        self.settings, self.team = settings, dict(team)
+    def __init__(
+        self, settings: DiagnosticsSettings, team: Team, output: RunOutput, faults: FaultSettings, *, beside: bool
+    ) -> None:
+        self.settings, self.output = settings, output
+        self.extra = ExtraEpisodes(team, faults, beside=beside)
+        self.trees = TreeKeeper(settings.trees, team, output, beside=beside)
 
     def due(self, iteration: int) -> bool:
         """Whether what is measured every so many iterations is measured after ``iteration`` of them."""
@@ -41,53 +49,74 @@ class Diagnostics:
         """Whether what is done ``every`` so many iterations, from the first on, is done after ``iteration``."""
         return self.settings.enabled and every > 0 and iteration % every == 0
 
-    async def probe(
+    def extras(
         self,
+        iteration: int,
         world: TeamEnv,
+        sampler: Sampler,
         tasks: Sequence[Task],
-        clients: Mapping[str, PolicyClient],
+        watched: Sequence[Task],
         seed: int,
-        ranks: Ranks,
-        faults: FaultSettings,
-    ) -> dict[str, float]:
-        """Flat ``diagnostics/...`` metrics of further episodes on the first of ``tasks``, shared among the processes;
-        ``seed`` is the iteration's.  Raises the exception of a fault that ``faults`` does not drop.
+    ) -> dict[str, Extra]:
+        """What is played beside the rollout of ``tasks``: the ``probe`` on the first of them, and the first of the
+        ``watched`` ones by the run's own ``sampler``; ``seed`` is the iteration's.
 
-        None of a world that cannot be forked: the probe tries several messages in one state.
+        No probe of a world that cannot be forked: it tries several messages in one state.
         """
-        if not world.forkable:
-            return {}
+        extras = {}
+        if self.due(iteration) and world.forkable:
+            extras["probe"] = Extra(world, PROBE, tasks[: self.settings.probe_tasks], derive(seed, "probe"))
+        if self.keeps_trees(iteration) and (count := self.settings.trees.watched):
+            extras["watched"] = Extra(world, sampler, watched[:count], derive(seed, "watched"))
+        return extras
 
-        def ended(episode: Episode) -> None:
-            if episode.failure is not None:
-                faults.raise_if_stopping(episode.failure)
+    async def end(self, iteration: int, extras: Mapping[str, Extra], metrics: dict[str, float]) -> list[Episode]:
+        """The watched episodes of ``extras``, complete ones, once all are played; adds ``metrics`` of them."""
+        if not extras:
+            return []
+        self.output.display.phase("probe")
+        with timed(metrics, "probe"):
+            played = await self.extra.end(iteration, extras)
+        metrics |= self.output.observers.run("diagnostics", self._of_extras, played) or {}
+        return complete_tasks(played.get("watched", []), least=0)
 
-        own, some = derive(seed, "probe"), tasks[: self.settings.probe_tasks]
-        by_task = await ranks.share(some, lambda mine: PROBE.collect(world, mine, clients, own, ended))
-        episodes = [episode for episodes in by_task for episode in episodes]
-        return _named(influence(episodes) | cost(episodes))
+    def _of_extras(self, played: Mapping[str, Sequence[Episode]]) -> dict[str, float]:
+        found = influence(played["probe"]) if "probe" in played else {}
+        for name, episodes in played.items():
+            found |= cost(episodes, name)
+        return _named(found)
 
     def messages(self, episodes: Sequence[Episode], key: Callable[[Node], Hashable]) -> dict[str, float]:
         """Flat ``diagnostics/...`` metrics of ``episodes`` with credit, none of them lost; ``key`` is the rule's."""
         return _named(message_metrics(episodes, key)) if self.settings.enabled else {}
-
-    def evaluation(self, row: Mapping[str, Any], results: Sequence[EpisodeResult]) -> dict[str, float]:
-        """Metrics of an evaluation, of its ``results``, beside the training iteration of ``row``."""
-        return divergence(row, results)
 
     def check(self, row: Mapping[str, Any], state: State) -> None:
         """Add an iteration's ``row`` to the ``state`` of the alarms."""
         if self.settings.enabled:
             check(row, self.settings.alarms, state)
 
-    def active(self, state: State) -> dict[str, str]:
-        """The alarms that are raised now: a line for each, by a name."""
-        raised = alarms(state, self.settings.alarms, self.team)
-        return {alarm.title: str(alarm) for alarm in raised if alarm.until is None}
+    def show_alarms(self, progress: Progress) -> None:
+        """Show the alarms that are raised now, and write all to the summary, in case that the run is killed."""
 
-    def records(self, state: State) -> list[dict[str, Any]]:
+        def active() -> dict[str, str]:
+            return {alarm.title: str(alarm) for alarm in self._alarms(progress) if alarm.until is None}
+
+        self.output.display.alarms(self.output.observers.run("diagnostics", active) or {})
+        if raised := self.raised(progress):
+            self.output.directory.summary(progress.summary | {"alarms": raised})
+
+    def raised(self, progress: Progress) -> list[dict[str, Any]]:
         """All alarms that were raised so far, as ``summary.json`` has them."""
-        return [alarm.record() for alarm in alarms(state, self.settings.alarms, self.team)]
+        run = self.output.observers.run
+        return run("diagnostics", lambda: [alarm.record() for alarm in self._alarms(progress)]) or []
+
+    def _alarms(self, progress: Progress) -> Iterator[Alarm]:
+        return alarms(progress.alarms, self.settings.alarms, self.trees.policies)
+
+    async def stop(self) -> None:
+        """End what is played, and wait for what is written."""
+        await self.extra.stop()
+        await self.trees.written()
 
 
 def _named(metrics: Mapping[str, float]) -> dict[str, float]:

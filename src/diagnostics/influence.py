@@ -34,7 +34,7 @@ def influence(episodes: Sequence[Episode]) -> dict[str, float]:
     return metrics | ({"probe_success": fmean(successes)} if metrics else {})
 
 
-def cost(episodes: Sequence[Episode], name: str = "probe") -> dict[str, float]:
+def cost(episodes: Sequence[Episode], name: str) -> dict[str, float]:
     """What ``episodes`` cost that were played beside training, which is in no other metric."""
     completions = [candidate.completion for episode in episodes for _, candidate in episode.candidates()]
     completions += [completion for episode in episodes for _, completion in episode.auxiliary]

@@ -23,7 +23,7 @@ class Messages:
     pairs: int = 0
     """Of candidates for one prompt."""
     differing: int = 0
-    """Those of the pairs that earned different team rewards."""
+    """Those of the pairs that differ in what ``alpha`` weighs."""
 
     def add(self, node: Node, group: Hashable, reach: float) -> None:
         """The candidates of ``node``, which the group has, and which is met with the probability ``reach``."""
@@ -65,7 +65,7 @@ def message_metrics(episodes: Sequence[Episode], key: Callable[[Node], Hashable]
 
     ``entropy_nats`` is the mean of -log p over the sampled tokens, which on average is the entropy of the distribution
     that was sampled from.  A group has zero variance where all its advantages are equal; groups of one are left out.
-    ``spread`` is the share of the pairs of candidates for one prompt that earned different team rewards.
+    ``spread`` is the share of the pairs of candidates for one prompt that differ in what ``alpha`` weighs.
     """
     places: dict[str, Messages] = defaultdict(Messages)
     advantages: dict[Hashable, list[float]] = defaultdict(list)

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..envs.base import TeamEnv, WorldFailure
+from ..envs.base import TeamEnv
 from ..experience import Episode, JointAction, Task
-from ..rollout.playing import drawn, start_env, step_env
+from ..rollout.failures import failure_of
+from ..rollout.playing import advance, drawn, start_env
 
 Picture = Mapping[str, str]
 """``text``, rows of characters, or ``svg`` with ``text`` that says the same."""
@@ -57,7 +58,7 @@ async def pictures(world: TeamEnv, task: Task, episode: Episode) -> Pictures:
                 texts = {
                     agent: episode.nodes[node].candidates[c].completion.text for agent, (node, c) in members.items()
                 }
-                step = await step_env(after, texts)
+                step = (await advance(after, texts)).result
                 if problem := _difference(episode, members, step.local):
                     return Pictures(problem=problem)
                 told = {"success": step.success, "done": step.done, "picture": picture(after)}
@@ -67,8 +68,10 @@ async def pictures(world: TeamEnv, task: Task, episode: Episode) -> Pictures:
                 if edge is not None and edge.child is not None:
                     queue.append((after, edge.child))
             await asyncio.sleep(0)  # engines and interrupts have their turn
-    except WorldFailure as error:
-        result.problem = f"the world failed while its pictures were drawn: {error}"
+    except Exception as error:
+        if (failure := failure_of(error, task)) is None:
+            raise
+        result.problem = f"the world failed while its pictures were drawn: {failure.message}"
     return result
 
 

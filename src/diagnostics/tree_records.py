@@ -17,8 +17,8 @@ from ..rollout.chat_codec import ChatCodec
 from ..runs.trees import TREE_FORMAT
 from .pictures import Pictures
 
-Scores = dict[int, tuple[float, ...]]
-"""By ``id`` of a candidate, a log-probability for each of its tokens, nats."""
+Scores = dict[Candidate, tuple[float, ...]]
+"""Of a candidate, a log-probability for each of its tokens, nats."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TrainingTree:
     """An episode that is kept.  ``watched``: it was played for this alone.
 
     ``before`` and ``after``: log-probabilities under the learner at the update's start and after it; none of a policy
-    that does not learn.  ``baselines``: by ``id`` of a candidate.
+    that does not learn.
     """
 
     episode: Episode
@@ -45,7 +45,7 @@ class TrainingTree:
     pictures: Pictures = field(default_factory=Pictures)
     before: Scores = field(default_factory=dict)
     after: Scores = field(default_factory=dict)
-    baselines: Mapping[int, Comparison] = field(default_factory=dict)
+    baselines: Mapping[Candidate, Comparison] = field(default_factory=dict)
 
 
 def tree_record(
@@ -106,13 +106,14 @@ def _candidate(
         "team": candidate.team,
         "reward": candidate.reward,
         "overlong": candidate.overlong,
-        **_compared(tree.baselines.get(id(candidate)), candidate.advantage),
+        **_compared(tree.baselines.get(candidate), candidate.advantage),
         "advantage": candidate.advantage,
         "continued": candidate.continued,
         "info": dict(candidate.info),
     }
     for name, scores in (("learner_logprobs", tree.before), ("updated_logprobs", tree.after)):
-        record |= {name: _rounded(scores[id(candidate)])} if id(candidate) in scores else {}
+        record |= {name: _rounded(scores[candidate])} if candidate in scores else {}
+    record |= {"own_outcome": candidate.own_outcome} if candidate.own_outcome else {}
     record |= {"versions": list(completion.versions)} if completion.versions else {}
     record |= {"penalties": _rounded(candidate.penalties)} if candidate.penalties else {}
     if followed is not None:
@@ -155,31 +156,31 @@ class _Images:
         return {name: self._index[text]}
 
 
-def baselines(credit: CreditRule, episodes: Sequence[Episode]) -> dict[int, Comparison]:
-    """By ``id`` of a candidate, its value and what that was compared with: the critic's value of its node, what the
+def baselines(credit: CreditRule, episodes: Sequence[Episode]) -> dict[Candidate, Comparison]:
+    """Of a candidate, its value and what that was compared with: the critic's value of its node, what the
     node earned without the message, or the mean over its group.  None of a candidate that has several values, or
     that a rule judges by another measure.
     """
-    own: dict[int, Comparison] = {}
+    own: dict[Candidate, Comparison] = {}
     if isinstance(credit, GroupRelative) and credit.baseline in ("mean", "leave_one_out"):
         own = _group_means(credit, episodes)
     values = _values(episodes, removed=isinstance(credit, Counterfactual))
-    return own | {id(candidate): Comparison(value) for candidate, value in values}
+    return own | {candidate: Comparison(value) for candidate, value in values}
 
 
-def _group_means(credit: GroupRelative, episodes: Sequence[Episode]) -> dict[int, Comparison]:
+def _group_means(credit: GroupRelative, episodes: Sequence[Episode]) -> dict[Candidate, Comparison]:
     groups: dict[Hashable, list[float]] = {}
-    own: dict[int, list[tuple[Hashable, Share]]] = {}
+    own: dict[Candidate, list[tuple[Hashable, Share]]] = {}
     for episode in episodes:
         for key, share in credit.shares(episode):
             groups.setdefault(key, []).append(share.value)
             for candidate in share.candidates:
-                own.setdefault(id(candidate), []).append((key, share))
+                own.setdefault(candidate, []).append((key, share))
     rule = (credit.baseline, credit.normalise, credit.std_floor)
     scales = {key: group_scale(values, *rule) for key, values in groups.items() if len(values) > 1}
     return {
-        identity: Comparison(fmean(groups[key]), share.value, scales.get(key, 0.0) / (share.weight or 1.0))
-        for identity, [(key, share), *more] in own.items()
+        candidate: Comparison(fmean(groups[key]), share.value, scales.get(key, 0.0) / (share.weight or 1.0))
+        for candidate, [(key, share), *more] in own.items()
         if not more
     }
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
 
 from ..algorithms.credit.base import CreditRule
 from ..envs.base import TeamEnv
-from ..experience import Episode, Task
-from ..faults import FaultSettings
-from ..models.ranks import Ranks
+from ..experience import Episode
 from ..models.team import Team, scored_samples
-from ..rollout.samplers.base import Sampler
-from ..rollout.seeds import derive
+from ..runs.metrics import timed
+from ..runs.output import RunOutput
+from ..runs.tables import tree_table
 from .pictures import pictures
 from .settings import TreeSettings
 from .tree_records import Scores, TrainingTree, baselines, tree_record
@@ -25,62 +23,79 @@ class TreeKeeper:
     the credit rule, and is never learnt from; what it scores is scored without random draws.
     """
 
-    def __init__(self, settings: TreeSettings, team: Team, ranks: Ranks) -> None:
-        self.settings, self.team, self.ranks = settings, team, ranks
+    def __init__(self, settings: TreeSettings, team: Team, output: RunOutput, *, beside: bool) -> None:
+        self.settings, self.team, self.output, self.beside = settings, team, output, beside
         self.policies = {agent: client.policy for agent, client in team.training.items()}
         self.tokenizers = {each.policy: each.tokenizer for each in team.training.values()}
-        self.seconds = 0.0
-        """What the trees of this iteration took, beside the episodes that :meth:`watch` plays."""
-
-    async def watch(
-        self, world: TeamEnv, sampler: Sampler, tasks: Sequence[Task], seed: int, faults: FaultSettings
-    ) -> list[Episode]:
-        """Episodes of the watched ``tasks`` by the run's own sampler; ``seed`` is the iteration's.  Raises the
-        exception of a fault that ``faults`` does not drop.
-        """
-
-        def ended(episode: Episode) -> None:
-            if episode.failure is not None:
-                faults.raise_if_stopping(episode.failure)
-
-        async def play(mine: Sequence[Task]) -> list[list[Episode]]:
-            return await sampler.collect(world, mine, self.team.training, derive(seed, "watched"), ended)
-
-        return [episode for episodes in await self.ranks.share(tasks, play) for episode in episodes]
+        self._writing: asyncio.Task[int] | None = None
 
     async def choose(
-        self, world: TeamEnv, complete: Sequence[Episode], watched: Sequence[Episode], credit: CreditRule
+        self,
+        complete: Sequence[Episode],
+        watched: Sequence[Episode],
+        credit: CreditRule,
+        metrics: dict[str, float],
+        *,
+        due: bool,
     ) -> list[TrainingTree]:
         """The trees of the iteration's first tasks, of ``complete`` episodes with credit, and of the ``watched`` ones,
-        which get theirs here; with pictures, and with the learner's log-probabilities before the update.
+        which get theirs here; with the learner's log-probabilities before the update.  None where they are not ``due``.
+        Adds ``metrics``.
         """
-        start = time.perf_counter()
-        if watched:
-            await self.team.critics.evaluate(watched, self.ranks)
-            if credit.kl:
-                await self.team.score_reference(watched, self.ranks)
-            deepcopy(credit)(watched)
-        first = list(dict.fromkeys(episode.task.task_id for episode in complete))[: self.settings.tasks]
-        means = baselines(credit, complete) | baselines(credit, watched)
-        kept = [(each, False) for each in complete if each.task.task_id in first] + [(each, True) for each in watched]
-        trees = [TrainingTree(episode, is_watched, baselines=means) for episode, is_watched in kept]
-        if self.settings.pictures and self.ranks.first:
+        if not (due and (watched or self.settings.tasks)):
+            metrics |= await self.written(wait=False)
+            return []
+        with timed(metrics, "trees"):
+            metrics |= await self.written()  # those of an earlier iteration
+            if watched:
+                await self.team.critics.evaluate(watched, self.team.ranks)
+                if credit.kl:
+                    await self.team.score_reference(watched)
+                deepcopy(credit)(watched)
+            first = list(dict.fromkeys(episode.task.task_id for episode in complete))[: self.settings.tasks]
+            means = baselines(credit, complete) | baselines(credit, watched)
+            trees = [TrainingTree(each, baselines=means) for each in complete if each.task.task_id in first]
+            trees += [TrainingTree(each, watched=True, baselines=means) for each in watched]
+            before = await self._scores(trees)
             for tree in trees:
-                tree.pictures = await pictures(world, tree.episode.task, tree.episode)
-        before = await self._scores(trees)
-        for tree in trees:
-            tree.before = before
-        self.seconds = time.perf_counter() - start
+                tree.before = before
         return trees
 
-    async def records(self, trees: Sequence[TrainingTree], iteration: int) -> list[dict[str, Any]]:
-        """The lines of a file, after the update that followed ``iteration`` iterations."""
-        start, after = time.perf_counter(), await self._scores(trees)
-        for tree in trees:
-            tree.after = after
+    async def keep(
+        self, world: TeamEnv, trees: Sequence[TrainingTree], iteration: int, metrics: dict[str, float]
+    ) -> None:
+        """Score ``trees`` after the update that followed ``iteration`` iterations, and write them, with pictures; adds
+        ``metrics``.  With ``beside`` the run goes on meanwhile, and :meth:`written` has the metrics.
+        """
+        if not trees:
+            return
+        with timed(metrics, "trees"):
+            after = await self._scores(trees)
+            for tree in trees:
+                tree.after = after
+            self._writing = asyncio.create_task(self._write(world, trees, iteration), name="training trees")
+            metrics |= {} if self.beside else await self.written()
+
+    async def _write(self, world: TeamEnv, trees: Sequence[TrainingTree], iteration: int) -> int:
+        if not self.team.ranks.first:
+            return 0
+        if self.settings.pictures:
+            for tree in trees:
+                tree.pictures = await pictures(world, tree.episode.task, tree.episode)
         records = [tree_record(tree, iteration, self.policies, self.tokenizers) for tree in trees]
-        self.seconds += time.perf_counter() - start
-        return records
+        written = self.output.directory.trees(iteration, records, self.settings.max_mb * 10**6)
+        self.output.loggers.table(lambda: tree_table(records), iteration)
+        return written
+
+    async def written(self, *, wait: bool = True) -> dict[str, float]:
+        """Metrics of the trees that are written since the last call; of none that are not yet, unless it is to
+        ``wait``.  A failure is an observer's.
+        """
+        if self._writing is None or not (wait or self._writing.done()):
+            return {}
+        await asyncio.wait([self._writing])
+        size, self._writing = self.output.observers.run("diagnostics", self._writing.result), None
+        return {} if size is None else {"diagnostics/trees_bytes": size}
 
     async def _scores(self, trees: Sequence[TrainingTree]) -> Scores:
         """The log-probabilities of all tokens under the present weights of the policies that learn, in all processes
@@ -93,5 +108,5 @@ class TreeKeeper:
         for name, policy in self.team.policies.items():
             if pairs := by_policy.get(name, []):
                 values = await policy.logprobs([sample for _, sample in pairs])
-                scores |= {id(candidate): value for (candidate, _), value in zip(pairs, values, strict=True)}
+                scores |= {candidate: value for (candidate, _), value in zip(pairs, values, strict=True)}
         return scores

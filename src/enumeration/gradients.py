@@ -149,7 +149,7 @@ async def _expected_return(env: TeamEnv, odds: dict[str, Tensor], values: dict[s
             chance = chance * torch.sigmoid(parameter if action else -parameter)
         after = env.fork()
         result = await after.step({agent: TEXTS[a] for agent, a in zip(agents, actions, strict=True)})
-        earned = result.team if after.turn > env.turn else 0.0
+        earned = result.team if result.done or after.turn > env.turn else 0.0
         total = total + chance * (earned + (0.0 if result.done else await _expected_return(after, odds, values)))
     values |= dict.fromkeys((env.observe(agent)[0]["content"] for agent in agents), total.item())
     return total

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
+from itertools import product
 from math import factorial, log, prod
 
 from torch import Tensor
@@ -14,7 +15,9 @@ from ..experience import Completion, Episode, Request, Sampling, Task
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Weightless
 from ..rollout.policy_client import PolicyClient
-from ..rollout.samplers.base import Sampler
+from ..rollout.samplers.base import Sampler, max_steps
+from ..rollout.samplers.forest import ForestSampler
+from ..rollout.samplers.task_rollout import TaskRollout
 from .game import TEXTS, probability
 
 Draw = tuple[float, list[Episode]]
@@ -76,23 +79,44 @@ class ListingEngine(Weightless):
         pass
 
 
+class DrawnForest(ForestSampler):
+    """``sampler`` with the draws ``steps``: of each tree, the steps at which it branches."""
+
+    def __init__(self, sampler: ForestSampler, steps: Sequence[Sequence[int]]) -> None:
+        super().__init__(k=sampler.k, expansions=sampler.expansions, branch_at=sampler.branch_at)
+        self.steps = steps
+
+    def draw(self, rollout: TaskRollout, tree: int, steps: int) -> list[int]:
+        return list(self.steps[tree])
+
+
 def outcomes(sampler: Sampler, world: TeamEnv, task: Task) -> list[Draw]:
     """Every outcome of ``sampler`` for ``task``; one for those that differ only in the order of samples.
 
-    The sampler may draw nothing by itself but ties between equal candidates.
+    A sampler may draw nothing by itself but ties between equal candidates, and a forest the steps of its branches.
     """
     merged: dict[str, Draw] = {}
-    for chance, episodes in asyncio.run(_all(sampler, world, task)):
-        samples = [
-            [
-                (node.prompt_ids, [(each.completion.text, each.team) for each in node.candidates], node.removed)
-                for node in episode.nodes
+    samplers = _drawn(sampler, world)
+    for each in samplers:
+        for chance, episodes in asyncio.run(_all(each, world, task)):
+            samples = [
+                [
+                    (node.prompt_ids, [(each.completion.text, each.team) for each in node.candidates], node.removed)
+                    for node in episode.nodes
+                ]
+                for episode in episodes
             ]
-            for episode in episodes
-        ]
-        key = repr(sorted(samples))
-        merged[key] = (chance + (merged[key][0] if key in merged else 0.0), episodes)
+            key = repr(sorted(samples))
+            merged[key] = (chance / len(samplers) + (merged[key][0] if key in merged else 0.0), episodes)
     return list(merged.values())
+
+
+def _drawn(sampler: Sampler, world: TeamEnv) -> Sequence[Sampler]:
+    """``sampler`` with each of its own draws, which are equally likely."""
+    if not isinstance(sampler, ForestSampler) or sampler.branch_at != "drawn":
+        return [sampler]
+    of_a_tree = list(product(range(1, len(max_steps(world))), repeat=sampler.expansions))
+    return [DrawnForest(sampler, steps) for steps in product(of_a_tree, repeat=sampler.k)]
 
 
 async def _all(sampler: Sampler, world: TeamEnv, task: Task) -> list[Draw]:

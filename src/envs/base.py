@@ -32,7 +32,9 @@ ScriptedSkill = Literal[Skill, "silent"]
 class StepResult:
     """The rewards and effects of one step of the acting agents.
 
-    ``local`` maps each acting agent to its role-specific reward; ``team`` is the reward for the team's aim.
+    ``local`` maps each acting agent to its role-specific reward; ``team`` is the outcome: of a step that ends its turn,
+    the team's reward; of another step, that of the messages themselves, such as of a proposal that is carried out on a
+    copy, which the team does not earn (``algorithm.reward.team`` says what an agent is paid).
     ``success``: the task is solved, should the episode end here, as a sampler may let it (``stop_above``).  ``info``
     holds numbers for the metrics; each key is averaged over candidates.
     """

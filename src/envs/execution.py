@@ -8,7 +8,7 @@ from collections import OrderedDict
 from hashlib import blake2b
 from typing import Any, Self
 
-from ..sandbox import Job, Limits, Result, Sandbox, Verdict
+from ..sandbox import Job, Limits, Opaque, Result, Sandbox, Verdict
 from .base import SandboxFailure
 
 CACHED_RESULTS = 4096
@@ -100,6 +100,8 @@ def _size(value: Any) -> int:
         total += sys.getsizeof(item)
         if isinstance(item, dict):
             pending += [*item.keys(), *item.values()]
-        elif isinstance(item, list | tuple):
+        elif isinstance(item, list | tuple | set | frozenset):
             pending += item
+        elif isinstance(item, Opaque):
+            pending += [item.items]
     return total

@@ -14,6 +14,7 @@ from typing import Self
 from ..experience import Message, Split, Task
 from .base import Skill, StepResult, TeamEnv
 from .drawing import Drawing
+from .returned import TaskSource
 from .tool_calls import ToolOffer
 
 
@@ -41,6 +42,7 @@ class Mixed(TeamEnv):
             if not shares.get(name, 0.0) > 0:
                 raise ValueError(f"env.shares.{name} must be above 0, got {shares.get(name)}; or leave the world out")
         self.worlds, self.shares = dict(worlds), dict(shares)
+        self._sources = {name: TaskSource(world) for name, world in worlds.items()}
         self.agents = tuple(dict.fromkeys(agent for world in worlds.values() for agent in world.agents))
         self.horizon = max(world.horizon for world in worlds.values())
         self._name, self._world = next(iter(worlds.items()))
@@ -54,7 +56,7 @@ class Mixed(TeamEnv):
         mixture: list[Task] = []
         for name, (part, most) in self._parts(count, f"{split}/{seed}").items():
             # Each world must have as many tasks as any seed may want, so that a lack shows at once.
-            tasks = self.worlds[name].tasks(split, most, seed)[:part] if most else []
+            tasks = self._sources[name].tasks(split, most, seed)[:part] if most else []
             mixture += [replace(t, task_id=f"{name}:{t.task_id}", world=name, data={"task": t}) for t in tasks]
         Random(f"mixed/{split}/{seed}").shuffle(mixture)
         return mixture

@@ -9,7 +9,7 @@ The chat template shows the functions to the model (its argument ``tools``) and 
 
 ``llama`` (Llama 3.1 to 3.3) is an object that is the whole message: ``{"name": "python", "parameters": {...}}``.
 
-A message calls one function, once.  Thoughts (to the last ``</think>``) are not read.  Text around a call of Hermes is
+A message calls one function, once.  Thoughts are not read (:mod:`.thoughts`).  Text around a call of Hermes is
 allowed; a message without a call is plain text, which the world reads as always.
 """
 
@@ -21,10 +21,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ..errors import whole_characters
+from .fences import in_fence
+from .thoughts import spoken
+
 ToolFormat = Literal["hermes", "llama"]
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
-HERMES = re.compile(f"{OPEN}(.*?){CLOSE}", re.DOTALL)
+_BODY = re.compile(r"\S")
 ARGUMENTS: dict[ToolFormat, str] = {"hermes": "arguments", "llama": "parameters"}
 """The key of a call's arguments."""
 MARKS: dict[ToolFormat, str] = {"hermes": OPEN, "llama": '"parameters"'}
@@ -108,7 +112,7 @@ def text_tool(
 
 def fenced(program: str) -> str:
     """The text of a call that writes ``program``."""
-    return f"```python\n{program}\n```"
+    return in_fence(program, "python")
 
 
 ANSWER = text_tool("answer", "Give your answer.")
@@ -168,19 +172,44 @@ class ToolOffer:
         if not isinstance(call, dict) or call.keys() != {"name", key}:
             return None
         tool = next((tool for tool in self.tools if tool.name == call["name"]), None)
-        return tool.text(call[key]) if tool is not None and tool.takes(call[key]) else None
+        return whole_characters(tool.text(call[key])) if tool is not None and tool.takes(call[key]) else None
 
 
 def calls(format: ToolFormat, message: str) -> list[str] | None:
     """The JSON of each call in ``message``; [] where a call is not closed, None where there is none."""
-    spoken = message.rpartition("</think>")[2].strip()
+    text = spoken(message).strip()
     if format == "llama":
-        return [spoken] if spoken.startswith("{") else None
-    bodies = HERMES.findall(spoken)
-    whole = len(bodies) == spoken.count(OPEN) == spoken.count(CLOSE)
-    if OPEN not in spoken and CLOSE not in spoken:
-        return None
-    return bodies if whole else []
+        return [text] if text.startswith("{") else None
+    bodies, outside = split_calls(text)
+    if OPEN in outside or CLOSE in outside:
+        return []
+    return bodies or None
+
+
+def split_calls(text: str) -> tuple[list[str], str]:
+    """The JSON of each closed call of Hermes in ``text``, and the text outside of them.
+
+    A mark within a string of the JSON opens and closes nothing.
+    """
+    bodies, outside, place = [], [], 0
+    while (start := text.find(OPEN, place)) >= 0:
+        begin = start + len(OPEN)
+        end = text.find(CLOSE, _end_of_json(text, begin))
+        if end < 0:
+            break
+        bodies.append(text[begin:end])
+        outside.append(text[place:start])
+        place = end + len(CLOSE)
+    return bodies, "".join([*outside, text[place:]])
+
+
+def _end_of_json(text: str, begin: int) -> int:
+    """Where the JSON that begins at ``begin`` ends; ``begin`` where there is none."""
+    body = _BODY.search(text, begin)
+    try:
+        return json.JSONDecoder().raw_decode(text, body.start())[1] if body else begin
+    except (ValueError, RecursionError):  # deeply nested brackets
+        return begin
 
 
 def _is_a(value: Any, kind: str) -> bool:

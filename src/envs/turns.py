@@ -13,6 +13,7 @@ from .base import StepResult, TeamEnv
 from .checks import check_actions, check_agent, check_at_least, check_choice
 from .execution import Execution
 from .judging import guarded, judging
+from .thoughts import spoken
 from .tool_calls import ANSWER, READ, UNREADABLE, Tool, ToolFormat, ToolOffer
 
 MAX_HORIZON = 100_000
@@ -25,7 +26,8 @@ class TurnTakingWorld(TeamEnv):
     ``stages`` are the groups of agents that act within a turn, in their order; the agents of one group act at the same
     time.  ``execution`` runs the agents' programs, where they write some.  ``tools``: the form in which agents call the
     functions of :meth:`_tools`, with a request at the end of the system message; None: they write plain text, see
-    :mod:`.tool_calls`.  A step counts the readers and judges that raised on its texts, see :func:`.judging.guarded`.
+    :mod:`.tool_calls`.  Thoughts (:mod:`.thoughts`) are neither read nor shown to others.  A step counts the readers
+    and judges that raised on its texts, see :func:`.judging.guarded`.
 
     No field may be changed in place, and the world draws no noise: a fork is a shallow copy.
     """
@@ -114,7 +116,7 @@ class TurnTakingWorld(TeamEnv):
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         check_actions(self.name, self.next_agents(), actions)
         with judging() as errors:
-            texts, info = self._read_calls(actions)
+            texts, info = self._read_calls({agent: spoken(text) for agent, text in actions.items()})
             result = await self._act(texts)
             return errors.added_to(replace(result, info={**result.info, **info}) if info else result)
 

@@ -11,7 +11,7 @@ from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..rollout.engines.remote.settings import RemoteSettings
-from .episodes import EchoActor, SilentActor
+from .episodes import EchoActor
 from .request import Checkpoint, EvalRequest
 
 
@@ -55,7 +55,10 @@ class ScriptedPolicy:
 
 TeamPolicy = LocalPolicy | RemotePolicy | ScriptedPolicy
 
-AgentSource = TeamPolicy | SilentActor | EchoActor
+SILENCE = ScriptedPolicy("silence", "silent", Sampling())
+"""Nobody speaks for an agent."""
+
+AgentSource = TeamPolicy | EchoActor
 """Where the messages of an agent come from."""
 
 Assignment = Mapping[str, AgentSource]
@@ -84,7 +87,7 @@ def assign(
     assignment: dict[str, AgentSource] = {}
     for agent in agents:
         if agent in request.silence:
-            assignment[agent] = SilentActor()
+            assignment[agent] = SILENCE
         elif agent in request.echo:
             assignment[agent] = EchoActor(request.echo[agent])
         elif request.agents.get(agent) == "base":

@@ -3,54 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .records import EvaluationError, EvaluationRecord, locate
-from .statistics import DIFFERENCE, Estimate, bootstrap_interval, hierarchical_estimate, holm, mcnemar, two_sided
+from .statistics import DIFFERENCE, bootstrap_interval, hierarchical_estimate, holm, mcnemar, two_sided
+
+Results = Mapping[str, float | None]
+"""Success on each task, in [0, 1]: the mean of its samples; None where all its episodes are lost."""
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """Two conditions on the same tasks, without the ``lost`` ones, of which one side has lost every episode.
+class PairedComparison:
+    """Two settings on the same tasks, over ``seeds``, without the ``lost`` ones, of which one side has lost every
+    episode.
 
-    ``first`` and ``second`` are mean success; ``difference`` is second less first with ``interval``, its 95 % bootstrap
-    interval over tasks.  ``only_first`` and ``only_second`` count tasks that one solved and the other did not, ``p`` is
-    McNemar's; all three None where a task has several samples.
+    ``first`` and ``second`` are mean success over seeds; ``difference`` is second less first with its 95 %
+    ``interval``: of one seed by a bootstrap over ``tasks``, of several by a hierarchical bootstrap over seeds and
+    tasks, to which ``p`` belongs, two-sided.  Of one seed ``only_first`` and ``only_second`` count tasks that one
+    solved and the other did not, and ``p`` is McNemar's; all three None where a task has several samples.
     """
 
+    seeds: int
     tasks: int
     first: float
     second: float
     difference: float
     interval: tuple[float, float]
+    p: float | None = None
     only_first: int | None = None
     only_second: int | None = None
-    p: float | None = None
     lost: int = 0
 
 
-def compare(first: Mapping[str, list[bool]], second: Mapping[str, list[bool]], names: tuple[str, str]) -> Comparison:
-    """``first`` and ``second`` map each task to the success of each of its samples.
-
-    Raises :class:`EvaluationError`, naming the first task that differs, where the tasks are not the same, and where all
-    are lost.
-    """
-    check_tasks(list(first), list(second), names)
-    pairs = [(fmean(first[task]), fmean(second[task])) for task in first if first[task] and second[task]]
+def compare(pairs: Sequence[tuple[Results, Results]], *, single: bool = True) -> PairedComparison | None:
+    """The results of two settings, a pair per seed, of which both have the same tasks.  ``single``: these are of one
+    sample per task.  A seed without a task that neither lost is left out; None where all are."""
+    pairs = [(a, b) for a, b in pairs if any(a[task] is not None and b[task] is not None for task in a)]
     if not pairs:
-        raise EvaluationError(f"no task has an episode in both {names[0]} and {names[1]}: all others are lost")
-    differences = [b - a for a, b in pairs]
-    means = (len(pairs), fmean(a for a, _ in pairs), fmean(b for _, b in pairs), fmean(differences))
-    lost = len(first) - len(pairs)
-    interval = bootstrap_interval(differences, DIFFERENCE)
-    if any(len(samples) > 1 for samples in [*first.values(), *second.values()]):
-        return Comparison(*means, interval, lost=lost)
-    only_first, only_second = differences.count(-1), differences.count(1)
-    return Comparison(*means, interval, only_first, only_second, mcnemar(only_first, only_second), lost)
+        return None
+    sides = [[np.array([pair[i][task] for task in pair[0]], dtype=np.float64) for pair in pairs] for i in (0, 1)]
+    differences = [b - a for a, b in zip(*sides, strict=True)]  # not a number where one side lost the task
+    known = [~np.isnan(each) for each in differences]
+    first, second = (fmean(float(one[i].mean()) for one, i in zip(side, known, strict=True)) for side in sides)
+    by_seed = [
+        [task for task, i in zip(pair[0], own, strict=True) if i] for pair, own in zip(pairs, known, strict=True)
+    ]
+    tasks, lost = len({task for seed in by_seed for task in seed}), sum(int((~own).sum()) for own in known)
+    means = (len(pairs), tasks, first, second)
+    if len(pairs) == 1:
+        own = differences[0][known[0]].tolist()
+        compared = PairedComparison(*means, fmean(own), bootstrap_interval(own, DIFFERENCE), lost=lost)
+        only = (own.count(-1), own.count(1))
+        return replace(compared, p=mcnemar(*only), only_first=only[0], only_second=only[1]) if single else compared
+    # A task that one seed lost is no reason to draw the others' tasks apart.
+    crossed = len({tuple(a) for a, _ in pairs}) == 1 and bool(set.intersection(*map(set, by_seed)))
+    estimate = hierarchical_estimate(differences, crossed=crossed, bounds=DIFFERENCE)
+    assert estimate is not None  # of two seeds or more
+    return PairedComparison(*means, estimate.mean, estimate.interval, two_sided(estimate), lost=lost)
 
 
 def check_tasks(first: list[str], second: list[str], names: tuple[str, str]) -> None:
@@ -83,39 +95,13 @@ def condition_pairs(
     )
 
 
-def comparisons(one: str, other: str) -> list[tuple[str, Comparison]]:
-    """The comparisons of ``one`` and ``other`` (``FOLDER[@CONDITION]``), by name.  Raises :class:`EvaluationError`."""
-    first, second = locate(one), locate(other)
-    rows = []
-    for a, b in condition_pairs(first, second):
-        names = (f"{first[0].path}@{a}", f"{second[0].path}@{b}")
-        rows.append((a if a == b else f"{a} / {b}", compare(first[0].successes(a), second[0].successes(b), names)))
-    return rows
-
-
-@dataclass(frozen=True)
-class SeedComparison:
-    """Two settings of ``seeds`` evaluations each, paired by their order and by task.
-
-    ``first`` and ``second`` are mean success over seeds; ``difference`` is second less first with ``interval``, its
-    95 % interval by a hierarchical bootstrap over seeds and tasks.  ``p`` is two-sided, corrected by Holm for the
-    conditions that are compared together.
-    """
-
-    seeds: int
-    first: float
-    second: float
-    difference: float
-    interval: tuple[float, float]
-    p: float
-
-
-def comparisons_over_seeds(ones: Sequence[str], others: Sequence[str]) -> list[tuple[str, SeedComparison]]:
+def comparisons(ones: Sequence[str], others: Sequence[str]) -> list[tuple[str, PairedComparison]]:
     """The comparisons of ``ones`` and ``others`` (``FOLDER[@CONDITION]``, one per seed, in the same order), by the
-    name of the condition.  The two of a pair need the same tasks; other pairs may have others.
+    name of the condition.  The two of a pair need the same tasks; other pairs may have others.  Over several seeds
+    p-values are corrected by Holm for the conditions.
 
-    Raises :class:`EvaluationError` where the two sides differ in number, or a pair has no tasks in common, and for a
-    condition that is not the first pair's.
+    Raises :class:`EvaluationError` where the two sides differ in number, or a pair in its tasks, or no task is left,
+    and for a condition that is not the first pair's.
     """
     if len(ones) != len(others):
         raise EvaluationError(f"A has {len(ones)} evaluations and B {len(others)}: give one pair per seed")
@@ -128,45 +114,30 @@ def comparisons_over_seeds(ones: Sequence[str], others: Sequence[str]) -> list[t
                 raise EvaluationError(
                     f"{record.path}@{condition}: the first pair compares {compared}; name the same in all"
                 )
-    by_condition = [[_by_task(first, second, names) for (first, _), (second, _) in sides] for names in named]
-    estimates = [_estimate(pairs) for pairs in by_condition]
-    p_values = holm([two_sided(each) for each in estimates])
-    rows = []
-    for (a, b), pairs, each, p in zip(named, by_condition, estimates, p_values, strict=True):
-        first, second = (fmean(float(np.nanmean(one)) for one in side) for side in _sides(pairs))
-        row = SeedComparison(len(sides), first, second, each.mean, each.interval, p)
-        rows.append((a if a == b else f"{a} / {b}", row))
-    return rows
+    rows = [
+        (a if a == b else f"{a} / {b}", _compare([(one, other) for (one, _), (other, _) in sides], (a, b)))
+        for a, b in named
+    ]
+    if len(sides) == 1:
+        return rows
+    adjusted = holm([row.p for _, row in rows if row.p is not None])
+    return [(name, replace(row, p=p)) for (name, row), p in zip(rows, adjusted, strict=True)]
 
 
-@dataclass(frozen=True)
-class Pair:
-    """The ``tasks`` of two evaluations, and on each side the mean success of each, (tasks,); not a number where all of
-    a task's episodes are lost."""
-
-    tasks: tuple[str, ...]
-    first: NDArray[np.float64]
-    second: NDArray[np.float64]
-
-
-def _sides(pairs: Sequence[Pair]) -> tuple[list[NDArray[np.float64]], list[NDArray[np.float64]]]:
-    return [pair.first for pair in pairs], [pair.second for pair in pairs]
-
-
-def _estimate(pairs: Sequence[Pair]) -> Estimate:
-    """Of the differences; there are two pairs or more."""
-    crossed = len({pair.tasks for pair in pairs}) == 1
-    estimate = hierarchical_estimate([pair.second - pair.first for pair in pairs], crossed=crossed, bounds=DIFFERENCE)
-    assert estimate is not None
-    return estimate
-
-
-def _by_task(first: EvaluationRecord, second: EvaluationRecord, names: tuple[str, str]) -> Pair:
-    """Raises :class:`EvaluationError` where the tasks differ."""
-    one, other = first.successes(names[0]), second.successes(names[1])
-    check_tasks(list(one), list(other), (f"{first.path}@{names[0]}", f"{second.path}@{names[1]}"))
-    return Pair(tuple(one), _means(one), _means(other))
-
-
-def _means(successes: Mapping[str, Sequence[bool]]) -> NDArray[np.float64]:
-    return np.array([fmean(wins) if wins else np.nan for wins in successes.values()])
+def _compare(
+    records: Sequence[tuple[EvaluationRecord, EvaluationRecord]], conditions: tuple[str, str]
+) -> PairedComparison:
+    """Raises :class:`EvaluationError`, naming the first task that differs, and where all are lost."""
+    pairs, single = [], True
+    for pair in records:
+        both = [record.successes(condition) for record, condition in zip(pair, conditions, strict=True)]
+        names = [f"{record.path}@{condition}" for record, condition in zip(pair, conditions, strict=True)]
+        check_tasks(list(both[0]), list(both[1]), (names[0], names[1]))
+        first, second = ({task: fmean(wins) if wins else None for task, wins in each.items()} for each in both)
+        if all(None in (first[task], second[task]) for task in first):
+            raise EvaluationError(f"no task has an episode in both {names[0]} and {names[1]}: all others are lost")
+        pairs.append((first, second))
+        single &= all(len(wins) <= 1 for each in both for wins in each.values())
+    compared = compare(pairs, single=single)
+    assert compared is not None  # every pair has a task that neither lost
+    return compared

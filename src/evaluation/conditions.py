@@ -13,6 +13,7 @@ from ..envs.base import TeamEnv
 from ..errors import ConfigError
 from ..experience import Sampling, Task
 from ..faults import DEFAULT_FAULTS, FaultSettings
+from ..rollout.playing import prompt_of
 from ..rollout.policy_client import PromptError
 from ..rollout.seeds import derive
 from .assignment import Assignment
@@ -225,6 +226,6 @@ def check_readable(condition: Condition, actors: Mapping[str, Actor]) -> None:
             actor = actors[agent]
             if isinstance(actor, PolicyActor):
                 try:
-                    actor.client.encode(agent, task.task_id, world.observe(agent), world.tools(agent))
+                    actor.client.encode(agent, task.task_id, prompt_of(world, agent), world.tools(agent))
                 except PromptError as error:
                     raise ConfigError(f"world ({condition.name}): {error}") from error

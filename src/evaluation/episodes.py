@@ -1,7 +1,7 @@
 """Episodes with fixed policies: one actor per agent, one episode per task.
 
-Success is one episode from the start state, at most T turns, on held-out tasks.  ``SilentActor`` and ``EchoActor``
-replace an agent to measure what it contributes.
+Success is one episode from the start state, at most T turns, on held-out tasks.  ``EchoActor``
+replaces an agent to measure what it contributes.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ..envs.base import StepResult, TeamEnv
+from ..envs.base import TeamEnv
+from ..errors import whole_characters
 from ..experience import Completion, Message, Task
 from ..faults import DEFAULT_FAULTS, Failure, FaultKind, FaultSettings
-from ..rollout.playing import drawn, gather, or_failure, prompt_of, start_env, step_env
+from ..rollout.playing import advance, drawn, gather, or_failure, prompt_of, start_env
 from ..rollout.policy_client import PolicyClient
-from ..rollout.seeds import derive
 
 
 @dataclass(frozen=True)
@@ -64,18 +64,10 @@ class PolicyActor:
     client: PolicyClient
 
     async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
-        place = (task.task_id, env.turn, agent)
         said = [message.completion for message in earlier.get(agent, ()) if message.completion is not None]
-        prompt, (completion,) = await self.client.complete(env, agent, task, 1, derive(seed, *place), place, said)
+        prompt, (completion,) = await self.client.ask(env, agent, task, 1, seed, said=said)
         prompt_tokens = 0 if completion.text_only else len(prompt.ids)
         return AgentMessage(completion.text, completion, prompt_tokens, prompt.cut, prompt.retokenised)
-
-
-class SilentActor:
-    """Sends empty messages."""
-
-    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
-        return AgentMessage("")
 
 
 @dataclass(frozen=True)
@@ -95,7 +87,7 @@ class HumanActor:
     ask: Callable[[str, Sequence[Message]], str]
 
     async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
-        return AgentMessage(self.ask(agent, prompt_of(env, agent)))
+        return AgentMessage(whole_characters(self.ask(agent, prompt_of(env, agent))))
 
 
 @dataclass
@@ -123,8 +115,10 @@ class EpisodeResult:
         if picture := world.picture() or (drawn(world) if drawings else None):
             self.pictures.append(picture)
 
-    def take(self, turn: int, saw: Mapping[str, str], messages: Mapping[str, AgentMessage], step: StepResult) -> None:
-        """Add the ``messages`` of one step, each to what its agent ``saw``."""
+    async def step(self, world: TeamEnv, messages: Mapping[str, AgentMessage], *, drawings: bool = True) -> None:
+        """Step ``world`` with the ``messages``, and add them, each to what its agent saw."""
+        turn, saw = world.turn, {agent: prompt_of(world, agent)[-1]["content"] for agent in messages}
+        step = (await advance(world, {agent: message.text for agent, message in messages.items()})).result
         for agent, message in messages.items():
             sampled = {} if message.completion is None else {"tokens": len(message.completion.token_ids)}
             self.messages.append(
@@ -135,7 +129,9 @@ class EpisodeResult:
             self.tokens += sampled.get("tokens", 0)
             self.prompt_tokens += message.prompt_tokens
         self.env_steps += 1
-        self.success = step.success
+        self.success, self.turns = step.success, world.turn
+        if world.turn > turn:
+            self.see(world, drawings)
 
 
 async def play(
@@ -172,17 +168,10 @@ async def play_on(
     Agents that act at the same time are asked at the same time.
     """
     while agents := world.next_agents():
-        turn = world.turn
         calls = (actors[agent].act(world, agent, task, earlier, seed) for agent in agents)
         messages = dict(zip(agents, await gather(*calls), strict=True))
-        texts = {agent: message.text for agent, message in messages.items()}
-        observations = {agent: world.observe(agent)[-1]["content"] for agent in agents}
-        step = await step_env(world, texts)
+        await result.step(world, messages, drawings=drawings)
         earlier = with_messages(earlier, messages)
-        result.take(turn, observations, messages, step)
-        if world.turn > turn:
-            result.see(world, drawings)
-        result.turns = world.turn
         on_step(world, result)
     return result
 

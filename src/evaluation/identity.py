@@ -12,7 +12,7 @@ from typing import Any
 from ..models.base_models import digest, resolve
 from .assignment import AgentSource, LocalPolicy, RemotePolicy, ScriptedPolicy
 from .conditions import Condition, sampling_at
-from .episodes import EchoActor, SilentActor
+from .episodes import EchoActor
 from .request import EvalRequest, Temperature
 
 
@@ -46,8 +46,6 @@ def evaluation_identity(request: EvalRequest, conditions: Sequence[Condition]) -
 
 def source_identity(source: AgentSource, temperature: Temperature, digests: Mapping[str, str]) -> dict[str, Any]:
     """What decides the messages of ``source``; ``digests`` are those of weights, by folder or hub name."""
-    if isinstance(source, SilentActor):
-        return {"silence": True}
     if isinstance(source, EchoActor):
         return {"echo": source.of}
     if isinstance(source, ScriptedPolicy):

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from ..runs.bounded import json_lines
 from ..runs.directory import write_atomic
-from ..runs.files import parse_json, read_text
 from .episodes import EpisodeResult
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class PartialEvaluation:
         if file is None or not file.is_file():
             return None
         try:
-            head, *lines = (parse_json(line) for line in read_text(file).splitlines())
+            head, *lines = json_lines(file.parent, file.name)
             episodes = [EpisodeResult(**line) for line in lines]
             if [episode.task_id for episode in episodes] != list(tasks):
                 raise ValueError("it has other tasks")

@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ..runs.bounded import json_lines, read_content
 from ..runs.directory import write_atomic
 from ..runs.files import (
     CONFIG,
@@ -24,9 +25,7 @@ from ..runs.files import (
     SUMMARY,
     VERSIONS,
     evaluation_folders,
-    parse_json,
     read_object,
-    read_text,
 )
 from ..runs.index import is_run
 
@@ -55,7 +54,7 @@ class EvaluationRecord:
         if not file.is_file():
             raise EvaluationError(f"{path} holds no evaluation: no {SUMMARY} in it")
         try:
-            summary = parse_json(read_text(file))
+            summary = read_content(path, SUMMARY)
             fingerprint, conditions = summary["fingerprint"], summary["conditions"]
         except (ValueError, KeyError, TypeError) as error:
             raise EvaluationError(f"{file} is damaged ({error!r}); remove {path} to play it again") from error
@@ -88,7 +87,7 @@ class EvaluationRecord:
     @property
     def code(self) -> str:
         """The hash of the code that played it, "" where that is not recorded."""
-        return str(read_object(self.path / VERSIONS)[0].get("code", ""))
+        return str(read_object(self.path, VERSIONS)[0].get("code", ""))
 
     def rows(self) -> list[dict[str, Any]]:
         """The lines of ``results.jsonl``.  Raises :class:`EvaluationError`."""
@@ -96,7 +95,7 @@ class EvaluationRecord:
         if not file.is_file():  # also of a named pipe, on which a reader waits for ever
             raise EvaluationError(f"{file} cannot be read: it is no file")
         try:
-            rows = [parse_json(line) for line in file.read_text().splitlines()]
+            rows = [*json_lines(self.path, RESULTS)]
         except (OSError, ValueError) as error:
             raise EvaluationError(f"{file} cannot be read: {error}") from error
         for number, row in enumerate(rows, 1):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..envs.base import TeamEnv
 from ..experience import Task
-from ..rollout.playing import drawn, start_env, step_env
+from ..rollout.playing import drawn, prompt_of, start_env
 from .episodes import AgentMessage, Earlier, EpisodeResult, with_messages
 from .stored import StoredEpisode, StoredMessage
 
@@ -51,7 +51,7 @@ async def replay_to(
     _check_agents(fork, episode, following)
     _check_pictures(fork, following)
     for message in (message for message in following if "saw" in message.answer):
-        saw = {"saw": world.observe(message.agent)[-1]["content"]}
+        saw = {"saw": prompt_of(world, message.agent)[-1]["content"]}
         _compare(fork, replace(message, answer={"saw": message.answer["saw"]}), saw)
     return fork
 
@@ -89,15 +89,9 @@ def _check_agents(fork: Fork, episode: StoredEpisode, stored: Sequence[StoredMes
 
 async def take(fork: Fork, texts: Mapping[str, str]) -> None:
     """Step the fork's world with ``texts``, which become part of its episode."""
-    world, turn = fork.world, fork.world.turn
-    saw = {agent: world.observe(agent)[-1]["content"] for agent in texts}
-    step = await step_env(world, texts)
     messages = {agent: AgentMessage(text) for agent, text in texts.items()}
-    fork.result.take(turn, saw, messages, step)
+    await fork.result.step(fork.world, messages)
     fork.earlier = with_messages(fork.earlier, messages)
-    if world.turn > turn:
-        fork.result.see(world, drawings=True)
-    fork.result.turns = world.turn
 
 
 def _compare(fork: Fork, stored: StoredMessage, answer: Mapping[str, Any]) -> None:

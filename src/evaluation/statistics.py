@@ -248,12 +248,17 @@ def _crossed_variance(side: Values) -> float:
     return float(np.var(tasks) / tasks.size + np.var(rest) / table.size)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
+def holm(p_values: Sequence[float], most_true: int | None = None) -> list[float]:
     """The p-values adjusted by Holm's step-down procedure (Holm 1979), in their order: where those of at most alpha are
     rejected, the probability of one or more wrong rejections is at most alpha, however the tests depend on each other.
+
+    ``most_true``: how many of the hypotheses can be true together, where some exclude others.  Then Shaffer's procedure
+    S1 (1986, Journal of the American Statistical Association 81): after r rejections at most n - r are true, and never
+    more than ``most_true``, so that no p-value is multiplied by more.  It rejects what Holm's does, and sometimes more.
     """
+    most = len(p_values) if most_true is None else most_true
     adjusted, largest = [0.0] * len(p_values), 0.0
     for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        largest = max(largest, min(1.0, min(most, len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted

@@ -176,9 +176,10 @@ def _speaks(edge: Mapping[str, Any], node: int) -> bool:
 
 
 def _asked_world(config: Mapping[str, Any]) -> bool:
-    """Whether the team's reward of a candidate is the world's own answer to it, by the sampler."""
-    sampler = config.get("algorithm", {}).get("sampler", {})
-    return str(sampler.get("_target_", "")).endswith(("TreeSampler", "ChainSampler")) and not sampler.get("lookahead")
+    """Whether ``team`` of a candidate is the world's own answer to it, by the sampler."""
+    algorithm = config.get("algorithm", {})
+    target, team = algorithm.get("sampler", {}).get("_target_", ""), (algorithm.get("reward") or {}).get("team", "own")
+    return str(target).endswith(("TreeSampler", "ChainSampler")) and team == "own"
 
 
 def _message(

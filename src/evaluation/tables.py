@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ..errors import visible
 from ..runs.periodic import every
-from .comparison import Comparison, SeedComparison
+from .comparison import PairedComparison
 from .conditions import Played
 
 
@@ -110,23 +110,18 @@ def _cell(row: Mapping[str, Any], metric: str) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.3f}"
 
 
-def comparison_table(rows: Sequence[tuple[str, Comparison]]) -> Table:
+def comparison_table(rows: Sequence[tuple[str, PairedComparison]]) -> Table:
     """One row per pair of conditions, by name."""
-    table = Table("condition", "tasks", "A", "B", "B - A (95 %)", "only A", "only B", "McNemar p")
+    seeds = any(row.seeds > 1 for _, row in rows)
+    last = ["p, Holm"] if seeds else ["only A", "only B", "McNemar p"]
+    table = Table("condition", "seeds" if seeds else "tasks", "A", "B", "B - A (95 %)", *last)
     for name, row in rows:
         low, high = row.interval
-        counts = ["several samples", "", ""] if row.p is None else [str(row.only_first), str(row.only_second)]
         cells = [f"{row.first:.3f}", f"{row.second:.3f}", f"{row.difference:+.3f} ({low:+.3f} to {high:+.3f})"]
+        cells += (
+            [] if seeds else ["several samples", ""] if row.p is None else [f"{row.only_first}", f"{row.only_second}"]
+        )
         tasks = f"{row.tasks} ({row.lost} lost)" if row.lost else str(row.tasks)
-        table.add_row(_text(name), tasks, *cells, *counts, *([] if row.p is None else [f"{row.p:.2g}"]))
-    return table
-
-
-def seed_comparison_table(rows: Sequence[tuple[str, SeedComparison]]) -> Table:
-    """One row per pair of conditions, by name."""
-    table = Table("condition", "seeds", "A", "B", "B - A (95 %)", "p, Holm")
-    for name, row in rows:
-        low, high = row.interval
-        difference = f"{row.difference:+.3f} ({low:+.3f} to {high:+.3f})"
-        table.add_row(_text(name), str(row.seeds), f"{row.first:.3f}", f"{row.second:.3f}", difference, f"{row.p:.2g}")
+        p = "" if row.p is None else f"{row.p:.2g}"
+        table.add_row(_text(name), str(row.seeds) if seeds else tasks, *cells, p)
     return table

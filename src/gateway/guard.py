@@ -64,10 +64,15 @@ class GuardSettings:
         return host.rstrip(".") in self.hosts or (self.any_address and _is_address(host))
 
 
+LONGEST = 1000
+"""Characters of a refusal."""
+
+
 class RefusedError(Exception):
     """A request that is not passed on; the message is for who asked."""
 
     def __init__(self, status: HTTPStatus, message: str, code: str, param: str | None = None, **headers: str) -> None:
+        message, param = message[:LONGEST], param and param[:LONGEST]  # they may repeat what was sent
         super().__init__(message)
         self.status, self.code, self.headers = status, code, headers
         self.body = {"error": {"message": message, "type": _type(status), "param": param, "code": code}}

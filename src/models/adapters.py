@@ -11,6 +11,7 @@ from typing import cast
 
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
+from peft.tuners.tuners_utils import BaseTunerLayer
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
@@ -67,6 +68,10 @@ def attach(
                 adapted.add_adapter(NAME_PREFIX + name, config)
         config.base_model_name_or_path = base
     assert adapted is not None, "a pool of adapters needs one at least"
+    for module in adapted.modules():
+        if isinstance(module, BaseTunerLayer):
+            # Else inputs would become float32 as the adapters are, only to be rounded back under autocast.
+            vars(module)["cast_input_dtype_enabled"] = False
     for name in adapters:  # peft leaves only the active one trainable
         for parameter in parameters(adapted, name):
             parameter.requires_grad_(True)

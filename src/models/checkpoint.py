@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -29,6 +30,8 @@ from transformers import PreTrainedTokenizerBase
 
 from ..cluster.actors import LostActorError
 from ..errors import unwritten
+from ..runs.bounded import is_within
+from ..runs.files import read_object
 from .handles import CriticHandle, PolicyHandle
 from .pool import TRAINING
 from .ranks import OtherRankError, Ranks
@@ -93,11 +96,19 @@ def write_checkpoint(
         shutil.rmtree(temporary, ignore_errors=True)
         raise
     except (OSError, SafetensorError, RuntimeError) as error:
-        reason = error if isinstance(error, OSError) else _write_error(folder.parent) or error
+        reason = system_error(error) or _write_error(folder.parent) or error
         if isinstance(reason, OSError):
             reason = unwritten(reason, folder)
         shutil.rmtree(temporary, ignore_errors=True)
         raise CheckpointError(f"{folder} could not be written: {reason}") from error
+
+
+def system_error(error: Exception) -> OSError | None:
+    """The system's error in ``error``, of which safetensors gives words and number; None where there is none."""
+    if isinstance(error, OSError):
+        return error
+    number = re.search(r"\(os error (\d+)\)", str(error)) if isinstance(error, SafetensorError) else None
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else None
 
 
 def _write_error(folder: Path) -> OSError | None:
@@ -117,16 +128,18 @@ def read_state(folder: Path) -> dict[str, Any]:
 
     Raises :class:`CheckpointError` naming the file that is missing or damaged.
     """
-    listed = _json(folder / CHECKSUMS)
+    listed = read_keys(folder / CHECKSUMS)
     for name, expected in listed.items():
         path = folder / name
+        if not is_within(path, folder):
+            raise CheckpointError(f"{folder / CHECKSUMS} lists {name}, which is not in {folder}")
         if not path.is_file():
             raise CheckpointError(f"{path} is missing")
         if (actual := _sha256(path)) != expected:
             raise CheckpointError(f"{path} is damaged: sha256 {actual}, expected {expected}")
     if STATE not in listed:
         raise CheckpointError(f"{folder / CHECKSUMS} does not list {STATE}")
-    return _json(folder / STATE)
+    return read_keys(folder / STATE)
 
 
 def restore(
@@ -159,10 +172,10 @@ def restore(
     try:
         states = read_states(folder / RNG)
         torch.set_rng_state(states["torch"])
+        if states["cuda"] and len(states["cuda"]) == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all(states["cuda"])
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
         raise CheckpointError(f"{folder / RNG} does not hold random states: {error}") from error
-    if len(states["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(states["cuda"])
 
 
 def sync_folder(folder: Path) -> None:
@@ -175,8 +188,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def _rng_states() -> dict[str, Any]:
-    """Only dropout draws from torch's own generators; everything else has seeds of its own."""
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    """Only dropout draws from torch's own generators; everything else has seeds of its own.
+
+    To ask a GPU that the run does not use would take memory there.
+    """
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
     return {"torch": torch.get_rng_state(), "cuda": cuda}
 
 
@@ -185,15 +201,13 @@ def _save(value: Any, path: Path) -> None:
         torch.save(value, file)
 
 
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError as error:
-        raise CheckpointError(f"{path} is missing") from error
-    except ValueError as error:  # not JSON, or not text
-        raise CheckpointError(f"{path} is damaged: {error}") from error
-    if not isinstance(content, dict):
-        raise CheckpointError(f"{path} is damaged: it holds no keys")
+def read_keys(path: Path) -> dict[str, Any]:
+    """The keys of a JSON file of a checkpoint.  Raises :class:`CheckpointError`."""
+    content, damage = read_object(path.parent, path.name)
+    if damage:
+        raise CheckpointError(f"{path} is damaged: {damage}")
+    if not path.is_file():
+        raise CheckpointError(f"{path} is missing")
     return content
 
 

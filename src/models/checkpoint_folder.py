@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -13,10 +12,13 @@ from typing import Any
 from transformers import PreTrainedTokenizerBase
 
 from ..errors import check_whole
-from .checkpoint import ALONE, NO_CRITICS, STATE, CheckpointError, read_state, sync_folder, write_checkpoint
+from ..runs.episodes import has_types
+from .checkpoint import ALONE, NO_CRITICS, STATE, CheckpointError, read_keys, read_state, sync_folder, write_checkpoint
 from .handles import CriticHandle, PolicyHandle
 from .ranks import Ranks
 
+STATE_KEYS = {"iteration": int, "best_iteration": int | None, "config": dict}
+"""What every ``state.json`` has."""
 FORMAT = 1
 """Of ``state.json``."""
 START = "iteration_00000"
@@ -126,8 +128,10 @@ class CheckpointFolder:
         state = read_state(folder)
         if state.get("format") != FORMAT:
             raise CheckpointError(f"{folder / STATE} has format {state.get('format')}, this Troupe reads {FORMAT}")
-        if state["best_iteration"] not in (None, state["iteration"]):
-            read_state(self.at(state["best_iteration"]))
+        if not has_types(state, STATE_KEYS):
+            raise CheckpointError(f"{folder / STATE} is damaged: it needs {', '.join(STATE_KEYS)}")
+        if (best := state.get("best_iteration")) not in (None, state["iteration"]):
+            read_state(self.at(best))
         return state
 
     def _is_complete(self, folder: Path) -> bool:
@@ -156,5 +160,5 @@ class CheckpointFolder:
 
 def _best(folder: Path) -> int:
     """The iteration that was best when ``folder`` was written; its own where none was."""
-    state = json.loads((folder / STATE).read_text())
+    state = read_keys(folder / STATE)
     return int(state["iteration"] if state["best_iteration"] is None else state["best_iteration"])

@@ -17,10 +17,12 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
+from ..errors import check_whole
 from ..rollout.engines.weights import load_into
 from .critic_settings import CriticSettings
 from .optimizer_steps import OptimizerSteps
 from .ranks import Ranks
+from .sharding import load_optimizer_state
 from .train_config import MakeOptimizer
 
 S = TypeVar("S")
@@ -183,7 +185,9 @@ class Critic(OptimizerSteps):
         """Restore the state that :meth:`state_dict` returned.  Raises ``ValueError`` for a state that does not fit."""
         with self.lock:
             load_into(self.name, self.plain.state_dict(), state["model"])
-            self.optimizer.load_state_dict(state["optimizer"])
+            load_optimizer_state(self.optimizer, state["optimizer"])
+            check_whole("version", state["version"], 0)
+            check_whole("max_tokens", state["max_tokens"], 1)
             self.version, self.max_tokens = state["version"], state["max_tokens"]
 
 

@@ -32,10 +32,11 @@ def applies(model: PreTrainedModel) -> bool:
     attention, without adapters, dropout and activation checkpointing.
     """
     config = model.config
+    if config.model_type not in FUSED:  # whose modules may have any names
+        return False
     projections = [module for module in model.model.layers.modules() if hasattr(module, "in_features")]
     return (
-        config.model_type in FUSED
-        and config.hidden_act == "silu"
+        config.hidden_act == "silu"
         and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
         and (getattr(config, "layer_types", None) is not None or getattr(config, "sliding_window", None) is None)
         and not (config.attention_dropout and model.training)
@@ -58,14 +59,14 @@ def hidden_states(model: PreTrainedModel, batch: TokenBatch) -> tuple[Tensor, Te
     cos, sin = (table.contiguous() for table in tables)  # (T, 1, D / 2): the halves are alike
     for layer in core.layers:
         last = layer is core.layers[-1]
-        x = _Layer.apply(x, cos, sin, scored if last else whole, last, model.config, *_weights(layer))
+        x = _FusedLayer.apply(x, cos, sin, scored if last else whole, last, model.config, *_weights(layer))
     rank = scored.queries.new_zeros(len(batch.input_ids))
     rank[scored.queries] = torch.arange(len(scored.queries))
     return core.norm(x), rank
 
 
 def _weights(layer: Any) -> list[Tensor | None]:
-    """In the order of :meth:`_Layer.forward`."""
+    """In the order of :meth:`_FusedLayer.forward`."""
     attention, mlp = layer.self_attn, layer.mlp
     projections = attention.q_proj, attention.k_proj, attention.v_proj
     norms = (getattr(attention, name, None) for name in ("q_norm", "k_norm"))
@@ -82,7 +83,7 @@ def _weights(layer: Any) -> list[Tensor | None]:
     ]
 
 
-class _Layer(torch.autograd.Function):
+class _FusedLayer(torch.autograd.Function):
     """One decoder layer: (T, hidden) -> (Q, hidden)."""
 
     @staticmethod

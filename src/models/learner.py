@@ -14,6 +14,7 @@ import torch
 from lightning.fabric.strategies.ddp import DDPStrategy
 from lightning.fabric.strategies.single_device import SingleDeviceStrategy
 from torch import Tensor
+from torch.nn.utils import get_total_norm
 from torch.nn.utils.rnn import pad_sequence
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -21,6 +22,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from ..algorithms.objectives import ObjectiveOutput
 from ..experience import Sample, TokenBatch
 from ..memory import UpdateMemoryError
+from .operations import Operations, peak
 from .optimizer_steps import OptimizerSteps
 from .packing import draw_rows, micro_batch_rows, mini_batches, pack
 from .ranks import Ranks
@@ -46,7 +48,7 @@ class Learner(OptimizerSteps):
     Exact: the gradient of a step does not depend on how its mini-batch is cut into micro-batches and divided among
     processes.  Every candidate's weight is known before the first step, so that the losses of the parts add up to that
     of the mini-batch.  Not exact: the last bits, since floating-point sums depend on their order; and the engine's
-    log-probabilities, which come from other kernels and perhaps another precision (:mod:`.mismatch`).
+    log-probabilities, which come from other kernels and perhaps another precision (:mod:`.update_stats`).
     """
 
     def __init__(
@@ -64,16 +66,20 @@ class Learner(OptimizerSteps):
         bounds: dict[str, Any] = {"max_tokens": config.update.max_tokens, "clip_norm": config.update.clip_norm}
         super().__init__(f"policy '{name}'", module, optimizer, fabric, ranks, **bounds)
         self.name, self.objective, self.settings, self.scheduler = name, config.objective, config.update, scheduler
-        self.seed = seed
+        self.seed, self.peak = seed, peak(fabric.device)
+        self.operations = self._operations() if self.peak else None
 
     def update(self, groups: Groups, by_agent: bool = False) -> dict[str, float]:
         """Take all steps of one iteration; returns metrics.  The version grows by one.
+
+        ``mfu``, on known GPUs: :class:`.operations.Operations` of this process per second, over the GPU's peak.
 
         ``by_agent``: also measure each agent's share of the gradient, where several agents speak with this policy.
 
         Raises :class:`.optimizer_steps.NonFiniteError`, :class:`..memory.UpdateMemoryError`.
         """
         learning_rate, splits = float(self.scheduler.get_last_lr()[0]), self.splits
+        before = self.operations.done if self.operations else 0.0
         stats = UpdateStats(groups, learning_rate, self.fabric.device, self.version)
         self.longest = max(_pass_length(sample) for group in groups for sample in group)
         steps = self._mini_batches(groups)
@@ -92,6 +98,8 @@ class Learner(OptimizerSteps):
             self.scheduler.step()
         release_shards(self.module.module)
         metrics = stats.metrics(self.objective, self.ranks)
+        if self.operations and self.peak:
+            metrics["mfu"] = (self.operations.done - before) / metrics["update_s"] / self.peak
         if self.ranks.first:
             warn_of_mismatch(metrics, self.settings, self.name, self.version)
         self.version += 1
@@ -118,21 +126,21 @@ class Learner(OptimizerSteps):
         for rows in micro_batch_rows(samples, self.max_tokens, self.ranks.rank, self.ranks.world):
             yield pack(rows).to(self.fabric.device), [sample for row in rows for sample in row]
 
-    def _old_logprobs(self, steps: Sequence[Sequence[Sample]]) -> dict[int, Tensor]:
-        """By ``id`` of this process's samples, the learner's log-probabilities (its tokens,) at the update's start.
+    def _old_logprobs(self, steps: Sequence[Sequence[Sample]]) -> dict[Sample, Tensor]:
+        """Of this process's samples, the learner's log-probabilities (its tokens,) at the update's start.
 
         The importance ratio compares with the weights before any step, so they are computed before the first one.
         With one epoch the first step needs no extra forward pass, because its own uses these weights: its samples are
         left out.  With several it does, because later epochs use changed weights.
         """
-        old: dict[int, Tensor] = {}
+        old: dict[Sample, Tensor] = {}
         with torch.no_grad(), self._autocast():
             for samples in steps[1 if self.settings.epochs == 1 else 0 :]:
                 for batch, members in self._micro_batches(samples):
                     logprobs = self._logprobs(batch)  # of idle rows too: processes gather sharded weights together
-                    if batch.weights.any():
+                    if _counts(members):
                         rows = zip(members, logprobs, strict=True)
-                        old |= {id(sample): row[: len(sample.token_ids)] for sample, row in rows}
+                        old |= {sample: row[: len(sample.token_ids)] for sample, row in rows}
         return old
 
     def _measure_untrained_mismatch(self, groups: Groups, stats: UpdateStats) -> None:
@@ -152,7 +160,7 @@ class Learner(OptimizerSteps):
 
         self.module.eval()
         for batch, members, drift in self._within_memory(drifts):
-            if batch.weights.any():  # else idle
+            if _counts(members):  # else idle
                 ratio, corrected = self.objective.importance(drift)
                 stats.add_drift(members, drift, batch.mask, ratio, corrected, batch.weights)
         self.module.train()
@@ -183,18 +191,18 @@ class Learner(OptimizerSteps):
         """Of each sample's tokens, what ``score`` gives: (B, C) nats."""
         self.longest = max(map(_pass_length, samples), default=0)
 
-        def all_scores() -> dict[int, tuple[float, ...]]:
-            scores: dict[int, tuple[float, ...]] = {}
+        def all_scores() -> dict[Sample, tuple[float, ...]]:
+            scores: dict[Sample, tuple[float, ...]] = {}
             for rows in micro_batch_rows(samples, self.max_tokens):
                 members = [sample for row in rows for sample in row]
                 with self._autocast():
                     logprobs = score(pack(rows).to(self.fabric.device))
                 for sample, row in zip(members, logprobs.tolist(), strict=True):
-                    scores[id(sample)] = tuple(row[: len(sample.token_ids)])
+                    scores[sample] = tuple(row[: len(sample.token_ids)])
             return scores
 
         scores = self._within_memory(all_scores)
-        return [scores[id(sample)] for sample in samples]
+        return [scores[sample] for sample in samples]
 
     def _untrained_samples(self, groups: Groups) -> list[Sample]:
         """The samples that no step has."""
@@ -225,7 +233,7 @@ class Learner(OptimizerSteps):
                 self._within_memory(partial(self._backward, some, {}))
                 if self.ranks.world > 1:
                     self._add_up_gradients()
-                norm = math.sqrt(sum(gradient.square().sum().item() for gradient in self._gradients()))
+                norm = get_total_norm(list(self._gradients())).item()
                 norms[agent] = norm * len(own) / len(some)
                 self.optimizer.zero_grad()
         if len(norms) < len(agents):
@@ -237,7 +245,7 @@ class Learner(OptimizerSteps):
     # ---- one step ---------------------------------------------------------------------------------------------------
 
     def _backward(
-        self, samples: Sequence[Sample], old_logprobs: Mapping[int, Tensor]
+        self, samples: Sequence[Sample], old_logprobs: Mapping[Sample, Tensor]
     ) -> list[tuple[TokenBatch, list[Sample], ObjectiveOutput]]:
         """Accumulate the gradients of one mini-batch, over this process's micro-batches; these, with their samples and
         outputs.
@@ -245,7 +253,7 @@ class Learner(OptimizerSteps):
         outputs = []
         unsynced = self.ranks.world > 1 and not self.sharded
         for batch, members in self._micro_batches(samples):
-            old = [old_logprobs[id(sample)] for sample in members if id(sample) in old_logprobs]
+            old = [old_logprobs[sample] for sample in members if sample in old_logprobs]
             # Each process accumulates its own; ``_clip`` adds them up, once none has run out of memory.  DDP would do
             # so during the last backward pass, and wait for ever for a process whose pass has failed.  Gradients of
             # sharded weights are added up in every pass: whole ones would need the memory that sharding saves.
@@ -253,7 +261,9 @@ class Learner(OptimizerSteps):
                 with self._autocast():
                     output = self.module.training_step(self.name, batch, pad_sequence(old, True) if old else None)
                 self.fabric.backward(output.loss)
-            if batch.weights.any():  # else an idle row
+            if self.operations:
+                self.operations.add(batch, learning=True)
+            if _counts(members):  # else an idle row
                 outputs.append((batch, members, output))
         return outputs
 
@@ -280,12 +290,23 @@ class Learner(OptimizerSteps):
     def _logprobs(self, batch: TokenBatch) -> Tensor:
         """(B, C) nats, by the module itself: Fabric's wrapper would round them to the default dtype."""
         logprobs: Tensor = self.module.module(self.name, batch)
+        if self.operations:
+            self.operations.add(batch, learning=False)
         return logprobs
+
+    def _operations(self) -> Operations | None:
+        module = self.module.module
+        return Operations.of(module.model_of(self.name), module.parameters_of(self.name), module.adapter_parameters())
 
 
 def _pass_length(sample: Sample) -> int:
     """Tokens of the sample alone: the last one is nobody's input."""
     return len(sample.prompt_ids) + len(sample.token_ids) - 1
+
+
+def _counts(members: Sequence[Sample]) -> bool:
+    """Whether a micro-batch is more than an idle row.  Its tensors are not asked: a GPU would be waited for."""
+    return any(sample.weight for sample in members)
 
 
 def _is_live(group: Sequence[Sample]) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import try_to_load_from_cache
 from peft import LoraConfig, PeftModel
 from safetensors.torch import load_file
 from transformers import (
@@ -18,11 +19,13 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen3ForCausalLM,
 )
+from transformers.utils import CONFIG_NAME
 from transformers.utils.logging import disable_progress_bar
 
 from ..errors import check_whole
 from ..experience import LARGEST_VOCABULARY
 from ..rollout.engines.lora import Adapted
+from ..rollout.engines.weight_files import forget_files, note_files
 from .adapters import WEIGHTS, without_peft_warnings
 from .base_models import resolve
 from .reading import reading
@@ -37,6 +40,7 @@ WEIGHTS_ALONE = {**NO_CODE, "use_safetensors": True}
 MOST = {
     **{"num_hidden_layers": 1 << 10, "num_attention_heads": 1 << 12, "num_experts": 1 << 12},
     **{"hidden_size": 1 << 18, "intermediate_size": 1 << 20, "vocab_size": LARGEST_VOCABULARY},
+    "max_position_embeddings": 1 << 24,
 }
 """The largest sizes in a model's configuration: even without weights, larger ones take gigabytes and minutes."""
 UNSUPPORTED = (
@@ -54,7 +58,9 @@ def load_model(base: str, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalL
     """
     if (folder := Path(base)).is_dir() and is_adapter(folder):
         full_base(base)  # no circle
-        return load_adapter(load_model(_adapter_base(folder), dtype), base).merge_and_unload()
+        merged: Qwen3ForCausalLM = load_adapter(load_model(_adapter_base(folder), dtype), base).merge_and_unload()
+        forget_files(merged)
+        return merged
     return _whole_model(resolve(base), dtype=dtype)
 
 
@@ -76,7 +82,7 @@ def load_tokenizer(base: str, *, from_hub: bool = True) -> PreTrainedTokenizerFa
 def load_shape(base: str, *, from_hub: bool = True) -> PretrainedConfig:
     """The configuration of ``base``, a whole model; with ``from_hub``, one that is not here is fetched.
 
-    Raises ``ValueError``, also for sizes above :data:`MOST`.
+    Raises ``ValueError``, also for sizes above :data:`MOST`, and where no length of its context is known.
     """
     path, where = resolve(base), {"local_files_only": not from_hub}
     with reading():
@@ -84,6 +90,8 @@ def load_shape(base: str, *, from_hub: bool = True) -> PretrainedConfig:
         shape = AutoConfig.from_pretrained(path, **where, **NO_CODE)
         # Otherwise transformers would fetch code from the hub, where a configuration names a kernel for its attention.
         shape._attn_implementation = None
+    if getattr(shape, "max_position_embeddings", None) is None:
+        raise ValueError(f"config.json: a {shape.model_type} has no max_position_embeddings, so no known context")
     return shape
 
 
@@ -110,6 +118,8 @@ def _whole_model(path: str, **options: Any) -> Any:
     if missing := sorted(report["missing_keys"]):  # transformers would draw them at random
         others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ValueError(f"its weights lack {missing[0]}{others}")
+    config = None if Path(path).is_dir() else try_to_load_from_cache(path, CONFIG_NAME)
+    note_files(model, Path(config).parent if isinstance(config, str) else Path(path))
     return model
 
 

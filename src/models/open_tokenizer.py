@@ -10,12 +10,10 @@ from tokenizers.pre_tokenizers import ByteLevel, Sequence, Split
 from tokenizers.trainers import BpeTrainer
 from transformers import PreTrainedTokenizerFast
 
+from ..guards.prompt_writer import OPEN
+
 PAD, EOS, ANSWER = "<|pad|>", "<|end|>", "<|answer|>"
 ROLES = ("<|system|>", "<|user|>", "<|assistant|>")
-CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ '<|' + message['role'] + '|>' + message['content'] }}{% endfor %}"
-    "{% if add_generation_prompt %}" + ANSWER + "{% endif %}"
-)
 PIECES = r" ?\p{L}+| ?\p{N}| ?[^\s\p{L}\p{N}]|\s"
 """What may become one token: a word, a digit or a sign, with the blank before it.  Numbers are read digit by digit."""
 
@@ -52,7 +50,7 @@ def with_chat_template(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
         pad_token=PAD,
         eos_token=EOS,
         additional_special_tokens=[ANSWER, *ROLES],
-        chat_template=CHAT_TEMPLATE,
+        chat_template=OPEN,
         clean_up_tokenization_spaces=False,
         model_max_length=CONTEXT,
     )

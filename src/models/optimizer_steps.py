@@ -12,7 +12,7 @@ import lightning as L
 from lightning.fabric.plugins.precision.amp import MixedPrecision
 from torch import Tensor
 from torch.distributed.tensor import DTensor
-from torch.optim import Optimizer
+from torch.optim import Adam, Optimizer
 
 from ..memory import UpdateMemoryError, first_line, out_of_memory, release
 from .ranks import Ranks
@@ -24,6 +24,14 @@ log = logging.getLogger(__name__)
 
 class NonFiniteError(FloatingPointError):
     """A loss or gradient that is NaN or infinite; the step that it would have made was not taken."""
+
+
+def use_fused_steps(optimizer: Optimizer) -> None:
+    """Let Adam and AdamW take each step in one kernel where all weights are on a GPU, unless ``optimizer`` says how."""
+    for group in optimizer.param_groups if isinstance(optimizer, Adam) else ():
+        chosen = group["fused"] is not None or group["foreach"] is not None
+        if not chosen and all(p.is_cuda and not isinstance(p, DTensor) for p in group["params"]):
+            group["fused"] = True
 
 
 class OptimizerSteps:
@@ -50,6 +58,7 @@ class OptimizerSteps:
         self.max_tokens, self.clip_norm = max_tokens, clip_norm
         self.version = self.splits = self.longest = 0
         self.sharded = is_sharded(module.module)
+        use_fused_steps(optimizer)
 
     def _within_memory(self, work: Callable[[], T]) -> T:
         """``work()``, repeated with smaller micro-batches where memory does not suffice in some process.

@@ -213,6 +213,7 @@ def pack(rows: Sequence[Row]) -> TokenBatch:
         sources=sources,
         targets=targets,
         mask=mask,
+        places_filled=mask.flatten().nonzero()[:, 0],
         behaviour_logprobs=behaviour,
         advantages=advantages,
         weights=torch.tensor([sample.weight for sample in samples]),

@@ -13,13 +13,14 @@ import torch
 from torch import Tensor
 
 from ..contention import is_small, updating
+from ..errors import check_whole
 from ..experience import Sample
 from .learner import Groups, Learner
 from .loading import checkpoint_weights
 from .policy import PolicyModule
 from .ranks import Ranks
 from .reading import read_states
-from .sharding import load_optimizer_state, optimizer_state
+from .sharding import check_keys, load_optimizer_state, optimizer_state
 
 TRAINING, SHARD = "training.pt", "training_{:0>5}.pt"
 """A policy's optimizer, scheduler and version, of all processes or of one."""
@@ -177,7 +178,11 @@ class Policy:
         with self.pool.lock:
             self.pool.module.load_weights(self.name, state["model"])
             load_optimizer_state(self.learner.optimizer, state["optimizer"])
+            # torch would take any attribute of the scheduler from it.
+            check_keys("scheduler", state["scheduler"], self.learner.scheduler.state_dict())
             self.learner.scheduler.load_state_dict(state["scheduler"])
-            self.learner.version = state["version"]
-            # Checkpoints of older versions have none: there was no split.
-            self.learner.max_tokens = state.get("max_tokens", self.learner.settings.max_tokens)
+            # Checkpoints of older versions have no max_tokens: there was no split.
+            state = {"max_tokens": self.learner.settings.max_tokens, **state}
+            check_whole("version", state["version"], 0)
+            check_whole("max_tokens", state["max_tokens"], 1)
+            self.learner.version, self.learner.max_tokens = state["version"], state["max_tokens"]

@@ -69,7 +69,7 @@ def dequantise(gguf: Path, out: Path, expected: str | None = None) -> Path:
     computes or writes them otherwise; :class:`AbsentError` without the package ``gguf``.
     """
     if find_spec("gguf") is None:  # transformers' own message does not name the extra
-        raise AbsentError(f"{gguf.name} needs the package gguf: pip install 'troupe[gguf]'")
+        raise AbsentError(f"{gguf.name} needs the package gguf: pip install 'troupe-rl[gguf]'")
     model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     # A model that was read from GGUF counts as quantised, although its weights are not any more.

@@ -65,6 +65,10 @@ class Ranks:
             self._exchange(done, stops=stops)
         return result
 
+    def own(self, tasks: Sequence[T]) -> Sequence[T]:
+        """Those of ``tasks`` that this process plays in :meth:`share`."""
+        return tasks[self.rank :: self.world]
+
     async def share(self, tasks: Sequence[T], play: Callable[[Sequence[T]], Awaitable[list[R]]]) -> list[R]:
         """``play(tasks)``, one result for each task in their order, where task i is played by process i modulo
         ``world``.
@@ -76,7 +80,7 @@ class Ranks:
             return _check_count(tasks, await play(tasks))
         done: list[list[R]] = []
         try:
-            own = tasks[self.rank :: self.world]
+            own = self.own(tasks)
             done.append(_check_count(own, await play(own)))
         finally:
             everyone = self._exchange(done)

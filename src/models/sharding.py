@@ -70,8 +70,8 @@ def whole_state(module: nn.Module) -> dict[str, Tensor]:
     All processes must call it alike.  A tied weight is one tensor with two names.
     """
     state = module.state_dict(keep_vars=True)
-    gathered = {id(tensor): whole(tensor.detach()) for tensor in {id(each): each for each in state.values()}.values()}
-    return {name: gathered[id(tensor)] for name, tensor in state.items()}
+    gathered = {tensor: whole(tensor.detach()) for tensor in dict.fromkeys(state.values())}
+    return {name: gathered[tensor] for name, tensor in state.items()}
 
 
 @torch.no_grad()
@@ -81,9 +81,9 @@ def load_shards(policy: str, module: nn.Module, weights: Mapping[str, Tensor]) -
     Raises as :func:`..rollout.engines.weights.check_fit`; nothing is changed then.
     """
     own = module.state_dict(keep_vars=True)
-    tied: dict[int, list[str]] = {}
+    tied: dict[Tensor, list[str]] = {}
     for name, tensor in own.items():
-        tied.setdefault(id(tensor), []).append(name)
+        tied.setdefault(tensor, []).append(name)
     check_fit(policy, list(tied.values()), {name: tensor.shape for name, tensor in own.items()}, weights)
     for name in own.keys() & weights.keys():
         own[name].copy_(_part(weights[name], own[name]))
@@ -104,11 +104,50 @@ def optimizer_state(optimizer: Optimizer, *, gathered: bool) -> dict[str, Any]:
 def load_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Restore what :func:`optimizer_state` returned, of either form.  Raises ``ValueError`` for what does not fit."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    parts = {
-        index: {key: _part(value, parameters[index]) for key, value in values.items()}
-        for index, values in state["state"].items()
-    }
+    check_keys("optimizer", state, {"state": {}, "param_groups": []})
+    known = optimizer.state_dict()["param_groups"]
+    if len(state["param_groups"]) != len(known):
+        raise ValueError(f"optimizer has {len(state['param_groups'])} groups of parameters, not {len(known)}")
+    for saved, own in zip(state["param_groups"], known, strict=True):
+        check_keys("param_groups", saved, own)
+    # What another's optimizer keeps of a parameter may have any shape.
+    same = type(getattr(optimizer, "optimizer", optimizer)).__module__.startswith("torch.")
+    parts: dict[int, dict[str, Any]] = {}
+    for index, values in state["state"].items():
+        if index not in range(len(parameters)) or not isinstance(values, dict):
+            raise ValueError(f"optimizer has a state of parameter {index}, of {len(parameters)}")
+        for key, value in values.items():
+            if same and not _has_shape(value, parameters[index]):
+                wrong = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+                raise ValueError(f"optimizer: {key} of a parameter of {tuple(parameters[index].shape)} is {wrong}")
+        parts[index] = {key: _part(value, parameters[index]) for key, value in values.items()}
     optimizer.load_state_dict({**state, "state": parts})
+
+
+def check_keys(name: str, saved: Any, own: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` unless ``saved`` has keys of ``own`` only, each with a value of its kind: a list for a list,
+    keys for keys, and else a number or a text.  Older versions have fewer keys."""
+    if not isinstance(saved, Mapping):
+        raise ValueError(f"{name} must hold keys")
+    for key, value in saved.items():
+        if key not in own:
+            raise ValueError(f"{name} has the unknown key {key!r}")
+        if _kind(value) != _kind(own[key]) or (key == "params" and value != own[key]):
+            raise ValueError(f"{name}: {key} does not fit")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "keys"
+    return "list" if isinstance(value, list | tuple) else "value"
+
+
+def _has_shape(value: Any, like: Tensor) -> bool:
+    """Whether ``value`` is a number, or a tensor of one, or has the shape of ``like`` (or of its shards; along some
+    dimensions it may be a mean).  :func:`_part` refuses other shards."""
+    if not isinstance(value, Tensor) or not value.dim() or isinstance(like, DTensor):
+        return value is None or isinstance(value, int | float | Tensor)
+    return value.dim() == like.dim() and all(a in (1, b) for a, b in zip(value.shape, like.shape, strict=True))
 
 
 def _plain(value: Any, *, gathered: bool) -> Any:

@@ -31,7 +31,8 @@ class Team:
     """Engines and tokenizers by policy, and each agent's client in training and in evaluation.
 
     ``policies`` are those that learn; ``schedules`` says in which iterations, where it is not all of them.
-    ``critics`` estimate values for the credit rule; none where it needs none.
+    ``critics`` estimate values for the credit rule; none where it needs none.  ``bounds`` are the largest ages of
+    messages, in updates, of policies that have one of their own.
     """
 
     policies: Mapping[str, PolicyHandle]
@@ -41,11 +42,17 @@ class Team:
     evaluation: Mapping[str, PolicyClient]
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
     critics: Critics = field(default_factory=Critics)
+    ranks: Ranks = field(default_factory=Ranks)
+    bounds: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def sharded(self) -> bool:
         """Whether each process has a part of the policies alone, so that all of them write a checkpoint."""
         return any(policy.sharded for policy in self.policies.values())
+
+    def versions(self) -> dict[str, int]:
+        """By policy that learns, how many updates it has had."""
+        return {name: policy.version for name, policy in self.policies.items()}
 
     def learners(self, iteration: int) -> list[str]:
         """The policies that learn after ``iteration`` iterations."""
@@ -66,7 +73,7 @@ class Team:
         results = [await update for update in updates] if in_order else await asyncio.gather(*updates)
         return {name: metrics for result in results for name, metrics in result.items()}
 
-    async def score_reference(self, episodes: Sequence[Episode], ranks: Ranks) -> None:
+    async def score_reference(self, episodes: Sequence[Episode]) -> None:
         """Set every candidate's log-probabilities under the reference, the same in all processes.
 
         The reference of a policy is its weights at the run's start; of one that does not learn, itself.
@@ -76,7 +83,7 @@ class Team:
         by_policy = scored_samples(episodes)
         for name, policy in self.policies.items():
             pairs = by_policy.get(name, [])
-            scores = await ranks.share([sample for _, sample in pairs], policy.reference_logprobs)
+            scores = await self.ranks.share([sample for _, sample in pairs], policy.reference_logprobs)
             for (candidate, _), logprobs in zip(pairs, scores, strict=True):
                 candidate.reference_logprobs = logprobs
 
@@ -132,6 +139,11 @@ class Team:
     def drain_engine_counters(self) -> dict[str, float]:
         """What the engines of this process have counted since the last call, by metric."""
         return drain_counters(self.distinct_engines())
+
+    def drain_all_counters(self) -> dict[str, float]:
+        """The sums of what the engines of all processes have counted since the last call, by metric."""
+        counts = self.ranks.from_all(self.drain_engine_counters())
+        return {key: sum(count[key] for count in counts) for key in counts[0]}
 
     def engine_states(self) -> dict[str, dict[str, Any]]:
         """By policy, the state of its engine, where that has one; plain data for JSON."""

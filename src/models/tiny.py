@@ -11,11 +11,9 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
+from ..guards.prompt_writer import CLOSED
+
 PAD, EOS, UNKNOWN, ANSWER = "<pad>", "<eos>", "<unk>", "<answer>"
-CHAT_TEMPLATE = (
-    "{% for message in messages %}{{ message['content'] }} {% endfor %}"
-    "{% if add_generation_prompt %}" + ANSWER + "{% endif %}"
-)
 
 
 def build_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
@@ -30,7 +28,7 @@ def build_tokenizer(words: Sequence[str]) -> PreTrainedTokenizerFast:
         eos_token=EOS,
         unk_token=UNKNOWN,
         additional_special_tokens=[ANSWER],
-        chat_template=CHAT_TEMPLATE,
+        chat_template=CLOSED,
         clean_up_tokenization_spaces=False,
         model_max_length=512,
     )

@@ -118,7 +118,8 @@ def token_scores(
     """
     head, hidden = _forward(model, batch, temperature)
     pieces = (
-        _Piece(head, *piece) for piece in head.pieces(hidden, batch.targets[batch.mask], *_by_token(batch, temperature))
+        _Piece(head, *piece)
+        for piece in head.pieces(hidden, batch.filled(batch.targets), *_by_token(batch, temperature))
     )
     columns = [(piece.logprobs(), piece.entropies() if entropy else None) for piece in pieces]
     return _table(batch, columns)
@@ -129,7 +130,7 @@ def evaluate(
 ) -> ObjectiveOutput:
     """``objective`` of :func:`token_scores`.  Its loss may be differentiated once; the logits are gone by then."""
     head, hidden = _forward(model, batch, temperature)
-    pieces = head.pieces(hidden, batch.targets[batch.mask], *_by_token(batch, temperature))
+    pieces = head.pieces(hidden, batch.filled(batch.targets), *_by_token(batch, temperature))
     parameters = [parameter for parameter in head.module.parameters() if parameter.requires_grad]
     columns, kept = [], None
     for each in pieces:
@@ -141,7 +142,7 @@ def evaluate(
     leaves = [x.requires_grad_() for x in (logprobs, entropies) if x is not None]
     output = objective(logprobs, entropies)
     flows = torch.autograd.grad(output.loss, leaves, allow_unused=True, materialize_grads=True)
-    per_token = head.pieces(*(flow[batch.mask].to(logprobs.dtype) for flow in flows))
+    per_token = head.pieces(*(batch.filled(flow).to(logprobs.dtype) for flow in flows))
     of_hidden: list[Tensor] = []
     totals: list[Tensor | None] = []
     for each, (of_logprob, *of_entropy) in zip(pieces, per_token, strict=True):
@@ -173,8 +174,7 @@ class _Known(torch.autograd.Function):
         grads, ctx.grads = ctx.grads, None
         if grads is None:
             raise RuntimeError("the loss of a micro-batch can be differentiated once")
-        factor = grad.item()
-        return None, None, *(g if g is None or factor == 1 else g.mul_(factor) for g in grads)
+        return None, None, *(each if each is None else each.mul_(grad) for each in grads)
 
 
 def _table(batch: TokenBatch, columns: Sequence[tuple[Tensor, Tensor | None]]) -> tuple[Tensor, Tensor | None]:
@@ -190,12 +190,12 @@ def _by_token(batch: TokenBatch, temperature: float | Tensor) -> list[Tensor]:
     """The column of the tokens' temperatures, in the order of ``batch.mask``; none where all have one."""
     if not isinstance(temperature, Tensor):
         return []
-    return [temperature[:, None].expand(batch.mask.shape)[batch.mask]]
+    return [batch.filled(temperature[:, None].expand(batch.mask.shape))]
 
 
 def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float | Tensor) -> tuple[Head, Tensor]:
     """The head, and its input for each completion token (tokens, hidden), in the order of ``batch.mask``."""
-    config, tree, sources = model.config, Tree.of(batch), batch.sources[batch.mask]
+    config, tree, sources = model.config, Tree.of(batch), batch.filled(batch.sources)
     common = 1.0 if isinstance(temperature, Tensor) else temperature
     if fused_layers.applies(model):
         hidden, rank = fused_layers.hidden_states(model, batch)

@@ -43,4 +43,4 @@ class PolicyTrainConfig:
         if not self.temperatures:
             return self.temperature
         values = [self.temperatures.get(agent, self.temperature) for agent, _ in batch.places]
-        return torch.tensor(values, dtype=torch.float64, device=batch.weights.device)
+        return torch.tensor(values, dtype=torch.float64).to(batch.weights.device, non_blocking=True)

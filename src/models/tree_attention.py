@@ -6,8 +6,8 @@ Each is one call of a flash attention kernel; a token's results from several are
 in ring attention (arXiv 2310.01889).  Given the final result and log-sum-exp, the kernel's backward pass yields exactly
 each rectangle's part of the gradients.
 
-On CUDA, FlexAttention computes the same from one rule for all pairs.  Where a model's layers have a sliding window or
-cap their scores, these are computed densely.
+On CUDA, FlexAttention computes the same (:mod:`.block_attention`).  Where a model's layers have a sliding window or cap
+their scores, and in float64 on CUDA, these are computed densely.
 
 Shapes: ``T`` tokens, ``Q`` tokens whose attention is computed (all, or the scored ones), ``H`` query heads, ``Hkv``
 key-value heads, ``D`` head width.
@@ -25,11 +25,11 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout as drop
 from transformers import AttentionInterface
-from transformers.integrations.flex_attention import flex_attention_forward
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from ..errors import UnsupportedAttentionError
 from ..experience import Segment, TokenBatch
+from .block_attention import attend_in_blocks, block_mask
 
 ATTENTION: Final = "troupe_tree"
 """The name of the attention implementation; it takes a :class:`Tree` as the keyword argument ``tree`` of a model's
@@ -77,8 +77,11 @@ class Tree:
     @cached_property
     def queries(self) -> Tensor:
         """(Q,) int64, the tokens that are queries."""
-        parts = [torch.arange(s.start, s.end) for s in self.segments if self._queried(s)]
-        return torch.cat(parts).to(self.device)
+        return self._host_queries.to(self.device)
+
+    @cached_property
+    def _host_queries(self) -> Tensor:
+        return torch.cat([torch.arange(s.start, s.end) for s in self.segments if self._queried(s)])
 
     def _queried(self, segment: Segment) -> bool:
         return segment.scored or not self.scored_only
@@ -136,8 +139,16 @@ class Tree:
     @cached_property
     def stops(self) -> Tensor:
         """(T,) int64: token q sees token k if ``k <= q < stops[k]``."""
-        parts = [torch.full((segment.end - segment.start,), segment.stop) for segment in self.segments]
-        return torch.cat(parts).to(self.device)
+        return self._host_stops.to(self.device)
+
+    @cached_property
+    def _host_stops(self) -> Tensor:
+        return torch.cat([torch.full((segment.end - segment.start,), segment.stop) for segment in self.segments])
+
+    @cached_property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return int(self.positions.max()) + 1
 
     def visible(self, window: int | None = None) -> Tensor:
         """(Q, T) bool, whether a query sees a token, fewer than ``window`` positions away."""
@@ -147,15 +158,8 @@ class Tree:
 
     @cached_property
     def block_mask(self) -> Any:
-        """For FlexAttention, over all tokens."""
-        from torch.nn.attention.flex_attention import create_block_mask
-
-        stops = self.stops
-
-        def sees(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-            return (key <= query) & (query < stops[key])
-
-        return create_block_mask(sees, None, None, len(stops), len(stops), device=str(self.device))
+        """For FlexAttention, see :mod:`.block_attention`."""
+        return block_mask(self._host_queries, self._host_stops, self.device)
 
 
 class _Attend(torch.autograd.Function):
@@ -298,14 +302,16 @@ def _attention(
         )
     tree.calls += 1
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    if sliding_window is not None and int(tree.positions.max()) < sliding_window:
+    if sliding_window is not None and tree.longest <= sliding_window:
         sliding_window = None  # no sequence is that long
-    if dropout or softcap or sliding_window is not None:
+    # FlexAttention has no kernels for float64.
+    if dropout or softcap or sliding_window is not None or (query.is_cuda and value.dtype == torch.float64):
         return _dense(query, key, value, tree.visible(sliding_window), scale, dropout, softcap), None
-    if query.is_cuda:
-        return flex_attention_forward(module, query, key, value, tree.block_mask, scaling=scale)
     # Under autocast, norms and rotations leave queries and keys in float32, and the values are in half precision.
-    q, k, v = (x[0].transpose(0, 1).to(value.dtype) for x in (query, key, value))
+    query, key = query.to(value.dtype), key.to(value.dtype)
+    if query.is_cuda:
+        return attend_in_blocks(query, key, value, tree.block_mask, scale), None
+    q, k, v = (x[0].transpose(0, 1) for x in (query, key, value))
     return attend(q, k, v, tree, scale)[None], None
 
 

@@ -16,7 +16,7 @@ class UpdateSettings:
     each update, for each agent and turn at least one.  Scoring costs a forward pass.  1: all; 0: none.
 
     A warning says that engine and learner differ too much where, for an agent in a turn, ``k3_nats`` of
-    :class:`.mismatch.MismatchStats` is above ``alarm_kl_nats`` or its ``ess_ratio`` is below ``alarm_ess_ratio``; 0:
+    :class:`.update_stats.MismatchStats` is above ``alarm_kl_nats`` or its ``ess_ratio`` below ``alarm_ess_ratio``; 0:
     never.
     """
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from ..runs.directory import write_atomic
 from ..runs.files import FORMAT, FORMAT_KEY
-from ..runs.fingerprint import code_names
 from ..runs.plain_table import PlainTable
 from ..runs.run import Run
 from .bands import COLOURS, learning_curves, metric_curves, tag
@@ -30,7 +29,7 @@ MOST_TASKS = 12
 @dataclass(frozen=True)
 class RunsPage:
     """What is shown: ``settings`` of tolerant runs, in their order; ``tables``, those of a sweep; ``problems``,
-    sentences about what is missing; ``plots``, drawings (SVG) of Troupe's own, each after its title.
+    sentences about what is missing; ``plots``, URLs of images, each after its title.
     """
 
     title: str
@@ -99,23 +98,15 @@ def _count(number: int, noun: str) -> str:
 def _versions(settings: Sequence[Setting]) -> list[str]:
     """Sentences where the runs are not of one version."""
     runs = [run for setting in settings for run in setting.runs]
-    by_names: dict[frozenset[str], dict[str, list[str]]] = {}
+    by_version: dict[str, list[str]] = {}
     for run in runs:
-        by_names.setdefault(code_names(run.config), {}).setdefault(run.code, []).append(run.path.name)
+        by_version.setdefault(_version(run), []).append(run.path.name)
     sentences = []
-    for by_code in by_names.values():
-        if len(by_code) > 1:
-            parts = [f"{code[:8] or 'unknown'} ({_named(names)})" for code, names in by_code.items()]
-            sentences.append(
-                f"The runs were trained by {len(by_code)} versions of the code, to which differences may be due: "
-                f"{'; '.join(parts)}."
-            )
-    commits = sorted({str(run.versions.get("commit", "unknown")) for run in runs})
-    known = not any(commit == "unknown" or commit.endswith("-dirty") for commit in commits)
-    if len(by_names) > 1 and not (len(commits) == 1 and known):
+    if len(by_version) > 1 and len({run.code for run in runs}) > 1:  # commits may have the same code
+        parts = [f"{version} ({_named(names)})" for version, names in by_version.items()]
         sentences.append(
-            f"The runs were trained at {_count(len(commits), 'commit')}: {_named(commits)}. Settings use different "
-            "parts of the code; whether the part that they share is the same is not known."
+            f"The runs were trained by {len(by_version)} versions of the code, to which differences may be due: "
+            f"{'; '.join(parts)}."
         )
     for run in runs:
         layout = run.versions.get(FORMAT_KEY, 1)
@@ -123,6 +114,15 @@ def _versions(settings: Sequence[Setting]) -> list[str]:
             names = "its metrics are shown under today's names"
             sentences.append(f"{run.path} has layout {layout}, not {FORMAT}: {names}.")
     return sentences
+
+
+def _version(run: Run) -> str:
+    """The commits that trained ``run``; the hash of its code where they do not have all of that."""
+    commits = [str(run.versions.get(key, "")) for key in ("commit", "own_commit")]
+    partial = not commits[0] or any(commit == "unknown" or "-dirty" in commit for commit in commits)
+    if partial or "+" in run.code:  # or continued with other code
+        return run.code[:8] or "unknown"
+    return " + ".join(filter(None, commits))
 
 
 def _named(names: Sequence[str], most: int = 3) -> str:

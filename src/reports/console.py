@@ -15,7 +15,7 @@ from .values import numeric
 def message_line(message: Mapping[str, Any], notes: Sequence[str] = (), indent: str = "") -> Text:
     """``agent: text  (notes, rewards)``, without characters that a terminal would obey; further lines after ``indent``.
     A reward that is not known is left out."""
-    known = [(name, message.get(key)) for name, key in (("team", "team"), ("own", "local"))]
+    known = [(name, message.get(key)) for name, key in (("outcome", "team"), ("local", "local"))]
     notes = [*notes, *(f"{name} {value:+.2f}" for name, value in known if numeric(value))]
     said = visible(plain(message["said"])).replace("\n", f"\n{indent}")
     faint = (f"  ({', '.join(notes)})" if notes else "", "dim")

@@ -10,8 +10,8 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from ..evaluation.comparison import compare
-from ..evaluation.statistics import DIFFERENCE, SHARE, hierarchical_estimate, holm, t_interval, two_sided
+from ..evaluation.comparison import Results, compare
+from ..evaluation.statistics import DIFFERENCE, SHARE, hierarchical_estimate, holm, t_interval
 from ..runs.run import Run
 from .charts import Chart, ChartDrawing, Series, draw, percent
 from .scores import episodes_of, score_of
@@ -24,10 +24,8 @@ MOST_WHISKERS = 60
 NEUTRAL = 7
 """The number of the page's colour for what is neither side's."""
 
-Results = Mapping[str, bool | None]
-"""The success of each task; None where its episode was lost."""
-Pairs = Mapping[str, tuple[bool | None, bool | None]]
-"""Those of two settings."""
+Pairs = Mapping[str, tuple[float | None, float | None]]
+"""The success of each task in two settings; None where its episode was lost."""
 
 
 @dataclass(frozen=True)
@@ -156,38 +154,31 @@ def _difference(first: Setting, second: Setting, colours: tuple[int, int]) -> Di
             if len(tasks) < max(len(a), len(b)):
                 notes.append(f"seed {seed}: {len(tasks)} of {max(len(a), len(b))} tasks in common")
             common.append({task: (a[task], b[task]) for task in tasks})
-    common = [each for each in common if any(None not in pair for pair in each.values())]
-    both = [{task: pair for task, pair in each.items() if None not in pair} for each in common]
-    if not both:
+    compared = compare(
+        [({t: a for t, (a, _) in each.items()}, {t: b for t, (_, b) in each.items()}) for each in common]
+    )
+    if compared is None:
         return Difference(*names, problem="; ".join(notes) or "all episodes are lost", colours=colours)
-    by_task = _by_task(both)
+    by_task = _by_task(common)
     counts = {
         "first": sum(task.difference < 0 for task in by_task),
         "neither": sum(task.difference == 0 for task in by_task),
         "second": sum(task.difference > 0 for task in by_task),
     }
-    chart, note = _chart(names, by_task, colours), "; ".join(notes)
-    estimated = _estimated(names, both, common)
-    return replace(estimated, note=note, by_task=by_task, colours=colours, counts=counts, chart=chart)
-
-
-def _estimated(names: tuple[str, str], pairs: Sequence[Pairs], common: Sequence[Pairs]) -> Difference:
-    """The mean difference; ``common`` has for each seed the results of each task in both settings, ``pairs`` without
-    tasks of which one is lost."""
-    tasks = len({task for pair in pairs for task in pair})
-    one, other = (fmean(fmean(bool(each[side]) for each in pair.values()) for pair in pairs) for side in (0, 1))
-    if len(pairs) == 1:
-        sides = ({task: [bool(each[side])] for task, each in pairs[0].items()} for side in (0, 1))
-        single = compare(next(sides), next(sides), names)
-        mean, span, p = single.difference, single.interval, single.p
-        return Difference(*names, seeds=1, tasks=tasks, means=(one, other), mean=mean, interval=span, p=p)
-    arrays = [_array(b for _, b in pair.values()) - _array(a for a, _ in pair.values()) for pair in common]
-    # A task that one seed lost is no reason to draw the others' tasks apart.
-    crossed = len({tuple(pair) for pair in common}) == 1 and bool(set.intersection(*map(set, pairs)))
-    estimate = hierarchical_estimate(arrays, crossed=crossed, bounds=DIFFERENCE)
-    assert estimate is not None  # of two seeds or more
-    means, span, p = (one, other), estimate.interval, two_sided(estimate)
-    return Difference(*names, seeds=len(pairs), tasks=tasks, means=means, mean=estimate.mean, interval=span, p=p)
+    return Difference(
+        *names,
+        note="; ".join(notes),
+        seeds=compared.seeds,
+        tasks=compared.tasks,
+        means=(compared.first, compared.second),
+        mean=compared.difference,
+        interval=compared.interval,
+        p=compared.p,
+        by_task=by_task,
+        chart=_chart(names, by_task, colours),
+        colours=colours,
+        counts=counts,
+    )
 
 
 def _pairs(first: Setting, second: Setting) -> list[tuple[object, Run, Run]]:
@@ -206,15 +197,15 @@ def _results(run: Run, prefix: str = "eval") -> Results:
     return {str(e["task_id"]): None if e.get("lost") else bool(e["success"]) for e in file.episodes} if file else {}
 
 
-def _array(results: Iterable[bool | None]) -> NDArray[np.float64]:
+def _array(results: Iterable[float | None]) -> NDArray[np.float64]:
     return np.array([np.nan if value is None else float(value) for value in results])
 
 
 def _by_task(pairs: Sequence[Pairs]) -> list[TaskDifference]:
-    """From the task on which the first is most ahead to the one on which the second is."""
-    rows = []
-    for task in dict.fromkeys(task for pair in pairs for task in pair):
-        known = [(float(bool(a)), float(bool(b))) for pair in pairs if task in pair for a, b in [pair[task]]]
+    """From the task on which the first is most ahead to the one on which the second is, without lost ones."""
+    rows, both = [], [{task: pair for task, pair in each.items() if None not in pair} for each in pairs]
+    for task in dict.fromkeys(task for each in both for task in each):
+        known = [(float(bool(a)), float(bool(b))) for each in both if task in each for a, b in [each[task]]]
         first, second = (fmean(each[side] for each in known) for side in (0, 1))
         span = t_interval([b - a for a, b in known], DIFFERENCE)
         rows.append(TaskDifference(task, first, second, len(known), span))

@@ -122,7 +122,8 @@ def _picture(rows: Any) -> list[str]:
 
 
 def _message_view(message: Mapping[str, Any]) -> MessageView:
-    rewards = [(name, float(message[name])) for name in ("team", "local") if numeric(message.get(name))]
+    names = (("outcome", "team"), ("local", "local"))
+    rewards = [(name, float(message[key])) for name, key in names if numeric(message.get(key))]
     flags = [str(key) for key, value in message.items() if key not in BASICS and value is True]
     return MessageView(plain(message["agent"]), plain(message["saw"]), plain(message["said"]), rewards, flags)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..runs.files import CONFIG, SUMMARY, read_object
+from ..runs.files import CONFIG, EVALUATIONS, SUMMARY, read_object
 from .values import interval, numeric
 
 UNTRAINED = "before training"
@@ -31,8 +31,9 @@ class Evaluation:
 
 def evaluation_of(folder: Path) -> Evaluation:
     """That in ``folder``, whatever its files hold."""
-    summary, problem = read_object(folder / SUMMARY)
-    problem = problem or ("" if (folder / SUMMARY).is_file() else f"{SUMMARY} is missing: it goes on, or was killed.")
+    summary, problem = read_object(*_file(folder, SUMMARY))
+    if not problem and not (folder / SUMMARY).exists():
+        problem = f"{EVALUATIONS}/{folder.name}: {SUMMARY} is missing: it goes on, or was killed."
     conditions = summary.get("conditions")
     rows = []
     for name, metrics in conditions.items() if isinstance(conditions, dict) else ():
@@ -40,8 +41,7 @@ def evaluation_of(folder: Path) -> Evaluation:
         success, span = metrics.get("success"), interval(metrics.get("success_ci95"))
         if numeric(success) and span:
             rows.append((str(name), success, *span, turns if numeric(turns := metrics.get("turns")) else None))
-    place = f"evaluations/{folder.name}: {problem}" if problem else ""
-    return Evaluation(folder.name, weights_of(folder), speakers_of(folder), rows, place)
+    return Evaluation(folder.name, weights_of(folder), speakers_of(folder), rows, problem)
 
 
 def weights_of(folder: Path) -> str:
@@ -54,9 +54,14 @@ def speakers_of(folder: Path) -> tuple[str, ...]:
     return tuple(_speakers(_request(folder)))
 
 
+def _file(folder: Path, name: str) -> tuple[Path, str]:
+    """The directory of the run, and the name of a file of the evaluation in it."""
+    return folder.parents[1], f"{EVALUATIONS}/{folder.name}/{name}"
+
+
 def _request(folder: Path) -> dict[str, Any]:
     """The keys of the evaluation with the values that null ones had; none where they cannot be read."""
-    request = read_object(folder / CONFIG)[0].get("request")
+    request = read_object(*_file(folder, CONFIG))[0].get("request")
     return request if isinstance(request, dict) else {}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 
 from ..runs.files import RunDirectoryError
 from ..runs.run import Run
@@ -67,9 +68,13 @@ def model_card(
             )
         ],
     )
-    # The text is no HTML, and whatever a configuration holds is quoted as code.
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATE), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=FileSystemLoader(TEMPLATE),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,  # the hub shows HTML in a card
+        finalize=_one_line,
     )
     text = environment.get_template("model_card.md.jinja").render(
         repo=repo,
@@ -84,12 +89,14 @@ def model_card(
         summary=run.summary,
         seed=run.config["seed"],
         version=run.versions.get("troupe", "unknown"),
-        settings=yaml.safe_dump(_scalars(run.config["env"]), sort_keys=False).strip(),
+        settings=Markup(yaml.safe_dump(_scalars(run.config["env"]), sort_keys=False).strip().replace(FENCE, "")),
     )
     return ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}")
 
 
 PARTS = ("sampler", "credit", "objective")
+FENCE = "`" * 3
+"""Ends a block of code."""
 
 
 def _score(run: Run, checkpoint: str) -> dict[str, Any]:
@@ -103,6 +110,11 @@ def _score(run: Run, checkpoint: str) -> dict[str, Any]:
             "and only a run that went to its end is evaluated"
         )
     return {key: run.summary[f"{prefix}/{key}"] for key in keys}
+
+
+def _one_line(value: object) -> object:
+    """A text of a configuration in one line, where it could go on as another part of the card."""
+    return " ".join(value.split()) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _class_name(target: object) -> str:

@@ -17,7 +17,7 @@ from .episodes import plain
 
 
 @dataclass(frozen=True)
-class Continuation:
+class ShownContinuation:
     """What followed the fork: ``messages`` as an evaluated episode has them, and ``pictures`` of the world by turn: at
     its start; ``end`` is the last one.  ``turns`` counts from the start of the episode.  A message with ``forced`` is
     none of the policies': the command named it.
@@ -32,7 +32,10 @@ class Continuation:
 
 
 def show_replay(
-    console: Console, heads: Sequence[str], before: Sequence[Mapping[str, Any]], continuations: Sequence[Continuation]
+    console: Console,
+    heads: Sequence[str],
+    before: Sequence[Mapping[str, Any]],
+    continuations: Sequence[ShownContinuation],
 ) -> None:
     """``heads`` are lines above; ``before`` are the messages until the fork, which all ``continuations`` share."""
     for head in heads:
@@ -51,14 +54,14 @@ def show_replay(
     console.print(table)
 
 
-def _turn(continuation: Continuation, turn: int) -> Group:
+def _turn(continuation: ShownContinuation, turn: int) -> Group:
     messages = [message for message in continuation.messages if message["turn"] == turn]
     picture = continuation.pictures.get(turn, "") if messages else ""
     lines = (message_line(message, ["forced"] if message.get("forced") else []) for message in messages)
     return Group(*_picture(picture), *lines)
 
 
-def _end(continuation: Continuation) -> Group:
+def _end(continuation: ShownContinuation) -> Group:
     verdict = ending(continuation.success, continuation.turns)
     return Group(*_picture(continuation.end), Text(verdict, "bold"))
 

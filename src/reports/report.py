@@ -122,6 +122,8 @@ def _facts(run: Run) -> list[str]:
     credit = _at(run.config, "algorithm", "credit", "_target_")
     if isinstance(credit, str):
         facts.append(f"credit {credit.rpartition('.')[2]}")
+    if isinstance(team := _at(run.config, "algorithm", "reward", "team"), str):
+        facts.append(f"reward.team {team}")
     if isinstance(policies := run.config.get("policies"), dict):
         facts.append(
             f"{len(policies)} {'policy' if len(policies) == 1 else 'policies'}: {', '.join(map(str, policies))}"

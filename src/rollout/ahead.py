@@ -12,6 +12,7 @@ would leave of long episodes the end alone.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -83,6 +84,9 @@ class Ahead:
         self._flights: list[Flight] = []
         self._taken: list[tuple[Ticket, Task]] = []  # until they are learnt from
         self._cancelled: list[asyncio.Task[list[Episode]]] = []
+        self._last_taken: float | None = None
+        self.seconds = 0.0
+        """In which the tasks that were taken last were played: since those before."""
 
     @property
     def begun(self) -> int:
@@ -90,16 +94,22 @@ class Ahead:
         return len(self._waiting) + len(self._flights) + len(self._taken)
 
     @property
+    def left(self) -> int:
+        """How many tasks are begun and not taken."""
+        return self.begun - len(self._taken)
+
+    @property
     def under_way(self) -> int:
         """How many tasks have not ended."""
         return len(self._waiting) + sum(not flight.episodes.done() for flight in self._flights)
 
-    def begin(self, size: int) -> None:
-        """Begin the next batch, of ``size`` tasks."""
+    def begin(self, size: int) -> Sequence[Task]:
+        """Begin the next batch, of ``size`` tasks, which it returns."""
         tasks = self._draw(self.next_batch, size)
         self._waiting += [(Ticket(self.next_batch, size, index), task) for index, task in enumerate(tasks)]
         self.next_batch += 1
         self._start()
+        return tasks
 
     def _start(self) -> None:
         """Start those that wait, but for twins, and let speak who may."""
@@ -138,7 +148,7 @@ class Ahead:
 
         Raises what a task has raised, also one that is not needed now.  A cancelled call takes nothing.
         """
-        self._iteration = iteration
+        self._iteration, start = iteration, time.perf_counter()
         self._start()
         while True:
             ended = [flight for flight in self._flights if flight.episodes.done()]
@@ -153,6 +163,8 @@ class Ahead:
         self._flights = [flight for flight in self._flights if flight not in chosen]
         self._taken += [(flight.ticket, flight.task) for flight in taken]
         self._start()  # twins
+        now = time.perf_counter()
+        self.seconds, self._last_taken = now - (self._last_taken or start), now
         return [flight.episodes.result() for flight in taken]
 
     def _chosen(self, ended: Sequence[Flight], count: int) -> list[Flight]:

@@ -3,53 +3,32 @@
 from __future__ import annotations
 
 import inspect
-import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
+from itertools import product
 from typing import Any
 
-from jinja2 import Environment, meta, nodes
-from jinja2.exceptions import TemplateSyntaxError
-from jinja2.ext import Extension, loopcontrols
-from jinja2.parser import Parser
 from transformers import PreTrainedTokenizerBase
+
+from ..guards.prompt_writer import RAW, ChatTemplateError, HarmfulTemplateError, writer
+from ..guards.trial import refusal
 
 OWN = {"messages", *inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters}
 """Arguments of ``apply_chat_template`` itself, which Troupe decides."""
 
-OFFERED = {"raise_exception", "strftime_now"}
-"""Functions that transformers hands to every template."""
-
-TRIAL = Path(__file__).with_name("template_trial.py")
 TRIAL_CPU_S, TRIAL_MEMORY = 10, 2 << 30
-"""Of a template and tokenizer on trial: seconds, and bytes of address space."""
+"""Of a tokenizer on trial: seconds, and bytes of address space."""
 TRIAL_WALL_S = 120.0
-LONGEST_TEMPLATE = 1 << 20
-"""Characters."""
-
-
-RAW = "{% for message in messages %}{{ message['content'] }}\n\n{% endfor %}"
-"""The template of raw prompts, for base models without one: the messages' texts, each with an empty line after it, and
-nothing of their roles.  Before them comes what the tokenizer itself begins a text with, if anything."""
-
-
-class ChatTemplateError(ValueError):
-    """A chat template that is missing, or that does not read one of its arguments; the message names the key."""
-
-
-class _Generation(Extension):
-    """transformers' ``{% generation %}`` block, which marks the assistant's messages."""
-
-    tags = {"generation"}  # noqa: RUF012  # as jinja2 declares it
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+LONGEST = 20_000
+"""Characters of the longest message on trial."""
+TEXTS = (
+    "at 1,1",
+    "",
+    "a" * LONGEST,
+    "Where? {{ 7 * 7 }}\n\n" * (LONGEST // 20),
+    "\u00e9\u4e2d\U0001f642 " * (LONGEST // 4),
+)
+ROLES = (("user",), ("system", "user"), ("system", "user", "assistant", "user"))
 
 
 def check_chat(key: str, tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, Any]) -> None:
@@ -67,24 +46,22 @@ def check_chat(key: str, tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, 
             f"{key}.base: its tokenizer has no chat template to write prompts with; {key}.prompts=raw gives plain "
             f"text: {error}"
         ) from error
-    if len(template) > LONGEST_TEMPLATE:
-        raise ChatTemplateError(f"{key}.base: its chat template has {len(template)} characters")
     try:
-        free_names = names(template)
-    except (TemplateSyntaxError, RecursionError) as error:
+        names = writer(template).names
+    except ChatTemplateError as error:
         raise ChatTemplateError(f"{key}.base: its chat template cannot be read: {error}") from error
     for name in chat:
         if name in OWN:
             raise ChatTemplateError(f"{key}.chat.{name}: Troupe decides this itself")
-        if name not in free_names:
-            readable = ", ".join(sorted(free_names - OWN)) or "nothing but the messages"
+        if name not in names:
+            readable = ", ".join(sorted(names - OWN)) or "nothing but the messages"
             raise ChatTemplateError(
                 f"{key}.chat.{name}: the chat template of {key}.base does not read it; it reads {readable}"
             )
 
 
 def raw_prompts() -> dict[str, Any]:
-    """In place of a template's arguments: prompts are written by :data:`RAW`."""
+    """In place of a template's arguments: prompts are written by :data:`..guards.prompt_writer.RAW`."""
     return {"chat_template": RAW}
 
 
@@ -93,46 +70,61 @@ def is_raw(chat: Mapping[str, Any]) -> bool:
     return dict(chat) == raw_prompts()
 
 
-def try_prompts(key: str, tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, Any]) -> None:
-    """Write prompts for the policy ``key`` with the template and the tokenizer of others, in a process with limits.
+def written(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] | None,
+    chat: Mapping[str, Any],
+) -> str:
+    """The prompt of ``messages`` and ``tools``: what ``tokenizer.apply_chat_template`` writes with ``chat``, and with
+    the mark after which the model speaks.
 
-    Raises :class:`ChatTemplateError` where they take too long, need too much memory, make far more of a text than it
-    has, or reach for Python.
+    Raises :class:`ChatTemplateError`, and ``TypeError`` and ``RecursionError`` for what is no JSON.
     """
-    template = RAW if is_raw(chat) else tokenizer.get_chat_template()
-    own = {} if is_raw(chat) else chat
-    arguments = {**{name: str(token) for name, token in tokenizer.special_tokens_map.items()}, **own}
-    if reason := _refusal(template, json.dumps(arguments), tokenizer.backend_tokenizer.to_str()):
-        raise ChatTemplateError(f"{key}.base: its chat template and tokenizer cannot write prompts: {reason}")
+    own = {name: value for name, value in chat.items() if name != "chat_template"}
+    given = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": True}
+    return writer(template_of(tokenizer, chat, tools)).write({**tokenizer.special_tokens_map, **own, **given})
+
+
+def template_of(
+    tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, Any], tools: Sequence[Mapping[str, Any]] | None
+) -> str:
+    """The template of a prompt; some tokenizers have one of its own for prompts with tools."""
+    return tokenizer.get_chat_template(chat.get("chat_template"), None if tools is None else list(map(dict, tools)))
+
+
+def try_prompts(key: str, tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, Any]) -> None:
+    """Write prompts for the policy ``key`` with the template of others, and read them with their tokenizer, both in
+    processes with limits.
+
+    Raises :class:`ChatTemplateError` where one takes too long, needs too much memory, makes far more of a text than it
+    has, or reaches for Python.
+    """
+    try:
+        prompts = _trial_prompts(tokenizer, chat)
+    except ChatTemplateError as error:
+        raise ChatTemplateError(f"{key}.base: its chat template cannot write prompts: {error}") from error
+    if reason := _refusal(tokenizer.backend_tokenizer.to_str(), prompts):
+        raise ChatTemplateError(f"{key}.base: its tokenizer cannot read prompts: {reason}")
+
+
+def _trial_prompts(tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, Any]) -> tuple[str, ...]:
+    """At least one.  Raises :class:`ChatTemplateError`."""
+    prompts, refusal = list[str](), ChatTemplateError()
+    for roles, text in product(ROLES, TEXTS):
+        try:
+            prompts.append(written(tokenizer, [{"role": role, "content": text} for role in roles], None, chat))
+        except HarmfulTemplateError:
+            raise
+        except ChatTemplateError as error:  # it does not take these roles, or this text
+            refusal = error
+    if not prompts:
+        raise refusal
+    return tuple(prompts)
 
 
 @lru_cache(maxsize=16)
-def _refusal(template: str, arguments: str, tokenizer: str) -> str:
+def _refusal(tokenizer: str, prompts: tuple[str, ...]) -> str:
     """The reason; "" where there is none."""
-    asked = {"template": template, "arguments": json.loads(arguments), "tokenizer": tokenizer}
-    limits = {"cpu_s": TRIAL_CPU_S, "memory": TRIAL_MEMORY}
-    try:
-        trial = subprocess.run(
-            [sys.executable, "-P", str(TRIAL)],
-            input=json.dumps(asked | limits),
-            capture_output=True,
-            text=True,
-            timeout=TRIAL_WALL_S,
-            env=os.environ | {"TOKENIZERS_PARALLELISM": "false"},  # threads would take address space
-        )
-    except subprocess.TimeoutExpired:
-        return f"they take longer than {TRIAL_WALL_S:.0f} s"
-    if not trial.returncode:
-        return str(json.loads(trial.stdout))
-    if trial.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
-        return f"they take longer than {TRIAL_CPU_S} s"
-    if trial.returncode == -signal.SIGABRT:
-        return f"they need more than {TRIAL_MEMORY >> 20} MiB"
-    last = (trial.stderr.strip().splitlines() or [f"status {trial.returncode}"])[-1]
-    return f"their trial ended with {last}"
-
-
-def names(template: str) -> set[str]:
-    """The free names of a chat template, its possible arguments.  Raises jinja2's ``TemplateSyntaxError``."""
-    environment = Environment(extensions=[_Generation, loopcontrols])  # it is parsed, and renders nothing
-    return meta.find_undeclared_variables(environment.parse(template)) - environment.globals.keys() - OFFERED
+    asked = {"tokenizer": tokenizer, "prompts": prompts}
+    return refusal("tokenizer", asked, memory=TRIAL_MEMORY, cpu_s=TRIAL_CPU_S, wall_s=TRIAL_WALL_S)

@@ -1,15 +1,16 @@
-"""Which exceptions are faults that cost one episode, and how the message of a world's exception reads."""
+"""Which exceptions are faults that cost one episode, how the message of a world's exception reads, and what is left."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import FrameType
 
 from ..envs.base import SandboxFailure, TeamEnv, WorldFailure
+from ..envs.returned import WorldValueError
 from ..errors import ConfigError
-from ..experience import Task
-from ..faults import Failure
+from ..experience import Episode, Task
+from ..faults import Failure, LostEpisodesError
 from ..sandbox import SandboxUnavailable
 from .engines.base import RequestFailedError
 
@@ -23,6 +24,8 @@ def failure_of(error: Exception, task: Task) -> Failure | None:
             return Failure("sandbox", f"task {task.task_id}: {error}", error)
         case RequestFailedError():
             return Failure("engine", f"task {task.task_id}: {error}", error)
+        case WorldValueError():  # raised with faults.world=stop, and from no line of the world's code
+            return Failure("world", text := f"task {task.task_id}: {error}", WorldValueError(text))
         case WorldFailure():
             return Failure("world", f"task {task.task_id}: {error}", error)
         case ConfigError():  # a setting does not fit the world, in this episode or another
@@ -65,3 +68,23 @@ def _agents(call: FrameType) -> list[str]:
         case _:
             return []
     return [f"agent{'s' if len(agents) > 1 else ''} {' and '.join(map(str, agents))}"]
+
+
+def failures_of(episodes: Sequence[Episode]) -> list[Failure]:
+    """Why those of ``episodes`` that are lost are."""
+    return [episode.failure for episode in episodes if episode.failure is not None]
+
+
+def complete_tasks(episodes: Sequence[Episode], least: int = 1) -> list[Episode]:
+    """The episodes of the tasks that lost none.
+
+    What is lost may depend on what was said (a message that the world cannot judge), so that the samples that are left
+    of a group would be a biased selection.  Raises :class:`..faults.LostEpisodesError` where fewer than ``least`` are
+    complete.
+    """
+    broken = {episode.task.task_id for episode in episodes if episode.failure is not None}
+    complete = [episode for episode in episodes if episode.task.task_id not in broken]
+    if len(complete) < least and episodes:
+        first = failures_of(episodes)[0].message
+        raise LostEpisodesError(f"every task lost an episode, so that none is learnt from; the first: {first}")
+    return complete

@@ -7,12 +7,14 @@ import logging
 import traceback
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rich.text import Text
 
 from ..envs.base import StepResult, TeamEnv, WorldFailure
-from ..experience import Episode, Message, Task
+from ..envs.returned import check_start, checked_prompt, checked_step
+from ..experience import Episode, Message, Outcome, Task
 from ..faults import Failure
 from .engines.lockstep import hold
 from .failures import failure_of
@@ -21,10 +23,32 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-async def step_env(env: TeamEnv, texts: Mapping[str, str]) -> StepResult:
-    """One step of ``env``.  Lockstep engines wait for it, since it may await a process outside of the event loop.
+@dataclass(frozen=True)
+class Transition:
+    """One step of a world."""
 
-    An error of the world's code is raised with a note: the turn, the agents and their messages.
+    env: TeamEnv
+    """After the step."""
+    result: StepResult
+    ends_turn: bool
+    """The last step of an episode ends its turn, too."""
+
+    @property
+    def team_return(self) -> float:
+        """What the step adds to the episode's team return."""
+        return self.result.team if self.ends_turn else 0.0
+
+    def outcome(self, team_return: float, mixed_return: float | None = None) -> Outcome:
+        """Of an episode that ends here."""
+        return Outcome(self.result.success, self.env.turn, team_return, mixed_return)
+
+
+async def advance(env: TeamEnv, texts: Mapping[str, str]) -> Transition:
+    """Step ``env`` itself; a caller that needs the state before the step hands in a fork.  Lockstep engines wait for
+    it, since it may await a process outside of the event loop.
+
+    An error of the world's code is raised with a note: the turn, the agents and their messages.  What it returns is
+    checked, see :mod:`..envs.returned`.
     """
     turn = env.turn
 
@@ -33,7 +57,8 @@ async def step_env(env: TeamEnv, texts: Mapping[str, str]) -> StepResult:
         return f"step of {type(env).__name__} in turn {turn}: {messages}"
 
     with noting(note), hold():
-        return await env.step(texts)
+        result = await checked_step(env, texts)
+    return Transition(env, result, result.done or env.turn > turn)
 
 
 async def start_env(world: TeamEnv, task: Task) -> TeamEnv:
@@ -42,13 +67,14 @@ async def start_env(world: TeamEnv, task: Task) -> TeamEnv:
     env.reset(task)
     with noting(lambda: f"begin of {type(env).__name__}"), hold():
         await env.begin()
+        check_start(env)
     return env
 
 
 def prompt_of(env: TeamEnv, agent: str) -> Sequence[Message]:
-    """What ``agent`` sees in ``env`` now.  An error of the world's code has a note, as from :func:`step_env`."""
+    """What ``agent`` sees in ``env`` now.  An error of the world's code has a note, as from :func:`advance`."""
     with noting(lambda: f"prompt of {type(env).__name__} in turn {env.turn} for agent {agent}"):
-        return env.observe(agent)
+        return checked_prompt(env, agent)
 
 
 def drawn(env: TeamEnv) -> dict[str, str] | None:
@@ -107,11 +133,11 @@ def _release(error: BaseException) -> None:
     reply, and that is to end now, not with the failure.
     """
     errors: list[BaseException | None] = [error]
-    done: set[int] = set()
+    done: list[BaseException] = []
     while errors:
         each = errors.pop()
-        if each is not None and id(each) not in done:
-            done.add(id(each))
+        if each is not None and not any(each is other for other in done):
+            done.append(each)
             traceback.clear_frames(each.__traceback__)
             errors += [each.__cause__, each.__context__]
             errors += each.exceptions if isinstance(each, BaseExceptionGroup) else ()

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from jinja2 import TemplateError
 from transformers import PreTrainedTokenizerBase
 
 from ..envs.base import TeamEnv, WorldFailure
 from ..envs.history import without_oldest
 from ..envs.tool_calls import MARKS, ToolOffer
 from ..experience import Completion, Message, MessageText, Request, Sampling, Task
+from ..guards.prompt_writer import ChatTemplateError, writer
 from .chat_codec import ChatCodec
 from .chat_markers import without_markers
-from .chat_template import is_raw, names
+from .chat_template import is_raw, template_of, written
 from .engines.base import ContextExceededError, Engine
 from .exact_prompt import exact_prompt
 from .playing import prompt_of
+from .seeds import derive
 
 
 class PromptError(ValueError):
@@ -31,6 +34,8 @@ class PromptTooLongError(PromptError):
     """An observation that exceeds the context of a policy."""
 
 
+LONGEST_WORD = 100
+"""Characters of a word that an error repeats."""
 GAP = "\n[...]\n"
 """In place of what is left out of a message."""
 
@@ -105,6 +110,13 @@ class PolicyClient:
     ) -> Prompt:
         """The prompt of a chat outside of any world, with ``said`` as in :meth:`prompt`.  Raises as :meth:`encode`
         does; ``place`` is what it calls the chat."""
+        offered = 0 if tools is None else len(json.dumps(tools.schemas))
+        characters = offered + sum(len(message["content"]) for message in messages)
+        if characters > self.context * (self._longest + 1):  # blanks are no tokens of closed vocabularies
+            raise PromptTooLongError(
+                f"agent '{agent}', {place}: messages of {characters} characters exceed the context of policy "
+                f"'{self.policy}' ({self.context} tokens)"
+            )
         return self._exact(Prompt(self.encode(agent, place, messages, tools)), messages, tools, said)
 
     def _exact(
@@ -119,15 +131,9 @@ class PolicyClient:
         messages were shortened to."""
         if isinstance(self.tokenizer, ChatCodec) or not said:
             return prompt
-        offered = {} if tools is None else {"tools": tools.schemas}
 
         def render(messages: Sequence[Message]) -> str:
-            assert not isinstance(self.tokenizer, ChatCodec)
-            return str(
-                self.tokenizer.apply_chat_template(
-                    messages, add_generation_prompt=True, tokenize=False, **offered, **self.chat
-                )
-            )
+            return self._text(messages, tools)
 
         def shown(text: str) -> str:
             """What the messages have of a completion: one that was shortened is known again, and counted."""
@@ -141,6 +147,17 @@ class PolicyClient:
         if self._room(ids) < 0:
             return replace(prompt, retokenised=True)
         return replace(prompt, ids=ids, retokenised=exact.missed)
+
+    async def ask(
+        self, env: TeamEnv, agent: str, task: Task, n: int, seed: int, *place: int | str, said: Sequence[Completion]
+    ) -> tuple[Prompt, list[Completion]]:
+        """:meth:`complete` with the key of task, turn, agent and ``place``, from which with the run's ``seed`` comes
+        the request's.
+
+        So a request draws the same in whatever order requests come; two with the same key get the same draws.
+        """
+        key = (task.task_id, env.turn, agent, *place)
+        return await self.complete(env, agent, task, n, derive(seed, *key), key, said)
 
     async def complete(
         self,
@@ -196,6 +213,11 @@ class PolicyClient:
         return fits
 
     @cached_property
+    def _longest(self) -> int:
+        """The characters of the longest token."""
+        return 1 if isinstance(self.tokenizer, ChatCodec) else max(map(len, self.tokenizer.get_vocab()))
+
+    @cached_property
     def _closed(self) -> bool:
         """Whether the vocabulary is one of words, which has no token for :data:`GAP` and none for half a word."""
         if isinstance(self.tokenizer, ChatCodec):
@@ -207,11 +229,28 @@ class PolicyClient:
         return [{**message, "content": self._without_special(message["content"])} for message in messages]
 
     def _ids(self, safe: Sequence[Message], tools: ToolOffer | None) -> list[int]:
-        offered = {} if tools is None else {"tools": tools.schemas}
-        ids: list[int] = self.tokenizer.apply_chat_template(
-            safe, add_generation_prompt=True, return_dict=False, **offered, **self.chat
-        )
-        return [*self._opening, *ids]
+        if isinstance(self.tokenizer, ChatCodec):
+            return self.tokenizer.apply_chat_template(safe, () if tools is None else tools.schemas)
+        text = self._text(safe, tools)
+        with self._writing():
+            return [*self._opening, *self.tokenizer.encode(text, add_special_tokens=False)]
+
+    def _text(self, safe: Sequence[Message], tools: ToolOffer | None) -> str:
+        assert not isinstance(self.tokenizer, ChatCodec)
+        with self._writing():
+            return written(self.tokenizer, safe, None if tools is None else tools.schemas, self.chat)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raise :class:`PromptError` for what a template or a tokenizer does not take, such as two messages of one
+        role."""
+        try:
+            yield
+        except (ChatTemplateError, TypeError, UnicodeError, RecursionError) as error:
+            reason = str(error) or type(error).__name__
+            raise PromptError(
+                f"the chat template or the tokenizer of policy '{self.policy}' cannot write the messages: {reason}"
+            ) from error
 
     @cached_property
     def _opening(self) -> list[int]:
@@ -242,12 +281,8 @@ class PolicyClient:
         safe = self._safe(messages)
         try:
             ids = self._ids(safe, tools)
-        except (TemplateError, TypeError, UnicodeError, RecursionError) as error:  # such as two messages of one role
-            reason = str(error) or type(error).__name__
-            raise PromptError(
-                f"agent '{agent}', task {task_id}: the chat template or the tokenizer of policy '{self.policy}' cannot "
-                f"write the messages: {reason}"
-            ) from error
+        except PromptError as error:
+            raise PromptError(f"agent '{agent}', task {task_id}: {error}") from error
         if self._room(ids) < 0:
             raise PromptTooLongError(
                 f"agent '{agent}', task {task_id}: a prompt of {len(ids)} tokens and up to "
@@ -261,8 +296,11 @@ class PolicyClient:
         """Raise :class:`PromptError` where the chat template does not show ``tools`` as the world reads calls."""
         if isinstance(self.tokenizer, ChatCodec):  # has none
             return
-        template, place = self._template, f"agent '{agent}': env.tools={tools.format}"
-        if "tools" not in names(template):
+        template, place = (
+            template_of(self.tokenizer, self.chat, tools.schemas),
+            f"agent '{agent}': env.tools={tools.format}",
+        )
+        if "tools" not in writer(template).names:
             raise PromptError(
                 f"{place}: the chat template of policy '{self.policy}' shows no tools; give env.tools=null"
             )
@@ -273,12 +311,6 @@ class PolicyClient:
                 f"{place} is not the form that the chat template of policy '{self.policy}' asks for{hint}"
             )
 
-    @cached_property
-    def _template(self) -> str:
-        assert not isinstance(self.tokenizer, ChatCodec)
-        # Some tokenizers have a template of its own for prompts with tools.
-        return self.tokenizer.get_chat_template(self.chat.get("chat_template"), tools=[{}])
-
     def _check_known(self, ids: Sequence[int], messages: Sequence[Message], place: str) -> None:
         """Raise :class:`PromptError` where ``ids`` hold the unknown token, naming the first word that it stands for."""
         if isinstance(self.tokenizer, ChatCodec):  # writes everything
@@ -287,7 +319,7 @@ class PolicyClient:
         if unknown is None or unknown not in ids:
             return
         words = " ".join(message["content"] for message in messages).split()
-        strange = (repr(w) for w in words if unknown in self.tokenizer.encode(w, add_special_tokens=False))
+        strange = (_quoted(w) for w in words if unknown in self.tokenizer.encode(w, add_special_tokens=False))
         raise PromptError(
             f"{place}: policy '{self.policy}' has no token for "
             f"{next(strange, 'a word of its chat template')}: its vocabulary is closed "
@@ -319,6 +351,10 @@ class PolicyClient:
         return await self.engine.generate(
             Request(policy=self.policy, prompt_ids=prompt_ids, n=n, sampling=self.sampling, seed=seed, key=key)
         )
+
+
+def _quoted(word: str) -> str:
+    return repr(word) if len(word) <= LONGEST_WORD else f"{word[:LONGEST_WORD]!r}..."
 
 
 def _at_start(env: TeamEnv, task: Task) -> bool:

@@ -6,6 +6,7 @@ import math
 import sys
 from dataclasses import asdict, dataclass
 
+from ..faults import DEFAULT_FAULTS, FaultSettings
 from .progress import Progress
 
 
@@ -95,3 +96,15 @@ class LoopSettings:
     @property
     def budget(self) -> Budget:
         return Budget(self.iterations, self.tasks_per_iteration, self.completions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """What a configuration says of training.  ``rebuilds``: how often the run goes on with new actors where one is lost
+    with what only it held.
+    """
+
+    loop: LoopSettings
+    seed: int
+    faults: FaultSettings = DEFAULT_FAULTS
+    rebuilds: int = 0

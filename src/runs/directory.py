@@ -6,13 +6,14 @@ import json
 import logging
 import os
 import platform
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
 from ..errors import unwritten
+from .bounded import UnreadableError, lines_of, parse_json, parse_yaml
 from .episodes import episode_files
 from .files import (
     CHECKPOINTS,
@@ -27,17 +28,18 @@ from .files import (
     SWAPPED,
     VERSIONS,
     RunDirectoryError,
-    parse_yaml,
-    read_text,
 )
 from .fingerprint import code_hash
 from .lock import Lock
-from .own_code import commits
+from .own_code import commits, git
 from .trees import thin, tree_files
 
 log = logging.getLogger(__name__)
 
-PACKAGES = ("troupe", "torch", "transformers", "tokenizers", "lightning", "hydra-core", "numpy")
+PACKAGES = {"troupe": "troupe-rl"} | {
+    name: name for name in ("torch", "transformers", "tokenizers", "lightning", "hydra-core", "numpy")
+}
+"""By the name in ``versions.json``, the distribution."""
 
 
 class RunDirectory:
@@ -87,6 +89,7 @@ class RunDirectory:
         then.
         """
         rows = _rows(self.path / METRICS, iterations)
+        (self.path / EPISODES).mkdir(exist_ok=True)  # which a copy may lack while it is empty
         write_atomic(self.path / METRICS, "".join(line + "\n" for line in rows))
         write_atomic(self.path / CONFIG, config_yaml)
         self.summary(summary)
@@ -115,6 +118,8 @@ class RunDirectory:
 
     def check_rows(self, iterations: int) -> None:
         """Raise :class:`RunDirectoryError` where :meth:`rewind` would."""
+        if (self.path / EPISODES).is_file():
+            raise RunDirectoryError(f"{self.path / EPISODES} is a file, not a folder")
         _rows(self.path / METRICS, iterations)
 
     def metrics(self, row: Mapping[str, Any]) -> None:
@@ -190,10 +195,13 @@ def _locked(path: Path) -> Lock:
 
 def _rows(path: Path, count: int) -> list[str]:
     """The lines of iterations 1 to ``count``."""
-    lines = read_text(path).split("\n")[:count] if path.exists() else []
+    try:
+        lines = [line for _, line in islice(lines_of(path.parent, path.name), count)] if path.exists() else []
+    except UnreadableError as error:
+        raise RunDirectoryError(f"{path} {error}") from error
     for number, line in enumerate(lines, 1):
         try:
-            iteration = json.loads(line)["iteration"]
+            iteration = parse_json(line)["iteration"]
         except (ValueError, KeyError, TypeError):
             iteration = "nothing that can be read"
         if iteration != number:
@@ -237,11 +245,11 @@ def versions(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[st
     Troupe's checkout, and those of the user's code and ``folders`` of configurations, where there are any.
     """
     result = {"python": platform.python_version(), "machine": platform.machine()}
-    for package in PACKAGES:
+    for name, distribution in PACKAGES.items():
         try:
-            result[package] = version(package)
+            result[name] = version(distribution)
         except PackageNotFoundError:
-            result[package] = "not installed"
+            result[name] = "not installed"
     result["code"] = code_hash(config)
     result["commit"] = _commit(Path(__file__).resolve().parent)
     own = commits(config, folders)
@@ -250,8 +258,4 @@ def versions(config: Mapping[str, Any], folders: Sequence[Path] = ()) -> dict[st
 
 def _commit(folder: Path) -> str:
     """The short hash, whatever the tags; `-dirty` where the checkout differs from it."""
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude", "*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip() or "unknown"
-    except FileNotFoundError:  # git is not installed
-        return "unknown"
+    return git(folder, "describe", "--always", "--dirty", "--exclude", "*") or "unknown"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import wraps
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -20,6 +22,7 @@ from rich.text import Text
 
 from ..errors import visible
 from ..experience import Episode
+from .observers import Observers
 from .samples import SampleMessage, evaluated_messages, one_line, sampled_messages
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -45,6 +48,30 @@ def describe(name: str, result: Mapping[str, Any]) -> str:
         f"{name}: success {result['success']:.1%} (95 % interval {low:.1%} to {high:.1%}, "
         f"{result['episodes']} held-out tasks{lost}), {result['turns']:.2f} turns"
     )
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def observing(method: Callable[Concatenate[Display, P], T]) -> Callable[Concatenate[Display, P], T | None]:
+    """A method of the display that never ends the run; see :class:`.observers.Observers`."""
+
+    @wraps(method)
+    def run(display: Display, /, *arguments: P.args, **keywords: P.kwargs) -> T | None:
+        return display.observers.run("display", method, display, *arguments, **keywords)
+
+    return run
+
+
+class Terminal(Console):
+    """Standard output.  Where its reader is gone (``troupe train | head``), rich would end the process."""
+
+    def on_broken_pipe(self) -> None:
+        try:
+            super().on_broken_pipe()  # what is printed from now on goes nowhere
+        except SystemExit as error:
+            raise BrokenPipeError(errno.EPIPE, "nobody reads the standard output any more") from error
 
 
 @dataclass
@@ -78,7 +105,8 @@ class Display:
     """Shows progress of ``iterations`` iterations; use as a context.
 
     The loop says which phase begins, and reports every episode and every row of metrics.  ``verbose`` prints a line and
-    a whole sample episode per phase, on a terminal too.  ``clock`` gives seconds.
+    a whole sample episode per phase, on a terminal too.  ``clock`` gives seconds.  Whatever fails here, the run goes
+    on: ``observers`` say so.
     """
 
     def __init__(
@@ -88,9 +116,10 @@ class Display:
         console: Console | None = None,
         *,
         verbose: bool = False,
+        observers: Observers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.console = console or Console()
+        self.console, self.observers = console or Terminal(), observers or Observers()
         self.title, self.iterations, self.verbose, self._clock = title, iterations, verbose, clock
         self._success: list[float] = []
         self._train: list[float] = []
@@ -106,13 +135,21 @@ class Display:
         self._live = Live(self, console=self.console, refresh_per_second=4) if self.console.is_terminal else None
 
     def __enter__(self) -> Self:
+        self._start()
+        return self
+
+    @observing
+    def _start(self) -> None:
         if self._live:
             self._live.start()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stop()
+
+    @observing
+    def _stop(self) -> None:
         self._end_phase()
         if self._live:
             self._live.stop()
@@ -123,10 +160,12 @@ class Display:
         """``done`` iterations were complete before this session."""
         self._first = self._done = done
 
+    @observing
     def say(self, line: str) -> None:
         """Print a line that stays above the panel."""
         self.console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
 
+    @observing
     def phase(self, name: PhaseName, episodes: int | None = None, detail: str = "") -> None:
         """A phase begins, in which this process plays ``episodes``; the one before is over."""
         self._end_phase()
@@ -135,29 +174,37 @@ class Display:
             self._began = now
         self._phase = Phase(name, episodes, detail, now)
 
+    @observing
     def rollout_episode(self, episode: Episode) -> None:
         """An episode of the rollout has ended; it may be played during another phase, which does not count it."""
         if self._phase is not None and self._phase.name == "evaluation":
             return
         self._count_episode(episode.generated, lambda: sampled_messages(episode))
 
+    @observing
     def evaluation_episode(self, messages: Sequence[Mapping[str, Any]]) -> None:
         """An episode of an evaluation has ended, with these messages."""
         self._count_episode(len(messages), lambda: evaluated_messages(messages))
 
+    @observing
     def evaluation(self, name: str, result: Mapping[str, Any]) -> None:
         """The result of an evaluation."""
         self._end_phase()
         self._success.append(result["success"])
         self.say(describe(name, result))
 
+    @observing
     def iteration(self, done: int, row: Mapping[str, Any], agents: tuple[str, ...], expected: int) -> None:
-        """Show one iteration's metrics; ``done`` iterations are complete, ``expected`` is the estimated total."""
+        """Show one iteration's metrics; ``done`` iterations are complete, ``expected`` is the estimated total.
+
+        An agent that no episode called has none.
+        """
         self._end_phase()
         self.iterations, self._done, self._last_end = expected, done, self._clock()
         self._chosen = "rollout/best_of_k_success" in row
         self._train.append(row["rollout/best_of_k_success" if self._chosen else "rollout/success"])
-        rewards = "  ".join(f"{agent} {row[f'rollout/{agent}/reward']:.3f}" for agent in agents)
+        earned = ((agent, row.get(f"rollout/{agent}/reward")) for agent in agents)
+        rewards = "  ".join(f"{agent} {'-' if reward is None else f'{reward:.3f}'}" for agent, reward in earned)
         live = "  ".join(f"{match[1]} {row[key]:.0%}" for key in row if (match := LIVE_GROUPS.fullmatch(key)))
         turns, speed = f"{row['rollout/turns']:.2f}", f"{row['rollout/tokens_per_s']:,.0f}"
         self._rows = [("reward per message", rewards), ("live groups", live), ("turns", turns), ("tokens/s", speed)]
@@ -170,6 +217,7 @@ class Display:
                 f"{speed} tokens/s  ETA {self._eta_s():.0f} s" + (f"  faults so far: {faults}" if faults else "")
             )
 
+    @observing
     def alarms(self, active: Mapping[str, str]) -> None:
         """The alarms that are raised now, each a line by its name; a new one and one that is over are printed."""
         for name, line in active.items():
@@ -209,7 +257,11 @@ class Display:
 
     # ---- the panel --------------------------------------------------------------------------------------------------
 
-    def __rich__(self) -> Panel:
+    def __rich__(self) -> Panel | str:
+        return self._panel() or ""
+
+    @observing
+    def _panel(self) -> Panel:
         table = Table.grid(padding=(0, 2))
         if self._success:
             table.add_row("success (held out)", f"{self._success[-1]:6.1%} {sparkline(self._success)}")

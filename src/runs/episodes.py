@@ -29,7 +29,7 @@ class EpisodeFile:
     @cached_property
     def _content(self) -> tuple[list[dict[str, Any]], list[str]]:
         name = f"{EPISODES}/{self.path.name}"
-        lines, problems = read_lines(self.path, name)
+        lines, problems = read_lines(self.path.parents[1], name)
         episodes = []
         for number, episode in lines:
             if is_episode(episode):

@@ -10,29 +10,11 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from .imports import imported_files, imported_names
 from .own_code import own_sources
 
 PACKAGE = Path(__file__).resolve().parents[1]
-SHIPPED = PACKAGE / "models" / "shipped"
-ROOTS = ("loop", "setup.assembly")
-"""The modules of Troupe that train and evaluate any team."""
-
-LEFT_OUT = (
-    *("api", "cli", "diagnostics", "reports", "sweep", "setup.checks", "setup.command_line", "setup.composition"),
-    *("setup.declarations", "setup.notice", "setup.own_errors", "setup.references", "setup.regimes", "setup.resume"),
-    *("setup.search_path", "setup.trust", "setup.unknown", "runs.display", "runs.fingerprint", "runs.imports"),
-    *("runs.loggers", "runs.own_code", "runs.samples"),
-)
-"""Modules that these import and no figure depends on: they compose and check configurations, whose result has a hash of
-its own, and show and observe runs."""
-
-BY_PATH = {
-    "envs/math/answers.py": ("envs.math.answer_parser",),
-    "rollout/chat_template.py": ("rollout.template_trial",),
-    "sandbox/launch.py": ("sandbox.guest.zygote",),
-}
-"""Programs that a file starts, which no import names."""
+OBSERVERS = ("api", "cli", "configs", "diagnostics", "reports", "sweep")
+"""Rooms of Troupe that start, show and compare runs: no figure of a run depends on them."""
 
 EVALUATION = (
     *("loop.eval_every", "loop.validation_tasks", "loop.test_tasks", "loop.task_seed", "loop.validate_first"),
@@ -41,7 +23,7 @@ EVALUATION = (
 """Keys that decide how a run is evaluated, not how it learns.  ``*`` stands for one name; keys below are included."""
 
 CHECKSUMS = "checksums.json"
-"""The file of a shipped base model, or one of a warm start, with the sha256 of every other file."""
+"""The file of a base model with the sha256 of every other file."""
 
 FETCHING = tuple(
     f"policies.*.remote.{key}"
@@ -99,13 +81,11 @@ def training_hash(config: Mapping[str, Any]) -> str:
 
 
 def code_hash(config: Mapping[str, Any]) -> str:
-    """16 hexadecimal digits over the code that trains and evaluates as ``config`` says: the modules of Troupe that are
-    imported for it (:func:`code_files`), the shipped base models that it names, the user's code (:mod:`.own_code`), all
-    as they were at the first call in this process; and the base models of a warm start, as they are now."""
+    """16 hexadecimal digits over the code that trains and evaluates as ``config`` says: Troupe's, but for
+    :data:`OBSERVERS`, and the user's (:mod:`.own_code`), both as they were at the first call in this process, committed
+    or not; and the base models of a warm start, as they are now."""
     config = without_excluded(config)
-    own = own_sources(config)
-    shipped = frozenset(_texts(config)) & _shipped()
-    code = _hash_with(frozenset(_names(config)), frozenset(own.items()), shipped)
+    code = _hash_of_code(frozenset(own_sources(config).items()), PACKAGE)
     bases = {str(policy.get("base")) for policy in config.get("policies", {}).values() if isinstance(policy, Mapping)}
     made = [(base, file) for base in bases if (file := Path(base, CHECKSUMS)).is_file()]
     return _hash_of(made, code) if made else code
@@ -115,13 +95,6 @@ def own_code_hash(config: Mapping[str, Any]) -> str:
     """As :func:`code_hash`, over the user's code alone; "" where there is none."""
     own = own_sources(config)
     return _hash_of(own.items()) if own else ""
-
-
-def code_names(config: Mapping[str, Any]) -> frozenset[str]:
-    """The classes, functions and shipped base models that ``config`` names.  Code hashes of runs can be compared where
-    these are the same: others import other modules."""
-    config = without_excluded(config)
-    return frozenset(_names(config)) | frozenset(_targets(config)) | (frozenset(_texts(config)) & _shipped())
 
 
 def without_excluded(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,52 +111,11 @@ def without_excluded(config: Mapping[str, Any]) -> dict[str, Any]:
     return dict(part(config, ""))
 
 
-def code_files(names: Iterable[str], package: Path = PACKAGE) -> dict[str, Path]:
-    """The files of ``package`` that train and evaluate with the classes ``names`` (below the package), by path."""
-    files = imported_files(package, [*ROOTS, *names], LEFT_OUT)
-    return files | imported_files(package, [name for path in files for name in BY_PATH.get(path, ())], LEFT_OUT)
-
-
-def _names(config: Mapping[str, Any]) -> Iterator[str]:
-    """What ``config`` names of Troupe, below the package, by itself or in the user's code."""
-    yield from (text.removeprefix("troupe.") for text in _texts(config) if text.startswith("troupe."))
-
-
-def _texts(node: Any) -> Iterator[str]:
-    """Every text below ``node``."""
-    if isinstance(node, str):
-        yield node
-    elif isinstance(node, Mapping | list):
-        for each in node.values() if isinstance(node, Mapping) else node:
-            yield from _texts(each)
-
-
-def _targets(node: Any) -> Iterator[str]:
-    """Every ``_target_`` below ``node``."""
-    if isinstance(node, Mapping):
-        target = node.get("_target_")
-        yield from [target] if isinstance(target, str) else []
-    if isinstance(node, Mapping | list):
-        for each in node.values() if isinstance(node, Mapping) else node:
-            yield from _targets(each)
-
-
 @cache
-def _shipped() -> frozenset[str]:
-    """The names of the base models that are part of the package."""
-    return frozenset(folder.name for folder in SHIPPED.iterdir() if folder.is_dir())
-
-
-@cache
-def _hash_with(
-    names: frozenset[str], own: frozenset[tuple[str, Path]], bases: frozenset[str], package: Path = PACKAGE
-) -> str:
-    used = (name for _, file in own for name in imported_names(file))
-    files = code_files(sorted({*names, *used}), package)
-    shipped = [file for base in bases for file in (package / "models" / "shipped" / base).glob("*")]
-    models = {file.relative_to(package).as_posix(): file for file in shipped if file.is_file() and file.suffix != ".md"}
-    code = _hash_of([*files.items(), *models.items()])
-    return _hash_of(own, code) if own else code
+def _hash_of_code(own: frozenset[tuple[str, Path]], package: Path) -> str:
+    """Of the modules of ``package`` and the shipped base models, for which their checksums stand, and of ``own``."""
+    files = [(file.relative_to(package), file) for name in ("*.py", CHECKSUMS) for file in package.rglob(name)]
+    return _hash_of([*((path.as_posix(), file) for path, file in files if path.parts[0] not in OBSERVERS), *own])
 
 
 def _hash_of(files: Iterable[tuple[str, Path]], start: str = "") -> str:

@@ -28,7 +28,7 @@ Answer = TypeVar("Answer", bound=Finished)
 
 def is_run(path: Path) -> bool:
     """Whether ``path`` is a run directory; an evaluation's folder has no ``metrics.jsonl``."""
-    return all((path / name).is_file() for name in (CONFIG, VERSIONS, METRICS))
+    return all(os.path.isfile(path / name) for name in (CONFIG, VERSIONS, METRICS))
 
 
 def find_runs(root: Path) -> Iterator[Run]:

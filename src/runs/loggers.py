@@ -6,7 +6,6 @@ import importlib
 import json
 import logging
 import os
-import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -19,10 +18,10 @@ from lightning.fabric.loggers.tensorboard import TensorBoardLogger as FabricTens
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from ..errors import AbsentError
-from ..faults import FaultPolicy
 from .directory import write_atomic
 from .files import METRICS
-from .tables import LogTable, agent_of, markdown
+from .observers import Observers
+from .tables import LogTable, markdown
 
 log = logging.getLogger(__name__)
 
@@ -61,15 +60,12 @@ class TableLogger(Protocol):
 class Loggers:
     """All loggers of a run, by the name of their key under ``logger``; on other ranks than 0 it does nothing.
 
-    A logger that raises once it is open does not end the run, unless ``policy`` is ``stop``: the first time is a
-    warning, every time is counted, and ``metrics.jsonl`` lacks nothing.
+    A logger that raises once it is open does not end the run, see :class:`.observers.Observers`.
     """
 
-    def __init__(self, loggers: Mapping[str, Logger], policy: FaultPolicy = "drop") -> None:
-        self.loggers, self.policy = dict(loggers), policy
+    def __init__(self, loggers: Mapping[str, Logger], observers: Observers | None = None) -> None:
+        self.loggers, self.observers = dict(loggers), observers or Observers()
         self._open = ExitStack()
-        self._warned: set[str] = set()
-        self._failures = 0
 
     @rank_zero_only
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
@@ -77,7 +73,7 @@ class Loggers:
         with ExitStack() as opened:
             for name, logger in self.loggers.items():
                 logger.config(folder, config)
-                opened.callback(self._guarded, name, logger.close)
+                opened.callback(self._run, name, logger.close)
             self._open = opened.pop_all()
 
     @rank_zero_only
@@ -85,38 +81,25 @@ class Loggers:
         """Record the numbers of ``row``, see :func:`scalars`."""
         numbers = scalars(row)
         for name, logger in self.loggers.items():
-            self._guarded(name, logger.metrics, numbers, step)
+            self._run(name, logger.metrics, numbers, step)
 
     @rank_zero_only
     def table(self, make: Callable[[], LogTable], step: int) -> None:
         """Record the table that ``make`` makes, where a logger takes tables: episodes, training trees."""
         takers = {name: logger for name, logger in self.loggers.items() if isinstance(logger, TableLogger)}
-        table = make() if takers else None
+        table = self.observers.run("logger", make) if takers else None
+        if table is None:
+            return
         for name, logger in takers.items():
-            self._guarded(name, logger.table, table, step)
+            self._run(name, logger.table, table, step)
 
     @rank_zero_only
     def close(self) -> None:
         """Close every logger, also where one of them fails to."""
         self._open.close()
 
-    def drain(self) -> int:
-        """How often loggers have failed since the last call."""
-        failures, self._failures = self._failures, 0
-        return failures
-
-    def _guarded(self, name: str, call: Callable[..., None], *arguments: Any) -> None:
-        """``call(*arguments)`` of the logger ``name``, under the policy for its failures."""
-        try:
-            call(*arguments)
-        except Exception as error:  # of a library or a user's class: any kind
-            if self.policy == "stop":
-                raise
-            self._failures += 1
-            if name not in self._warned:
-                self._warned.add(name)
-                what = f"logger.{name} failed: {type(error).__name__}: {error}"
-                log.warning("%s; the run goes on without it where it fails, and metrics.jsonl has everything", what)
+    def _run(self, name: str, call: Callable[..., None], *arguments: Any) -> None:
+        self.observers.run(f"logger.{name}", call, *arguments)
 
 
 def scalars(row: Mapping[str, Any]) -> dict[str, float]:
@@ -150,8 +133,7 @@ class CsvLogger:
 class TensorBoardLogger:
     """Event files in ``tensorboard/`` by Lightning's TensorBoard logger; the configuration is a text there.
 
-    Tables are texts, too: of each the first ``episodes`` episodes (0: none).  The page "custom scalars" has a category
-    per agent, and in it a chart per metric, with training and evaluation in one.
+    Tables are texts, too: of each the first ``episodes`` episodes (0: none).
 
     A continued run writes on there, and TensorBoard drops what an earlier session logged after the checkpoint.
 
@@ -161,8 +143,6 @@ class TensorBoardLogger:
     def __init__(self, episodes: int = 4) -> None:
         _imported("tensorboard")
         self.episodes = _count("tensorboard", episodes)
-        self._team: Mapping[str, str] = {}
-        self._panels: dict[str, dict[str, list[str]]] = {}
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
         next_step = _iterations(folder) + 1
@@ -170,11 +150,9 @@ class TensorBoardLogger:
         self._logger = FabricTensorBoardLogger(folder, name="tensorboard", version="", purge_step=purge_step)
         lines = json.dumps(config, indent=2).splitlines()
         self._logger.experiment.add_text("config", "\n".join(f"    {line}" for line in lines))  # Markdown's code block
-        self._team = config.get("team") or {}
 
     def metrics(self, row: Mapping[str, float], step: int) -> None:
         self._logger.log_metrics(row, step)
-        self._lay_out(row)
 
     def table(self, table: LogTable, step: int) -> None:
         if self.episodes:
@@ -183,26 +161,11 @@ class TensorBoardLogger:
     def close(self) -> None:
         self._logger.finalize("")
 
-    def _lay_out(self, row: Mapping[str, float]) -> None:
-        """Write the layout anew where ``row`` has metrics of agents that it lacks; TensorBoard reads the last one."""
-        known = sum(len(keys) for charts in self._panels.values() for keys in charts.values())
-        for key in row:
-            for agent, name in agent_of(key, self._team):
-                keys = self._panels.setdefault(agent, {}).setdefault(name.rpartition("/")[2], [])
-                keys += [] if key in keys else [key]
-        if sum(len(keys) for charts in self._panels.values() for keys in charts.values()) > known:
-            layout = {
-                agent: {chart: ["Multiline", [f"^{re.escape(key)}$" for key in keys]] for chart, keys in charts.items()}
-                for agent, charts in self._panels.items()
-            }
-            self._logger.experiment.add_custom_scalars(layout)
-
 
 class WandbLogger:
     """A run of Weights & Biases, its files in ``wandb/``.
 
-    Tables are W&B's tables: of each the first ``episodes`` episodes (0: none).  Metrics of an agent, and of its policy,
-    are logged once more as ``agent_NAME/...``, which W&B shows as a section per agent.
+    Tables are W&B's tables: of each the first ``episodes`` episodes (0: none).
 
     ``group`` and ``tags`` are those of the run there.  Its id is in ``wandb/run_id``, so that a continued run is the
     same run of W&B.  Charts are over ``iteration``: W&B's own steps cannot go back to a checkpoint.
@@ -226,7 +189,6 @@ class WandbLogger:
         self._wandb = _imported("wandb")
         self.project, self.name, self.mode, self.group, self.tags = project, name, mode, group, tuple(tags)
         self.episodes = _count("wandb", episodes)
-        self._team: Mapping[str, str] = {}
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
         quiet = self._wandb.Settings(silent=True, console="off")  # it would write into the live panel
@@ -253,11 +215,9 @@ class WandbLogger:
         except self._wandb.errors.Error as error:
             raise LoggerError(f"logger.wandb cannot be opened: {error}") from error
         self._run.define_metric("*", step_metric="iteration")
-        self._team = config.get("team") or {}
 
     def metrics(self, row: Mapping[str, float], step: int) -> None:
-        panels = {f"agent_{a}/{name}": row[key] for key in row for a, name in agent_of(key, self._team)}
-        self._run.log({"iteration": step, **row, **panels})
+        self._run.log({"iteration": step, **row})
 
     def table(self, table: LogTable, step: int) -> None:
         if self.episodes:

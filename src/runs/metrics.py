@@ -1,9 +1,11 @@
-"""The metrics of rollouts and updates.  Pure functions."""
+"""The metrics of rollouts and updates."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
@@ -53,8 +55,8 @@ def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, fl
     for agent in sorted({node.agent for node, _ in candidates}):
         own = [candidate for node, candidate in candidates if node.agent == agent]
         row[f"rollout/{agent}/reward"] = fmean(candidate.reward for candidate in own)
-        row[f"rollout/{agent}/team_reward"] = fmean(candidate.team for candidate in own)
-        row[f"rollout/{agent}/local_reward"] = fmean(candidate.local for candidate in own)
+        row[f"rollout/{agent}/outcome_reward"] = fmean(candidate.team for candidate in own)
+        row[f"rollout/{agent}/local_reward"] = fmean(candidate.local + candidate.own_outcome for candidate in own)
         row[f"rollout/{agent}/cut_prompts"] = fmean(node.cut for node in nodes if node.agent == agent)
         row[f"rollout/{agent}/retokenised_prompts"] = fmean(node.retokenised for node in nodes if node.agent == agent)
         if not own[0].completion.text_only:
@@ -81,8 +83,8 @@ def update_metrics(
     return row
 
 
-def fault_metrics(failures: Sequence[Failure], lost_loggers: int) -> dict[str, float]:
-    """Flat ``faults/...`` metrics: episodes lost to a world and to a sandbox, and calls of loggers that failed.
+def fault_metrics(failures: Sequence[Failure], observers: Mapping[str, int]) -> dict[str, float]:
+    """Flat ``faults/...`` metrics: episodes lost to a world and to a sandbox, and failures of ``observers`` by name.
 
     Engines count their failures themselves, as engines and updates do how often they ran out of memory; here they are
     0.
@@ -92,7 +94,7 @@ def fault_metrics(failures: Sequence[Failure], lost_loggers: int) -> dict[str, f
         "faults/world": counts["world"],
         "faults/sandbox": counts["sandbox"],
         "faults/engine": 0,
-        "faults/logger": lost_loggers,
+        **{f"faults/{name}": observers.get(name, 0) for name in ("logger", "display", "diagnostics")},
         "faults/oom_splits": 0,
         "faults/oom_decoding": 0,
     }
@@ -101,3 +103,11 @@ def fault_metrics(failures: Sequence[Failure], lost_loggers: int) -> dict[str, f
 def prefixed(prefix: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """``values`` under ``prefix/KEY``."""
     return {f"{prefix}/{key}": value for key, value in values.items()}
+
+
+@contextmanager
+def timed(metrics: dict[str, float], name: str) -> Iterator[None]:
+    """Adds the seconds of the context to ``time/NAME_s`` of ``metrics``."""
+    start, key = time.perf_counter(), f"time/{name}_s"
+    yield
+    metrics[key] = metrics.get(key, 0.0) + time.perf_counter() - start

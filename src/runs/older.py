@@ -1,4 +1,4 @@
-"""Metric keys of runs that an older version wrote: one table from the old keys to those of today."""
+"""What runs of an older version have otherwise: the keys of their metrics, and of their configuration."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 RENAMED = {
+    r"rollout/(.+)/team_reward": r"rollout/\1/outcome_reward",
     r"rollout/cut_off": "rollout/truncated_ratio",
     r"rollout/canary_nats": "rollout/probe_nats",
     r"rollout/(.+)/tokens_a_message": r"rollout/\1/tokens_per_message",
@@ -19,6 +20,18 @@ RENAMED = {
 def with_current_keys(row: Mapping[str, Any]) -> dict[str, Any]:
     """``row`` of ``metrics.jsonl`` or ``summary.json`` under the keys of today."""
     return {current_key(key): value for key, value in row.items()}
+
+
+def with_reward_section(config: dict[str, Any]) -> dict[str, Any]:
+    """``config`` with ``algorithm.reward.team``, where it has ``algorithm.sampler.lookahead``, its forerunner: without
+    it a message was judged by its own outcome, with it by one answer of the agents that act next."""
+    algorithm = config.get("algorithm")
+    sampler = algorithm.get("sampler") if isinstance(algorithm, dict) else None
+    if isinstance(algorithm, dict) and isinstance(sampler, dict) and "lookahead" in sampler:
+        reward = {"team": "global" if sampler["lookahead"] else "own"}
+        sampler = {key: value for key, value in sampler.items() if key != "lookahead"}
+        return {**config, "algorithm": {**algorithm, "sampler": sampler, "reward": reward}}
+    return config
 
 
 @cache

@@ -43,8 +43,8 @@ def commits(config: Mapping[str, Any], folders: Iterable[Path]) -> str:
     places = [*files.items(), *((folder, [":(glob)**/*.yaml"]) for folder in folders)]
     by_commit: dict[str, bool] = {}
     for folder, paths in places:
-        if commit := _git(folder, "rev-parse", "HEAD"):
-            dirty = bool(_git(folder, "status", "--porcelain", "--", *paths))
+        if commit := git(folder, "rev-parse", "HEAD"):
+            dirty = bool(git(folder, "status", "--porcelain", "--", *paths))
             by_commit[commit] = dirty or by_commit.get(commit, False)
     return " + ".join(f"{commit[:12]}{'-dirty' if dirty else ''}" for commit, dirty in by_commit.items())
 
@@ -57,13 +57,14 @@ def is_own_module(module: str, file: str) -> bool:
     if package in _foreign() - {"__main__"}:
         return False
     return not INSTALLED & set(Path(file).parts) or any(
-        _requirement(line) == "troupe"
+        _requirement(line) == "troupe_rl"
         for distribution in packages_distributions().get(package, ())
         for line in requires(distribution) or ()
     )
 
 
-def _git(folder: Path, *words: str) -> str:
+def git(folder: Path, *words: str) -> str:
+    """What git prints in ``folder``; "" where there is no checkout, or no git."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=False)
     except FileNotFoundError:  # git is not installed
@@ -87,7 +88,7 @@ def _named(node: Any) -> Iterator[str]:
 @cache
 def _foreign() -> frozenset[str]:
     """Troupe and its requirements, whose versions a run records, the standard library, and what has no file."""
-    packages = {_requirement(line).removesuffix("_core") for line in requires("troupe") or ()}
+    packages = {_requirement(line).removesuffix("_core") for line in requires("troupe-rl") or ()}
     return frozenset({"troupe", "yaml", "__main__", *packages, *sys.stdlib_module_names})
 
 
@@ -99,36 +100,25 @@ def _requirement(line: str) -> str:
 @cache
 def _sources(names: frozenset[str]) -> dict[str, Path]:
     files: dict[str, Path] = {}
-    pending, seen = sorted(names), set(names)
+    pending, seen = [place for name in sorted(names) for place in _places(name)], set(names)
     while pending:
-        for name, file in _files(pending.pop()):
-            files[name] = file
-            new = {each for each in _imports(file) - _foreign() - seen if not _is_installed(each)}
+        place = pending.pop()
+        for file in place.rglob("*.py") if place.is_dir() else [place]:
+            files[file.relative_to(place.parent).as_posix()] = file
+            new = _imports(file) - _foreign() - seen
             seen |= new
-            pending += sorted(new)
+            pending += [each for name in sorted(new) for each in _places(name) if not INSTALLED & set(each.parts)]
     return files
 
 
-def _files(module: str) -> list[tuple[str, Path]]:
-    """The files of a top-level ``module``, with their paths within it."""
-    folders, file = _places(module)
-    files = [(Path(folder.name, each.relative_to(folder)), each) for folder in folders for each in folder.rglob("*.py")]
-    return [(path.as_posix(), each) for path, each in files] or ([(file.name, file)] if file else [])
-
-
-def _places(module: str) -> tuple[list[Path], Path | None]:
-    """The folders of a top-level package, and the file of a top-level module; neither where it cannot be found."""
+def _places(module: str) -> list[Path]:
+    """The folders of a top-level package, or the file of a top-level module; none where it cannot be found."""
     spec = find_spec(module)
     if spec is None:
-        return [], None
+        return []
     if spec.submodule_search_locations:
-        return [Path(folder) for folder in spec.submodule_search_locations], None
-    return [], Path(spec.origin) if spec.has_location and spec.origin and spec.origin.endswith(".py") else None
-
-
-def _is_installed(module: str) -> bool:
-    folders, file = _places(module)
-    return any(INSTALLED & set(place.parts) for place in [*folders, *([file] if file else [])])
+        return [Path(folder) for folder in spec.submodule_search_locations]
+    return [Path(spec.origin)] if spec.has_location and spec.origin and spec.origin.endswith(".py") else []
 
 
 def _imports(file: Path) -> set[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
@@ -38,11 +39,15 @@ class Progress:
     @classmethod
     def of(cls, state: Mapping[str, Any]) -> Self:
         """From a checkpoint's state, which has no counters at the run's start; those of older versions count no losses
-        and no CPU time, and know no alarms.
+        and no CPU time, and know no alarms.  Raises ``ValueError`` for other values than :meth:`state_dict` has.
         """
         if "iteration" not in state:
             return cls()
         state = {"losses": [], "cpu_s": 0.0, "alarms": {}, **state}
+        for name, value in asdict(cls()).items():
+            kind = int | float if isinstance(value, int | float) else type(value) if value is not None else int | None
+            if not isinstance(state.get(name), kind):
+                raise ValueError(f"state.json: {name} is {str(state.get(name, 'missing'))[:100]}")
         return cls(**{each.name: state[each.name] for each in fields(cls)})
 
     def state_dict(self) -> dict[str, Any]:
@@ -70,6 +75,15 @@ class Progress:
     def add_counters(self, counters: Mapping[str, float]) -> None:
         """Add ``counters``, by metric, to the totals in the summary."""
         self.summary |= {key: self.summary.get(key, 0) + value for key, value in counters.items()}
+
+    def clock(self) -> Callable[[], None]:
+        """Sets the seconds, from those of earlier sessions on, to what they are when it is called."""
+        start, cpu_start = time.perf_counter() - self.wall_s, time.process_time() - self.cpu_s
+
+        def count() -> None:
+            self.wall_s, self.cpu_s = time.perf_counter() - start, time.process_time() - cpu_start
+
+        return count
 
     def totals(self) -> dict[str, Any]:
         """The summary of the run as it stands."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import AbsentError
+from .bounded import UnreadableError, read_text
 from .budget import Budget
 from .episodes import EpisodeFile, episode_files
 from .files import (
@@ -27,15 +29,16 @@ from .files import (
     evaluation_folders,
     read_lines,
     read_object,
-    read_text,
 )
 from .fingerprint import code_hash, evaluation_keys, training_hash
 from .lock import is_held
-from .older import with_current_keys
+from .older import with_current_keys, with_reward_section
 from .trees import TreeFile, read_trees, tree_files
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+
+log = logging.getLogger(__name__)
 
 WHOLE = ("policies", "loop", "name", "seed")
 """Keys of every ``config.yaml``, the last of them near its end."""
@@ -84,12 +87,16 @@ class Run:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """The resolved configuration, as it was written."""
-        return self._object(CONFIG)
+        """The resolved configuration, as it was written, with ``algorithm.reward`` in runs that are older than it."""
+        return with_reward_section(self._object(CONFIG))
 
     @property
     def config_text(self) -> str:
-        return read_text(self.path / CONFIG)
+        """The text of the configuration, "" where it is not read."""
+        try:
+            return read_text(self.path, CONFIG)
+        except UnreadableError:
+            return ""
 
     @cached_property
     def versions(self) -> dict[str, Any]:
@@ -101,7 +108,7 @@ class Run:
         """The hash of the code that trained the run, "" where the run does not say.  Of a run that was continued with
         other code (``versions_NNNNN.json``) the hashes joined by "+", which no code of today has."""
         later = [self._object(file.name) for file in sorted(self.path.glob("versions_*.json"))]
-        return "+".join(dict.fromkeys(versions.get("code", "") for versions in [self.versions, *later]))
+        return "+".join(dict.fromkeys(str(versions.get("code", "")) for versions in [self.versions, *later]))
 
     @cached_property
     def training_hash(self) -> str:
@@ -145,7 +152,7 @@ class Run:
     def state(self) -> str:
         """The status; without one ``running`` or ``killed``, by whether a process trains here; ``damaged`` where the
         summary cannot be read."""
-        if not self.summary and read_object(self.path / SUMMARY)[1]:
+        if not self.summary and read_object(self.path, SUMMARY)[1]:
             return "damaged"
         if self.status is None:
             return "running" if is_held(self.path / LOCK) else "killed"
@@ -161,7 +168,7 @@ class Run:
 
     @cached_property
     def _rows(self) -> tuple[list[dict[str, Any]], list[str]]:
-        lines, problems = read_lines(self.path / METRICS, METRICS)
+        lines, problems = read_lines(self.path, METRICS)
         rows = []
         for number, row in lines:
             if isinstance(row.get("iteration"), int):
@@ -185,7 +192,7 @@ class Run:
             from pandas import DataFrame
         except ImportError as error:
             raise AbsentError(
-                "Run.metrics is a pandas DataFrame: install troupe[notebook], or read Run.rows"
+                "Run.metrics is a pandas DataFrame: install troupe-rl[notebook], or read Run.rows"
             ) from error
         return DataFrame(self.rows, columns=None if self.rows else ["iteration"]).set_index("iteration")
 
@@ -238,6 +245,15 @@ class Run:
         return self.path / CHECKPOINTS / name
 
     @property
+    def default_checkpoint(self) -> Literal["best", "last"]:
+        """``best``; ``last``, with a warning, of a run that has no best one, since it ended before a validation."""
+        names = self.checkpoints
+        if "best" in names or "last" not in names:
+            return "best"
+        log.warning("%s has no checkpoint 'best', which a validation makes: its last one is used", self.path)
+        return "last"
+
+    @property
     def checkpoints(self) -> list[str]:
         """The names of the checkpoints that exist."""
         folder = self.path / CHECKPOINTS
@@ -263,7 +279,7 @@ class Run:
         for name in (CONFIG, VERSIONS, SUMMARY):
             if not (self.path / name).exists():
                 problems.append(f"{name} is missing.")
-            elif damage := read_object(self.path / name)[1]:
+            elif damage := read_object(self.path, name)[1]:
                 problems.append(damage)
         if self.config and self.lacking:
             problems.append(f"{CONFIG} has no {', '.join(self.lacking)}: it is cut or damaged.")
@@ -302,9 +318,9 @@ class Run:
             names.add(f"test_{last:05d}")
             best = max(validations, key=lambda each: each[1], default=(last, 0))[0]  # the first of equal ones
             names |= {"test_best"} if "eval_best/success" in self.summary and best != last else set()
-        kept = self.values("diagnostics/trees_bytes")
-        if self._keeps_all(value for _, value in kept):
-            names |= {f"train_{i - 1:05d}" for i, _ in kept}
+        sizes = [size for _, size in self.values("diagnostics/trees_bytes")]  # of some in later rows: they take time
+        if self._keeps_all(sizes):
+            names |= {f"train_{i - 1:05d}" for i, _ in self.values("time/trees_s")[: len(sizes)]}
         there = {file.stem for file in (self.path / EPISODES).glob("*.jsonl")}
         return sorted(f"{name}.jsonl" for name in names - there)
 
@@ -316,7 +332,7 @@ class Run:
         return isinstance(most, int) and sum(n for n in sizes if isinstance(n, int | float)) <= most * 10**6
 
     def _object(self, name: str) -> dict[str, Any]:
-        content, damage = read_object(self.path / name)
+        content, damage = read_object(self.path, name)
         if damage and not self.tolerant:
             raise RunDirectoryError(f"{self.path}: {damage}")
         return content

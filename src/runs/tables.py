@@ -96,19 +96,3 @@ def _cell(value: Cell, longest: int, end: str) -> str:
     return end.join(
         "".join(f"&#{ord(sign)};" if sign in "\\`*_[]<>|~&" else sign for sign in line) for line in text.splitlines()
     )
-
-
-# ---- panels of agents -----------------------------------------------------------------------------------------------
-
-
-def agent_of(key: str, team: Mapping[str, str]) -> list[tuple[str, str]]:
-    """(Agent, name) of a metric ``key`` of one agent (``rollout/tool/reward`` is ``rollout/reward`` of ``tool``), or of
-    the policy of several (``train/POLICY/loss``); none of others, and of those of single turns.  ``team`` maps agents
-    to policies.
-    """
-    parts = key.split("/")
-    if len(parts) != 3:
-        return []
-    room, owner, name = parts
-    agents = [agent for agent, policy in team.items() if policy == owner] if room == "train" else [owner]
-    return [(agent, f"{room}/{name}") for agent in agents if agent in team]

@@ -39,7 +39,7 @@ class TreeFile:
     @cached_property
     def _content(self) -> tuple[list[dict[str, Any]], list[str]]:
         name = f"{EPISODES}/{self.path.name}"
-        lines, problems = read_lines(self.path, name)
+        lines, problems = read_lines(self.path.parents[1], name)
         trees = []
         for number, tree in lines:
             if (version := tree.get("tree_format")) != TREE_FORMAT:
@@ -138,6 +138,8 @@ def _edge_problem(tree: Mapping[str, Any]) -> str:
         child = edge.get("child")
         if child is not None and not (isinstance(child, int) and 0 <= child < len(nodes)):
             return f"edge {number} leads to node {child!r}, which is not there"
+        if child is not None and any(child <= node for node, _ in members.values()):  # a reader would go round
+            return f"edge {number} leads back to node {child}"
         if not isinstance(edge.get("outcome"), dict | None):
             return f"the outcome of edge {number} holds no keys"
     return ""

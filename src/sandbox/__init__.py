@@ -8,6 +8,7 @@ from .base import (
     JsonValue,
     Limits,
     Missing,
+    PlainValue,
     Result,
     Sandbox,
     SandboxUnavailable,
@@ -16,8 +17,9 @@ from .base import (
     jobs_of_inputs,
     run_all,
 )
+from .guest.plain import Opaque, decode, encode
 from .local import LocalSandbox
-from .values import equal_values, parse_value
+from .values import equal_values, parse_value, read_value
 
 __all__ = [
     "NO_VALUE",
@@ -28,13 +30,18 @@ __all__ = [
     "Limits",
     "LocalSandbox",
     "Missing",
+    "Opaque",
+    "PlainValue",
     "Result",
     "Sandbox",
     "SandboxUnavailable",
     "Verdict",
+    "decode",
+    "encode",
     "equal_values",
     "jobs_of_calls",
     "jobs_of_inputs",
     "parse_value",
+    "read_value",
     "run_all",
 ]

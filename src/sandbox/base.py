@@ -6,8 +6,11 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
-from typing import Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
+PlainValue = Any
+"""A value of Python's plain types: JSON's, tuples, sets, bytes, all kinds of numbers, keys that are no text, and
+:class:`.guest.plain.Opaque` in place of any other object."""
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 
 
@@ -64,8 +67,8 @@ class Call:
     "Solution.solve" is ``Solution().solve``."""
 
     function: str
-    args: Sequence[JsonValue] = ()
-    kwargs: Mapping[str, JsonValue] = field(default_factory=dict)
+    args: Sequence[PlainValue] = ()
+    kwargs: Mapping[str, PlainValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Expression:
     """One Python expression, evaluated with the program's names and the ``variables``."""
 
     text: str
-    variables: Mapping[str, JsonValue] = field(default_factory=dict)
+    variables: Mapping[str, PlainValue] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,7 @@ class Job:
     """One run of one program.
 
     Without ``entry`` the program runs as ``__main__`` from ``stdin`` to stdout.  With ``entry`` it runs as a module,
-    and the value of the call or expression is returned as JSON.  ``seed`` seeds ``random`` (and NumPy if it is
+    and the value of the call or expression is returned as data.  ``seed`` seeds ``random`` (and NumPy if it is
     imported).  There is no field for an expected answer, which must never enter a process that runs a program.
     """
 
@@ -92,7 +95,7 @@ class Job:
 
 
 class Missing(Enum):
-    """The absence of a value; not equal to any JSON value."""
+    """The absence of a value; not equal to any value."""
 
     VALUE = "no value"
 
@@ -104,8 +107,8 @@ NO_VALUE: Final = Missing.VALUE
 class Result:
     """The result of a run.  All of it is data from an untrusted source.
 
-    ``value`` is the value of the call or expression, parsed from JSON, or ``NO_VALUE`` if the run wrote nothing or
-    something else than one JSON document.  ``exit_code`` is ``None`` if a ``signal`` ended the run, ``signal`` is
+    ``value`` is the value of the call or expression, of Python's plain types, or ``NO_VALUE`` if the run wrote nothing
+    or something else than one value.  ``exit_code`` is ``None`` if a ``signal`` ended the run, ``signal`` is
     ``None`` otherwise.  ``cpu_s`` and ``wall_s`` are seconds, ``waited_s`` those of ``wall_s`` in which the run, or the
     worker that watches it, waited for a core (0 for a run shorter than its limits of time); ``peak_bytes`` is memory
     above the worker's own.  ``detail`` is the reason for the verdict, in words.
@@ -114,7 +117,7 @@ class Result:
     verdict: Verdict
     stdout: bytes = b""
     stderr: bytes = b""
-    value: JsonValue | Missing = NO_VALUE
+    value: PlainValue | Missing = NO_VALUE
     exit_code: int | None = None
     signal: int | None = None
     cpu_s: float = 0.0

@@ -6,11 +6,10 @@ import json
 import math
 from typing import Any, Final, NoReturn
 
-from .base import NO_VALUE, JsonValue, Missing
+from .base import NO_VALUE, JsonValue, Missing, PlainValue
+from .guest.plain import decode
 
 _DEPTH: Final = 100
-ROUNDING: Final = 1e-12
-"""The rounding error of a sum of floats that cancels: a float this small counts as 0."""
 
 
 def parse_value(data: bytes) -> JsonValue | Missing:
@@ -26,20 +25,26 @@ def parse_value(data: bytes) -> JsonValue | Missing:
     return value if _is_plain(value) else NO_VALUE
 
 
-def equal_values(
-    found: JsonValue | Missing, expected: object, *, tolerance: float = 0.0, absolute: float | None = None
-) -> bool:
-    """Whether a run's value is the expected one.
+def read_value(data: bytes) -> PlainValue | Missing:
+    """The value that a program returned, as :func:`.guest.plain.encode` wrote it, or ``NO_VALUE``.
+
+    Refused, beside what :func:`parse_value` refuses: an object of no kind that ``encode`` writes, and keys made to
+    collide.  A tuple, a set or the like has two levels of nesting.
+    """
+    value = parse_value(data)
+    try:
+        return NO_VALUE if value is NO_VALUE else decode(value)
+    except ValueError:
+        return NO_VALUE
+
+
+def equal_values(found: PlainValue | Missing, expected: object) -> bool:
+    """Whether a run's value is the expected one, of JSON's types.
 
     Types must agree (``True`` is not 1, 1 is not 1.0), in lists and dictionaries element by element.  ``expected`` is
-    converted to JSON first (a tuple to a list, keys to text).  Floats may differ by ``tolerance``, which is relative,
-    or by ``absolute``, whichever allows more; if ``tolerance`` is above 0, an integer may stand in place of a float,
-    and ``absolute`` is :data:`ROUNDING` unless it is given.
+    converted to JSON first (a tuple to a list, keys to text).
     """
-    if found is NO_VALUE:
-        return False
-    absolute = min(tolerance, ROUNDING) if absolute is None else absolute
-    return _equal(found, json.loads(json.dumps(expected)), tolerance, absolute)
+    return found is not NO_VALUE and _equal(found, json.loads(json.dumps(expected)))
 
 
 def _refuse(name: str) -> NoReturn:
@@ -75,26 +80,11 @@ def _is_plain(value: Any) -> bool:
     return not level
 
 
-def _equal(found: Any, expected: Any, tolerance: float, absolute: float) -> bool:
-    numbers = (int, float) if tolerance else (float,)
-    if type(expected) is float and type(found) in numbers:
-        return _close(found, expected, tolerance, absolute)
+def _equal(found: Any, expected: Any) -> bool:
     if type(found) is not type(expected):
         return False
     if type(found) is list:
-        pairs = zip(found, expected, strict=False)
-        return len(found) == len(expected) and all(_equal(a, b, tolerance, absolute) for a, b in pairs)
+        return len(found) == len(expected) and all(map(_equal, found, expected))
     if type(found) is dict:
-        return found.keys() == expected.keys() and all(
-            _equal(found[k], expected[k], tolerance, absolute) for k in found
-        )
+        return found.keys() == expected.keys() and all(_equal(found[key], expected[key]) for key in found)
     return bool(found == expected)
-
-
-def _close(found: int | float, expected: float, tolerance: float, absolute: float) -> bool:
-    if math.isnan(expected) or math.isinf(expected):
-        return False
-    try:
-        return math.isclose(found, expected, rel_tol=tolerance, abs_tol=absolute)
-    except OverflowError:  # an integer beyond the range of floats
-        return False

@@ -9,16 +9,16 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import asdict
 from typing import Final
 
-from .base import NO_VALUE, Job, Limits, Result, SandboxUnavailable, Verdict
+from .base import NO_VALUE, Call, Job, Limits, Result, SandboxUnavailable, Verdict
 from .cgroup import Cgroup
 from .drain import Drain
+from .guest.plain import encode
 from .guest.wire import MESSAGE_BYTES, Cause, RunReply, RunRequest, pack_stop
 from .judge import judge
 from .launch import LaunchPlan, start
-from .values import parse_value
+from .values import read_value
 
 _START_S: Final = 60.0
 _GRACE_S: Final = 10.0
@@ -161,8 +161,10 @@ def _entry(job: Job) -> dict[str, object] | None:
     """The entry as JSON: a call has the key ``function``, an expression the key ``expression``."""
     if job.entry is None:
         return None
-    fields = asdict(job.entry)
-    return {"expression" if name == "text" else name: value for name, value in fields.items()}
+    entry = job.entry
+    if isinstance(entry, Call):
+        return {"function": entry.function, "args": encode([*entry.args]), "kwargs": encode({**entry.kwargs})}
+    return {"expression": entry.text, "variables": encode({**entry.variables})}
 
 
 def _sealed(data: bytes, stack: ExitStack) -> int:
@@ -183,7 +185,7 @@ def _result(reply: RunReply, drains: dict[str, Drain], limits: Limits) -> Result
     flooded = next((name for name, drain in drains.items() if drain.overflowed), None)
     verdict, detail = judge(reply, limits, flooded)
     signalled = os.WIFSIGNALED(reply.status)
-    value = parse_value(drains["value"].data) if "value" in drains and verdict is Verdict.OK else NO_VALUE
+    value = read_value(drains["value"].data) if "value" in drains and verdict is Verdict.OK else NO_VALUE
     return Result(
         verdict=verdict,
         stdout=drains["stdout"].data,

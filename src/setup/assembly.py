@@ -1,36 +1,77 @@
-"""From a resolved configuration to the objects that train: the one place where they are put together."""
+"""From a configuration to the objects that train: the one place where they are put together."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning as L
 import torch
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from ..diagnostics.diagnostics import Diagnostics
+from ..envs.base import TeamEnv
 from ..loop import TrainLoop
 from ..models.checkpoint import restore
 from ..models.checkpoint_folder import START
 from ..models.ranks import Ranks
 from ..models.strategies import launch, trainable_fabric
-from ..rollout.samplers.base import Closing
+from ..rollout.samplers.base import Closing, Sampler
+from ..rollout.samplers.spread import SpreadSampler
+from ..runs.bounded import parse_yaml
+from ..runs.budget import TrainSettings
 from ..runs.directory import ReadOnlyRunDirectory, RunDirectory
 from ..runs.display import Display
-from ..runs.files import CHECKPOINTS, CONFIG, parse_yaml
+from ..runs.files import CHECKPOINTS, CONFIG
 from ..runs.loggers import Loggers
+from ..runs.observers import Observers
+from ..runs.output import RunOutput
 from ..runs.progress import Progress
-from .asynchrony import bounds
-from .closing import close_now
+from .checks import check, check_resumed, check_state, checkpoints_of, set_threads
+from .combinations import bounds
 from .critics import build_critics
-from .execution import spread
-from .instantiation import call, instantiated
-from .parts import parts_of, warn
-from .preflight import check, check_state, checkpoints_of, set_threads
+from .instantiation import build_world, call, instantiated
+from .parts import Parts, parts_of, warn
+from .resume import continued, locate
 from .search_path import user_folders
-from .sections import RunConfig
-from .team import build_team
+from .sections import AlgorithmSection, RunConfig
+from .team import build_team, close_now
+
+
+def build(cfg: DictConfig) -> TrainLoop:
+    """Everything that ``cfg`` names, put together.
+
+    With ``resume``, as the run in that directory was, and at the checkpoint that it left.  Raises ``ValueError`` (or a
+    subclass) naming the key that is wrong, ``CheckpointError`` the file; the run directory is claimed last.
+    """
+    if cfg.resume is None:
+        return assemble(plain(cfg), OmegaConf.to_yaml(cfg, resolve=True), OmegaConf.to_yaml(cfg, resolve=False))
+    run, checkpoint = locate(cfg.resume)
+    cfg = continued(cfg, run)
+    return assemble(plain(cfg), OmegaConf.to_yaml(cfg), None, checkpoint)
+
+
+def checked(cfg: DictConfig) -> tuple[Parts, list[str]]:
+    """What :func:`build` would put together of ``cfg`` before any model is loaded, and what this machine lacks (see
+    :func:`.checks.check`).  Raises as :func:`build` does; nothing is written.
+    """
+    if cfg.resume is None:
+        parts = parts_of(plain(cfg), OmegaConf.to_yaml(cfg, resolve=False))
+        return parts, check(parts, new=True, starts=False).lacks
+    run, checkpoint = locate(cfg.resume)
+    parts = parts_of(plain(continued(cfg, run)), None)
+    check_resumed(parts, checkpoint)
+    return parts, check(parts, new=False, starts=False).lacks
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved configuration.  Raises omegaconf's error for a value that is missing."""
+    return OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
 
 
 def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, checkpoint: str | None = None) -> TrainLoop:
@@ -52,45 +93,44 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             refused.callback(directory.release)
             state = ranks.agreed(lambda: checkpoints.state(checkpoint))
             ranks.agreed(lambda: check_state(state, parts.settings, checkpoints))
-        ranks.agreed(lambda: check(parts, new=checkpoint is None))
+        prompts = ranks.agreed(lambda: check(parts, new=checkpoint is None).prompts)
         warn(parts)
         if run.threads is not None:
             set_threads(run.threads)
         torch.autograd.set_detect_anomaly(run.detect_anomaly)
         L.seed_everything(run.seed, verbose=False)
         common = parts.strategy, run.seed, ranks
-        team = ranks.agreed(lambda: build_team(parts.policies, parts.router.team, *common, run.execution))
+        specs = {name: replace(spec, prompts=prompts.get(name, ())) for name, spec in parts.policies.items()}
+        team = ranks.agreed(lambda: build_team(specs, parts.router.team, *common, run.execution))
         refused.callback(close_now, team)
+        team.bounds = bounds(parts.settings, parts.policies)
         team.critics = ranks.agreed(lambda: build_critics(parts.critics, parts.credit, *common, run.execution))
-        sampler = spread(parts.sampler, run) if run.execution.worlds else parts.sampler
+        sampler = _spread(parts.sampler, run) if run.execution.worlds else parts.sampler
         if isinstance(sampler, Closing):
             refused.callback(close_now, sampler)
-        loggers = ranks.agreed(lambda: _loggers(run))
+        observers = Observers(run.faults.logger)
+        loggers = ranks.agreed(lambda: _loggers(run, observers))
         if not checkpoint:
             directory = ranks.agreed(lambda: _directory(path, ranks, resolved))
             refused.callback(directory.release)
+        console = None if ranks.first else Console(quiet=True)
+        display = Display(run.name, parts.settings.iterations, console, verbose=run.verbose, observers=observers)
+        output = RunOutput(directory, loggers, display)
         loop = TrainLoop(
             world=parts.world,
             team=team,
             sampler=sampler,
             credit=parts.credit,
             router=parts.router,
-            settings=parts.settings,
-            directory=directory,
-            checkpoints=checkpoints,
-            loggers=loggers,
-            display=Display(
-                run.name,
-                parts.settings.iterations,
-                None if ranks.first else Console(quiet=True),
-                verbose=run.verbose,
+            settings=TrainSettings(
+                loop=parts.settings,
+                seed=run.seed,
+                faults=run.faults,
+                rebuilds=run.execution.restarts if run.execution.on_ray else 0,
             ),
-            seed=run.seed,
-            ranks=ranks,
-            faults=run.faults,
-            diagnostics=run.diagnostics,
-            rebuilds=run.execution.restarts if run.execution.on_ray else 0,
-            staleness=bounds(parts.settings, parts.policies),
+            checkpoints=checkpoints,
+            output=output,
+            diagnostics=Diagnostics(run.diagnostics, team, output, run.faults, beside=not parts.settings.lockstep),
         )
         if state:
             ranks.agreed(lambda: _restore(loop, state))
@@ -98,6 +138,16 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         ranks.agreed(lambda: call("logger", loggers.config, path, config))
         refused.pop_all()
     return loop
+
+
+def _spread(sampler: Sampler, run: RunConfig) -> SpreadSampler:
+    """``sampler``, whose episodes are played by the actors that ``execution.worlds`` asks for."""
+    return SpreadSampler(sampler, partial(_rollout, run.env, run.algorithm), run.execution)
+
+
+def _rollout(env: Mapping[str, Any], algorithm: AlgorithmSection) -> tuple[TeamEnv, Sampler]:
+    """In each of these actors."""
+    return build_world("env", env), algorithm.build_sampler()
 
 
 def reassemble(path: Path) -> TrainLoop:
@@ -116,9 +166,9 @@ def _directory(path: Path, ranks: Ranks, new: str | None) -> RunDirectory:
     return RunDirectory.reopen(path, folders) if new is None else RunDirectory(path, new, folders)
 
 
-def _loggers(run: RunConfig) -> Loggers:
+def _loggers(run: RunConfig, observers: Observers) -> Loggers:
     loggers = {name: instantiated(f"logger.{name}", node) for name, node in run.logger.items()}
-    return Loggers(loggers, run.faults.logger)
+    return Loggers(loggers, observers)
 
 
 def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:

@@ -6,9 +6,9 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 from transformers import (
@@ -17,26 +17,117 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ..cluster.actors import check_installed
 from ..envs.base import TeamEnv
 from ..envs.datasets import without_downloads
+from ..envs.returned import TaskSource, check_start
 from ..errors import AbsentError, ConfigError
 from ..experience import Split
 from ..models.adapters import named_layers
 from ..models.base_models import MADE, SHIPPED, place, resolve
+from ..models.checkpoint_folder import CheckpointFolder
 from ..models.hub import check_available, is_here
 from ..models.loading import empty_model, full_base, is_adapter, load_shape, load_tokenizer
 from ..models.published import published_config
+from ..models.strategies import trainable_fabric
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat, try_prompts
 from ..rollout.engines.base import Engine
 from ..rollout.engines.remote.engine import check_client
+from ..rollout.playing import prompt_of
 from ..rollout.policy_client import PolicyClient
 from ..runs.budget import LoopSettings
-from .arguments import check_complete
-from .instantiation import call, instantiated
-from .notice import notice
+from ..runs.directory import ReadOnlyRunDirectory, check_free
+from ..runs.files import CHECKPOINTS
+from ..runs.fingerprint import flat, nested
+from ..runs.older import with_reward_section
+from ..runs.progress import Progress
+from ..runs.run import Run
+from .critics import KEY, CriticSpec
+from .instantiation import call, check_complete, instantiated
+from .messages import notice
+from .parts import Parts
 from .policies import PolicySpec, check_context_fits
+from .resume import check_equal
+from .sections import check_threads
 from .team import backbones
+
+
+class Checked(NamedTuple):
+    """What this machine ``lacks``, a sentence each, and some prompts of the world's, token ids, by policy."""
+
+    lacks: list[str]
+    prompts: dict[str, list[tuple[int, ...]]]
+
+
+def check(parts: Parts, *, new: bool, starts: bool = True) -> Checked:
+    """Refuse what training refuses before any model is loaded; ``new``: the run does not go on from a checkpoint.
+
+    Where the run does not start now (a dry run), perhaps never on this machine, nothing is fetched, and what this
+    machine lacks is no reason to refuse: it is returned, with what could not be checked for that.
+    Raises ``ValueError`` (or a subclass) naming the key; nothing is written and no weights are loaded.
+    """
+    machine, run = Machine(starts), parts.config
+    checkpoints_of(parts)
+    if run.execution.on_ray:
+        machine.ask(check_installed)
+    machine.ask(call, "strategy", trainable_fabric, parts.strategy)
+    for name, spec in parts.policies.items():
+        if spec.place is not None:
+            machine.ask(call, f"policies.{name}", trainable_fabric, spec.place)
+    for critic in parts.critics.values():
+        if critic.place is not None:
+            machine.ask(call, "algorithm.critic", trainable_fabric, critic.place)
+    if new:
+        check_free(Path(run.run_dir))
+    for name, node in run.logger.items():
+        machine.ask(instantiated, f"logger.{name}", node)
+    bases = check_policies(parts.policies, machine)
+    check_critics(parts.critics, bases, machine)
+    check_demonstrators(parts.world, parts.router.team, parts.policies)
+    check_tools(parts.world, parts.router.team, parts.policies)
+    clients = clients_of(parts.router.team, parts.policies, bases)
+    prompts = check_tasks(parts.world, parts.settings, clients, parts.sampler.resample, machine)
+    return Checked(machine.lacks, prompts)
+
+
+def check_resumed(parts: Parts, checkpoint: str) -> None:
+    """Refuse what :func:`.assembly.assemble` would of the ``checkpoint`` that a run goes on from; nothing is locked.
+
+    Raises :class:`..errors.ConfigError`, :class:`..models.checkpoint.CheckpointError`,
+    :class:`..runs.directory.RunDirectoryError`.
+    """
+    checkpoints = checkpoints_of(parts)
+    check_state(checkpoints.state(checkpoint), parts.settings, checkpoints)
+
+
+def check_state(state: dict[str, Any], settings: LoopSettings, checkpoints: CheckpointFolder) -> None:
+    """Refuse to go on from ``state`` with another configuration, past its end, or without the rows before it."""
+    directory, progress = ReadOnlyRunDirectory(checkpoints.path.parent), Progress.of(state)
+    written = f"{directory.path / 'config.yaml'} was changed since {checkpoints.at(progress.iteration)}"
+    before = dict(flat(with_reward_section(nested(state["config"]))))
+    check_equal(before, dict(checkpoints.config), written)
+    if settings.budget.exhausted(progress.iteration, progress.completions) and Run(directory.path).status == "finished":
+        raise ConfigError(
+            f"resume={directory.path}: the run has finished, after {progress.iteration} iterations; to go on, give a "
+            "larger loop.iterations (it is the total), or loop.completions"
+        )
+    directory.check_rows(progress.iteration - bool(progress.row))
+
+
+def checkpoints_of(parts: Parts) -> CheckpointFolder:
+    """The folder of checkpoints in the run directory.  Raises :class:`ConfigError`."""
+    path = Path(parts.config.run_dir) / CHECKPOINTS
+    settings = asdict(parts.config.loop.checkpoint)
+    folder: CheckpointFolder = call("loop.checkpoint", CheckpointFolder, path, parts.binding, **settings)
+    return folder
+
+
+def set_threads(count: int) -> None:
+    """How many threads torch uses.  Raises ``ValueError``."""
+    check_threads(count)
+    torch.set_num_threads(count)
+
 
 T = TypeVar("T")
 
@@ -181,6 +272,24 @@ def _check_engine(
         call(key, check, names, model, tokenizer, ranks, **defaults | engine.keywords)
 
 
+def check_critics(critics: Mapping[str, CriticSpec], bases: Mapping[str, Base], machine: Machine) -> None:
+    """Refuse critics that could not be built, or that could not read their policies' tokens; ``bases`` are by policy.
+
+    Raises ``ValueError`` (or a subclass) naming the key.
+    """
+    for spec in critics.values():
+        spec.optimizer([torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.zeros(2))])
+        own = look_at(f"{KEY}.base", spec.base, machine)
+        for policy in spec.policies:
+            other = bases[policy].tokenizer
+            if own.tokenizer is None or other is None:
+                continue  # not on this machine
+            if own.tokenizer.get_vocab() != other.get_vocab():
+                raise ConfigError(
+                    f"{KEY}.base={spec.base} cannot read the tokens of policy '{policy}', whose vocabulary is another"
+                )
+
+
 # ---- tasks ----------------------------------------------------------------------------------------------------------
 
 
@@ -228,13 +337,16 @@ def check_tasks(
     clients: Mapping[str, Sequence[PolicyClient]],
     resample: int,
     machine: Machine,
-) -> None:
+) -> dict[str, list[tuple[int, ...]]]:
     """Draw the tasks of each split, and write the prompts of the agents that open an episode; of one task per split
-    first, because drawing all of them may take minutes.
+    first, because drawing all of them may take minutes.  Returns prompts of each policy, token ids, of few tasks.
 
     An iteration may need ``resample`` times more training tasks.  Raises :class:`ConfigError` where a split holds too
-    few tasks, ``PromptError`` where a policy cannot read a prompt.
+    few tasks, or those of another, ``PromptError`` where a policy cannot read a prompt, and ``WorldValueError`` where
+    the world shows none.
     """
+    source = TaskSource(world)
+    prompts: dict[str, list[tuple[int, ...]]] = {}
     train = settings.tasks_per_iteration * (1 + resample)
     splits: list[tuple[str, Split, int]] = [
         ("tasks_per_iteration", "train", train),
@@ -245,12 +357,15 @@ def check_tasks(
         seed = 0 if split == "train" else settings.task_seed
         said = notice(f"drawing {count} {split} task{'s' if count > 1 else ''}, which takes long in this world ...")
         with said, nullcontext() if machine.starts else without_downloads():
-            drawn = machine.ask(call, f"loop.{key}", world.tasks, split, count, seed) or []
+            drawn = machine.ask(call, f"loop.{key}", source.tasks, split, count, seed) or []
         for task in {task.world: task for task in drawn}.values():
             env = world.fork()
             env.reset(task)
             if not env.begins_at_reset:  # the prompts are those of a program that does not run yet
                 continue
+            check_start(env)
             for agent in env.next_agents():
                 for client in clients[agent]:
-                    client.encode(agent, task.task_id, env.observe(agent), env.tools(agent))
+                    prompt = client.encode(agent, task.task_id, prompt_of(env, agent), env.tools(agent))
+                    prompts.setdefault(client.policy, []).append(prompt)
+    return prompts

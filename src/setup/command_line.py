@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
+from argparse import ArgumentParser
 from collections.abc import Collection, Mapping, Sequence, Set
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import compose
-from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, OverrideType
 from hydra.errors import HydraException, MissingConfigException
@@ -19,24 +20,35 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
-from ..errors import ConfigError, nearest, visible
+from ..errors import ConfigError, near, nearest, visible
 from ..evaluation.request import check_source, requested
 from ..runs.directory import check_free
 from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat
 from ..runs.run import Run
-from .arguments import check_finite
-from .composition import all_choices, configurations
-from .instantiation import call
-from .own_errors import own_error
+from .composition import all_choices, choices, configurations
+from .instantiation import call, check_finite
+from .messages import own_error
 from .search_path import check_folders, search_path_words
 from .sections import read_config
-from .unknown import KEYS, unknown_choice, unknown_path
+
+FLAGS = {
+    **dict.fromkeys(("--hydra-help", "--version", "--resolve"), ()),
+    **{"--help": ("-h",), "--run": ("-r",), "--multirun": ("-m",), "--shell-completion": ("-sc",)},
+}
+"""Hydra's options without a value: their short forms."""
+VALUES = {
+    **{"--cfg": ("-c",), "--package": ("-p",), "--config-path": ("-cp",), "--config-name": ("-cn",)},
+    **{"--config-dir": ("-cd",), "--experimental-rerun": ()},
+}
+"""Hydra's options with a value.  ``--info`` may have one."""
 
 ONE = ("env", "algorithm", "regime", "engine", "strategy", "execution", "scale")
 """Groups of which a run has exactly one choice."""
 
 
+COMMA = re.compile(r",(?![^\[\]{}()]*[\]})])")
+"""Between elements of a list, not within one."""
 OPEN_KEYS = ("world", "agents", "echo", "swap", "data")
 """Keys of ``eval`` and ``play`` under which users name keys of their own."""
 ANY_RUN = {"loop": {"test_tasks": 1, "validation_tasks": 1}, "seed": 0}
@@ -49,13 +61,11 @@ def check_command_line(config: str, arguments: Sequence[str]) -> list[str]:
     With another primary config only Hydra checks them.  Returns the arguments with Hydra's options first, as Hydra
     wants them.  Raises :class:`ConfigError` naming the option, the override, or the run directory that is not there.
     """
-    parser = get_args_parser()
-    parser.error = _refuse  # type: ignore[method-assign]  # which prints all options, and none of the keys
-    options, unknown = parser.parse_known_intermixed_args(list(arguments))
+    options, unknown = options_parser().parse_known_intermixed_args(list(arguments))
     if unknown:
-        flags = [flag for action in parser._actions for flag in action.option_strings]
         hint = f"; a key is given as {unknown[0].strip('-').partition('=')[0]}=VALUE"
-        raise ConfigError(f"{unknown[0]} is no option{hint if '.' in unknown[0] else nearest(unknown[0], flags)}")
+        known = [*FLAGS, *VALUES, "--info"]
+        raise ConfigError(f"{unknown[0]} is no option{hint if '.' in unknown[0] else nearest(unknown[0], known)}")
     if not options.config_name and not options.config_path:
         with configurations(options.config_dir):
             overrides = parsed(options.overrides)
@@ -130,7 +140,8 @@ def check_overrides(
 def _check_keys(keys: Sequence[str], known: Set[str], own: Collection[str], taken: Collection[str]) -> None:
     for key in keys:
         if key not in known:
-            raise unknown_path(key, (known | {*own}) - {*taken})
+            names = (known | {*own}) - {*taken}
+            raise ConfigError(f"{key} is an unknown key{near(key, names)} docs/configuration.md lists all keys")
 
 
 def _check_training(cfg: DictConfig) -> None:
@@ -161,14 +172,28 @@ def _readable(path: Path) -> None:
     Run(path).config  # noqa: B018  # read when it is first asked for
 
 
-def _refuse(message: str) -> NoReturn:
-    raise ConfigError(message)
+class _Options(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """Without its list of options, which has none of the keys."""
+        raise ConfigError(message)
+
+
+def options_parser() -> ArgumentParser:
+    """Tells Hydra's options from ``overrides``."""
+    parser = _Options(add_help=False)
+    parser.add_argument("overrides", nargs="*")
+    parser.add_argument("--info", "-i", nargs="?")
+    for name, short in FLAGS.items():
+        parser.add_argument(name, *short, action="store_true")
+    for name, short in VALUES.items():
+        parser.add_argument(name, *short)
+    return parser
 
 
 def check_choices(overrides: Sequence[Override]) -> list[Override]:
-    """Check the choices of groups, and renamed keys; returns the overrides that choose.
+    """Check the choices of groups; returns the overrides that choose.
 
-    Raises :class:`ConfigError` naming the choice or the key.
+    Raises :class:`ConfigError` naming the choice.
     """
     search_path = search_path_words(overrides)
     groups = []
@@ -178,19 +203,24 @@ def check_choices(overrides: Sequence[Override]) -> list[Override]:
         if known:
             _check_choice(override, known)
             groups.append(override)
-        elif group in KEYS:
-            raise unknown_path(group, ())
     return groups
 
 
 def parsed(texts: Sequence[str]) -> list[Override]:
-    """The overrides, by Hydra's grammar.  Raises :class:`ConfigError` naming a text that is not one."""
+    """The overrides, by Hydra's grammar.  Raises :class:`ConfigError` naming a text that is not one, with the form that
+    is, where only quotes are missing.
+    """
     parser = OverridesParser.create()
     overrides = []
     for text in texts:
         try:
             overrides.append(parser.parse_override(text))
         except HydraException as error:
+            if (quoted := _quoted(text)) is not None:
+                raise ConfigError(
+                    f"{text} is no override: its value has characters that need quotes. Give {quoted}, in a shell "
+                    f"{shlex.quote(quoted)}"
+                ) from error
             raise ConfigError(
                 f"{text} is no override: {' '.join(str(error).split())}. Give KEY=VALUE, without spaces beside the =, "
                 "each in a word of its own"
@@ -198,10 +228,33 @@ def parsed(texts: Sequence[str]) -> list[Override]:
     return overrides
 
 
+def _quoted(text: str) -> str | None:
+    """The override ``text`` with its value, or the elements of its list, in quotes; None where that is none either."""
+    key, _, value = text.partition("=")
+    if not value or value != value.strip():
+        return None
+    if value.startswith("[") and value.endswith("]"):
+        form = f"{key}=[{','.join(map(_in_quotes, COMMA.split(value[1:-1])))}]"
+    elif value.startswith(("[", "{")):
+        return None
+    else:
+        form = f"{key}={_in_quotes(value)}"
+    try:
+        OverridesParser.create().parse_override(form)
+    except HydraException:
+        return None
+    return form
+
+
+def _in_quotes(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def fail(error: Exception, more: str = "") -> NoReturn:
     """End a command with the message alone, or with the whole traceback where HYDRA_FULL_ERROR=1 asks for it.
 
-    The message of an error of the user's own code has its place (:func:`.own_errors.own_error`).
+    The message of an error of the user's own code has its place (:func:`.messages.own_error`).
     """
     if os.environ.get("HYDRA_FULL_ERROR") == "1":
         raise error
@@ -228,7 +281,18 @@ def _check_choice(override: Override, known: Sequence[str]) -> None:
         )
     for name in choice if isinstance(choice, list) else [choice]:
         if name and name not in known:
-            raise unknown_choice(group, str(name), known)
+            raise ConfigError(f"{group}={name} is unknown{_nearest_choice(group, str(name), known)}")
+
+
+def _nearest_choice(group: str, name: str, known: Sequence[str]) -> str:
+    """Choices that are named after others are shorter to list by these."""
+    if group not in ("experiment", "policy"):
+        return nearest(name, known)
+    first, second = ("env", "regime") if group == "experiment" else ("scale", "env")
+    lists = f"{', '.join(choices(first))}; {', '.join(choices(second))}"
+    files = ", ".join(each for each in choices(group) if group == "policy")
+    more = f"{files}, and SCALE_WORLD" if files else "WORLD_REGIME"
+    return f"{near(name, known)} Known: {more}, of {lists}"
 
 
 def _keys(cfg: DictConfig) -> set[str]:

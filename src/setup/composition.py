@@ -1,12 +1,15 @@
 """A source of configurations for Hydra: the policies and the team that a regime makes of a world's agents.
 
 A defaults list has no loops, so that no yaml can contain ``policies.AGENT`` for the agents of any world.  Instead,
-``train.yaml`` includes ``_team_: REGIME/SCALE/WORLD``; this source answers with the configuration that
-:func:`.regimes.team_config` makes, and Hydra composes it as if it were a file.  Therefore everything that works for
+``train.yaml`` includes ``_team_: REGIME/SCALE/WORLD``; this source answers with the configuration of
+:func:`.declarations.team_config`, and Hydra composes it as if it were a file.  Therefore everything that works for
 files works here: ``policies.tool.optimizer.lr=1``, ``policy@policies.tool=[laptop,frozen]``, errors for unknown keys,
 ``--multirun``, ``--cfg``, ``--config-dir``, ``compose`` in a notebook.  The alternatives do not: overrides added to the
 command line exist neither in a notebook nor in the jobs of ``--multirun``, and they would appear among the overrides of
 a run; policies added after composition are unknown keys during composition.
+
+In the same way it answers for ``experiment=WORLD_REGIME``, which needs no file where it only chooses these two, and for
+``policy=SCALE_WORLD``, where the world declares what its policies have otherwise.
 
 The source is the first of Hydra's search path, and removes the sections ``_world_`` and ``_regime_`` from the files
 that contain them, so that they are not passed to the world.  It reads these files through the other sources of its
@@ -18,12 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, ClassVar
 
 from hydra import initialize_config_module
-from hydra._internal.sources_registry import SourcesRegistry
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
@@ -33,10 +34,9 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
 from ..errors import ConfigError
-from .declarations import Declarations
-from .regimes import team_config
+from .declarations import Declarations, team_config
 
-TEAM, FIGURES = "_team_/", "_figures_/"
+TEAM, FIGURES, EXPERIMENT, POLICY = "_team_/", "_figures_/", "experiment/", "policy/"
 
 
 class RegimePath(str):
@@ -55,7 +55,9 @@ class RegimePath(str):
 
 
 class RegimeSource(ConfigSource):
-    """``_team_/REGIME/SCALE/WORLD``, ``_figures_/FIGURES/WORLD``, and the files of worlds and regimes."""
+    """``_team_/REGIME/SCALE/WORLD``, ``_figures_/SCALE/FIGURES/WORLD``, ``experiment/WORLD_REGIME``,
+    ``policy/SCALE_WORLD``, and the files of worlds and regimes.
+    """
 
     def __init__(self, provider: str, path: str) -> None:
         super().__init__(provider, path)
@@ -70,23 +72,31 @@ class RegimeSource(ConfigSource):
         return True
 
     def is_group(self, config_path: str) -> bool:
-        return False
+        return f"{config_path}/" in (EXPERIMENT, POLICY)
 
     def is_config(self, config_path: str) -> bool:
-        return config_path.startswith((TEAM, FIGURES)) or self._declarations().may_declare(config_path)
+        if config_path.startswith((TEAM, FIGURES)):
+            return True
+        return (
+            self._declarations().may_declare(config_path) or self._declarations().named_after(config_path) is not None
+        )
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        return []
+        return [] if results_filter == ObjectType.GROUP else list(self._declarations().derived(config_path))
 
     def load_config(self, config_path: str) -> ConfigResult:
         """Raises :class:`ConfigError` if the world does not declare its agents, the scale, or a solo variant."""
+        header = {"package": None if config_path.startswith(POLICY) else "_global_"}
         if config_path.startswith(TEAM):
             config = self._team(*config_path.removeprefix(TEAM).split("/", 2))
         elif config_path.startswith(FIGURES):
-            config = self._figures(*config_path.removeprefix(FIGURES).split("/", 1))
+            config = self._figures(*config_path.removeprefix(FIGURES).split("/", 2))
+        elif (pair := self._declarations().named_after(config_path)) is not None:
+            make = self._declarations().policy if config_path.startswith(POLICY) else self._declarations().experiment
+            config = make(*pair)
         else:
             return self._declarations().without_section(config_path)
-        return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), {"package": "_global_"})
+        return ConfigResult(self.provider, self.full_path(), OmegaConf.create(config), header)
 
     def _team(self, regime: str, scale: str, world: str) -> dict[str, Any]:
         rule = self._declarations().regime(regime)
@@ -95,14 +105,14 @@ class RegimeSource(ConfigSource):
         declared = self._declarations().world(world)
         if declared is None:
             raise ConfigError(f"env={world}: its yaml has no _world_, and regime={regime} asks for its agents")
-        own = set(choices("policy"))  # a scale without a policy of its name is for worlds that declare it
-        general = [each for each in choices("scale") if each in own]
-        declares = scale in general or scale not in choices("scale")
+        scales = choices("scale")  # one without a policy of its name is for worlds that declare it
+        general = [each for each in scales if each in choices("policy")]
+        declares = scale in general or scale not in scales
         return team_config(regime, rule, scale, world, declared, general, others=declares)
 
-    def _figures(self, figures: str, world: str) -> dict[str, Any]:
+    def _figures(self, scale: str, figures: str, world: str) -> dict[str, Any]:
         declared = self._declarations().world(world)
-        return {} if declared is None else dict(declared.figures.get(figures, {}))
+        return {} if declared is None else dict(declared.figures.get(scale, declared.figures.get(figures, {})))
 
     def _declarations(self) -> Declarations:
         """The declarations in the other sources of the search path."""
@@ -112,7 +122,10 @@ class RegimeSource(ConfigSource):
 
 def source_of(provider: str, path: str) -> ConfigSource:
     """The source of a folder of the search path; a path without a scheme is a file's, as in Hydra."""
-    return SourcesRegistry.instance().resolve(path.partition("://")[0] if "://" in path else "file")(provider, path)
+    plugins: list[Any] = Plugins.instance().discover(ConfigSource)
+    kinds = {kind.scheme(): kind for kind in plugins}
+    made: ConfigSource = kinds[path.partition("://")[0] if "://" in path else "file"](provider, path)
+    return made
 
 
 class RegimeSearchPath(SearchPathPlugin):
@@ -159,11 +172,11 @@ def configurations(folder: str | None = None, job_name: str = "app") -> Iterator
 
 
 def choices(group: str) -> list[str]:
-    """The choices of ``group`` in the package ``troupe.configs``; empty for an unknown group."""
-    folder = files("troupe.configs") / group
-    if not folder.is_dir():
-        return []
-    return sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    """The choices of ``group`` in the package ``troupe.configs``, and the experiments that follow from their names;
+    empty for an unknown group.
+    """
+    declarations = Declarations([source_of("main", "pkg://troupe.configs")])
+    return sorted({*declarations.names(group), *(declarations.derived(group) if group == "experiment" else ())})
 
 
 def all_choices(group: str, search_path: Sequence[str] = ()) -> list[str]:

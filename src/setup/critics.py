@@ -7,8 +7,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
-import torch
-
 from ..algorithms.credit.base import CreditRule
 from ..algorithms.credit.gae import TEAM, ActorCritic
 from ..cluster.settings import Execution
@@ -22,12 +20,10 @@ from ..models.ranks import Ranks
 from ..models.ray_critic import RayCritic
 from ..models.strategies import StrategySettings, launch
 from ..models.train_config import MakeOptimizer
-from .checks import Base, Machine, look_at
-from .closing import close_now
 from .instantiation import partially
 from .policies import PolicySpec
 from .sections import CriticSection
-from .team import load_base, recompute
+from .team import close_now, load_base, recompute
 
 KEY = "algorithm.critic"
 
@@ -99,24 +95,6 @@ def _common_base(read: tuple[str, ...], policies: Mapping[str, PolicySpec]) -> s
     return next(iter(bases.values()))
 
 
-def check_critics(critics: Mapping[str, CriticSpec], bases: Mapping[str, Base], machine: Machine) -> None:
-    """Refuse critics that could not be built, or that could not read their policies' tokens; ``bases`` are by policy.
-
-    Raises ``ValueError`` (or a subclass) naming the key.
-    """
-    for spec in critics.values():
-        spec.optimizer([torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.zeros(2))])
-        own = look_at(f"{KEY}.base", spec.base, machine)
-        for policy in spec.policies:
-            other = bases[policy].tokenizer
-            if own.tokenizer is None or other is None:
-                continue  # not on this machine
-            if own.tokenizer.get_vocab() != other.get_vocab():
-                raise ConfigError(
-                    f"{KEY}.base={spec.base} cannot read the tokens of policy '{policy}', whose vocabulary is another"
-                )
-
-
 def build_critics(
     specs: Mapping[str, CriticSpec],
     credit: CreditRule,
@@ -125,7 +103,7 @@ def build_critics(
     ranks: Ranks,
     execution: Execution,
 ) -> Critics:
-    """The critics of ``specs``, which have passed :func:`check_critics`, for ``credit``."""
+    """The critics of ``specs``, which have passed :func:`.checks.check_critics`, for ``credit``."""
     if not isinstance(credit, ActorCritic):
         return Critics()
     critics: dict[str, CriticHandle] = {}

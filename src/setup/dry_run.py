@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -13,19 +13,102 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PretrainedConfig, PreTrainedModel
 
+from ..cluster.settings import Execution, Resources
 from ..models.strategies import Sharded, StrategySettings
-from ..rollout.engines.local import cache_numbers
+from ..rollout.engines.local import cache_numbers, inner_width
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.settings import GIB, VllmSettings
 from .checks import meta_model, shape_of
 from .critics import CriticSpec
-from .engines import engine_name, engine_processes
-from .execution import actors
+from .engines import count_of, engine_name, engine_processes
 from .instantiation import call
 from .parts import Parts
 from .policies import PolicySpec
-from .pool_plan import Memory, PoolPlan, by_device
 from .team import backbones
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on one device, estimated: ``weights`` (with the reference that ``kl`` needs), ``gradients``, ``optimizer``
+    (two numbers per parameter), ``activations`` (of one micro-batch, scores over the vocabulary included) and
+    ``engine`` (its copy of the weights that learn, its cache at ``max_batch_rows`` completions of full length, each K
+    after one prompt that fills the context, and the prefixes that it keeps; of vLLM a copy of all weights in its dtype,
+    or its shard of one, and the cache of fixed size that it is given; with ``loop.staleness`` above 0 a further copy of
+    what learns).
+
+    A strategy that shards the first three leaves each process its part, adapters excepted, and none of what it offloads
+    to the host.  Where it shards weights, a pass gathers those outside of the layers and of two layers, with gradients
+    of one, which ``activations`` has; and for the engine all that learn are ``gathered``, when there are no
+    activations.
+    """
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+    gathered: float
+    engine: float
+
+    @property
+    def total(self) -> float:
+        """At the most."""
+        return self.weights + self.gradients + self.optimizer + max(self.activations, self.gathered) + self.engine
+
+
+@dataclass(frozen=True)
+class PoolPlan:
+    """One pool: its policies (or its critic), the agents that speak with them (or that it judges), their base, its
+    parameters, how many numbers learn, the devices and processes that it has (None: as the machine decides), whether
+    these are its own, memory per device (then the engine's is on the first device alone), the class of the engine,
+    empty for a critic, how many processes it has, each with such memory, and where the first of several is: a GPU, or
+    auto.
+    """
+
+    policy: str
+    agents: tuple[str, ...]
+    base: str
+    parameters: int
+    trained: int
+    devices: tuple[str, ...]
+    processes: int | None
+    placed: bool
+    memory: Memory
+    engine: str = ""
+    engine_processes: int = 1
+    engine_device: str = "auto"
+
+
+def by_device(pools: Sequence[PoolPlan]) -> dict[str, tuple[str, float]]:
+    """By device, which pools are there, and the bytes that they need together.  The CPU has all processes."""
+    names: dict[str, list[str]] = {}
+    sizes: dict[str, float] = {}
+    for pool in pools:
+        processes = (pool.processes or 1) if len(pool.devices) == 1 else 1
+        for device in pool.devices:
+            names.setdefault(device, []).append(pool.policy)
+            learner = pool.memory.total - pool.memory.engine
+            sizes[device] = sizes.get(device, 0.0) + processes * learner
+        for device, engines in _engine_devices(pool, processes).items():
+            if device not in pool.devices:
+                names.setdefault(device, []).append(f"engine of {pool.policy}")
+            sizes[device] = sizes.get(device, 0.0) + engines * pool.memory.engine
+    return {device: (" + ".join(names[device]), sizes[device]) for device in names}
+
+
+def _engine_devices(pool: PoolPlan, processes: int) -> dict[str, int]:
+    """How many processes of engines each device has, with ``processes`` of the learner on each of the pool's.
+
+    Pools of their own processes have one engine, on the first device; processes of the run have one each.  Of several
+    processes of an engine each is on a GPU, the next ones.
+    """
+    if pool.engine_processes == 1:
+        return {pool.devices[0]: 1} if pool.placed else dict.fromkeys(pool.devices, processes)
+    first = pool.devices[0] if pool.engine_device == "auto" else pool.engine_device
+    kind, _, index = first.partition(":")
+    if not index:
+        return {first: pool.engine_processes * (1 if pool.placed else processes)}
+    return {f"{kind}:{int(index) + step}": 1 for step in range(pool.engine_processes)}
+
 
 ADAM_STATES = 2
 """Numbers per parameter that an optimizer of Adam's family keeps."""
@@ -92,7 +175,7 @@ def plan(parts: Parts) -> Plan:
         iterations=parts.settings.iterations,
         processes=parts.strategy.processes,
         trees=_trees(parts),
-        actors=tuple(actors(execution, backbones(parts.policies), parts.critics)) if execution.on_ray else (),
+        actors=tuple(_actors(execution, backbones(parts.policies), parts.critics)) if execution.on_ray else (),
     )
 
 
@@ -122,14 +205,15 @@ def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
     tokens = max((config.update.max_tokens for config in configs), default=0)
     number, sharded = strategy.number_bytes, isinstance(strategy.strategy, Sharded)
     part = partial(_share, strategy) if first.full_weights else lambda _: 1.0
+    base = number if first.full_weights else min(number, strategy.frozen_dtype.itemsize)
     memory = Memory(
-        weights=number * ((parameters + reference) * _share(strategy, "weights") + adapters),
+        weights=base * (parameters + reference) * _share(strategy, "weights") + number * adapters,
         gradients=number * trained * part("gradients"),
         optimizer=number * ADAM_STATES * trained * part("optimizer"),
-        activations=number * (tokens * _activations(shape, strategy.gradient_checkpointing) + _pass(model, strategy)),
+        activations=base * (tokens * _activations(shape, strategy.gradient_checkpointing) + _pass(model, strategy)),
         gathered=number * trained if first.full_weights and "weights" in _shards(strategy) else 0.0,
         engine=_engine(first.engine, shape, specs, parts.sampler.k, parameters + adapters, trained)
-        + (number * parameters if sharded and not first.full_weights else 0)
+        + (base * parameters if sharded and not first.full_weights else 0)
         + (number * trained if parts.settings.staleness and "kv_cache_gib" in first.engine else 0),
     )
     agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
@@ -214,7 +298,7 @@ def _activations(shape: PretrainedConfig, recomputed: bool) -> int:
     Qwen3's saved tensors; of a Qwen2 and a Llama 10 and 4), and scores over the vocabulary with their softmax; without
     attention's own scores.  ``recomputed``, each layer keeps its input, and one layer at a time the rest.
     """
-    layer = 14 * shape.hidden_size + 4 * shape.intermediate_size
+    layer = 14 * shape.hidden_size + 4 * inner_width(shape)
     layers = shape.num_hidden_layers
     return (layers * shape.hidden_size + layer if recomputed else layers * layer) + 2 * shape.vocab_size
 
@@ -295,3 +379,18 @@ def _remote_line(remote: RemotePlan) -> str:
 def _bytes(count: float) -> str:
     power = min(4, int(math.log(max(count, 1), 1024)))
     return f"{count / 1024**power:.3g} {['B', 'KiB', 'MiB', 'GiB', 'TiB'][power]}"
+
+
+def _actors(execution: Execution, groups: Sequence[Sequence[PolicySpec]], critics: Iterable[str]) -> Iterator[str]:
+    """A line on each placement group of a run whose backbones are ``groups``, and one on all of them."""
+    kinds, parts = execution.resources, list[tuple[str, int, Resources]]()
+    for specs in groups:
+        names, place = ", ".join(spec.name for spec in specs), specs[0].place
+        parts += [] if place is None else [(f"pool {names}", place.processes or 1, kinds.pool)]
+        parts += [(f"engine of {names}", count_of(specs[0].engine, "data_parallel"), kinds.engine)]
+    parts += [(f"critic {name}", 1, kinds.critic) for name in critics]
+    parts += [("worlds", execution.worlds, kinds.worlds)] if execution.worlds else []
+    for name, count, each in parts:
+        yield f"actors: {name}, {count} x {each.bundle}"
+    cpus, gpus = (sum(count * getattr(each, kind) for _, count, each in parts) for kind in ("cpus", "gpus"))
+    yield f"Ray keeps {cpus:g} CPUs and {gpus:g} GPUs for them"

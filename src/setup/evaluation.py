@@ -1,4 +1,4 @@
-"""From configurations to the objects of an evaluation: teams, the request, conditions."""
+"""From configurations to the objects of an evaluation: teams, the request, published test sets, conditions."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from pkgutil import resolve_name
 from typing import Any
 
 from hydra import compose
-from omegaconf import OmegaConf
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from omegaconf import DictConfig, OmegaConf
 
-from ..errors import ConfigError
+from ..envs.returned import TaskSource
+from ..errors import ConfigError, nearest
 from ..evaluation.assignment import (
     LocalPolicy,
     PolicySource,
@@ -32,16 +35,70 @@ from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.fingerprint import flat
 from ..runs.run import Run
 from .actors import ActorFactory
-from .benchmarks import benchmarks
 from .command_line import check_choices, parsed
 from .engines import check_keys
-from .instantiation import call
-from .notice import notice
+from .instantiation import build_world, call
+from .messages import notice
 from .policies import agent_sampling, read_chat, read_remote, read_sampling, read_skill
 from .search_path import current_search_path
 from .sections import read_config
 from .trust import NOBODY, Trust, check_stored
-from .worlds import build_world
+
+GROUP = "benchmarks"
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A published test set: the configuration of its world, and the papers' figures for it, percent, by their names."""
+
+    name: str
+    world: Mapping[str, Any]
+    published: Mapping[str, float]
+
+
+def published_sets() -> dict[str, DictConfig]:
+    """By the name of each set, the file of the group that has it among others."""
+    files = GlobalHydra.instance().config_loader().get_group_options(GROUP, ObjectType.CONFIG)
+    sets: dict[str, DictConfig] = {}
+    for name in files:
+        file = compose(f"{GROUP}/{name}", overrides=current_search_path())
+        if "sets" not in file:
+            raise ConfigError(f"{GROUP}/{name}.yaml must have the key sets, in # @package _global_")
+        if twice := sets.keys() & {str(each) for each in file.sets}:
+            raise ConfigError(f"{GROUP}/{name}.yaml: the set {min(twice)} stands in another file of {GROUP}, too")
+        sets |= {str(each): file for each in file.sets}
+    return sets
+
+
+def benchmarks(request: EvalRequest, config: Mapping[str, Any]) -> Iterator[Benchmark]:
+    """Those that ``request`` asks for, for the team of a run with this ``config``.
+
+    A team whose own world is of the same class keeps its settings, with the benchmark's data; any other gets the
+    settings of the papers.  Raises :class:`ConfigError` naming the key that is wrong.
+    """
+    known = published_sets() if request.benchmark else {}
+    for name in request.benchmark:
+        if name not in known:
+            raise ConfigError(f"benchmark={name} is unknown{nearest(name, sorted(known))}")
+    for name in request.data:
+        if name not in request.benchmark:
+            raise ConfigError(f"data.{name}: benchmark has no {name}{nearest(name, request.benchmark)}")
+    for name in request.benchmark:
+        file = known[name]
+        OmegaConf.update(file, "allow_unsafe_execution", config.get("allow_unsafe_execution", False))
+        if name in request.data:
+            OmegaConf.update(file, f"sets.{name}.data", request.data[name])
+        family: Any = OmegaConf.to_container(file, resolve=True)
+        chosen = family["sets"][name]
+        world: Any = OmegaConf.to_container(OmegaConf.merge(family["world"], chosen["world"]))
+        own = config["env"]
+        if own["_target_"] == world["_target_"]:
+            world = {**own, **{key: world[key] for key in ("train", *family["sources"]) if key in world}}
+            world |= {"validation": []} if "validation" in own else {}
+        else:
+            world["team"] = "solo" if len(config["team"]) == 1 else "pair"
+        yield Benchmark(name, world, chosen.get("published", {}))
+
 
 NEEDED = ("env", "team", "policies", "engine", "loop", "seed", "threads")
 """The keys of a run's configuration that an evaluation reads."""
@@ -59,6 +116,11 @@ class TeamSource:
     run: Run | None = None
     trust: Trust | None = NOBODY
     guest: bool = False
+
+    @property
+    def default_checkpoint(self) -> Checkpoint:
+        """What is played where no checkpoint is named."""
+        return "base" if self.run is None else self.run.default_checkpoint
 
     def check_playable(self) -> None:
         """Raise :class:`ConfigError` where the run's world or engine are not Troupe's, nor code that the user trusts;
@@ -172,6 +234,7 @@ def read_team(keys: Mapping[str, Any]) -> TeamSource:
 
 def read_request(keys: Mapping[str, Any], team: TeamSource) -> EvalRequest:
     """The request; keys that are null have the values of ``team``'s configuration.  Raises :class:`ConfigError`."""
+    keys = {**keys, "checkpoint": keys["checkpoint"] or team.default_checkpoint}
     return requested(keys, team.config, team.run is not None)
 
 
@@ -205,7 +268,7 @@ def build_conditions(
             raise ConfigError(f"world: it has no {request.split} tasks")
         with notice(f"drawing {count} {request.split} tasks, which takes long in this world ..."):
             key = f"tasks={count}, split={request.split}"
-            tasks = call(key, world.tasks, request.split, count, request.task_seed)
+            tasks = call(key, TaskSource(world).tasks, request.split, count, request.task_seed)
         for temperature in dict.fromkeys(request.temperature):
             name = condition_name(labels, temperature)
             samples = 1 if temperature == 0 else request.samples

@@ -14,14 +14,12 @@ from ..models.strategies import Sharded, StrategySettings
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
 from ..runs.budget import LoopSettings
-from .asynchrony import check_asynchrony
+from .combinations import check_asynchrony, check_on_ray
 from .critics import CriticSpec, read_critics
-from .execution import check_on_ray
-from .instantiation import construct, instantiated, part
+from .instantiation import build_world, construct, instantiated, part
 from .policies import PolicySpec, cautions, check_agents, read_policies
 from .resume import binding
 from .sections import RunConfig, read_config
-from .worlds import build_world
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +52,7 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     world = build_world("env", run.env)
     frozen = [name for name, policy in run.policies.items() if not policy.learns]
     router = Router(run.team, world.agents, tuple(run.policies), frozen)
-    sampler = part("algorithm.sampler", run.algorithm.sampler, "collect")
+    sampler = run.algorithm.build_sampler()
     credit = part("algorithm.credit", run.algorithm.credit, "weight")
     objective = part("algorithm.objective", run.algorithm.objective, "sized")
     sampler.check(world)

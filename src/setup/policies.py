@@ -18,9 +18,8 @@ from ..models.strategies import StrategySettings
 from ..models.train_config import PolicyTrainConfig
 from ..rollout.chat_template import raw_prompts
 from ..rollout.engines.remote.settings import RemoteSettings
-from .arguments import check_known
 from .engines import own_engine
-from .instantiation import call, construct, part, partially
+from .instantiation import call, check_known, construct, part, partially
 from .sections import (
     AlgorithmSection,
     FrozenSection,
@@ -62,6 +61,8 @@ class PolicySpec:
     """``train`` and ``eval`` of the agents that are sampled otherwise."""
     staleness: int | None = None
     """Updates that its messages may lie behind; None: as many as the run's."""
+    prompts: Sequence[tuple[int, ...]] = ()
+    """Some of the world's, token ids, on which its engine is tested."""
 
     def sampling_of(self, agent: str) -> tuple[Sampling, Sampling]:
         """How ``agent`` is sampled in training and in evaluation."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Literal
+from importlib.resources import files
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import yaml
 
 from ..cluster.settings import Execution
 from ..diagnostics.settings import DiagnosticsSettings
@@ -18,11 +24,29 @@ from ..models.schedule import Alternation
 from ..models.update_settings import UpdateSettings
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.budget import LoopSettings
-from .arguments import check_finite
+from ..runs.fingerprint import flat
 from .engines import check_keys
-from .instantiation import construct, construct_plainly
-from .references import check_scale
-from .unknown import unknown_key
+from .instantiation import check_finite, construct, construct_plainly, part, unknown_key
+
+REFERENCE = re.compile(r"(?<!\\)\$\{(scale\.[\w.]+)\}")
+"""An interpolation, in a yaml, of a key of ``scale``."""
+
+
+def check_scale(scale: Mapping[str, Any], unresolved: str) -> None:
+    """Raise :class:`ConfigError` for a key of ``scale`` that no scale of the package has and that no interpolation of
+    ``unresolved``, the yaml of the whole configuration, refers to.
+    """
+    yamls = Path(str(files("troupe.configs")), "scale").rglob("*.yaml")
+    contents = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in yamls]
+    known = {key for content in contents for key, _ in flat(content.get("scale", {}), "scale.")}
+    known |= set(REFERENCE.findall(unresolved))
+    for leaf, _ in flat(scale, "scale."):
+        if known.isdisjoint(accumulate(leaf.split(".")[1:], "{}.{}".format, initial="scale")):
+            raise ConfigError(f"{leaf} is an unknown key: no scale of the package has it, and nothing refers to it")
+
+
+if TYPE_CHECKING:
+    from ..rollout.samplers.base import Sampler
 
 
 @dataclass(frozen=True)
@@ -43,12 +67,37 @@ class CriticSection:
 
 
 @dataclass(frozen=True)
+class RewardSection:
+    """Where a team's reward comes from, see :class:`..rollout.samplers.tree.TreeSampler`; the sampler checks it."""
+
+    team: str
+
+
+@dataclass(frozen=True)
 class AlgorithmSection:
     sampler: Mapping[str, Any]
     credit: Mapping[str, Any]
     objective: Mapping[str, Any]
     update: UpdateSettings
     critic: CriticSection | None = None
+    reward: RewardSection | None = None
+
+    def build_sampler(self) -> Sampler:
+        """``sampler``, with what ``reward`` says.  Raises :class:`ConfigError` naming the key."""
+        from ..rollout.samplers.tree import TreeSampler  # and torch, without which a command line is checked
+
+        sampler: Sampler = part("algorithm.sampler", self.sampler, "collect")
+        if "team" in self.sampler:
+            raise ConfigError("algorithm.sampler.team is no key; give algorithm.reward.team")
+        if self.reward is not None:
+            if not isinstance(sampler, TreeSampler):
+                raise ConfigError(
+                    f"algorithm.reward.team={self.reward.team} has no effect with algorithm.sampler "
+                    f"({type(sampler).__name__}), whose episodes are judged by what the team earned; give "
+                    "~algorithm.reward"
+                )
+            sampler = part("algorithm.sampler", {**self.sampler, "team": self.reward.team}, "collect")
+        return sampler
 
 
 @dataclass(frozen=True)

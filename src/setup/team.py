@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import lightning as L
+import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..cluster.settings import Execution
@@ -40,10 +43,22 @@ from ..rollout.engines.replicas import Replicas, shells
 from ..rollout.policy_client import PolicyClient
 from ..rollout.scripted import NoEngine, ScriptedClient
 from ..rollout.seeds import derive
-from .closing import close_now
 from .engines import count_of, engine_identity
 from .instantiation import partially
 from .policies import PolicySpec
+
+
+class Closable(Protocol):
+    """An engine, a pool, a team, a sampler."""
+
+    async def close(self) -> None: ...
+
+
+def close_now(part: Closable) -> None:
+    """Close ``part``, on an event loop of its own: there may be one that is running (a notebook), or none."""
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, part.close()).result()
+
 
 LOCAL = Execution()
 
@@ -124,6 +139,7 @@ def _team(
         training=training,
         evaluation=evaluation,
         schedules={name: spec.schedule for name, spec in policies.items() if spec.schedule is not None},
+        ranks=ranks,
     )
 
 
@@ -142,35 +158,35 @@ def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
 
 def _full(spec: PolicySpec, strategy: StrategySettings, seed: int, ranks: Ranks) -> LoadedBackbone:
     """A policy with a pool of its own."""
-    model, tokenizer, context = _loaded([spec])
+    model, tokenizer, context = _loaded([spec], strategy)
     fabric = strategy.fabric()
     launch(fabric)
     whole = _on_device(fabric, copy.deepcopy(model))  # before the pool may shard it
     pool = _pool(_module([spec], model, seed), model, fabric, strategy, seed, ranks)
-    speaking = build_engine(spec.engine, {spec.name: whole}, tokenizer)
+    speaking = build_engine(spec.engine, {spec.name: whole}, tokenizer, spec.prompts)
     return LoadedBackbone(speaking, tokenizer, context, pool.policies)
 
 
 def _shared(specs: Sequence[PolicySpec], strategy: StrategySettings, seed: int, ranks: Ranks) -> LoadedBackbone:
     """Adapters and frozen policies on one base, which learner and engine hold in memory once."""
-    model, tokenizer, context = _loaded(specs)
+    model, tokenizer, context = _loaded(specs, strategy)
     fabric = strategy.fabric()
     launch(fabric)
     if all(spec.lora is None for spec in specs):
         model = _on_device(fabric, model)
-        speaking = build_engine(specs[0].engine, {spec.name: model for spec in specs}, tokenizer)
+        speaking = build_engine(specs[0].engine, {spec.name: model for spec in specs}, tokenizer, _prompts(specs))
         return LoadedBackbone(speaking, tokenizer, context)
     # A pool that shards the base leaves none for the engine, which otherwise reads the same memory.
     whole = _on_device(fabric, copy.deepcopy(model)) if isinstance(strategy.strategy, Sharded) else None
     module = _module(specs, model, seed)
     pool = _pool(module, model, fabric, strategy, seed, ranks)
-    speaking = build_engine(specs[0].engine, _speakers(specs, module, whole), tokenizer)
+    speaking = build_engine(specs[0].engine, _speakers(specs, module, whole), tokenizer, _prompts(specs))
     return LoadedBackbone(speaking, tokenizer, context, pool.policies)
 
 
 def _placed(specs: Sequence[PolicySpec], place: StrategySettings, seed: int, failed: ExitStack) -> LoadedBackbone:
     """A pool in processes of its own, and its engine in this one, on the first of the pool's devices."""
-    model, tokenizer, context = _loaded(specs)
+    model, tokenizer, context = _loaded(specs, place)
     names = [spec.name for spec in specs]
     fabric = place.fabric()
     pool = ProcessPool(names, partial(_pool_in_place, specs, place, seed), process_count(fabric))
@@ -191,7 +207,7 @@ def _engine_alone(
     models: Mapping[str, PreTrainedModel | Adapted] = {spec.name: model for spec in specs}
     if any(spec.lora is not None for spec in specs):
         models = _speakers(specs, _module(specs, model, seed))
-    return build_engine(specs[0].engine, models, tokenizer)
+    return build_engine(specs[0].engine, models, tokenizer, _prompts(specs))
 
 
 def _on_ray(
@@ -224,13 +240,13 @@ def _engine_on_ray(
 
 def _engine_in_place(specs: Sequence[PolicySpec], place: StrategySettings, seed: int) -> Engine:
     """The engine, in its process."""
-    model, tokenizer, _ = _loaded(specs)
+    model, tokenizer, _ = _loaded(specs, place)
     return _engine_alone(specs, place.fabric(), model, tokenizer, seed)
 
 
 def _pool_in_place(specs: Sequence[PolicySpec], place: StrategySettings, seed: int) -> Pool:
     """The pool, in each of its processes."""
-    model, _, _ = _loaded(specs)
+    model, _, _ = _loaded(specs, place)
     fabric = place.fabric()
     ranks = launch(fabric)
     return _pool(_module(specs, model, seed), model, fabric, place, seed, ranks)
@@ -277,9 +293,12 @@ def _pool(
     return Pool(module, fabric, seed=seed, ranks=ranks, gathered=gathered)
 
 
-def _loaded(specs: Sequence[PolicySpec]) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, int]:
+def _loaded(
+    specs: Sequence[PolicySpec], strategy: StrategySettings
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, int]:
     """Model, tokenizer and context of the base that ``specs`` have in common."""
-    model, tokenizer = load_base(f"policies.{specs[0].name}.base", specs[0].base)
+    dtype = strategy.read_dtype if specs[0].full_weights else strategy.frozen_dtype
+    model, tokenizer = load_base(f"policies.{specs[0].name}.base", specs[0].base, dtype)
     return model, tokenizer, model.config.max_position_embeddings
 
 
@@ -291,28 +310,42 @@ def recompute(model: PreTrainedModel, strategy: StrategySettings) -> None:
         enable({"use_reentrant": False})
 
 
+def _prompts(specs: Sequence[PolicySpec]) -> list[tuple[int, ...]]:
+    return [prompt for spec in specs for prompt in spec.prompts]
+
+
 def build_engine(
-    node: Mapping[str, Any], models: Mapping[str, PreTrainedModel | Adapted], tokenizer: PreTrainedTokenizerBase
+    node: Mapping[str, Any],
+    models: Mapping[str, PreTrainedModel | Adapted],
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[tuple[int, ...]] = (),
 ) -> Engine:
-    """The engine that ``node`` names, for policies with one tokenizer.  It owns the models from here on."""
+    """The engine that ``node`` names, for policies with one tokenizer, tested on ``prompts`` of the world's where they
+    are known.  It owns the models from here on.
+    """
     make, count = partially("engine", node), count_of(node, "data_parallel")
     if count == 1:
-        engine: Engine = make(models=models, tokenizer=tokenizer)
+        engine: Engine = make(models=models, tokenizer=tokenizer, prompts=prompts)
         return engine
     engines: list[Engine] = []
     with ExitStack() as failed:
         for replica in range(count):
-            engines.append(make(models=shells(models), tokenizer=tokenizer, replica=replica))
+            engines.append(make(models=shells(models), tokenizer=tokenizer, prompts=prompts, replica=replica))
             failed.callback(close_now, engines[-1])
         failed.pop_all()
     return Replicas(engines, bool(node.get("lockstep")))
 
 
-def load_base(key: str, base: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """A causal LM and its tokenizer.  Raises :class:`ConfigError` naming ``key`` where they cannot be loaded."""
+def load_base(
+    key: str, base: str, dtype: torch.dtype = torch.float32
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A causal LM in ``dtype``, and its tokenizer.
+
+    Raises :class:`ConfigError` naming ``key`` where they cannot be loaded.
+    """
     try:
         check_available(resolve(base))
-        return load_model(base), load_tokenizer(base)
+        return load_model(base, dtype), load_tokenizer(base)
     except (OSError, ValueError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra import compose
 from hydra.core.hydra_config import HydraConfig
@@ -14,9 +14,13 @@ from omegaconf import OmegaConf
 
 from ..errors import ConfigError, nearest
 from ..models.base_models import SHIPPED
-from ..warm_start.recipe import Recipe
+from ..warm_start.recipe import WORLD_RECIPE, Recipe
 from .command_line import check_overrides
 from .composition import configurations
+from .instantiation import build_world, call
+
+if TYPE_CHECKING:
+    from ..warm_start.curriculum import Curriculum
 
 WORLD = ("env", "scale", "experiment", "hydra.searchpath")
 """Keys of ``troupe train`` that choose a world; those below ``env`` are its settings."""
@@ -128,3 +132,30 @@ def chosen_world(options: WarmStartOptions) -> ChosenWorld:
         except HydraException as error:
             raise ConfigError(" ".join(str(error).split())) from error
     return ChosenWorld(str(name), env, bases, max_tokens)
+
+
+def curriculum_for(options: WarmStartOptions, chosen: ChosenWorld | None) -> tuple[Curriculum, dict[str, Any]]:
+    """The curriculum of the ``chosen`` world, else of the shipped base model; and what identifies its demonstrations.
+
+    Raises :class:`ConfigError` for a world without demonstrations, or with fewer validation tasks than are asked for.
+    """
+    from ..envs.returned import TaskSource  # these import torch; words are checked before
+    from ..models.open_tokenizer import SMALLEST
+    from ..warm_start.curriculum import CURRICULA, curriculum_of
+
+    if chosen is None:
+        assert options.base is not None
+        curriculum = CURRICULA[options.base]
+        return replace(curriculum, recipe=options.with_recipe(curriculum.recipe)), {}
+    if options.vocabulary < SMALLEST:
+        raise ConfigError(
+            f"vocabulary must be at least {SMALLEST}, all bytes and special tokens, got {options.vocabulary}"
+        )
+    world = build_world("env", chosen.env)
+    curriculum = call("env", curriculum_of, world, options.with_recipe(WORLD_RECIPE), options.vocabulary)
+    if options.validation_tasks:
+        try:
+            TaskSource(world).tasks("validation", options.validation_tasks, 0)
+        except ValueError as error:
+            raise ConfigError(f"validation_tasks={options.validation_tasks}: {error}") from error
+    return curriculum, {"world": chosen.env, "vocabulary": options.vocabulary}

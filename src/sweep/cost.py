@@ -1,9 +1,8 @@
-"""What the missing runs of a sweep will cost, by what earlier runs have cost."""
+"""What the missing runs of sweeps and tables will cost, by what earlier runs have cost."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
@@ -12,74 +11,40 @@ from .record import SweepRecord
 from .rows import SweepJob
 from .stored import stored_runs
 
-BUDGET = "loop.completions="
 
-
-@dataclass(frozen=True)
-class SettingCost:
-    """``runs`` of a setting are missing, and will take ``hours`` of CPU time in all; None where nothing was measured.
-    ``own``: measured on runs of this setting, not on those of others.
-    """
-
-    setting: str
-    runs: int
-    hours: float | None
-    own: bool
-
-
-Measured = tuple[float, float]
-"""The CPU seconds per completion of a run, and its completions; the seconds are those of evaluations, too."""
-
-
-def measured_runs(records: Sequence[SweepRecord]) -> dict[str, Measured]:
-    """By training hash, of the runs of ``records``, finished or not, and of those in their summaries ``finished``."""
-    wanted = {job.training for record in records for job in record.jobs}
-    spent: dict[str, tuple[Any, Any]] = {}
-    for run in (run for file in {file for record in records for file in record.finished} for run in stored_runs(file)):
-        spent[run.training_hash] = run.row.get("cpu_s"), run.row.get("completions")
-    adopted = {job: own for record in records for job, (own, _) in record.adopted.items()}
-    spent |= {job: spent[own] for job, own in adopted.items() if own in spent}
-    for each in (run for folder in {record.runs for record in records} for run in readable_runs(folder)[0]):
-        spent[each.training_hash] = each.summary.get("time/cpu_s"), each.summary.get("train/completions")
+def hours_of(missing: Sequence[SweepJob], records: Sequence[SweepRecord]) -> dict[str, float | None]:
+    """By training hash, the hours of CPU time of the ``missing`` runs: the completions of each, at the most, at the
+    time per completion of the runs of its setting in ``records``, finished or not; of a setting without any at that of
+    all of them; None where none was measured."""
+    settings = {job.training: job.setting for record in records for job in record.jobs}
+    rates: dict[str, list[float]] = {}
+    for training, rate in _rates(records).items():
+        if training in settings:
+            rates.setdefault(settings[training], []).append(rate)
+    everything = [rate for own in rates.values() for rate in own]
     return {
-        training: (seconds / completions, completions)
-        for training, (seconds, completions) in spent.items()
-        if training in wanted and seconds and completions
+        job.training: job.completions * fmean(known) / 3600 if (known := rates.get(job.setting) or everything) else None
+        for job in missing
     }
 
 
-def measured(records: Sequence[SweepRecord]) -> dict[str, list[Measured]]:
-    """:func:`measured_runs` by setting."""
-    return by_setting(records, measured_runs(records))
+def _rates(records: Sequence[SweepRecord]) -> dict[str, float]:
+    """By training hash, the CPU seconds per completion of the runs below the folders of ``records`` and in their
+    summaries ``finished``; the seconds are those of evaluations, too."""
+    spent: dict[str, tuple[Any, Any]] = {}
+    for run in (run for file in {file for record in records for file in record.finished} for run in stored_runs(file)):
+        spent[run.training_hash] = run.row.get("cpu_s"), run.row.get("completions")
+    for each in (run for folder in {record.runs for record in records} for run in readable_runs(folder)[0]):
+        spent[each.training_hash] = each.summary.get("time/cpu_s"), each.summary.get("train/completions")
+    return {training: seconds / count for training, (seconds, count) in spent.items() if seconds and count}
 
 
-def by_setting(records: Sequence[SweepRecord], runs: Mapping[str, Measured]) -> dict[str, list[Measured]]:
-    """Those of ``runs`` that jobs of ``records`` have, by setting."""
-    settings = {job.training: job.setting for record in records for job in record.jobs}
-    result: dict[str, list[Measured]] = {}
-    for training, setting in settings.items():
-        if training in runs:
-            result.setdefault(setting, []).append(runs[training])
-    return result
-
-
-def costs(
-    record: SweepRecord, missing: Sequence[SweepJob], known: Mapping[str, Sequence[Measured]]
-) -> list[SettingCost]:
-    """By setting.  A run has the completions of its override ``loop.completions``; without one, as many as the runs
-    that were measured."""
-    everything = [pair for pairs in known.values() for pair in pairs]
-    result = []
-    for setting in dict.fromkeys(job.setting for job in record.jobs):
-        jobs = [job for job in missing if job.setting == setting]
-        own = known.get(setting, [])
-        hours = sum(seconds_of(job, own or everything) for job in jobs) / 3600 if everything else None
-        result.append(SettingCost(setting, len(jobs), hours, bool(own)))
-    return result
-
-
-def seconds_of(job: SweepJob, known: Sequence[Measured]) -> float:
-    """The CPU seconds of a run like the ``known`` ones."""
-    budgets = [float(text.removeprefix(BUDGET)) for text in job.overrides if text.startswith(BUDGET)]
-    completions = budgets[-1] if budgets and budgets[-1] else fmean(count for _, count in known)
-    return fmean(seconds for seconds, _ in known) * completions
+def cost_text(jobs: Sequence[SweepJob], hours: Mapping[str, float | None]) -> str:
+    """``4 runs, 1.20 CPU-hours``; of runs that nobody has measured the number of completions."""
+    known = [own for job in jobs if (own := hours[job.training]) is not None]
+    unknown = [job.completions for job in jobs if hours[job.training] is None]
+    parts = [f"{len(jobs)} runs"] + ([f"{sum(known):.2f} CPU-hours"] if known else [])
+    if unknown:
+        some = f"{len(unknown)} of them" if known else "of which none was measured yet"
+        parts.append(f"{some}: at most {max(unknown):,.0f} completions each")
+    return ", ".join(parts)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from ..runs.run import Run
+from .measures import Axis
 from .outcomes import Outcomes, combined
 
-Axis = Literal["completions", "tokens", "steps"]
 AXES: tuple[Axis, ...] = ("completions", "tokens", "steps")
 
 
@@ -106,3 +106,35 @@ def common_budgets(curves: Iterable[Curve]) -> dict[Axis, float]:
     """On each axis the largest budget that every curve reaches."""
     known = list(curves)
     return {axis: min(reached(curve, axis) for curve in known) for axis in AXES} if known and all(known) else {}
+
+
+Budgets = dict[Axis, float]
+
+
+def with_readings(
+    rows: Sequence[dict[str, Any]], threshold: float | None
+) -> tuple[list[dict[str, Any]], dict[str, Budgets]]:
+    """The rows of a table with what their curves have at common budgets, and these budgets by variant.
+
+    ``at_AXIS`` is the success on validation tasks at the largest budget of completions, tokens or optimizer steps that
+    all finished runs of a variant reach, ``area`` the mean of the curve up to that number of completions, and
+    ``to_threshold`` the completions at which success is first ``threshold``.  None of it is there where a finished run
+    has no curve.
+    """
+    budgets, result = dict[str, Budgets](), []
+    for variant in dict.fromkeys(row["variant"] for row in rows):
+        curves = [row["curve"] for row in rows if row["variant"] == variant and row["status"] == "finished"]
+        budgets[variant] = common_budgets(curves)
+    for row in rows:
+        own, curve = budgets[row["variant"]], row["curve"]
+        if not own or row["status"] != "finished":
+            result.append(row)
+            continue
+        readings = {f"at_{axis}": value_at(curve, axis, own[axis]) for axis in AXES}
+        readings["area"] = area(curve, "completions", own["completions"])
+        outcomes = {name: value for name, value in readings.items() if value is not None}
+        figures = {name: value.mean for name, value in outcomes.items()}
+        to_threshold = None if threshold is None else completions_to(curve, threshold)
+        more = {"to_threshold": to_threshold, "outcomes": row["outcomes"] | outcomes}
+        result.append(row | figures | more)
+    return result, {variant: own for variant, own in budgets.items() if own}

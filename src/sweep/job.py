@@ -12,19 +12,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from ..errors import ConfigError, visible
 from ..loop import TrainLoop
 from ..models.checkpoint import CheckpointError
 from ..models.ranks import OtherRankError, current_ranks
+from ..runs.bounded import parse_yaml
 from ..runs.directory import write_atomic
-from ..runs.files import RunDirectoryError, parse_yaml
+from ..runs.files import RunDirectoryError
 from ..runs.fingerprint import evaluation_keys, training_hash
 from ..runs.index import best_match, readable_runs
 from ..runs.lock import HeldError
 from ..runs.run import Run
-from ..setup.build import build
+from ..setup.assembly import build
 from .again import EVALUATIONS
 from .parent import ending_with
 from .record import SweepRecord, error_file
@@ -35,13 +37,15 @@ class JobRunner:
     """The task function that a Hydra launcher calls with each run's configuration, possibly on another machine.
 
     ``folder`` holds the sweep.  With ``to_file`` the output of the run goes to ``logs/TRAINING_HASH.txt`` there,
-    because several runs would print at once.  ``train`` is the training command's function.  An error is written to a
+    because several runs would print at once, and a line says that it is done, of ``total`` runs.  ``train`` is the
+    training command's function.  An error is written to a
     file, and raised for Hydra, which returns it and continues with the next job.
     """
 
     folder: Path
     rerun_stale: bool
     to_file: bool
+    total: int
     train: Callable[[TrainLoop], object]
     local: bool = False
     """Whether the launcher's workers are children of this process."""
@@ -63,6 +67,8 @@ class JobRunner:
             except HeldError as error:  # the sweep's own output, not the file, says why it ends without this run
                 _print(f"{cfg.name}, seed {cfg.seed}: {error}; it is left to that")
                 return ""
+        if self.to_file:
+            _print(f"run {HydraConfig.get().job.num + 1} of {self.total} is done: {cfg.name}, seed {cfg.seed}")
         return str(run.path)
 
     def _finished_run(self, cfg: DictConfig, runs: Path, training: str, evaluation: Mapping[str, Any]) -> Run:

@@ -1,12 +1,39 @@
-"""What tables of publications have beside success: turns, rewards, seconds, and each agent's reward over training."""
+"""What a run has: success and costs by their names in tables; turns, rewards and seconds, each agent's reward over
+training."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from statistics import fmean, pstdev
+from typing import Literal
 
 from ..runs.run import Run
+
+Axis = Literal["completions", "tokens", "steps"]
+
+METRICS = {"before": "eval_before", "after": "eval", "best": "eval_best", "swapped": "swapped", "sealed": "sealed"}
+"""Success by its name in the tables, with its prefix in ``summary.json`` (``swapped`` and ``sealed``: in files of their
+own).
+"""
+
+READINGS: dict[str, Axis] = {
+    "at_completions": "completions",
+    "at_tokens": "tokens",
+    "at_steps": "steps",
+    "area": "completions",
+}
+"""Success on validation tasks at common budgets, each with what the budget is of, see :mod:`.curve`."""
+
+COSTS = {
+    "turns": "eval/turns",
+    "completions": "train/completions",
+    "tokens": "train/tokens",
+    "env_steps": "train/env_steps",
+    "wall_s": "time/wall_s",
+    "cpu_s": "time/cpu_s",
+}
+"""The columns beside success, with their keys in ``summary.json``; ``turns`` of the last weights on the test split."""
 
 MEASURES = {
     "turns_before": "turns per episode, untrained",
@@ -20,7 +47,8 @@ MEASURES = {
     "log_rollout_s": "natural logarithm of the seconds of a rollout",
     "log_update_s": "natural logarithm of the seconds of an update",
 }
-"""By name, what each is; of one run each, so that a difference is tested over seeds alone."""
+"""Of tables of publications, by name, what each is; of one run each, so that a difference is tested over seeds
+alone."""
 
 Series = dict[str, list[float]]
 """Of each agent its mean reward per message by iteration."""

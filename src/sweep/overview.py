@@ -1,36 +1,48 @@
-"""A sweep as its page shows it: the runs of each setting, also those that go on, and its tables as cells.
+"""Sweeps and reproduced tables as their pages show them: the runs of each setting, also those that go on, and tables as
+cells.
 
-Unlike the sweep's own tables it is made of what is there: a damaged run is named and left out.
+Unlike the files of a sweep they are made of what is there: a damaged run is named and left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..runs.bounded import UnreadableError, read_text
+from ..runs.files import RunDirectoryError
 from ..runs.index import is_run, readable_runs
 from ..runs.plain_table import PlainTable
-from .readings import with_readings
+from .cross_play import matrices
+from .curve import with_readings
+from .page import READ, TESTED, WORDS, estimates_cells, needed
 from .record import SweepRecord
 from .rows import SweepJob, TableRow, aggregate
-from .tables import budgets_line, readings_cells, settings_cells, tests_text, verdicts_cells
+from .table_results import TableResults
+from .tables import budgets_line, readings_cells, settings_cells, verdicts_cells
 from .verdicts import judge
+
+PLOTS = {"plot.svg": "Ours beside the paper's", "cross_play.svg": "Cross-play by regimes and seeds"}
+"""The charts of a table, with their titles."""
 
 
 @dataclass(frozen=True)
-class SweepOverview:
-    """``settings``: of each setting and variant the folders of its runs, one per seed, finished or not.  ``problems``:
-    sentences about jobs without a finished run, and about runs that cannot be read."""
+class Overview:
+    """``settings``: of each setting and variant of a sweep the folders of its runs, one per seed, finished or not.
+    ``tables`` and ``plots`` (by title, URLs of SVG) of a reproduced table are those of the last time that `troupe
+    reproduce` ended.  ``problems``: sentences about what is missing, and about runs that cannot be read."""
 
     name: str
-    question: str
-    settings: dict[str, list[Path]]
-    tables: Sequence[PlainTable]
-    problems: Sequence[str]
+    question: str = ""
+    settings: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    tables: Sequence[PlainTable] = ()
+    problems: Sequence[str] = ()
+    plots: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Path) -> SweepOverview:
+    def of_sweep(cls, folder: Path) -> Overview:
         """Raises :class:`~troupe.runs.files.RunDirectoryError` where ``folder`` holds no sweep."""
         record = SweepRecord.read(folder)
         runs, problems = readable_runs(record.runs)
@@ -40,11 +52,57 @@ class SweepOverview:
             begun = [run for run in runs if run.training_hash == job.training]
             newest = max(begun, key=lambda run: run.path.name).path if begun else None
             path = newest if row["run"] is None or not is_run(Path(row["run"])) else Path(row["run"])
-            settings.setdefault(f"{job.setting} {job.variant}".strip(), []).extend([path] if path else [])
+            if path is not None:
+                settings.setdefault(f"{job.setting} {job.variant}".strip(), []).append(path)
             if row["status"] != "finished":
                 problems.append(_sentence(job, row, begun=path is not None))
-        tables = _tables(record, rows)
-        return cls(record.name, record.question, {n: paths for n, paths in settings.items() if paths}, tables, problems)
+        return cls(record.name, record.question, settings, _tables(record, rows), problems)
+
+    @classmethod
+    def of_table(cls, folder: Path) -> Overview:
+        """Of a folder with :func:`parts_of`."""
+        name, file = f"{folder.parent.name}, {folder.name}", folder / "summary.jsonl"
+        if not file.is_file():
+            missing = f"{file} is missing: the table has not ended yet, or was killed. The same command writes it."
+            return cls(name, problems=[missing])
+        try:
+            results = TableResults.read(file)
+        except RunDirectoryError as error:
+            return cls(name, problems=[f"{error}. The table's own results are left out."])
+        table, verdicts = results.table, results.verdicts()
+        read = READ.format(unit="per cent" if table.unit == "%" else table.unit)
+        words = _plain(f"{WORDS}{TESTED}{needed(verdicts)}")
+        tables = [
+            PlainTable("Results beside the paper's", *estimates_cells(results.estimates()), read),
+            PlainTable("Claims", *verdicts_cells(verdicts), words),
+        ]
+        tables += [
+            PlainTable(f"Cross-play, {title}", *cells, f"The {note}") for title, note, cells in matrices(results)
+        ]
+        tables = [one for one in tables if one.lines]
+        plots, problems = {}, []
+        for chart, title in PLOTS.items():
+            try:
+                plots[title] = image_url(read_text(folder, chart))
+            except FileNotFoundError:
+                pass
+            except UnreadableError as error:
+                problems.append(f"{folder / chart} {error}.")
+        return cls(f"{table.title}, {results.scale}", table.question, tables=tables, problems=problems, plots=plots)
+
+
+def parts_of(folder: Path) -> list[Path]:
+    """The folders of the sweeps of the table in ``folder``, `runs/reproduce/TABLE/SCALE`; none of another folder."""
+    return sorted(file.parent for file in folder.glob("parts/*/sweep.json"))
+
+
+def image_url(svg: str) -> str:
+    """For an image of a page, in which a stranger's drawing runs no script and loads nothing."""
+    return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
+
+
+def _plain(text: str) -> str:
+    return text.replace("`", "").replace("*", "")
 
 
 def _sentence(job: SweepJob, row: TableRow, begun: bool) -> str:
@@ -57,11 +115,10 @@ def _sentence(job: SweepJob, row: TableRow, begun: bool) -> str:
 def _tables(record: SweepRecord, rows: Sequence[TableRow]) -> list[PlainTable]:
     rows, budgets = with_readings(rows, record.threshold)
     settings, verdicts = aggregate(rows), judge(record.claims, rows)
-    note = tests_text(verdicts).replace("`", "")
-    tables = [PlainTable("Verdicts", *verdicts_cells(verdicts), note=note)] if verdicts else []
+    tables = [PlainTable("Verdicts", *verdicts_cells(verdicts), _plain(TESTED))] if verdicts else []
     legend = "Success on held-out tasks: the mean over seeds with its 95 % interval over seeds and tasks."
-    tables.append(PlainTable("Settings of the sweep", *settings_cells(settings), note=legend))
+    tables.append(PlainTable("Settings of the sweep", *settings_cells(settings), legend))
     if budgets:
         cells = readings_cells(settings, record.threshold)
-        tables.append(PlainTable("At equal budgets", *cells, note=budgets_line(budgets).replace("`", "")))
+        tables.append(PlainTable("At equal budgets", *cells, _plain(budgets_line(budgets))))
     return tables

@@ -1,9 +1,10 @@
-"""From a sweep's yaml and a command line to the jobs of a sweep."""
+"""From a yaml and a command line to the jobs of a sweep, or to one sweep per part of a table."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,24 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from ..errors import ConfigError
-from ..runs.files import parse_yaml
+from ..runs.bounded import parse_yaml
 from ..runs.fingerprint import evaluation_keys, flat, training_hash
 from ..setup.command_line import check_choices, check_overrides, parsed
 from ..setup.sections import check_seed, read_config
-from .options import Options, Overrides, SweepFile, one_line, parse_overrides
+from .options import Options
 from .record import SweepRecord
 from .rows import SweepJob
-from .stored import adopted, stored_runs
-from .verdicts import claims_of
+from .summary import table_of
+from .sweep_file import Overrides, SweepFile, one_line, parse_overrides
+from .table_file import Part, Scale, TableFile, Team
+from .team_checks import check_teams
 
 FOLDER = "every run of a sweep has its own folder below runs=FOLDER"
 TAKEN = {"run_dir": FOLDER, "resume": FOLDER, "seed": "a sweep has seeds, which every setting is run with"}
 """Keys of runs that the overrides of a sweep cannot give, and why; the command line may give the seed."""
+OF_TABLE = "the table decides it (seeds=)"
+Configs = dict[str, dict[str, Any]]
+"""The resolved configuration of each job, by its training hash."""
 
 
 def plan_sweep(
@@ -42,17 +48,10 @@ def plan_sweep(
     file = options.file()
     tuned = chosen if file.tuning is not None else dict.fromkeys(file.settings, ())
     points = {name: parse_overrides(each, f"tuning of {name}") for name, each in (tuned or {}).items()}
-    return _plan(options, arguments, file, points)
-
-
-def plan_file(
-    options: Options, arguments: Sequence[str], file: SweepFile, configs: dict[str, dict[str, Any]] | None = None
-) -> SweepRecord:
-    """As :func:`plan_sweep`, of a ``file`` that was not tuned and need not be on disk.
-
-    ``configs`` is filled with the resolved configuration of each job, by its training hash.
-    """
-    return _plan(options, arguments, file, {name: {} for name in file.settings}, configs)
+    record = _plan(options, arguments, file, points)
+    if options.sealed:
+        _check_sealed(record, len(points) < len(file.settings))
+    return record
 
 
 def plan_tuning(options: Options, arguments: Sequence[str]) -> SweepRecord | None:
@@ -64,16 +63,62 @@ def plan_tuning(options: Options, arguments: Sequence[str]) -> SweepRecord | Non
         return None
     common = [*file.overrides, *tuning.overrides]
     question = f"Tuning of sweep {Path(options.sweep).stem}: the final runs have other seeds and other boards."
-    own = replace(
-        file, question=question, overrides=common, seeds=tuning.seeds, verdicts=(), evaluations=(), tuning=None
-    )
+    own = SweepFile(question, file.settings, tuning.seeds, common, threshold=file.threshold, sealed=file.sealed)
     grid = {key: [f"{key}={value}" for value in values] for key, values in tuning.grid.items()}
     words = [word for word in arguments if word.partition("=")[0] != "seed"]  # which are the final runs'
     for key, texts in parse_overrides(words, "").items():
         if key in grid or len(texts) > 1:
             raise ConfigError(f"sweep={options.sweep} is tuned: {key} cannot be {'given' if key in grid else 'varied'}")
-    record = _plan(replace(options, sealed=False, block=()), words, own, dict.fromkeys(file.settings, grid))
+    record = _plan(replace(options, sealed=False), words, own, dict.fromkeys(file.settings, grid))
     return replace(record, folder=record.folder / "tuning", name=f"{record.name}, tuning")
+
+
+@dataclass(frozen=True)
+class PartPlan:
+    """The sweep of one part of a table, and the teams that are made of its runs."""
+
+    name: str
+    part: Part
+    record: SweepRecord
+    teams: Mapping[str, Team]
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """A table at a scale.  ``words`` are the overrides of the command line: the table's own are replaced by them."""
+
+    table: TableFile
+    scale: Scale
+    folder: Path
+    seeds: tuple[int, ...]
+    words: tuple[str, ...]
+    parts: Sequence[PartPlan]
+
+
+def plan_table(options: Options, table: TableFile, words: Sequence[str]) -> TablePlan:
+    """Raises :class:`ConfigError`, naming the setting or the team, for a run that cannot be composed, and for a team
+    that cannot be evaluated."""
+    _check_free(parse_overrides(words, ""), "", dict.fromkeys(("seed", "experiment"), OF_TABLE))
+    seeds = options.seeds_of(table)
+    # Figures that are not the protocol's take no place of the protocol's.
+    own = f"-{sha256(' '.join(sorted(words)).encode()).hexdigest()[:8]}" if words else ""
+    folder = Path(options.runs, "reproduce", table.name, f"{options.scale}{own}")
+    # Of summaries the table's own comes first: it alone has the teams that were made of its runs.
+    own_first = sorted(options.finished, key=lambda file: table_of(Path(file)) != (table.name, options.scale))
+    options, parts = replace(options, sweep=table.name, finished=tuple(own_first)), []
+    for name, part in table.parts_at(options.scale).items():
+        settings, overrides = table.settings_at(options.scale, part), table.overrides_at(options.scale, part)
+        file, configs = SweepFile(table.question, settings, seeds, overrides), Configs()
+        record = _plan(options, words, file, {setting: {} for setting in settings}, configs)
+        teams = table.teams_at(options.scale, part)
+        try:
+            with options.configurations():
+                check_teams(part, teams, {job.setting: configs[job.training] for job in record.jobs})
+        except ConfigError as error:
+            raise ConfigError(f"table={table.name}: parts.{name}: {error}") from error
+        record = replace(record, folder=folder / "parts" / name, name=f"{table.name}, {name}")
+        parts.append(PartPlan(name, part, record, teams))
+    return TablePlan(table, options.scale, folder, seeds, tuple(words), parts)
 
 
 def _plan(
@@ -81,61 +126,44 @@ def _plan(
     arguments: Sequence[str],
     file: SweepFile,
     points: Mapping[str, Overrides],
-    configs: dict[str, dict[str, Any]] | None = None,
+    configs: Configs | None = None,
 ) -> SweepRecord:
-    """``points`` are further overrides by setting; a setting without them has no jobs."""
+    """``points`` are further overrides by setting; a setting without them has no jobs.  ``configs`` is filled."""
     common, command_line = parse_overrides(file.overrides, "overrides"), parse_overrides(arguments, "")
-    _check_free(command_line, "", ("run_dir", "resume"))
+    _check_free(command_line, "", dict.fromkeys(("run_dir", "resume"), FOLDER))
     _check_free(common, "overrides: ", TAKEN)
-    try:
-        claims = claims_of(file.verdicts, list(file.settings))
-    except ValueError as error:
-        raise ConfigError(f"sweep={options.sweep}: {error}") from error
-    jobs, configs = [], {} if configs is None else configs
+    jobs, configs = list[SweepJob](), Configs() if configs is None else configs
     with options.configurations():
         for setting, overrides in file.settings.items():
             own = parse_overrides(overrides, f"settings.{setting}")
             _check_free(own, f"settings.{setting}: ", TAKEN)
             for key in own.keys() & command_line.keys():
-                raise ConfigError(f"sweep={options.sweep} varies {key}; it cannot be given")
-            if setting not in points:
-                continue
-            seeds = {"seed": [f"seed={seed}" for seed in file.seeds]}
-            words = seeds | common | own | points[setting] | command_line
-            jobs += _jobs(setting, _combinations(words), options.search_path, configs)
-    sweep = Path(options.sweep).stem
+                raise ConfigError(f"{options.command} varies {key}; it cannot be given")
+            if setting in points:
+                seeds = {"seed": [f"seed={seed}" for seed in file.seeds]}
+                words = seeds | common | own | points[setting] | command_line
+                jobs += _jobs(setting, _combinations(words), options, configs)
+    sweep, runs = Path(options.sweep).stem, Path(options.runs)
     experiments = (common | command_line).get("experiment", [])
-    folder = Path(options.runs, "sweeps", sweep, "+".join(text.partition("=")[2] for text in experiments))
+    folder = Path(runs, "sweeps", sweep, "+".join(text.partition("=")[2] for text in experiments))
     evaluations = (*file.evaluations, *(["sealed"] if options.sealed else []))
-    record = SweepRecord(folder, sweep, file.question, Path(options.runs), evaluations, claims, jobs)
-    if unknown := sorted(set(options.block) - {job.seed for job in jobs} if jobs else ()):
-        raise ConfigError(f"block={unknown[0]} is none of the seeds of sweep={options.sweep}")
-    record = replace(
-        record,
-        threshold=file.threshold,
-        sealed=file.sealed,
-        finished=tuple(map(Path, options.finished)),
-        block=options.block,
-    )
-    stored = [run for each in record.finished for run in stored_runs(each)]
-    record = replace(record, adopted=adopted(jobs, configs, stored))
-    if options.sealed:
-        _check_sealed(record, len(points) < len(file.settings))
-    return record
+    finished = tuple(map(Path, options.finished))
+    claims, more = file.verdicts, (file.threshold, file.sealed, finished)
+    return SweepRecord(folder, sweep, file.question, runs, evaluations, claims, jobs, *more)
 
 
-def _check_free(overrides: Overrides, origin: str, taken: Container[str]) -> None:
-    """Raise :class:`ConfigError`, with the ``origin`` before it, for a key that the sweep decides."""
+def _check_free(overrides: Overrides, origin: str, taken: Mapping[str, str]) -> None:
+    """Raise :class:`ConfigError`, with the ``origin`` before it, for a key that is ``taken``, with the reason."""
     for key in overrides:
         if (name := key.lstrip("+~")) in taken:
-            raise ConfigError(f"{origin}{name} cannot be given: {TAKEN[name]}")
+            raise ConfigError(f"{origin}{name} cannot be given: {taken[name]}")
 
 
 def _check_sealed(record: SweepRecord, untuned: bool) -> None:
-    """Raises :class:`ConfigError` unless the sealed tasks may be played: all runs are there, or all of the block."""
+    """Raises :class:`ConfigError` unless the sealed tasks may be played: all runs are there."""
     if record.sealed is None:
         raise ConfigError(f"sealed=true: sweep {record.name} names no seed for its sealed tasks (sealed: SEED)")
-    runs = [run for job, run in zip(record.jobs, record.best_runs(), strict=True) if record.in_block(job.seed)]
+    runs = record.best_runs()
     missing = sum(run is None for run in runs)
     if missing or untuned:
         count = "some settings are not tuned" if untuned else f"{missing} of {len(runs)} runs are not finished"
@@ -156,8 +184,8 @@ def _combinations(overrides: Overrides) -> list[tuple[str, list[str]]]:
 def _jobs(
     setting: str,
     runs: Sequence[tuple[str, list[str]]],
-    search_path: Sequence[str],
-    configs: dict[str, dict[str, Any]],
+    options: Options,
+    configs: Configs,
 ) -> list[SweepJob]:
     """The jobs of (variant, overrides) in ``runs``.  Runs that differ in the seed alone are composed once, and checked
     once where nothing else follows from the seed.
@@ -172,7 +200,7 @@ def _jobs(
                 cfg = cfg.copy()
                 cfg.seed = yaml.safe_load(seed.partition("=")[2])
             else:
-                cfg, checked = _composed([*search_path, *overrides]), None
+                cfg, checked = _composed([*options.search_path, *overrides], options.own_keys), None
             config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
             if checked is None or _differ(config, checked) - {"seed", "run_dir"}:
                 read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
@@ -181,19 +209,29 @@ def _jobs(
             cause = f": {error.__cause__}" if error.__cause__ and str(error.__cause__) not in str(error) else ""
             raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {one_line(error)}{cause}") from error
         composed.setdefault(key, (cfg, config))
-        own = tuple(text for text in overrides if not text.startswith("hydra"))
-        jobs.append(SweepJob(setting, variant, config["seed"], own, training_hash(config), evaluation_keys(config)))
-        configs[jobs[-1].training] = config
+        own, training = tuple(text for text in overrides if not text.startswith("hydra")), training_hash(config)
+        evaluation, most = evaluation_keys(config), _completions(config)
+        jobs.append(SweepJob(setting, variant, config["seed"], own, training, evaluation, most))
+        configs[training] = config
     return jobs
 
 
-def _composed(words: list[str]) -> DictConfig:
-    """The configuration of ``troupe train`` with these words."""
+def _completions(config: Mapping[str, Any]) -> float:
+    """The completions of a run's training, at the most: every turn of every tree."""
+    loop, sampler, turns = config["loop"], config["algorithm"]["sampler"], config["env"].get("horizon", 1)
+    joint = sampler["_target_"].rpartition(".")[2].lower().startswith("joint")
+    nodes = sum(sampler["k"] ** turn for turn in range(turns)) if joint else turns
+    most = float(loop["iterations"] * loop["tasks_per_iteration"] * nodes * sampler["k"] * len(config["team"]))
+    return min(most, loop["completions"]) if loop["completions"] else most
+
+
+def _composed(words: list[str], own: Sequence[str]) -> DictConfig:
+    """The configuration of ``troupe train`` with these words; of the ``own`` keys of the command none is misspelt."""
     check_choices(parsed(words))
     try:
         cfg = compose("train", overrides=words, return_hydra_config=True)
     except HydraException:
-        check_overrides("train", words)  # names a key that the world or its agents do not have
+        check_overrides("train", words, own=own)  # names a key that the world or its agents do not have
         raise
     HydraConfig.instance().set_config(cfg)
     with open_dict(cfg):

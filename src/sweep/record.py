@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ..runs.bounded import read_content
 from ..runs.directory import write_atomic
 from ..runs.files import RunDirectoryError
 from ..runs.index import best_match, readable_runs
 from ..runs.lock import Lock
 from ..runs.run import Run
+from .claims import Claim
 from .rows import SweepJob, TableRow, row_of, without_metric
 from .stored import StoredRun, stored_runs
 from .summary import SweepSummary, why_unread
-from .verdicts import Claim
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,6 @@ class SweepRecord:
     """The plan of a sweep.  Its runs are below the folder ``runs``; ``evaluations`` are to be made of each finished run
     (``swapped``, ``sealed``: on the test tasks that the seed ``sealed`` draws).  ``threshold`` is the success that the
     table gives the completions for.  The runs in the summaries ``finished`` count, too; their folders are gone.
-    ``adopted`` names those of them that answer jobs with other keys (:func:`.stored.adopted`).  ``block``: the seeds
-    whose runs are made now; none: all.  The table has the others, too.
 
     Nothing here says what is finished: each time, that is read from the run directories, and the errors of failed jobs
     from ``errors/TRAINING_HASH.txt``.
@@ -42,8 +41,6 @@ class SweepRecord:
     threshold: float | None = None
     sealed: int | None = None
     finished: tuple[Path, ...] = ()
-    block: tuple[int, ...] = ()
-    adopted: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
     def write(self) -> None:
         content = asdict(self)
@@ -62,15 +59,15 @@ class SweepRecord:
         if not file.is_file():
             raise RunDirectoryError(f"{folder} is neither a run directory nor a sweep: it has no {file.name}")
         try:
-            content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+            content: dict[str, Any] = read_content(folder, file.name)
             jobs = [SweepJob(**job | {"overrides": tuple(job["overrides"])}) for job in content.pop("jobs")]
             claims = [Claim(**claim) for claim in content.pop("verdicts")]
             runs, evaluations = folder / content.pop("runs"), tuple(content.pop("evaluations"))
             runs = Path(os.path.relpath(runs)) if not folder.is_absolute() else Path(os.path.abspath(runs))
-            finished, block = tuple(map(Path, content.pop("finished", ()))), tuple(content.pop("block", ()))
-            adopted = {job: (run, keys) for job, (run, keys) in content.pop("adopted", {}).items()}
-            parts = {"claims": claims, "jobs": jobs, "finished": finished, "block": block, **content}
-            parts |= {"adopted": adopted}
+            finished = tuple(map(Path, content.pop("finished", ())))
+            for key in ("adopted", "block"):  # of older versions: which runs were to be made, and are by now
+                content.pop(key, None)
+            parts = {"claims": claims, "jobs": jobs, "finished": finished, **content}
             return cls(folder, runs=runs, evaluations=evaluations, **parts)
         except (ValueError, KeyError, TypeError) as error:
             raise RunDirectoryError(f"{file} cannot be read: {why_unread(error)}") from error
@@ -92,22 +89,20 @@ class SweepRecord:
     def unanswering(self) -> list[StoredRun]:
         """The runs in ``finished`` that answer no job."""
         jobs = {job.training for job in self.jobs}
-        wanted = jobs | {run for job, (run, _) in self.adopted.items() if job in jobs}
-        return [run for file in self.finished for run in stored_runs(file) if run.training_hash not in wanted]
+        return [run for file in self.finished for run in stored_runs(file) if run.training_hash not in jobs]
 
     def _stored_runs(self) -> list[StoredRun]:
         """Those in ``finished``, of one that is in several files that of the first, so that what was played with runs
-        of one file stays together; those that jobs with other keys adopted come twice."""
-        runs, file_of = list[StoredRun](), dict[str, Path]()
+        of one file stays together."""
+        runs = dict[str, StoredRun]()
         for file in self.finished:
-            runs += [run for run in stored_runs(file) if file_of.setdefault(run.training_hash, file) == file]
-        by_hash = {run.training_hash: run for run in runs}
-        others = ((job, by_hash.get(own), keys) for job, (own, keys) in self.adopted.items())
-        return runs + [replace(run, adopted_by=job, keys=keys) for job, run, keys in others if run is not None]
+            for run in stored_runs(file):
+                runs.setdefault(run.training_hash, run)
+        return list(runs.values())
 
     def missing_evaluations(self, run: Run) -> list[str]:
         """The evaluations that are still to be made of ``run``."""
-        results = {name: run.of_sweeps[name] for name in self._evaluations(run.config["seed"])}
+        results = {name: run.of_sweeps[name] for name in self.evaluations}
         return [
             name
             for name, result in results.items()
@@ -122,17 +117,8 @@ class SweepRecord:
             unevaluated = isinstance(run, Run) and self.missing_evaluations(run)
             if run is None or unevaluated or (rerun_stale and run.stale(job.evaluation)):
                 jobs.setdefault(job.training, job)
-        jobs = {training: job for training, job in jobs.items() if self.in_block(job.seed)}
         seeds = list(dict.fromkeys(job.seed for job in self.jobs))
         return sorted(jobs.values(), key=lambda job: seeds.index(job.seed))
-
-    def in_block(self, seed: int) -> bool:
-        """Whether the runs of ``seed`` are made now."""
-        return not self.block or seed in self.block
-
-    def _evaluations(self, seed: int) -> tuple[str, ...]:
-        """Those of the runs of ``seed``: the sealed tasks are played with the block alone."""
-        return tuple(name for name in self.evaluations if name != "sealed" or self.in_block(seed))
 
     def lock(self, training: str) -> Lock:
         """The lock of the job with this training hash, for all sweeps that share the folder ``runs``.
@@ -159,7 +145,7 @@ class SweepRecord:
         failed = error.exists() and (run is None or missing or run.stale(job.evaluation))
         note = error.read_text(encoding="utf-8").partition("\n")[0] if failed else ""
         if isinstance(run, StoredRun):
-            row = run.answer(job, self._evaluations(job.seed), self.sealed)
+            row = run.answer(job, self.evaluations, self.sealed)
             return row | ({"status": "failed", "note": note} if failed else {})
         if failed:
             return row_of(job, run, "failed", note)

@@ -8,35 +8,13 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
-from ..runs.fingerprint import evaluation_keys, flat, training_keys, without_excluded
+from ..evaluation.statistics import seeds_estimate
+from ..runs.fingerprint import evaluation_keys, flat, without_excluded
 from ..runs.run import Run
-from .curve import Axis, curve_of
+from .curve import curve_of
+from .measures import COSTS, MEASURES, METRICS, READINGS
 from .outcomes import Outcomes, mean_over_seeds
 
-METRICS = {"before": "eval_before", "after": "eval", "best": "eval_best", "swapped": "swapped", "sealed": "sealed"}
-"""Success by its name in the tables, with its prefix in ``summary.json`` (``swapped`` and ``sealed``: in files of their
-own).
-"""
-
-READINGS: dict[str, Axis] = {
-    "at_completions": "completions",
-    "at_tokens": "tokens",
-    "at_steps": "steps",
-    "area": "completions",
-}
-"""Success on validation tasks at common budgets, each with what the budget is of, see :mod:`.readings`."""
-
-COSTS = {
-    "turns": "eval/turns",
-    "completions": "train/completions",
-    "tokens": "train/tokens",
-    "env_steps": "train/env_steps",
-    "wall_s": "time/wall_s",
-    "cpu_s": "time/cpu_s",
-}
-"""The columns beside success, with their keys in ``summary.json``; ``turns`` of the last weights on the test split."""
-
-INTERVAL = ("low", "high")
 NESTED = ("outcomes", "curve", "config")
 """The fields of a row that are no figures: results by task of each metric, the learning curve, and the leaves of the
 configuration on which training or evaluation depends."""
@@ -50,7 +28,7 @@ class SweepJob:
 
     ``setting`` is compared with other settings; ``variant`` holds the overrides that the command line varies besides,
     "" where there are none.  ``training`` is the training hash, ``evaluation`` the keys that decide how the run is
-    evaluated (:func:`~troupe.runs.fingerprint.evaluation_keys`).
+    evaluated (:func:`~troupe.runs.fingerprint.evaluation_keys`), ``completions`` those of training, at the most.
     """
 
     setting: str
@@ -59,6 +37,7 @@ class SweepJob:
     overrides: tuple[str, ...]
     training: str
     evaluation: Mapping[str, Any] = field(default_factory=dict)
+    completions: float = 0.0
 
 
 def row_of(job: SweepJob, run: Run | None, status: str, note: str = "") -> TableRow:
@@ -111,20 +90,6 @@ def evaluation_difference(job: SweepJob, config: Mapping[str, Any]) -> str:
     return "evaluated with " + "; ".join(parts) if parts else "evaluated otherwise"
 
 
-def jobs_of(runs: Sequence[Run]) -> list[SweepJob]:
-    """Runs as the jobs of a sweep: the setting is a run's name, the variant the training keys in which runs of one name
-    differ."""
-    jobs = []
-    for run in runs:
-        same_name = [training_keys(other.config) for other in runs if other.config["name"] == run.config["name"]]
-        own = training_keys(run.config)
-        shared = [key for key in own if all(key in other for other in same_name) and key.split(".")[-1] != "seed"]
-        differing = [f"{key}={own[key]}" for key in shared if any(other[key] != own[key] for other in same_name)]
-        setting, seed = run.config["name"], run.config["seed"]
-        jobs.append(SweepJob(setting, " ".join(differing), seed, (), run.training_hash, evaluation_keys(run.config)))
-    return jobs
-
-
 def aggregate(rows: Iterable[TableRow]) -> list[TableRow]:
     """One row per setting and variant, in the order of first appearance.
 
@@ -144,14 +109,8 @@ def _aggregate(setting: str, variant: str, rows: Sequence[TableRow]) -> TableRow
     result: TableRow = {"setting": setting, "variant": variant, "runs": len(rows), "n": len(finished)}
     result["stale"] = sum(bool(row["stale"]) for row in finished)
     for name in (*METRICS, *READINGS):
-        evaluated = [row for row in finished if row.get(name) is not None]
-        result |= dict.fromkeys(f"{name}_{part}" for part in ("mean", *INTERVAL))
-        if not evaluated:
-            continue
-        result[f"{name}_mean"] = fmean(row[name] for row in evaluated)
-        if all(name in row["outcomes"] for row in evaluated):
-            estimate = mean_over_seeds([row["outcomes"][name] for row in evaluated])
-            result |= _bounds(name, estimate.interval if estimate else None)
+        estimate = estimated(finished, name)
+        result |= {f"{name}_{part}": estimate[part] for part in ("mean", "low", "high")}
     completions = [row["to_threshold"] for row in finished if "to_threshold" in row]
     result["reached"] = sum(value is not None for value in completions)
     middle = median(math.inf if value is None else value for value in completions) if completions else math.inf
@@ -162,5 +121,18 @@ def _aggregate(setting: str, variant: str, rows: Sequence[TableRow]) -> TableRow
     return result
 
 
-def _bounds(name: str, interval: tuple[float, float] | None) -> TableRow:
-    return {f"{name}_{end}": value for end, value in zip(INTERVAL, interval or (None, None), strict=True)}
+def estimated(rows: Iterable[TableRow], name: str) -> TableRow:
+    """Of the ``n`` finished runs that have the success or measure ``name`` its ``mean`` over seeds, with the 95 %
+    interval from ``low`` to ``high``: over seeds and tasks, of measures over seeds alone; None where there is none.
+    ``stale`` of them are.
+    """
+    known = [row for row in rows if row["status"] == "finished" and row.get(name) is not None]
+    values, outcomes = [float(row[name]) for row in known], [row["outcomes"].get(name) for row in known]
+    estimate = None
+    if name in MEASURES:
+        estimate = seeds_estimate(values)
+    elif known and None not in outcomes:
+        estimate = mean_over_seeds(outcomes)
+    low, high = estimate.interval if estimate else (None, None)
+    mean, stale = fmean(values) if values else None, sum(bool(row["stale"]) for row in known)
+    return {"mean": mean, "low": low, "high": high, "n": len(values), "stale": stale}

@@ -24,6 +24,7 @@ from ..envs.grid.sudoku import Sudoku
 from ..envs.grid.sudoku import vocabulary as sudoku_vocabulary
 from ..envs.math.arithmetic import Arithmetic
 from ..envs.math.arithmetic import words as arithmetic_words
+from ..envs.returned import TaskSource
 from ..envs.search import FactSearch
 from ..envs.search.fact_search import words as search_words
 from ..envs.signalling.world import Signalling
@@ -31,6 +32,7 @@ from ..envs.signalling.world import vocabulary as signalling_vocabulary
 from ..envs.writing import Writing
 from ..envs.writing.articles import small_words
 from ..experience import Message
+from ..rollout.playing import advance, prompt_of, start_env
 from ..sandbox import LocalSandbox
 from .recipe import Recipe
 
@@ -280,15 +282,15 @@ async def messages(
 ) -> list[tuple[list[Message], str]]:
     """At least ``count`` messages of demonstrators on train tasks: (the agent's prompt, its message)."""
     await env.open()
+    source = TaskSource(env)
     examples: list[tuple[list[Message], str]] = []
     while len(examples) < count:
-        (task,) = env.tasks("train", 1, rng.getrandbits(48))
-        world = env.fork()
-        world.reset(task)
+        (task,) = source.tasks("train", 1, rng.getrandbits(48))
+        world = await start_env(env, task)
         while acting := world.next_agents():
             actions = {agent: world.demonstration(agent, rng, skill=skill(rng)) for agent in acting}
-            examples += [(list(world.observe(agent)), text) for agent, text in actions.items()]
+            examples += [(list(prompt_of(world, agent)), text) for agent, text in actions.items()]
             if world.turn + 1 == world.horizon and acting == world.stages[-1]:
                 break  # nothing is shown after it
-            await world.step(actions)
+            await advance(world, actions)
     return examples

@@ -111,8 +111,8 @@ def loss_of(model: Qwen3ForCausalLM, input_ids: Tensor, labels: Tensor) -> Tenso
 def optimizers(model: Qwen3ForCausalLM, recipe: Recipe) -> list[torch.optim.Optimizer]:
     """Muon on the layers' matrices, AdamW on the rest."""
     matrices = [p for name, p in model.named_parameters() if p.ndim == 2 and "embed" not in name]
-    matrix_ids = {id(p) for p in matrices}
-    rest = [p for p in model.parameters() if id(p) not in matrix_ids]
+    others = set(matrices)
+    rest = [p for p in model.parameters() if p not in others]
     return [
         torch.optim.Muon(matrices, lr=recipe.muon_learning_rate, weight_decay=recipe.weight_decay),
         torch.optim.AdamW(rest, lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),

@@ -53,7 +53,7 @@ def test_a_run_plays_the_episodes_of_its_evaluation(team: Run, played: Play) -> 
     for result in results:
         assert all("  " + row in shown for picture in result.pictures for row in picture)
         for message in result.messages:
-            rewards = f"(team {message['team']:+.2f}, own {message['local']:+.2f})"
+            rewards = f"(outcome {message['team']:+.2f}, local {message['local']:+.2f})"
             assert f"{message['agent']}: {message['said']}  {rewards}" in shown
     assert len(re.findall(r"^(not )?solved after \d turns?$", shown, re.MULTILINE)) == 2
 

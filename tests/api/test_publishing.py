@@ -18,6 +18,7 @@ from troupe import Experiment, Run
 from troupe.api.publishing import PublishError
 from troupe.errors import ConfigError
 from troupe.models.adapters import without_peft_warnings
+from troupe.reports.model_card import PublishedPolicy, model_card
 from troupe.runs.files import RunDirectoryError
 
 SMALL = ["seed=7", "env.horizon=1", "loop.iterations=0", "loop.test_tasks=3", "loop.validation_tasks=1"]
@@ -61,6 +62,30 @@ def test_the_folder_holds_policies_and_their_card(run: Run, tmp_path: Path) -> N
     model, tokenizer = run.policy("plan", "last")
     assert all(torch.equal(a, b) for a, b in zip(names["model"].parameters(), model.parameters(), strict=True))
     assert names["tokenizer"].get_vocab() == tokenizer.get_vocab()
+
+
+def test_what_else_lies_in_a_checkpoint_stays_here(run: Run, tmp_path: Path) -> None:
+    shutil.copytree(run.path, copy := tmp_path / "run", symlinks=True)
+    policy = (copy / "checkpoints" / "last" / "tool").resolve()
+    for name in ("secrets.json", "notes.txt", "other.jinja", "requirements.txt", "modeling.py"):
+        (policy / name).write_text("{}")
+    for name in ("config.json", "tokenizer_config.json"):
+        settings = json.loads((policy / name).read_text())
+        (policy / name).write_text(json.dumps(settings | {"auto_map": {"AutoModel": "modeling.Mine"}}))
+    folder = Run(copy).write_hub_folder(tmp_path / "hub", "me/team", "last")
+    expected = {"model.safetensors", "config.json", "generation_config.json"}
+    expected |= {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"}
+    assert {path.name for path in (folder / "tool").iterdir()} == expected
+    for name in ("config.json", "tokenizer_config.json"):
+        kept = json.loads((folder / "tool" / name).read_text())
+        assert "auto_map" not in kept and kept == json.loads((folder / "plan" / name).read_text())
+
+
+def test_names_are_no_html_and_no_line_of_the_card(run: Run) -> None:
+    name = "<img src=x onerror=alert(1)>\n# more"
+    policy = PublishedPolicy(name, [name, "b"], "full", name, "folder")
+    text = model_card(run, "me/team", "last", [policy]).text
+    assert "<img" not in text and "&lt;img src=x onerror=alert(1)&gt; # more, b" in text and "\n# more" not in text
 
 
 def test_the_card_says_what_the_summary_says(run: Run, tmp_path: Path) -> None:
@@ -116,7 +141,7 @@ def test_what_cannot_be_published_is_refused(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"repo: .*me/my team"):
         run.write_hub_folder(tmp_path / "hub", "me/my team", "last")
     with pytest.raises(ConfigError, match="checkpoint=best: no checkpoint 'best'"):
-        run.write_hub_folder(tmp_path / "hub", "me/team")
+        run.write_hub_folder(tmp_path / "hub", "me/team", "best")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text(run.config_text)
     shutil.copytree(run.path / "checkpoints", tmp_path / "run" / "checkpoints", symlinks=True)

@@ -13,7 +13,7 @@ from troupe.api import training
 from troupe.cluster.actors import LostActorError
 from troupe.loop import TrainLoop
 from troupe.models.team import Team
-from troupe.setup.build import build
+from troupe.setup.assembly import build
 
 SMALL = (
     *("experiment=sokoban_single", "loop.iterations=1", "loop.tasks_per_iteration=1", "algorithm.sampler.k=2"),

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from troupe.cli import train
-from troupe.cli.eval import Interrupted
+from troupe.cli.eval import InterruptedEvaluation
 from troupe.cli.eval import run as evaluate
 from troupe.cli.start import start
 from troupe.envs.grid.sokoban import Sokoban
@@ -127,14 +127,14 @@ def test_an_interrupted_evaluation_goes_on(ask: Ask, run_dir: Path, monkeypatch:
         assert given[-1].count == 0, "samples of another number of threads"
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(Interrupted, match="2 of 4 samples are kept"):
+    with monkeypatch.context() as patch, pytest.raises(InterruptedEvaluation, match="2 of 4 samples are kept"):
         patch.setattr(PartialEvaluation, "write", interrupted)
         ask(*words)
     assert len(list((run_dir / "evaluations").glob(".*.partial"))) == 1
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt) as other:
         patch.setattr("troupe.cli.eval._play", nothing_kept)
         ask(*words, "threads=2")
-    assert not isinstance(other.value, Interrupted)
+    assert not isinstance(other.value, InterruptedEvaluation)
     shown = io.StringIO()
     resumed = ask(*words, console=Console(file=shown))
     assert "2 of 4 samples were played before" in shown.getvalue()
@@ -180,7 +180,7 @@ def test_lost_episodes_are_reported_beside_success(ask: Ask, monkeypatch: pytest
     assert values["success"] == fmean(first for first, _ in kept.values())
     assert values["avg@2"] == pytest.approx(fmean(map(fmean, kept.values())))
     assert [row["lost"] for row in lost.rows()] == [None, "world", *[None] * 5, "world", *[None] * 4]
-    ((_, compared),) = comparisons(str(whole.path), str(lost.path))
+    ((_, compared),) = comparisons([str(whole.path)], [str(lost.path)])
     assert (compared.tasks, compared.lost, compared.difference) == (5, 1, 0)
 
 
@@ -209,11 +209,11 @@ def messages(evaluation: EvaluationRecord) -> list[dict[str, Any]]:
 
 def test_evaluations_can_be_compared(ask: Ask) -> None:
     before, after = ask("checkpoint=base", "temperature=own"), ask("checkpoint=last", "temperature=own")
-    ((name, row),) = comparisons(str(before.path), str(after.path))
+    ((name, row),) = comparisons([str(before.path)], [str(after.path)])
     assert (name, row.tasks) == ("sampled", 12)
     assert row.difference == pytest.approx(metrics(after)["success"] - metrics(before)["success"])
     with pytest.raises(ValueError, match=r"different tasks: number 4 is sokoban-\w+ in .*, but .* ends"):
-        comparisons(str(before.path), str(ask("checkpoint=last", "temperature=own", "tasks=3").path))
+        comparisons([str(before.path)], [str(ask("checkpoint=last", "temperature=own", "tasks=3").path)])
 
 
 def test_a_split_with_too_few_tasks(ask: Ask) -> None:

@@ -82,6 +82,15 @@ def test_calls_are_answered_and_recorded(run: Path, tmp_path: Path, capsys: pyte
         assert error.value.code == "invalid_prompt"
         with pytest.raises(openai.BadRequestError, match="exceed the context of policy"):
             ask(f"{url}/episodes/b/v1", "sender", "red " * 5000)
+        with pytest.raises(
+            openai.BadRequestError, match="messages of 3000000 characters exceed the context of"
+        ) as error:
+            ask(f"{url}/episodes/b/v1", "sender", "z" * 3_000_000)  # one word, and so one token
+        with pytest.raises(openai.BadRequestError, match=r"has no token for 'z{100}'\.\.\.: ") as error:
+            ask(f"{url}/episodes/b/v1", "sender", "z" * 1000)
+        with pytest.raises(openai.NotFoundError, match="there is no agent 'zzz") as unknown:
+            ask(f"{url}/episodes/b/v1", "z" * 1_000_000, WORDS)
+        assert len(str(error.value)) < 1000 and len(str(unknown.value)) < 1500
         with pytest.raises(openai.BadRequestError, match="tools=hermes or tools=llama"):
             ask(f"{url}/episodes/b/v1", "sender", WORDS, tools=[{"type": "function", "function": {"name": "f"}}])
         with pytest.raises(openai.BadRequestError, match="completions"):  # the guard, before the gateway
@@ -106,6 +115,9 @@ def test_calls_are_answered_and_recorded(run: Path, tmp_path: Path, capsys: pyte
             (None, "model_not_found"),
             ("sender", "invalid_prompt"),
             ("sender", "context_length_exceeded"),
+            ("sender", "context_length_exceeded"),
+            ("sender", "invalid_prompt"),
+            (None, "model_not_found"),
             ("sender", "invalid_value"),
             ("sender", "invalid_value"),
         ]
@@ -113,10 +125,10 @@ def test_calls_are_answered_and_recorded(run: Path, tmp_path: Path, capsys: pyte
         until.set()
         ended.result()
         assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("refused")] == [
-            "refused: 1 of no agent (model_not_found)",
+            "refused: 2 of no agent (model_not_found)",
             "refused: 1 of no agent (unknown_path)",
-            "refused: 1 of sender (context_length_exceeded)",
-            "refused: 1 of sender (invalid_prompt)",
+            "refused: 2 of sender (context_length_exceeded)",
+            "refused: 2 of sender (invalid_prompt)",
             "refused: 2 of sender (invalid_value)",
         ]
         assert again.usage.prompt_tokens == first.usage.prompt_tokens

@@ -98,9 +98,19 @@ def test_help_lists_the_commands(
     assert all(f"\n  {name} " in out for name in COMMANDS)
 
 
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help(troupe: Callable[..., None], capsys: pytest.CaptureFixture[str], command: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        troupe(command, "run=nowhere", "--help")
+        sys.exit(0)  # the commands that are configured return
+    assert end.value.code == 0
+    out, err = capsys.readouterr()
+    assert f"troupe {command}" in out and not err, out
+
+
 def test_version(troupe: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     troupe("--version")
-    assert capsys.readouterr().out == f"troupe {version('troupe')}\n"
+    assert capsys.readouterr().out == f"troupe {version('troupe-rl')}\n"
 
 
 @pytest.mark.parametrize(("word", "near"), [("trian", "train"), ("evaluate", "eval"), ("warm_start", "warm-start")])
@@ -121,6 +131,9 @@ def test_an_unknown_command_is_answered_with_the_nearest_and_all(
 WRONG = {
     ("--version",): "troupe ",
     ("--help",): "usage: troupe",
+    ("eval", "--help"): "run: null             # a run directory",
+    ("play", "-h"): "human: []             # agents whose messages you write",
+    ("train", "--help"): "logger: csv, jsonl, tensorboard, wandb",
     ("trian",): "unknown command 'trian'; did you mean train?",
     ("report", "nowhere"): "nowhere is not a run directory",
     ("compare", "a", "b"): "a holds no evaluation",
@@ -168,7 +181,8 @@ for words, answer in json.loads(sys.argv[1]):
         before, imports, answers = answers.partition(f"{list(words)} imports")
         assert answer in before and imports, done.stdout
         modules, _, answers = answers.partition("\n")
-        hydra = {"hydra", "omegaconf"} if words[0] in (*CONFIGURED, "sweep", "reproduce", "warm-start") else set()
+        composed = words[0] in (*CONFIGURED, "sweep", "reproduce", "warm-start") and words[1] not in ("--help", "-h")
+        hydra = {"hydra", "omegaconf"} if composed else set()
         assert set(modules.split()) & HEAVY <= hydra, words
 
 
@@ -195,7 +209,7 @@ def test_python_m_troupe_is_the_same_command(tmp_path: Path) -> None:
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "troupe"]
     done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=120)
-    assert done.stdout == f"troupe {version('troupe')}\n"
+    assert done.stdout == f"troupe {version('troupe-rl')}\n"
     words = ["compare", str(tmp_path / "a"), str(tmp_path / "b")]
     done = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1 and done.stderr.startswith(f"error: {tmp_path / 'a'} holds no evaluation")

@@ -25,7 +25,7 @@ async def test_the_command_works_in_a_pipe_and_ctrl_c_ends_it(tmp_path: Path) ->
         while not shown.endswith("plan> "):
             shown += (letter := game.stdout.read(1))
             assert letter, game.stderr.read()
-        assert "tool: R  (team" in shown
+        assert "tool: R  (outcome" in shown
         await until(partial(asleep, game.pid))  # it reads: between the prompt and that, Python would miss a signal
         game.send_signal(signal.SIGINT)  # one is enough
         assert game.wait(60) == 1

@@ -80,6 +80,7 @@ def test_a_reproduced_table(tmp_path: Path, disk: Any, capsys: pytest.CaptureFix
                 disk.run(tmp_path / part / "game" / f"{k}-{seed}", disk.config(seed, k), disk.scores(1, wins, wins))
     summary = folder / "summary.jsonl"
     shutil.copy(ROOT / "docs/results/reproduction/writing_laptop.jsonl", summary)
+    (folder / "plot.svg").write_text("<svg><script>alert(1)</script></svg>")
     main([str(folder)])
     assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
     text = (folder / "report.html").read_text()
@@ -91,12 +92,13 @@ def test_a_reproduced_table(tmp_path: Path, disk: Any, capsys: pytest.CaptureFix
     ):
         assert part in text, part
     assert text.count('class="diff"') == 2 and "writing, more: a" in text  # no setting is compared across worlds
-    assert '<svg xmlns="http://www.w3.org/2000/svg"' in text and "text{font" not in text
+    assert '<img src="data:image/svg+xml;base64,' in text and "alert(1)" not in text  # a drawing may be a stranger's
 
     summary.write_text(summary.read_text()[:3000])
     main([str(folder)])
     error = capsys.readouterr().err
-    assert f"{summary} is no summary of a table" in error and "The table's own results are left out." in error
+    assert f"{summary} is no summary of a sweep or a table" in error
+    assert "The table's own results are left out." in error
     assert "writing, more: Settings of the sweep" in (folder / "report.html").read_text()
     summary.unlink()
     main([str(folder)])

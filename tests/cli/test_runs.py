@@ -1,14 +1,17 @@
 """The command that lists runs."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from troupe.cli.runs import main
+from troupe.reports.report import write_report
+from troupe.runs.index import readable_runs
 from troupe.runs.lock import Lock
 
-from ..run_fixtures import Disk
+from ..run_fixtures import Disk, make_episode
 
 
 @pytest.fixture
@@ -71,3 +74,64 @@ def test_what_a_run_says_is_no_command_for_the_terminal(
     out = capsys.readouterr().out
     assert "a␛[2J" in out and "␛]0;title␇␊run\ufffd finished" in out and len(out.splitlines()) == 2
     assert not {"\x1b", "\x07"} & set(out)
+
+
+HOSTILE = {
+    "config.yaml": ["[" * 40_000, "{a: " * 50_000, "a: &a [1]\nb: *a", "a: 1" + ":59" * 9000, "- " * 40_000],
+    "summary.json": ["[" * 100_000, '{"status":' * 300, '{"a": ' + "9" * 5000 + "}", '{"iterations": [[[]]]}'],
+    "versions.json": ["[" * 100_000, '{"code": [], "run_format": {}}', '{"code": {"a": 1}}'],
+    "metrics.jsonl": ['{"iteration": 1, "a": ' + "[" * 900 + "]" * 900 + "}", '{"iteration": 1' + "0" * 4000 + "}"],
+}
+
+
+@pytest.mark.parametrize(("name", "text"), [(name, text) for name, texts in HOSTILE.items() for text in texts])
+def test_one_damaged_folder_does_not_hide_the_others(
+    tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str], name: str, text: str
+) -> None:
+    for folder in ("a", "b", "c"):
+        disk.run(tmp_path / folder, disk.config(), disk.scores(1, 9, 9))
+    (tmp_path / "b" / name).write_text(text)
+    main([str(tmp_path)])
+    lines = [line.split()[:2] for line in capsys.readouterr().out.replace(f"{tmp_path}/", "").splitlines()]
+    assert ["a", "finished"] in lines and ["c", "finished"] in lines and lines[2][0] == "b"
+    others, problems = readable_runs(tmp_path)
+    assert {run.path.name for run in others} >= {"a", "c"}
+    assert all(f"{tmp_path}/b: {name} " in problem for problem in problems)
+    assert name in write_report(tmp_path / "b").read_text() or not problems
+
+
+def test_sparse_files_and_links_of_a_damaged_folder(
+    tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("config.yaml", "summary.json", "versions.json", "metrics.jsonl", "episodes/test_00000.jsonl")
+    for number, name in enumerate(names):
+        for kind in ("sparse", "link", "circle", "pipe"):
+            run = disk.run(tmp_path / f"{kind}{number}", disk.config(), disk.scores(1, 9, 9))
+            (run / name).unlink()
+            if kind == "sparse":
+                with (run / name).open("wb") as file:
+                    file.truncate(40 << 30)
+            elif kind == "link":
+                (run / name).symlink_to(disk_file(tmp_path, name))
+            elif kind == "circle":
+                (run / name).symlink_to(Path(name).name)
+            else:
+                os.mkfifo(run / name)
+            if (run / "config.yaml").is_file():
+                page = write_report(run).read_text()
+                assert "PRIVATE" not in page and name in page
+    main([str(tmp_path), "--json"])
+    rows = {Path(row["run"]).name: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert rows["sparse0"]["status"] == rows["link1"]["status"] == "damaged"
+    assert "leads out of" in rows["link1"]["problem"] and "has 42949672960 bytes" in rows["sparse0"]["problem"]
+    assert rows["sparse4"]["status"] == "finished"
+
+
+def disk_file(folder: Path, name: str) -> Path:
+    """A private file that a run of this user could hold."""
+    file = folder / "private" / Path(name).name
+    file.parent.mkdir(exist_ok=True)
+    episode = make_episode("PRIVATE", True, "PRIVATE")
+    content = {"name": "PRIVATE", "seed": 1, "loop": {}, "policies": {}, "error": "PRIVATE", "iteration": 1}
+    file.write_text(json.dumps(episode if name.startswith("episodes") else content) + "\n")
+    return file

@@ -24,12 +24,13 @@ from rich.console import Console
 from troupe import configs
 from troupe.api.playing import play_team
 from troupe.cli import train
-from troupe.cli.serve import GUARD, Access, Serving, address, check_addresses, command, serve, servings
+from troupe.cli.serve import GUARD, Access, Serving, address, check_addresses, check_templates, command, serve, servings
 from troupe.cli.start import play_words
 from troupe.errors import ConfigError
 from troupe.gateway import guard
 from troupe.models.base_models import resolve
 from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.tiny import build_tokenizer
 from troupe.rollout.engines.vllm.settings import VllmSettings
 from troupe.runs.run import Run
 from troupe.setup.evaluation import TeamSource, trained_team
@@ -133,6 +134,16 @@ def test_a_port_that_cannot_be_had_is_refused() -> None:
             with pytest.raises(ConfigError, match=rf"port={wrong}, of tool, plan: {why}"):
                 check_addresses([Serving("some/model", wrong, ["tool"], {"plan": "folder"})], host)
     check_addresses([Serving("some/model", port, ["tool"])], "127.0.0.1")
+
+
+def test_chat_templates_are_tried_before_a_server_has_them(tmp_path: Path) -> None:
+    tokenizer = build_tokenizer(["word"])
+    tokenizer.chat_template = "{{ ''.__class__.__mro__ }}"
+    tokenizer.save_pretrained(tmp_path / "base")
+    with pytest.raises(ValueError, match=r"^policies\.p\.base: its chat template cannot write prompts: SecurityError"):
+        check_templates([Serving(str(tmp_path / "base"), 8000, ["p"])])
+    with pytest.raises(ConfigError, match=r"^policies\.p\.base=.*none cannot be loaded: "):
+        check_templates([Serving(str(tmp_path / "none"), 8000, ["p"])])
 
 
 def test_who_may_ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -404,7 +404,7 @@ def test_tuned_then_run_then_sealed(capsys: pytest.CaptureFixture[str]) -> None:
     (final,) = [path for path in finished() if (path / "sealed.json").exists()]
     assert json.loads((final / "sealed.json").read_text())["task_seed"] == 99
     assert run([sweep, "seed=1", "dry_run=true"]) == 0
-    assert re.search(r"team: 1 runs, \d+\.\d\d CPU-hours\n", capsys.readouterr().out)
+    assert re.search(r"seed=1: 1 runs, \d+\.\d\d CPU-hours\n", capsys.readouterr().out)
 
     # On another machine: the runs are lost, the summaries are there.
     before, folder = table("runs", "tuned"), Path("runs/sweeps/tuned")
@@ -416,15 +416,14 @@ def test_tuned_then_run_then_sealed(capsys: pytest.CaptureFixture[str]) -> None:
     assert "sweep tuned, tuning: 2 runs, 2 finished, 0 to run" in out and "answers no run" not in out
     assert finished() == set() and table("runs", "tuned") == before and chosen in out
 
-    # A file of another configuration is named; only the block's seed is run, and the table has both.
+    # A file of another configuration is named; only the seed that is asked for is run.
     several = write("tuned", {"team": own}, [0, 1, 2], tuning=tuning, sealed=99, threshold=0.5)
     other = [*SHORT[1:], "env.horizon=2"]
     assert run([several, *other, "finished=final.jsonl,tuning.jsonl", "dry_run=true"]) == 0
     out = capsys.readouterr().out
     assert "final.jsonl: no run in it answers one of these\ntuning.jsonl: no run in it answers one of these\n" in out
-    assert run([several, "finished=final.jsonl,tuning.jsonl", "block=1"]) == 0
-    assert [row["status"] for row in table("runs", "tuned")] == ["finished", "finished", "missing"]
-    assert len(finished()) == 1
+    assert run([several, "finished=final.jsonl,tuning.jsonl", "seed=1"]) == 0
+    assert [row["status"] for row in table("runs", "tuned")] == ["finished"] and len(finished()) == 1
 
 
 @pytest.mark.slow

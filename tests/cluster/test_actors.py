@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from troupe.cluster import actors
-from troupe.cluster.actors import Actor, ActorGroup, ClusterError, LostActorError, connected
+from troupe.cluster.actors import ActorGroup, ClusterError, LostActorError, RemoteActor, connected
 from troupe.cluster.settings import Execution, Resources
 
 
@@ -71,11 +71,11 @@ class GroupStub(ActorGroup):
         self.actors = []
 
 
-def begin(*faults: dict[str, Fault], restarts: int = 3) -> Actor:
+def begin(*faults: dict[str, Fault], restarts: int = 3) -> RemoteActor:
     """The first actor of those with ``faults``; what brings a new one to its state is ``load``."""
     GroupStub.coming = [ActorStub(each) for each in faults]
     execution = Execution("ray", restarts=restarts)
-    return Actor("engine", ActorStub, Resources(), execution, ActorStub, lambda: [("load", 1)])  # type: ignore[arg-type]
+    return RemoteActor("engine", ActorStub, Resources(), execution, ActorStub, lambda: [("load", 1)])  # type: ignore[arg-type]
 
 
 def alive(groups: list[ActorGroup]) -> list[bool]:

@@ -34,10 +34,10 @@ async def test_equal_messages_have_none(play: Play) -> None:
 async def test_the_cost_is_all_that_was_generated(play: Play) -> None:
     episodes = await play(lambda prompt, row, seed: "U", Sokoban(horizon=2), PROBE, 3)
     # Per task 4 messages of 2 samples, and 3 + 2 + 1 messages after the alternatives.
-    assert cost(episodes)["probe_completions"] == 3 * (8 + 6)
-    assert cost(episodes)["probe_env_steps"] == 3 * (4 + 4 + 6)
+    assert cost(episodes, "probe")["probe_completions"] == 3 * (8 + 6)
+    assert cost(episodes, "probe")["probe_env_steps"] == 3 * (4 + 4 + 6)
 
 
 def test_lost_episodes_are_counted_and_say_nothing() -> None:
     lost = Episode(Task("t", "train", {}), [], [], failure=Failure("world", "broken"))
-    assert influence([lost]) == {} and cost([lost])["probe_lost_episodes"] == 1
+    assert influence([lost]) == {} and cost([lost], "probe")["probe_lost_episodes"] == 1

@@ -98,5 +98,16 @@ async def test_a_fault_of_the_world_ends_the_pictures_alone(play: Play) -> None:
 
     episode = await one(play, Drawn(), TreeSampler(k=2))
     drawn = await pictures(Broken(), episode.task, episode)
-    assert drawn.problem == "the world failed while its pictures were drawn: no answer"
+    assert drawn.problem == "the world failed while its pictures were drawn: task easy: no answer"
     assert drawn.before == {0: {"text": "start"}}
+
+
+async def test_a_mistake_in_a_worlds_drawing_ends_the_pictures_alone(play: Play) -> None:
+    class Undrawable(Drawn):
+        def picture(self) -> tuple[str, ...]:
+            return {}["no such key"]
+
+    episode = await one(play, Drawn(), TreeSampler(k=2))
+    drawn = await pictures(Undrawable(), episode.task, episode)
+    assert "Undrawable.picture raised KeyError: 'no such key' (task easy, turn 0; " in drawn.problem
+    assert not drawn.before and not drawn.after

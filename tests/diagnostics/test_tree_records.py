@@ -41,7 +41,7 @@ async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> Non
     said = episode.nodes[0].candidates[0].completion
     versions = [said.version] + [said.version + 1] * (len(said.token_ids) - 1)
     episode.nodes[0].candidates[0].completion = replace(said, versions=tuple(versions))
-    scores = {id(c): tuple(v - 0.5 for v in c.completion.logprobs) for _, c in episode.candidates()}
+    scores = {c: tuple(v - 0.5 for v in c.completion.logprobs) for _, c in episode.candidates()}
     tree = TrainingTree(
         episode, True, await pictures(Game(), episode.task, episode), scores, scores, baselines(AtGrpo(), [episode])
     )
@@ -72,7 +72,7 @@ async def test_baselines_of_rules_that_compare_with_no_mean(play: Play) -> None:
         return ("no", "yes please")[row % 2]
 
     (replayed,) = await play(said, Plain(), ReplaySampler(k=2, removal="yes please"), 1)
-    removed = {id(c): node.removed for node, c in replayed.candidates()}
+    removed = {c: node.removed for node, c in replayed.candidates()}
     assert removed and any(removed.values())
     compared = baselines(Counterfactual(removal="yes please"), [replayed])
     assert {identity: each.baseline for identity, each in compared.items()} == removed

@@ -15,7 +15,6 @@ from troupe.diagnostics.trees import TreeKeeper
 from troupe.experience import Episode, Task
 from troupe.models.policy import PolicyModule
 from troupe.models.pool import Pool
-from troupe.models.ranks import Ranks
 from troupe.models.team import Team
 from troupe.models.tiny import build_model
 from troupe.models.train_config import PolicyTrainConfig
@@ -40,11 +39,11 @@ async def test_the_scores_of_a_message_are_at_the_temperature_of_its_agent(words
     episode = Episode(Task("t", "train", {}), nodes, [])
     AtGrpo()([episode])
 
-    (tree,) = await TreeKeeper(TreeSettings(pictures=False), team, Ranks()).choose(None, [episode], [], AtGrpo())  # type: ignore[arg-type]
+    (tree,) = await TreeKeeper(TreeSettings(), team, None, beside=True).choose([episode], [], AtGrpo(), {}, due=True)  # type: ignore[arg-type]
     for each, message in episode.candidates():
         ids = [*each.prompt_ids, *message.completion.token_ids]
         with torch.no_grad():
             logits = model(torch.tensor([ids])).logits[0, len(each.prompt_ids) - 1 : -1]
         logprobs = (logits / TEMPERATURES[each.agent]).log_softmax(dim=-1)
         expected = [row[token].item() for row, token in zip(logprobs, message.completion.token_ids, strict=True)]
-        assert tree.before[id(message)] == pytest.approx(expected, abs=1e-5)
+        assert tree.before[message] == pytest.approx(expected, abs=1e-5)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from troupe.envs.testing import check_world
-from troupe.setup.worlds import build_world
+from troupe.setup.instantiation import build_world
 
 from ..worlds import SETTINGS, WORLDS, env_config
 

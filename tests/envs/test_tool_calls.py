@@ -35,6 +35,9 @@ CALL = hermes('{"name": "shout", "arguments": {"text": "a"}}')
         (hermes('{"name": "add", "arguments": {"a": 1.5, "b": 2}}'), "1.5+2"),
         ("Let me see.\n" + hermes('{"arguments": {"text": "a\\nb"}, "name": "shout"}') + "\nDone.", "A\nB"),
         ("<think>" + hermes("{}") + "</think>\n" + CALL.replace('"a"', '""'), ""),
+        (hermes('{"name": "shout", "arguments": {"text": "</tool_call>"}}'), "</TOOL_CALL>"),
+        (hermes('{"name": "shout", "arguments": {"text": "<tool_call>{}</tool_call>"}}'), "<TOOL_CALL>{}</TOOL_CALL>"),
+        (hermes('{"arguments": {"text": "\\"</tool_call>"}, "name": "shout"}') + " Done.", '"</TOOL_CALL>'),
         ("no call at all", "no call at all"),
         ('{"name": "add", "parameters": {}}', '{"name": "add", "parameters": {}}'),  # of another family
         ("", ""),
@@ -42,6 +45,12 @@ CALL = hermes('{"name": "shout", "arguments": {"text": "a"}}')
 )
 def test_what_a_message_of_hermes_says(message: str, text: str) -> None:
     assert HERMES.read(message) == text
+
+
+def test_half_a_character_in_an_argument_is_no_half_in_the_worlds_text() -> None:
+    """Escapes of JSON can write one; it would be in the next prompt, which no tokenizer takes."""
+    assert HERMES.read(hermes(r'{"name": "shout", "arguments": {"text": "a\ud83d"}}')) == "A\ufffd"
+    assert LLAMA.read(r'{"name": "shout", "parameters": {"text": "\ud83d\ude00\udc00"}}') == "😀\ufffd"
 
 
 MALFORMED = [
@@ -79,6 +88,12 @@ def test_malformed_calls(body: str) -> None:
         '{"name": "shout", "arguments": {"text": "a"}}</tool_call>',
         "<tool_call>",
         f"<tool_call>{CALL}",
+        f"</tool_call>{CALL}",
+        f"{CALL}<tool_call>",
+        '<tool_call>{"name": "shout", "arguments": {"text": "</tool_call>',
+        '<tool_call>{"name": "shout", "arguments": {"text": "</tool_call>"}}',
+        hermes('{"name": "shout", "arguments": {"text": "a"}} and more'),
+        "<tool_call></tool_call>",
     ],
 )
 def test_a_message_is_one_call_and_whole(message: str) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from troupe.errors import ConfigError
-from troupe.evaluation.assignment import AgentSource, LocalPolicy, RemotePolicy, assign
-from troupe.evaluation.episodes import EchoActor, SilentActor
+from troupe.evaluation.assignment import SILENCE, AgentSource, LocalPolicy, RemotePolicy, assign
+from troupe.evaluation.episodes import EchoActor
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Sampling
 from troupe.rollout.engines.remote.settings import RemoteSettings
@@ -70,7 +70,9 @@ def test_agents_act_with_the_policies_that_the_keys_say(keys: dict[str, Any], ex
 def test_every_policy_is_sampled_as_the_request_says() -> None:
     request = EvalRequest(**GOOD, sampling={"max_tokens": 7, "top_k": 3}, silence=("tool",))
     assignment = assign(request, PAIR, TEAM, {})
-    assert isinstance(plan := assignment["plan"], LocalPolicy) and isinstance(assignment["tool"], SilentActor)
+    assert isinstance(plan := assignment["plan"], LocalPolicy) and assignment["tool"] == replace(
+        SILENCE, sampling=Sampling(max_tokens=7, top_k=3)
+    )
     own = assign(EvalRequest(**GOOD), PAIR, TEAM, {})["plan"]
     assert isinstance(own, LocalPolicy) and plan == replace(own, sampling=replace(own.sampling, max_tokens=7, top_k=3))
     with pytest.raises(ConfigError, match=r"sampling\.top_k=3: the server of agent 'plan' takes no top_k"):
@@ -80,7 +82,7 @@ def test_every_policy_is_sampled_as_the_request_says() -> None:
 
 def test_silent_and_echoing_agents() -> None:
     assignment = assign(EvalRequest(**GOOD, silence=("tool",), echo={"plan": "tool"}), PAIR, TEAM, {})
-    assert isinstance(assignment["tool"], SilentActor)
+    assert assignment["tool"] == SILENCE
     assert assignment["plan"] == EchoActor("tool")
 
 

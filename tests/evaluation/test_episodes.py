@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerFast
 from troupe.envs.base import TeamEnv
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
+from troupe.evaluation.assignment import SILENCE
 from troupe.evaluation.episodes import (
     DRAWN,
     Actor,
@@ -17,7 +18,6 @@ from troupe.evaluation.episodes import (
     EpisodeResult,
     HumanActor,
     PolicyActor,
-    SilentActor,
     evaluate,
     play,
 )
@@ -25,6 +25,7 @@ from troupe.experience import Message, Sampling, Task
 from troupe.reports.explorer import episode_tree
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
+from troupe.setup.actors import ActorFactory
 
 SOLVED = "box 2,2 R 2,3 R 2,4"
 
@@ -85,11 +86,12 @@ async def test_an_episode_by_hand(words: PreTrainedTokenizerFast, board: Task) -
 
 
 async def test_silent_agents_change_nothing(words: PreTrainedTokenizerFast, board: Task) -> None:
-    result = await play(Sokoban(), board, {"tool": says(SOLVED, words), "plan": SilentActor()}, seed=0)
+    silent = ActorFactory({}).actor(SILENCE, "own")
+    result = await play(Sokoban(), board, {"tool": says(SOLVED, words), "plan": silent}, seed=0)
     assert (result.success, result.turns, len(result.messages)) == (False, 4, 8)
     assert {m["said"] for m in result.messages if m["agent"] == "plan"} == {""}
     assert not any(m["malformed"] for m in result.messages)
-    alone = await play(Sokoban(), board, {"tool": SilentActor(), "plan": says("R R", words)}, seed=0)
+    alone = await play(Sokoban(), board, {"tool": silent, "plan": says("R R", words)}, seed=0)
     assert (alone.success, alone.turns) == (True, 1)
     assert alone.messages[1]["saw"].endswith("proposal none check ok")
 

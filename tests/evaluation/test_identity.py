@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from troupe.envs.couplet.world import Couplet
-from troupe.evaluation.assignment import Assignment, LocalPolicy
+from troupe.evaluation.assignment import SILENCE, Assignment, LocalPolicy
 from troupe.evaluation.conditions import Condition
-from troupe.evaluation.episodes import EchoActor, SilentActor
+from troupe.evaluation.episodes import EchoActor
 from troupe.evaluation.identity import evaluation_identity, source_identity, weights_digest
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Sampling
@@ -36,14 +36,14 @@ def test_what_decides_the_messages_of_a_source() -> None:
     assert source_identity(chat, 0, digests) == plain | {"chat": {"enable_thinking": False}}
     assert source_identity(LocalPolicy("checkpoint", "t", "w", SAMPLING, "m"), 0, digests) == plain | {"below": "2"}
     assert source_identity(LocalPolicy("checkpoint", "t", "w", SAMPLING), "own", digests) != plain
-    assert source_identity(SilentActor(), 0, {}) == {"silence": True}
+    assert source_identity(SILENCE, 0, {}) == {"silence": True}
     assert source_identity(EchoActor("tool"), 0, {}) == {"echo": "tool"}
 
 
 def test_tables_that_a_world_names_are_known_by_content(tmp_path: Path) -> None:
     table = tmp_path / "questions.jsonl"
     world_config = {"data": {"test": [{"path": str(table)}]}, "wording": "long " * 1000}
-    condition = Condition("a", world_config, Couplet(), [], {"first": SilentActor(), "second": SilentActor()}, "own", 1)
+    condition = Condition("a", world_config, Couplet(), [], {"first": SILENCE, "second": SILENCE}, "own", 1)
     request = EvalRequest(checkpoint="base", split="test", tasks=1, samples=1, temperature=("own",), seed=0)
     identities = []
     for content in ("1", "1", "22"):  # of another size: a digest is kept while size and time stay
@@ -57,7 +57,7 @@ def test_an_evaluation_is_its_worlds_tasks_seed_and_sources(tmp_path: Path) -> N
         name: str, tasks: int = 2, samples: int = 1, task_seed: int = 0, **world_config: int
     ) -> dict[str, object]:
         weights = folder(tmp_path / name, b"1")
-        assignment: Assignment = {"first": LocalPolicy("checkpoint", name, weights, SAMPLING), "second": SilentActor()}
+        assignment: Assignment = {"first": LocalPolicy("checkpoint", name, weights, SAMPLING), "second": SILENCE}
         condition = Condition(name, world_config, Couplet(), [], assignment, "own", samples)
         request = EvalRequest(
             checkpoint="last",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import beta
+from scipy.stats import beta, norm
 
 from troupe.evaluation.statistics import (
     DIFFERENCE,
@@ -326,6 +326,45 @@ def test_holm_as_statsmodels_and_r_have_it() -> None:
     raw += [5.23656777208e-05, 0.0202732688798, 0.00028140506198, 0.0149877310796]
     adjusted = [1, 1, 1, 1, 1, 1, 0.000523656777208, 0.1419128821586, 0.00253264555782, 0.1199018486368]
     assert holm(raw) == pytest.approx(adjusted, rel=1e-12)
+
+
+def test_shaffer_by_hand() -> None:
+    """Two claims of two hypotheses that exclude each other.  Sorted: 0.01 and 0.02 times 2, since at most two are true;
+    0.03 times 2, since two were rejected; 0.9 times 1.  Holm's are 0.04, 0.06, 0.06 and 0.9."""
+    assert holm([0.01, 0.9, 0.03, 0.02], 2) == pytest.approx([0.02, 0.9, 0.06, 0.04])
+    # Three claims, of which one has both hypotheses at one threshold: at most four of six, then 4, 4, 3, 2, 1.
+    assert holm([0.001, 0.002, 0.003, 0.01, 0.05, 0.5], 4) == pytest.approx([0.004, 0.008, 0.012, 0.03, 0.1, 0.5])
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.integers(1, 8))
+def test_shaffer_lies_between_nothing_and_holm_and_keeps_the_order(p_values: list[float], most_true: int) -> None:
+    adjusted = holm(p_values, most_true)
+    assert all(p <= q <= r for p, q, r in zip(p_values, adjusted, holm(p_values), strict=True))
+    order = sorted(range(len(p_values)), key=p_values.__getitem__)
+    assert [adjusted[i] for i in order] == sorted(adjusted)
+    assert holm(p_values, len(p_values)) == holm(p_values)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95])
+@pytest.mark.parametrize("differences", [(0.0, 0.0, 0.0, 0.0), (0.0, 1.0, 0.0, 6.0), (0.0, 3.0, -4.0, 1.0)])
+def test_shaffer_holds_the_error_of_the_family(differences: tuple[float, ...], correlation: float) -> None:
+    """Four claims: is the difference above 0, is it below 1?  Differences in standard errors, 20,000 pages each.
+
+    A wrong rejection is one of a true hypothesis.  A quarter of the pages with 0 everywhere reject one by chance, if
+    nothing is corrected.
+    """
+    rng = np.random.default_rng(0)
+    common = rng.standard_normal((20_000, 1))
+    noise = correlation**0.5 * common + (1 - correlation) ** 0.5 * rng.standard_normal((20_000, len(differences)))
+    means = noise + np.array(differences)
+    p_above, p_below = norm.sf(means), norm.cdf(means - 1.0)
+    wrong = 0
+    for above, below in zip(p_above, p_below, strict=True):
+        adjusted = holm([*above, *below], len(differences))
+        true = [*(d <= 0 for d in differences), *(d >= 1 for d in differences)]
+        wrong += any(p <= 0.05 for p, holds in zip(adjusted, true, strict=True) if holds)
+    assert wrong / 20_000 <= 0.05 + 3 * (0.05 * 0.95 / 20_000) ** 0.5
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))

@@ -77,8 +77,11 @@ def test_rewards_that_are_not_the_world_s_are_not_compared(run_dir: Path, tree: 
     everything is a mean."""
     lines(run_dir / "episodes" / "train_00000.jsonl", [tree("t", 0)])
     for sampler, keys in (
-        ("{_target_: a.TreeSampler, lookahead: 0}", {"local", "team"}),
+        ("{_target_: a.TreeSampler, lookahead: 0}", {"local", "team"}),  # of a run before algorithm.reward
         ("{_target_: a.TreeSampler, lookahead: 1}", {"local"}),
+        ("{_target_: a.TreeSampler}", {"local", "team"}),
+        ("{_target_: a.TreeSampler}, reward: {team: own}", {"local", "team"}),
+        ("{_target_: a.TreeSampler}, reward: {team: both}", {"local"}),
         ("{_target_: a.ReplaySampler}", {"local"}),
     ):
         (run_dir / "config.yaml").write_text(f"algorithm: {{sampler: {sampler}}}")

@@ -6,7 +6,7 @@ import time
 
 from rich.console import Console
 
-from troupe.evaluation.comparison import Comparison
+from troupe.evaluation.comparison import PairedComparison
 from troupe.evaluation.tables import comparison_table, episode_progress, evaluation_table, show
 
 CONDITIONS = {
@@ -41,8 +41,8 @@ def test_a_frame_on_a_terminal() -> None:
 
 def test_comparisons_have_mcnemars_p_where_tasks_have_one_sample() -> None:
     rows = [
-        ("sampled", Comparison(4, 0.25, 1.0, 0.75, (0.25, 1.0), 0, 3, 0.25)),
-        ("avg", Comparison(4, 0.5, 0.25, -0.25, (-0.5, 0.0))),
+        ("sampled", PairedComparison(1, 4, 0.25, 1.0, 0.75, (0.25, 1.0), 0.25, 0, 3)),
+        ("avg", PairedComparison(1, 4, 0.5, 0.25, -0.25, (-0.5, 0.0))),
     ]
     file = io.StringIO()
     show(Console(file=file, width=60), comparison_table(rows))
@@ -79,5 +79,6 @@ def test_what_a_file_says_is_neither_markup_nor_a_command_for_the_terminal() -> 
         assert "[/x]␛[2J" in file.getvalue() and "␛]0;t␇" in file.getvalue()
         assert "\x1b[2J" not in file.getvalue() and "\x07" not in file.getvalue()
     file = io.StringIO()
-    show(Console(file=file, width=90), comparison_table([("[/x]\x1b[2J", Comparison(4, 0.5, 0.2, -0.2, (-0.5, 0.0)))]))
+    row = PairedComparison(1, 4, 0.5, 0.2, -0.2, (-0.5, 0.0))
+    show(Console(file=file, width=90), comparison_table([("[/x]\x1b[2J", row)]))
     assert "[/x]␛[2J" in file.getvalue()

@@ -1,6 +1,8 @@
 """A checkpoint is complete or not there, says what is wrong with it, and continues to the bit."""
 
 import asyncio
+import errno
+import hashlib
 import json
 import os
 import resource
@@ -13,10 +15,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3ForCausalLM
 
+from troupe.errors import DiskFullError, unwritten
 from troupe.models import checkpoint
-from troupe.models.checkpoint import CheckpointError, read_state, restore, write_checkpoint
+from troupe.models.checkpoint import CheckpointError, read_state, restore, system_error, write_checkpoint
 from troupe.models.pool import Policy
 from troupe.models.tiny import build_model
 
@@ -168,6 +173,59 @@ def test_another_optimizer_is_refused(written: Path, make: Make) -> None:
         restore(written, make("a", "b"))
 
 
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "an attribute of the scheduler": (lambda t: t["scheduler"].update(step=1), "scheduler has the unknown key 'step'"),
+    "a list for a number": (lambda t: t["scheduler"].update(last_epoch=[1]), "scheduler: last_epoch does not fit"),
+    "a key of groups": (lambda t: t["optimizer"]["param_groups"][0].update(x=1), "param_groups has the unknown key"),
+    "a group more": (lambda t: t["optimizer"]["param_groups"].append({}), "2 groups of parameters, not 1"),
+    "no groups": (lambda t: t["optimizer"].update(param_groups=7), "optimizer: param_groups does not fit"),
+    "a state of nobody": (lambda t: t["optimizer"]["state"].update({10**6: {}}), "a state of parameter 1000000, of"),
+    "a state by name": (lambda t: t["optimizer"]["state"].update(a={}), "a state of parameter a, of"),
+    "another shape": (
+        lambda t: t["optimizer"]["state"][0].update(exp_avg=torch.zeros(3, 5, 7)),
+        r"exp_avg of a parameter of .* is \(3, 5, 7\)",
+    ),
+    "a list in the state": (lambda t: t["optimizer"]["state"][0].update(exp_avg=[1.0]), "exp_avg .* is list"),
+    "a version in words": (lambda t: t.update(version="1"), "version must be a whole number"),
+    "micro-batches of nothing": (lambda t: t.update(max_tokens=0), "max_tokens must be a whole number of at least 1"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGES)
+def test_a_state_that_no_policy_has(written: Path, make: Make, case: str) -> None:
+    change, reason = CHANGES[case]
+    path = written / "b" / "training.pt"
+    training = torch.load(path, weights_only=True)
+    change(training)
+    torch.save(training, path)
+    with pytest.raises(CheckpointError, match=rf"does not fit policy 'b': .*{reason}"):
+        restore(written, make("a", "b"))
+
+
+def test_random_states_of_another_kind_are_refused(written: Path, make: Make) -> None:
+    torch.save({"torch": torch.get_rng_state(), "cuda": 7}, written / "rng.pt")
+    with pytest.raises(CheckpointError, match=r"rng\.pt does not hold random states"):
+        restore(written, make("a", "b"))
+
+
+def test_a_checksum_of_a_file_elsewhere_is_not_taken(written: Path, tmp_path: Path) -> None:
+    for name in ("../../private", "/etc/hostname"):
+        (written / "checksums.json").write_text(json.dumps({name: "0"}))
+        with pytest.raises(CheckpointError, match=rf"checksums\.json lists {name}, which is not in"):
+            read_state(written)
+
+
+@pytest.mark.parametrize("name", ["checksums.json", "state.json"])
+def test_texts_that_are_nested_too_deep(written: Path, name: str) -> None:
+    (written / name).write_text('{"a":' * 100_000)
+    if name == "state.json":
+        (written / "checksums.json").write_text(
+            json.dumps({name: hashlib.sha256((written / name).read_bytes()).hexdigest()})
+        )
+    with pytest.raises(CheckpointError, match=rf"{name} is damaged: {name} is not whole JSON \(it is nested deeper"):
+        read_state(written)
+
+
 # ---- crashes --------------------------------------------------------------------------------------------------------
 
 
@@ -189,6 +247,16 @@ def test_a_disk_that_is_full_leaves_what_was_there(make: Make, write: Write, wri
         write(written.with_name("iteration_00002"), make("a", "b"), iteration=2)
     assert [path.name for path in written.parent.iterdir()] == ["iteration_00001"]
     assert read_state(written)["iteration"] == 1
+
+
+def test_the_system_s_error_in_that_of_safetensors(tmp_path: Path) -> None:
+    """Also where a smaller file could be written, and nothing else says that the disk is full."""
+    with pytest.raises(SafetensorError) as full, small_disk(100):
+        save_file({"a": torch.zeros(1000)}, tmp_path / "a.safetensors")
+    error = system_error(full.value)
+    assert error is not None and error.errno == errno.EFBIG
+    assert isinstance(unwritten(error, tmp_path / "a.safetensors"), DiskFullError)
+    assert system_error(SafetensorError("invalid header")) is None
 
 
 def test_a_run_killed_at_any_point_leaves_a_whole_checkpoint_or_none(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from jinja2.exceptions import SecurityError
 from peft import LoraConfig
-from transformers import PreTrainedTokenizerFast
+from transformers import BloomConfig, PreTrainedTokenizerFast
 
 from troupe.models.adapters import attach, export, weights
 from troupe.models.loading import (
@@ -159,3 +159,9 @@ def test_a_chat_template_is_run_in_a_sandbox(tokenizer: PreTrainedTokenizerFast)
     for template in (reach, "{{ messages.append(1) }}", "{% for i in range(999999) %}{% endfor %}"):
         with pytest.raises((SecurityError, OverflowError)):
             tokenizer.apply_chat_template([{"role": "user", "content": "x"}], chat_template=template, tokenize=False)
+
+
+def test_a_model_without_a_known_context_is_refused(tmp_path: Path) -> None:
+    BloomConfig().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"^config\.json: a bloom has no max_position_embeddings"):
+        load_shape(str(tmp_path))

@@ -8,7 +8,7 @@ from transformers import PreTrainedTokenizerFast
 from troupe.envs.testing import GARBAGE
 from troupe.models.loading import load_tokenizer
 from troupe.models.open_tokenizer import ANSWER, EOS, SMALLEST, train_tokenizer
-from troupe.setup.worlds import build_world
+from troupe.setup.instantiation import build_world
 
 from ..worlds import OF_EACH_CLASS, env_config
 

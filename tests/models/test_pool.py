@@ -15,7 +15,6 @@ from transformers import AutoModelForCausalLM
 from troupe.algorithms.objectives import ClippedObjective, ObjectiveOutput
 from troupe.experience import Candidate, Completion, Episode, Node, Task
 from troupe.models.pool import Policy
-from troupe.models.ranks import Ranks
 from troupe.models.team import Team
 
 from .conftest import TEMPERATURE, Groups, Plain, Tiny, equal, full_policy, learn, model_of, snapshot, weights_of
@@ -128,7 +127,7 @@ async def test_the_reference_is_the_policy_at_the_runs_start(
         for n, s in [*(("p", sample) for sample in samples), ("frozen", samples[0])]
     ]
     team = Team({"p": ours}, {}, {}, {}, {})
-    await team.score_reference([Episode(Task("t", "train", {}), nodes, [])], Ranks())
+    await team.score_reference([Episode(Task("t", "train", {}), nodes, [])])
     *found, frozen = [node.candidates[0].reference_logprobs for node in nodes]
     for sample, logprobs in zip(samples, found, strict=True):
         assert logprobs == pytest.approx(plain_logprobs(tiny(), sample, TEMPERATURE).tolist(), abs=1e-4)

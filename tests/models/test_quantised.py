@@ -157,7 +157,7 @@ def test_other_weights_are_refused(file: Path, tmp_path: Path) -> None:
 
 def test_without_the_package_the_extra_is_named(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(quantised, "find_spec", lambda name: None)
-    with pytest.raises(AbsentError, match=r"pip install 'troupe\[gguf\]'"):
+    with pytest.raises(AbsentError, match=r"pip install 'troupe-rl\[gguf\]'"):
         dequantise(file, tmp_path / "out")
 
 

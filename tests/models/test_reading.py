@@ -196,3 +196,59 @@ def test_states_without_keys(tmp_path: Path) -> None:
     torch.save([1], tmp_path / "states.pt")
     with pytest.raises(ValueError, match=r"states\.pt holds no keys"):
         read_states(tmp_path / "states.pt")
+
+
+def shared_lists() -> Any:
+    """Of a few kilobytes, 2^40 values for whoever walks through them."""
+    value: Any = [0, 0]
+    for _ in range(40):
+        value = [value, value]
+    return value
+
+
+def wide_lists() -> Any:
+    value: Any = [0] * 1000
+    for _ in range(10):
+        value = [value] * 1000
+    return value
+
+
+def deep_list() -> Any:
+    value: Any = 0
+    for _ in range(100):
+        value = [value]
+    return value
+
+
+STATES: dict[str, tuple[Callable[[], Any], str]] = {
+    "lists that contain each other": (shared_lists, "more than 1048576 values"),
+    "wide lists": (wide_lists, "more than 1048576 values"),
+    "a deep list": (deep_list, "or 64 within each other"),
+    "a terabyte of one element": (lambda: torch.zeros(1).expand(1 << 38), "a tensor of .* that has no such content"),
+    "a sparse tensor": (lambda: torch.eye(2).to_sparse(), "torch._utils _rebuild_sparse_tensor"),
+    "a tensor without content": (lambda: torch.empty(1 << 40, device="meta"), "torch._utils _rebuild_meta_tensor"),
+    "a set": (lambda: {1}, "(__builtin__|builtins) set"),
+    "keys that are no names": (lambda: {(1, 2): 3}, "keys that are no names"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("case", STATES)
+def test_states_that_are_more_than_their_file(tmp_path: Path, case: str) -> None:
+    make, reason = STATES[case]
+    torch.save({"optimizer": make()}, tmp_path / "states.pt")
+    with pytest.raises(ValueError, match=rf"states\.pt .*{reason}"):
+        read_states(tmp_path / "states.pt")
+
+
+class Memory:
+    """What is unpickled as 64 GiB."""
+
+    def __reduce__(self) -> Any:
+        return bytearray, (1 << 36,)
+
+
+def test_states_that_ask_for_memory(tmp_path: Path) -> None:
+    torch.save({"a": Memory()}, tmp_path / "states.pt")
+    with pytest.raises(ValueError, match=r"states\.pt holds (__builtin__|builtins) bytearray, and not only tensors"):
+        read_states(tmp_path / "states.pt")

@@ -66,10 +66,8 @@ async def test_the_weights_of_three_versions_by_hand(tiny: Tiny, plain_logprobs:
     assert torch.allclose(step, gradient, rtol=1e-9, atol=1e-12)
 
     assert (stats["staleness_mean"], stats["staleness_max"]) == (0.75, 2.0)
-    for age, own in ((1, factors[2:4]), (2, factors[:2])):
-        beyond = [factor in (0.0, CAP) for each in own for factor in each]
-        assert stats[f"behind{age}_corrected_share"] == pytest.approx(fmean(beyond))
-        assert stats[f"behind{age}_samples"] == 2
+    beyond = [factor in (0.0, CAP) for each in factors[:4] for factor in each]
+    assert stats["stale_corrected_share"] == pytest.approx(fmean(beyond))
     assert stats["stale_samples"] == 4 and stats["stale_ess_ratio"] < 1
     # Of what the present weights have sampled alone.
     assert stats["mismatch//turn0/samples"] == 4 and stats["mismatch//turn0/max_abs_nats"] < 1e-6
@@ -83,10 +81,9 @@ async def test_what_no_step_learns_from_is_counted_too(tiny: Tiny, plain_logprob
     ours = full_policy(model)
     ours.learner.version = 3
     stats = await learn(ours, [[said, said]])
-    assert stats["behind3_mean_abs_nats"] == pytest.approx(0.25, abs=1e-6)
-    assert stats["behind3_k3_nats"] == pytest.approx((math.exp(0.5) - 1.5) / 2, abs=1e-6)
+    assert stats["stale_mean_abs_nats"] == pytest.approx(0.25, abs=1e-6)
+    assert stats["stale_k3_nats"] == pytest.approx((math.exp(0.5) - 1.5) / 2, abs=1e-6)
     assert not any(key.startswith("mismatch/") for key in stats)
-    assert "behind1_samples" not in stats
 
 
 async def test_what_several_versions_sampled_is_as_old_as_its_oldest(tiny: Tiny) -> None:
@@ -96,7 +93,7 @@ async def test_what_several_versions_sampled_is_as_old_as_its_oldest(tiny: Tiny)
     said = [Sample("p", (5, 6), (7, 1), (-1.0, -1.0), a, 0.5, version=1, mixed_versions=a > 0) for a in (1.0, -1.0)]
     stats = await learn(own, [said])
     assert stats["staleness_mean"] == stats["staleness_max"] == 1
-    assert (stats["behind1_samples"], stats["mixed_version_samples"]) == (2, 1)
+    assert (stats["stale_samples"], stats["mixed_version_samples"]) == (2, 1)
     assert not any(key.startswith("mismatch/") for key in stats)
 
 
@@ -104,7 +101,7 @@ async def test_on_policy_there_is_nothing_to_report(tiny: Tiny) -> None:
     samples = [Sample("p", (5, 6), (7, 1), (-1.0, -1.0), a, 0.5, version=v) for a, v in ((1.0, 0), (-1.0, None))]
     stats = await learn(full_policy(tiny()), [samples])
     assert (stats["staleness_mean"], stats["staleness_max"]) == (0, 0)
-    assert not any(key.startswith(("stale_", "behind", "mixed_")) for key in stats)
+    assert not any(key.startswith(("stale_", "mixed_")) for key in stats)
 
 
 async def test_a_sample_of_a_version_to_come_is_refused(tiny: Tiny) -> None:

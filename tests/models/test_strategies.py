@@ -1,9 +1,11 @@
 """What a CPU machine can say about strategies; tests/test_ddp.py runs two processes."""
 
 import pytest
+import torch
 from lightning.fabric.strategies.dp import DataParallelStrategy
 from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 from lightning.fabric.strategies.strategy import Strategy
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from troupe.models.ranks import Ranks
 from troupe.models.strategies import (
@@ -64,6 +66,28 @@ def test_fsdp2_is_trainable_on_a_cpu(precision: str) -> None:
     fabric = trainable_fabric(StrategySettings(accelerator="cpu", devices=2, precision=precision, strategy=Fsdp2()))
     assert isinstance(fabric.strategy, ModelParallelStrategy)
     assert fabric.strategy.precision.precision == precision
+
+
+@pytest.mark.parametrize("strategy", ["auto", Fsdp2()])
+def test_rotary_frequencies_stay_in_float32_beside_weights_in_bfloat16(strategy: Fsdp2 | str) -> None:
+    sizes = dict(vocab_size=8, hidden_size=64, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2,
+                 num_key_value_heads=2, tie_word_embeddings=True)  # fmt: skip
+    model = Qwen2ForCausalLM(Qwen2Config(**sizes))
+    frequencies = model.model.rotary_emb.inv_freq.clone()
+    fabric = StrategySettings(accelerator="cpu", devices=1, precision="bf16-true", strategy=strategy).fabric()
+    converted = fabric.strategy.precision.convert_module(model)
+    assert {weight.dtype for weight in converted.state_dict().values()} == {torch.bfloat16}
+    assert converted.lm_head.weight is converted.model.embed_tokens.weight
+    assert torch.equal(converted.model.rotary_emb.inv_freq, frequencies)
+    assert not torch.equal(frequencies, frequencies.bfloat16().float())
+
+
+@pytest.mark.parametrize("strategy", ["ddp", Fsdp2()])
+def test_the_numbers_of_a_batch_are_not_rounded_beside_weights_in_bfloat16(strategy: Fsdp2 | str) -> None:
+    fabric = StrategySettings(accelerator="cpu", devices=1, precision="bf16-true", strategy=strategy).fabric()
+    logprobs = torch.tensor([-2.3456789])
+    assert torch.equal(fabric.strategy.precision.convert_input(logprobs), logprobs)
+    assert not torch.equal(logprobs.bfloat16().float(), logprobs)
 
 
 def test_what_fsdp2_cannot_do_is_refused() -> None:

@@ -13,6 +13,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     Gemma2Config,
     Gemma2ForCausalLM,
+    GPTNeoXConfig,
+    GPTNeoXForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
@@ -64,6 +66,9 @@ def build(kind: str, dtype: torch.dtype) -> PreTrainedModel:
     if kind == "gemma2":
         softcaps = {"final_logit_softcapping": 2.0, "attn_logit_softcapping": 3.0, "sliding_window": 7}
         model = Gemma2ForCausalLM(Gemma2Config(**SMALL, **softcaps, query_pre_attn_scalar=8))
+    elif kind == "gpt_neox":
+        sizes = {name: SMALL[name] for name in SMALL if name not in ("num_key_value_heads", "head_dim")}
+        model = GPTNeoXForCausalLM(GPTNeoXConfig(**sizes))
     else:
         model = LlamaForCausalLM(LlamaConfig(**SMALL, tie_word_embeddings=kind == "tied", attention_bias=False))
     with torch.no_grad():
@@ -141,7 +146,7 @@ def gradients(model: PreTrainedModel, loss: Tensor) -> Tensor:
 
 @DTYPES
 @pytest.mark.parametrize("most", [1, 5 * VOCABULARY, 1 << 25])
-@pytest.mark.parametrize("kind", ["tied", "untied", "frozen head", "lora", "gemma2"])
+@pytest.mark.parametrize("kind", ["tied", "untied", "frozen head", "lora", "gemma2", "gpt_neox"])
 def test_loss_and_gradients_are_those_of_a_plain_forward_pass(
     monkeypatch: pytest.MonkeyPatch, kind: str, most: int, dtype: torch.dtype, tolerance: float
 ) -> None:
@@ -156,7 +161,7 @@ def test_loss_and_gradients_are_those_of_a_plain_forward_pass(
         compute = objective(batch, rule)
         expected = compute(*plain(model, batch, ordered))
         result = evaluate(model, batch, TEMPERATURE, compute, entropy=rule.entropy > 0)
-        assert fused_layers.applies(model) == (kind not in ("lora", "gemma2"))
+        assert fused_layers.applies(model) == (kind not in ("lora", "gemma2", "gpt_neox"))
         assert result.loss.item() == pytest.approx(expected.loss.item(), rel=10 * tolerance)
         assert result.clipped == expected.clipped > 0
         of_plain = gradients(model, expected.loss)

@@ -5,7 +5,6 @@ from random import Random
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import flex_attention
 
 from troupe.experience import Segment
 from troupe.models import tree_attention
@@ -37,19 +36,19 @@ def random_tree(rng: Random, largest: int = 9, trees: int = 2) -> Tree:
     return Tree(segments, torch.tensor(positions), scored_only=rng.random() < 0.5)
 
 
-def drawn(tree: Tree, dtype: torch.dtype, kv_heads: int = 2) -> list[Tensor]:
+def drawn(tree: Tree, dtype: torch.dtype, kv_heads: int = 2, heads: int = H, width: int = D) -> list[Tensor]:
     """Queries, keys, values and a gradient."""
     generator = torch.Generator().manual_seed(0)
     rows, tokens = len(tree.queries), len(tree.stops)
-    sizes = [(rows, H), (tokens, kv_heads), (tokens, kv_heads), (rows, H)]
-    return [2 * torch.randn(*size, D, generator=generator, dtype=dtype) for size in sizes]
+    sizes = [(rows, heads), (tokens, kv_heads), (tokens, kv_heads), (rows, heads)]
+    return [2 * torch.randn(*size, width, generator=generator, dtype=dtype) for size in sizes]
 
 
 def dense(q: Tensor, k: Tensor, v: Tensor, tree: Tree) -> Tensor:
     """Written plainly, from the rule."""
-    rows, columns = tree.queries[:, None], torch.arange(len(tree.stops))
+    rows, columns = tree.queries[:, None], torch.arange(len(tree.stops), device=tree.device)
     hidden = (columns > rows) | (rows >= tree.stops)
-    k, v = (x.repeat_interleave(H // x.shape[1], 1) for x in (k, v))
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, k) * 0.3
     return torch.einsum("hqk,khd->qhd", scores.masked_fill(hidden, float("-inf")).softmax(-1), v)
 
@@ -77,13 +76,3 @@ def test_gradcheck() -> None:
     tree = random_tree(Random(5), largest=3)
     *inputs, _ = (tensor.requires_grad_() for tensor in drawn(tree, torch.float64))
     assert torch.autograd.gradcheck(lambda *qkv: attend(*qkv, tree, 0.3), inputs)
-
-
-def test_flex_attention_gets_the_same_rule() -> None:
-    tree = random_tree(Random(1))
-    tree = Tree(tree.segments, tree.positions)
-    q, k, v, _ = drawn(tree, torch.float32, H)
-    by_head = [x.transpose(0, 1)[None] for x in (q, k, v)]
-    with pytest.warns(UserWarning, match="flex_attention called without torch.compile"):
-        result = flex_attention(*by_head, block_mask=tree.block_mask, scale=0.3)
-    assert (result[0].transpose(0, 1) - dense(q, k, v, tree)).abs().max() < 1e-5

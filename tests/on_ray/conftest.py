@@ -9,7 +9,7 @@ import pytest
 
 from troupe.experience import Episode
 from troupe.loop import TrainLoop
-from troupe.setup.build import build
+from troupe.setup.assembly import build
 
 from .helpers import SETTINGS, Sampled
 

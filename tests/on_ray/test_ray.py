@@ -98,7 +98,7 @@ def test_a_workflow_is_played_by_an_actor_of_worlds(
     """Its server is beside the world, and its program is imported there from this repository."""
     searched = f"hydra.searchpath=[file://{Path(__file__).parent / 'configs'}]"
     words = searched, "env=signalling_program", "algorithm=mas_grpo", "algorithm.sampler.k=3"
-    run = *words, "~algorithm.sampler.lookahead", "loop.lockstep=false", "loop.iterations=2"
+    run = *words, "~algorithm.reward", "loop.lockstep=false", "loop.iterations=2"
     experiment = "signalling_specialized"
     train(built(*run, f"run_dir={tmp_path / 'one'}", experiment=experiment))
     loop = built(*run, "execution.worlds=1", f"run_dir={tmp_path / 'two'}", nodes=5, experiment=experiment)

@@ -81,7 +81,7 @@ def test_an_episode_turn_by_turn(episode: Build, evaluation: Build, lines: Build
     assert (one.number, one.picture, two.number, two.picture) == (1, ["@ ."], 2, [" @."])
     assert task.first.end == [" @."]
     assert [(message.agent, message.rewards, message.flags) for message in one.messages] == [
-        (agent, [("team", 1.0), ("local", 0.1)], ["blocked"]) for agent in ("tool", "plan")
+        (agent, [("outcome", 1.0), ("local", 0.1)], ["blocked"]) for agent in ("tool", "plan")
     ]
     assert agents([task]) == ["tool", "plan"]
 

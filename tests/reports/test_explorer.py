@@ -124,7 +124,7 @@ def test_what_cannot_be_shown_is_named(run_dir: Path, tree: Build, lines: Build)
     assert data.count == 9
     page = write_report(run_dir).read_text()
     assert "has tree_format 2, not 1" in page and "It has no condition with a success." in page
-    assert "evaluations/later: summary.json is not whole JSON" in page
+    assert "evaluations/later/summary.json is not whole JSON" in page
 
 
 def page_notices(run_dir: Path) -> str:

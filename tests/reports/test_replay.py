@@ -4,22 +4,22 @@ import io
 
 from rich.console import Console
 
-from troupe.reports.replay import Continuation, show_replay
+from troupe.reports.replay import ShownContinuation, show_replay
 
 ESCAPE = "\x1b[31m[bold]red\x00"
 
 
 def test_continuations_stand_beside_each_other() -> None:
     said = {"turn": 1, "agent": "tool", "said": "L", "team": 0.5, "local": None}
-    stored = Continuation("stored", [said], True, 2, {1: "#@"}, "@#")
-    new = Continuation(ESCAPE, [said | {"said": ESCAPE}, said | {"turn": 2, "said": "", "forced": True}], False, 3)
+    stored = ShownContinuation("stored", [said], True, 2, {1: "#@"}, "@#")
+    new = ShownContinuation(ESCAPE, [said | {"said": ESCAPE}, said | {"turn": 2, "said": "", "forced": True}], False, 3)
     shown = io.StringIO()
     console = Console(file=shown, width=100, highlight=False)
     show_replay(console, ["head", ESCAPE], [said | {"turn": 0}], [stored, new])
     text = shown.getvalue()
     assert "\x1b" not in text and "\x00" not in text and "[bold]" in text
     lines = [line.split() for line in text.splitlines()]
-    assert ["turn", "1", "tool:", "L", "(team", "+0.50)"] in lines
+    assert ["turn", "1", "tool:", "L", "(outcome", "+0.50)"] in lines
     assert next(line for line in lines if line[:1] == ["2"])[:2] == ["2", "#@"]
-    assert ["3", "tool:", "(nothing)", "(forced,", "team", "+0.50)"] in lines
+    assert ["3", "tool:", "(nothing)", "(forced,", "outcome", "+0.50)"] in lines
     assert "solved after 2 turns" in text and "not solved after 3 turns" in text

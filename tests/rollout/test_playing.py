@@ -5,7 +5,7 @@ import json
 import pickle
 import re
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,11 +14,14 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.base import StepResult, WorldFailure
 from troupe.envs.grid.sokoban import Sokoban
+from troupe.envs.history import WithHistory
+from troupe.envs.returned import WorldValueError
 from troupe.errors import ConfigError
 from troupe.evaluation.episodes import PolicyActor, evaluate
 from troupe.evaluation.summary import summarise
 from troupe.experience import Completion, Episode, Message, Request, Sampling, Task
 from troupe.faults import Failure, FaultSettings
+from troupe.models.open_tokenizer import SMALLEST, train_tokenizer
 from troupe.rollout.engines.base import EngineError, RequestFailedError
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.playing import gather
@@ -83,6 +86,28 @@ class Mistaken(Sokoban):
         return super().state_key()
 
 
+class Wrong(Sokoban):
+    """Returns a reward that is none, in the episodes of one task."""
+
+    broken = task_id = ""
+
+    def reset(self, task: Task) -> None:
+        self.task_id = task.task_id
+        super().reset(task)
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        result = await super().step(actions)
+        return replace(result, team=float("nan")) if self.task_id == self.broken else result
+
+
+class Repeating(Sokoban):
+    """Its prompts begin with half a character."""
+
+    def observe(self, agent: str) -> list[Message]:
+        system, user = super().observe(agent)
+        return [system, {**user, "content": "\ud83d " + user["content"]}]
+
+
 class Talkative(Sokoban):
     """Its prompts repeat all that was said, from the second turn on."""
 
@@ -93,7 +118,7 @@ class Talkative(Sokoban):
 
 SAMPLERS: dict[str, Callable[[], Sampler]] = {
     "tree": lambda: TreeSampler(k=2),
-    "lookahead": lambda: TreeSampler(k=2, lookahead=1),
+    "tree, global": lambda: TreeSampler(k=2, team="global"),
     "chain": lambda: ChainSampler(k=2),
     "joint": lambda: JointSampler(k=2),
     "replay": lambda: ReplaySampler(k=2),
@@ -145,6 +170,37 @@ def test_an_exception_of_a_world_costs_the_episodes_of_its_task(
                 assert re.search(rf"{Path(__file__).name}:\d+\)$", message)
                 assert ("agent tool" in message) == (where in ("step", "observe"))
                 assert pickle.loads(pickle.dumps(episode.failure)) == episode.failure
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_a_value_that_the_contract_forbids_costs_the_episodes_of_its_task(
+    name: str, words: PreTrainedTokenizerFast
+) -> None:
+    client = PolicyClient("p", ScriptedEngine(lambda *_: "goal", words), words, 512, Sampling(max_tokens=40))
+    world = Wrong(horizon=1)
+    tasks = world.tasks("train", 3, 0)
+    world.broken = tasks[1].task_id
+    results = asyncio.run(SAMPLERS[name]().collect(world, tasks, {"tool": client, "plan": client}, 0))
+    lost = [each.failure for episodes in results for each in episodes if each.failure]
+    assert {episode.task.task_id for episodes in results for episode in episodes if episode.failure} == {world.broken}
+    for failure in lost:
+        named = rf"^task {world.broken}: Wrong\.step, agent (tool|plan), turn 0: the team reward must be .* got nan$"
+        assert re.match(named, failure.message)
+        with pytest.raises(WorldValueError, match=named):
+            FaultSettings(world="stop").raise_if_stopping(failure)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_half_a_character_ends_no_rollout(name: str) -> None:
+    """A program's output may hold one, or a data set: the prompts hold U+FFFD."""
+    tokenizer = train_tokenizer(["check goal walls"], SMALLEST)
+    engine = ScriptedEngine(lambda *_: "a", tokenizer)
+    client = PolicyClient("p", engine, tokenizer, 4096, Sampling(max_tokens=40))
+    world = WithHistory(Repeating(horizon=2))
+    results = asyncio.run(
+        SAMPLERS[name]().collect(world, world.tasks("train", 1, 0), dict.fromkeys(world.agents, client), 0)
+    )
+    assert all(not episode.failure and episode.outcomes for episodes in results for episode in episodes)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

@@ -8,7 +8,8 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.errors import ConfigError
 from troupe.experience import Sampling
-from troupe.rollout.chat_template import ChatTemplateError, check_chat, raw_prompts
+from troupe.guards.prompt_writer import ChatTemplateError
+from troupe.rollout.chat_template import check_chat, raw_prompts
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.setup.policies import read_chat

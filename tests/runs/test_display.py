@@ -1,17 +1,23 @@
 """What a user watches, on a terminal and elsewhere."""
 
+import errno
 import io
 import os
 import pty
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.live import Live
 
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 from troupe.runs.display import LONG_S, Display, describe, sparkline
+from troupe.runs.observers import Observers
 
 EVALUATION = {"success": 0.125, "success_ci95": [0.074, 0.203], "episodes": 200, "turns": 3.456}
 ROW = {
@@ -69,6 +75,57 @@ def test_plain_lines_where_there_is_no_terminal() -> None:
         "12,346 tokens/s"
         for done in (1, 2)
     ]
+
+
+def test_an_agent_that_no_episode_called_has_no_reward() -> None:
+    file = io.StringIO()
+    with Display("x", 4, Console(file=file, width=120)) as display:
+        display.iteration(1, ROW, ("tool", "plan", "judge"), 4)
+    assert "iteration 1/4  reward tool 0.123  plan 0.250  judge -  live groups" in file.getvalue()
+
+
+class Closed(io.StringIO):
+    """A terminal that is gone."""
+
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, "gone")
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_display_that_fails_does_not_end_the_run(terminal: bool, caplog: pytest.LogCaptureFixture) -> None:
+    observers, console = Observers(), Console(file=Closed(), force_terminal=terminal, width=120)
+    display = Display("x", 4, console, observers=observers)
+    display._live = None if display._live is None else Live(display, console=console, auto_refresh=False)
+    with display:
+        display.say("a line")
+        display.phase("rollout", 1)
+        display.iteration(1, {}, ("tool",), 4)  # a mistake of ours
+        display.alarms({"one": "ALARM"})
+    assert observers.drain()["display"] >= 3
+    (warning,) = caplog.messages
+    assert warning.startswith("display failed: OSError: [Errno 5] gone; the run goes on")
+    caplog.clear()
+
+
+def test_the_run_goes_on_where_nobody_reads_its_output(tmp_path: Path) -> None:
+    """``troupe train | head``: rich would end the process."""
+    code = (
+        "import logging, os\n"
+        "from troupe.runs.display import Display\n"
+        "logging.basicConfig(filename='log')\n"
+        "with Display('x', 4) as display:\n"
+        "    for _ in range(3):\n"
+        "        display.say('a line')\n"
+        "os.write(2, b'trained')\n"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    run = [sys.executable, "-c", code]
+    ended = subprocess.run(run, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (0, b"trained")
+    (line,) = (tmp_path / "log").read_text().splitlines()
+    assert "display failed: BrokenPipeError: [Errno 32] nobody reads the standard output any more" in line
 
 
 def test_a_live_panel_on_a_terminal() -> None:

@@ -1,6 +1,8 @@
-"""Metrics of older runs under the keys of today."""
+"""Metrics and configurations of older runs under the keys of today."""
 
-from troupe.runs.older import RENAMED, current_key, with_current_keys
+import pytest
+
+from troupe.runs.older import RENAMED, current_key, with_current_keys, with_reward_section
 
 
 def test_renamed_keys_keep_the_agent() -> None:
@@ -19,3 +21,16 @@ def test_keys_of_today_are_not_renamed() -> None:
     for new in RENAMED.values():
         key = new.replace(r"\1", "tool")
         assert current_key(key) == key
+
+
+@pytest.mark.parametrize(("lookahead", "team"), [(0, "own"), (1, "global")])
+def test_a_configuration_without_the_reward_section_has_it(lookahead: int, team: str) -> None:
+    older = {"seed": 0, "algorithm": {"credit": {"c": 1}, "sampler": {"k": 4, "lookahead": lookahead}}}
+    algorithm = {"credit": {"c": 1}, "sampler": {"k": 4}, "reward": {"team": team}}
+    assert with_reward_section(older) == {"seed": 0, "algorithm": algorithm}
+    assert older["algorithm"] == {"credit": {"c": 1}, "sampler": {"k": 4, "lookahead": lookahead}}
+
+
+def test_other_configurations_stay() -> None:
+    for config in ({}, {"algorithm": {"sampler": {"k": 4}}}, {"algorithm": None}, {"algorithm": {"sampler": "a"}}):
+        assert with_reward_section(config) is config

@@ -36,5 +36,5 @@ def test_engine_counters_add_up_in_the_summary() -> None:
 def test_a_state_restores_it() -> None:
     progress = Progress(iteration=3, best=0.5, best_iteration=2, summary={"a": 1}, row={"b": 2}, wall_s=1.5)
     assert Progress.of(progress.state_dict() | {"credit": {}}) == progress
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="completions is missing"):
         Progress.of({"iteration": 1})

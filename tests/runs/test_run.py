@@ -140,7 +140,8 @@ def test_folders_in_place_of_files_are_named(run_dir: Path) -> None:
 
 def test_files_that_must_have_been_there_are_named(run_dir: Path, rows: list[dict[str, Any]]) -> None:
     """By the rows of validations and of trees, and by the summary."""
-    rows[0]["diagnostics/trees_bytes"] = rows[2]["diagnostics/trees_bytes"] = 400_000
+    rows[0]["time/trees_s"] = rows[2]["time/trees_s"] = 0.1
+    rows[1]["diagnostics/trees_bytes"] = rows[2]["diagnostics/trees_bytes"] = 400_000  # of the first, a row later
     rows[2]["eval/success"] = 0.25
     summary = json.loads((run_dir / "summary.json").read_text()) | {"eval_best/success": 0.5}
     (run_dir / "summary.json").write_text(json.dumps(summary))
@@ -164,6 +165,17 @@ def test_checkpoints_by_name(run_dir: Path) -> None:
     run = Run(run_dir)
     assert run.checkpoints == ["iteration_00010", "iteration_00020", "last"]
     assert (run.checkpoint("last") / "tool").is_dir() and not run.checkpoint("best").exists()
+
+
+def test_the_checkpoint_that_is_used_where_none_is_named(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run, folder = Run(run_dir), run_dir / "checkpoints"
+    assert run.default_checkpoint == "best" and not caplog.text  # which is then said to be missing
+    (folder / "iteration_00020").mkdir(parents=True)
+    (folder / "last").symlink_to("iteration_00020")
+    assert run.default_checkpoint == "last" and f"{run_dir} has no checkpoint 'best'" in caplog.text
+    caplog.clear()
+    (folder / "best").symlink_to("iteration_00020")
+    assert run.default_checkpoint == "best" and not caplog.text
 
 
 # ---- finished, stale, old --------------------------------------------------------------------------------------------

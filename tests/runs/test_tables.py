@@ -3,9 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
-from troupe.runs.tables import LONGEST, LogTable, agent_of, episode_table, markdown, tree_table
+from troupe.runs.tables import LONGEST, LogTable, episode_table, markdown, tree_table
 
 
 def test_one_row_per_message(episode: Callable[..., Any]) -> None:
@@ -49,21 +47,3 @@ def test_markdown_has_one_line_per_row() -> None:
 def test_a_picture_is_a_block_of_its_rows() -> None:
     rows = markdown(LogTable("t", ("said", "picture"), [("R", "###\n#.@"), ("D", "")])).splitlines()
     assert rows[2:] == ["| R | <pre>###&#10;#.@</pre> |", "| D |  |"]
-
-
-TEAM = {"tool": "both", "plan": "both"}
-
-
-@pytest.mark.parametrize(
-    ("key", "owners"),
-    [
-        ("rollout/tool/reward", [("tool", "rollout/reward")]),
-        ("train/both/loss", [("tool", "train/loss"), ("plan", "train/loss")]),
-        ("rollout/both/reward", []),
-        ("rollout/turns", []),
-        ("diagnostics/tool/turn0/spread", []),
-        ("eval_before/plan/reward", [("plan", "eval_before/reward")]),
-    ],
-)
-def test_whose_metric_it_is(key: str, owners: list[tuple[str, str]]) -> None:
-    assert agent_of(key, TEAM) == owners

@@ -61,6 +61,7 @@ def test_another_versions_line_is_named(run_dir: Path, tree: Callable[..., dict[
         (lambda t: t["edges"].append({"members": {"a": [0]}}), "needs members"),
         (lambda t: t["edges"].append({"members": {"a": [0, 9]}}), "a candidate that is not there"),
         (lambda t: t["edges"][0].update(child=4), "leads to node 4"),
+        (lambda t: t["edges"][0].update(child=0), "edge 0 leads back to node 0"),
     ],
 )
 def test_what_is_no_tree(

@@ -172,7 +172,7 @@ def test_limits_are_positive() -> None:
         Limits(cpu_s=0)
 
 
-async def test_arguments_that_are_no_json_are_the_callers_error() -> None:
+async def test_arguments_that_are_no_plain_values_are_the_callers_error() -> None:
     async with LocalSandbox(1) as sandbox:
         with pytest.raises(TypeError):
             await sandbox.run(Job(entry=Expression("x", {"x": object()})))

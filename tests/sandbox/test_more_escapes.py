@@ -68,12 +68,12 @@ async def test_memory_of_the_kernel(attack, name: str) -> None:
 LIES = {
     "a list whose members change while it is written": (
         "class L(list):\n    def __iter__(self):\n        while True: yield 4242\ndef f(n): return L([1])",
-        ("timeout", "memory", "output_limit"),
+        ("ok",),  # what it holds is the value
     ),
     "a dictionary that grows while it is written": (
         "class D(dict):\n    def items(self):\n        i = 0\n        while True:\n            i += 1\n"
         "            yield str(i), 4242\ndef f(n): return D(a=1)",
-        ("timeout", "memory", "output_limit"),
+        ("ok",),
     ),
     "a number by way of an exception": "def f(n): raise SystemExit(4242)",
     "a generator": "def f(n): yield 4242",

@@ -79,11 +79,11 @@ REFUSED = {
         "import json, os\nprint(os.listdir(os.path.dirname(os.path.dirname(json.__file__))))"
     ),
     "a value of a class that lies": "class M:\n    __class__ = property(lambda self: int)\ndef f(n): return M()",
-    "NaN as a key": "def f(n): return {float('nan'): 4242}",
-    "a number that counts as another": "class S(complex):\n    __eq__ = lambda *_: True\ndef f(n): return S(1)",
 }
 
 ENDED = {
+    "NaN as a key": "def f(n): return {float('nan'): 4242}",
+    "a number that counts as another": "class S(complex):\n    __eq__ = lambda *_: True\ndef f(n): return S(1)",
     "read its own output": (
         "import os\nprint('x', flush=True)\nfd = os.open('/proc/self/fd/1', os.O_RDONLY | os.O_NONBLOCK)\n"
         "try: os.read(fd, 9)\nexcept BlockingIOError: pass"

@@ -14,9 +14,9 @@ from troupe.errors import ConfigError
 from troupe.evaluation.conditions import Condition
 from troupe.evaluation.request import EvalRequest
 from troupe.evaluation.tables import benchmark_table
-from troupe.setup.benchmarks import benchmarks, names
 from troupe.setup.command_line import with_open_keys
-from troupe.setup.evaluation import build_conditions, read_request, read_team
+from troupe.setup.composition import configurations
+from troupe.setup.evaluation import benchmarks, build_conditions, published_sets, read_request, read_team
 
 HUMAN_EVAL = {
     "entry_point": "first",
@@ -111,7 +111,7 @@ def conditions() -> Iterator[Callable[..., list[Condition]]]:
 
 
 def test_every_benchmark_composes(conditions: Any) -> None:
-    request = EvalRequest("base", "test", None, 1, ("own",), 0, benchmark=tuple(names()))
+    request = EvalRequest("base", "test", None, 1, ("own",), 0, benchmark=tuple(published_sets()))
     found = {each.name: each for each in benchmarks(request, {"env": {"_target_": "mine"}, "team": {"solo": "p"}})}
     assert set(found) == set(ROWS) == set(SOLVED)
     assert all(each.world["team"] == "solo" for each in found.values())
@@ -168,6 +168,20 @@ async def test_each_is_read_and_judged(conditions: Any, files: dict[str, str], n
             assert result.success is solves, result
     finally:
         await world.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("world: {}\npublished: {}\n", "benchmarks/mine.yaml must have the key sets"),
+        ("sets: {gsm8k: {}}\n", "benchmarks/mine.yaml: the set gsm8k stands in another file of benchmarks"),
+    ],
+)
+def test_a_file_of_sets_that_is_wrong_is_named(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "mine.yaml").write_text(f"# @package _global_\n{text}")
+    with configurations(str(tmp_path)), pytest.raises(ConfigError, match=message):
+        published_sets()
 
 
 def test_a_world_of_the_same_class_keeps_its_settings(conditions: Any, files: dict[str, str]) -> None:

@@ -14,7 +14,7 @@ from troupe.cli import train
 from troupe.models.loading import load_tokenizer
 from troupe.rollout.engines.vllm import versions
 from troupe.setup import team
-from troupe.setup.build import build, checked
+from troupe.setup.assembly import build, checked
 
 Composed = Callable[..., DictConfig]
 SMALL = ["loop.tasks_per_iteration=2", "loop.validation_tasks=1", "loop.test_tasks=1", "env.horizon=2"]
@@ -64,7 +64,6 @@ REFUSED = {
     "an engine's key": (["+engine.quantised=true"], "engine.quantised is an unknown key"),
     "vLLM's merged adapters": ([*LORA, *VLLM, "engine.lora=merged"], "engine.lora=merged: tool, plan speak with one"),
     "vLLM's cache": ([*VLLM, "engine.kv_cache_gib=0.001"], "engine.kv_cache_gib=0.001 is too little for policy 'tool'"),
-    "vLLM's proof": ([*VLLM, "engine.probe_nats=low"], "engine.probe_nats must be above 0, got 'low'"),
     "vLLM's way": ([*VLLM, "engine.lora=mergd"], "engine.lora must be one of adapter, merged, got 'mergd'"),
     "a logger's key": (["logger=csv", "+logger.csv.sep=x"], "logger.csv.sep is an unknown key"),
     "a logger's value": (["logger=wandb", "logger.wandb.mode=x"], "logger.wandb.mode=x is unknown"),

@@ -20,7 +20,7 @@ from troupe.cli import sweep
 from troupe.cli.start import start
 from troupe.envs.math.ensemble import members
 from troupe.errors import ConfigError
-from troupe.setup.composition import choices, configurations
+from troupe.setup.composition import all_choices, choices, configurations
 
 from ..worlds import OF_EACH_CLASS
 
@@ -54,21 +54,53 @@ def test_there_is_one_file_per_regime() -> None:
     assert set(choices("regime")) == set(REGIMES)
 
 
+ALGORITHMS = {**dict.fromkeys(("couplet", *WRITERS, *COLLABS), "magrpo.Magrpo"), "single": "grpo.Grpo"}
+"""Of experiments: by the regime, else by the world; the others' is AT-GRPO."""
+
+
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize("world", OF_EACH_CLASS)
-def test_every_regime_works_in_every_world(composed: Composed, world: str, regime: str) -> None:
-    words = [f"env={world}", f"regime={regime}"]
+def test_every_experiment(composed: Composed, world: str, regime: str) -> None:
+    experiment = f"experiment={world}_{regime}"
     if world in NO_SOLO and regime == "single":
         with pytest.raises(ConfigError, match=f"env={world} has no variant with one agent"):
-            composed(*words)
+            composed(experiment)
         return
-    cfg = composed(*words)
+    cfg = composed(experiment)
     agents = ("solo",) if regime == "single" else agents_of(world)
     assert cfg.name == f"{world}_{regime}"
     assert dict(cfg.team) == {agent: "shared" if regime == "shared" else agent for agent in agents}
     assert list(cfg.policies) == list(dict.fromkeys(cfg.team.values()))
     assert {policy.tuning for policy in cfg.policies.values()} == {"lora" if regime == "lora" else "full"}
     assert "_world_" not in OmegaConf.to_yaml(cfg) and "_regime_" not in OmegaConf.to_yaml(cfg)
+    rule = ALGORITHMS.get(regime, ALGORITHMS.get(world, "at_grpo.AtGrpo"))
+    assert cfg.algorithm.credit._target_ == f"troupe.algorithms.credit.{rule}"
+
+
+def test_an_experiment_is_more_than_its_world_and_its_regime_where_the_world_says_so(composed: Composed) -> None:
+    algorithm = composed("experiment=signalling_shared").algorithm
+    assert (algorithm.reward.team, algorithm.objective.entropy) == ("global", 0.02)
+    plain = composed("env=signalling", "regime=shared").algorithm
+    assert (plain.reward.team, plain.objective.entropy) == ("own", 0.0)
+
+
+def test_a_file_counts_before_the_experiment_that_has_its_name(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "code_shared.yaml").write_text("# @package _global_\nseed: 7\n")
+    with configurations(str(tmp_path)):
+        assert compose("train", overrides=["experiment=code_shared"]).seed == 7
+        assert {"code_lora", "code_shared", "couplet_specialized"} < set(all_choices("experiment"))
+
+
+def test_what_a_world_s_policies_have_otherwise(composed: Composed) -> None:
+    """policy=SCALE_WORLD: the keys that the world declares, over the file of the scale, or another that it names."""
+    both = composed("scale=paper_magrpo", "env=code_collab_coop").policies.aux
+    assert (both.base, both.prompts, both.optimizer.lr) == ("Qwen/Qwen2.5-Coder-3B", "raw", 2e-5)
+    assert (both.sampling.train.temperature, both.sampling.eval.top_p, both.sampling.eval.top_k) == (0.8, 0.95, 50)
+    with configurations():
+        assert {"laptop", "laptop_math", "smollm2_writing", "frozen"} < set(all_choices("policy"))
+    with pytest.raises(ConfigError, match="policy=laptop_mixed is unknown: env=mixed declares no keys of its own"):
+        composed("policy@policies.tool=laptop_mixed")
 
 
 def test_words_reach_the_policies_that_a_regime_makes(composed: Composed) -> None:
@@ -84,6 +116,12 @@ def test_hydra_names_what_is_unknown_in_a_policy(composed: Composed) -> None:
         composed("policies.tol.optimizer.lr=1")
     with pytest.raises(ConfigCompositionException, match=r"Could not override 'policy@policies\.tol'"):
         composed("policy@policies.tol=[laptop,frozen]")
+
+
+@pytest.mark.parametrize("word", ["experiment=sokoban", "experiment=lora", "policy@policies.tool=code_collab"])
+def test_half_a_name_is_no_choice(composed: Composed, word: str) -> None:
+    with pytest.raises(ConfigCompositionException, match=word.partition("=")[2]):
+        composed("experiment=sokoban_specialized", word)
 
 
 def test_what_a_world_has_otherwise_at_a_scale(composed: Composed) -> None:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from troupe.cli import train
 from troupe.errors import ConfigError
-from troupe.setup.build import checked, plain
+from troupe.setup.assembly import checked, plain
 from troupe.setup.dry_run import plan
 from troupe.setup.parts import Parts, parts_of
 

@@ -17,10 +17,12 @@ from troupe.errors import ConfigError
 from troupe.evaluation.assignment import LocalPolicy
 from troupe.experience import Sampling
 from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.setup import team
 from troupe.setup.actors import ActorFactory
+from troupe.setup.assembly import build
+from troupe.setup.checks import check
 from troupe.setup.dry_run import plan
 from troupe.setup.parts import Parts, parts_of
-from troupe.setup.preflight import check
 from troupe.setup.team import backbones
 
 SMALL = ["experiment=sokoban_specialized", "loop.iterations=1", "loop.tasks_per_iteration=3", "env.horizon=2"]
@@ -115,3 +117,18 @@ async def test_one_model_in_two_engines() -> None:
     one, other, third = (factory.actor(each, "own").client.engine for each in policy)  # type: ignore[union-attr]
     assert one is third and one is not other
     await factory.close()
+
+
+def test_an_engine_is_tested_on_prompts_of_the_world(
+    composed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def build_engine(node: Any, models: Any, tokenizer: Any, prompts: Any) -> Any:
+        read.extend(map(tokenizer.decode, prompts))
+        raise MemoryError("all is read")
+
+    monkeypatch.setattr(team, "build_engine", build_engine)
+    with pytest.raises(MemoryError, match="all is read"):
+        build(composed("experiment=sokoban_shared", f"run_dir={tmp_path / 'run'}"))
+    assert read and all("sokoban" in prompt and prompt.endswith("<answer>") for prompt in read)

@@ -86,9 +86,11 @@ def test_arguments_of_the_chat_template_belong_to_the_policy(team: TeamSource) -
 
 
 def test_checkpoints_that_are_not_there(team: TeamSource, tmp_path: Path) -> None:
+    assert team.default_checkpoint == "best"
     shutil.rmtree(tmp_path / "checkpoints" / "best")
     with pytest.raises(ConfigError, match=r"checkpoint=best: no checkpoint 'best' in .*; there is last"):
         team.policy("checkpoint", "tool", "best")
+    assert team.default_checkpoint == "last" and TeamSource(team.config).default_checkpoint == "base"
     shutil.rmtree(tmp_path / "checkpoints")
     with pytest.raises(ConfigError, match=rf"agents\.tool={tmp_path}: no checkpoint 'best' in .*; there are none"):
         team.policy("agents.tool", "tool", "best")

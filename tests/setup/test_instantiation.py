@@ -1,14 +1,119 @@
-"""Objects from sections: what is wrong is named by its key, however deep."""
+"""Objects and sections, and the keys of what is wrong in them."""
 
-from collections.abc import Mapping
+import functools
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
+from troupe.envs.grid.plan_path import PlanPath
+from troupe.envs.history import WithHistory
 from troupe.errors import ConfigError
-from troupe.setup.instantiation import call, construct, instantiated, partially
+from troupe.setup.instantiation import (
+    build_world,
+    call,
+    check_arguments,
+    check_complete,
+    check_known,
+    check_types,
+    construct,
+    instantiated,
+    partially,
+)
+from troupe.setup.parts import parts_of
+
+
+def plain(first: int, second: int = 2, *, third: int) -> None:
+    raise AssertionError("called")
+
+
+def open_ended(first: int, **more: Any) -> None:
+    raise AssertionError("called")
+
+
+class Made:
+    def __init__(self, size: int) -> None:
+        raise AssertionError("called")
+
+
+@pytest.mark.parametrize(
+    ("target", "names"),
+    [
+        (plain, ["first", "third"]),
+        (plain, ["first", "second", "third"]),
+        (open_ended, ["first", "whatever"]),
+        (Made, ["size"]),
+        (functools.partial(plain, third=3), ["first"]),
+        (range, ["anything"]),  # written in C, without a signature
+    ],
+)
+def test_what_fits(target: Callable[..., Any], names: list[str]) -> None:
+    check_arguments("key", target, names)
+
+
+@pytest.mark.parametrize(
+    ("target", "names", "message"),
+    [
+        (plain, ["first", "third", "secnd"], r"^key\.secnd is an unknown key; did you mean second\? Known: first, sec"),
+        (plain, ["first"], r"^key\.third is missing$"),
+        (Made, [], r"^key\.size is missing$"),
+        (open_ended, ["more"], r"^key\.first is missing$"),
+    ],
+)
+def test_what_does_not_fit(target: Callable[..., Any], names: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        check_arguments("key", target, names)
+
+
+def test_arguments_that_follow_by_position() -> None:
+    check_complete("key", plain, ["third"], positional=1)
+    with pytest.raises(ConfigError, match=r"key\.third is missing"):
+        check_complete("key", plain, [], positional=1)
+
+
+def test_the_whole_configuration_has_no_prefix() -> None:
+    with pytest.raises(ConfigError, match=r"^sze is an unknown key; did you mean size"):
+        check_known("", Made, ["sze"])
+
+
+def typed(
+    lr: float | torch.Tensor = 0.1,
+    steps: int = 1,
+    devices: int | str = 1,
+    name: str = "x",
+    exact: bool = False,
+    limit: int | None = None,
+    sizes: tuple[int, ...] = (),
+) -> None:
+    raise AssertionError("called")
+
+
+def test_values_of_the_declared_types() -> None:
+    check_types("key", typed, {"lr": 1, "steps": 2, "devices": "auto", "name": "y", "exact": True, "limit": None})
+    check_types("key", typed, {"lr": 0.5, "devices": 3, "limit": 3, "sizes": "left to the function"})
+    check_types("key", range, {"anything": "goes"})  # its types cannot be told
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("lr", "fast", "a number"),
+        ("lr", True, "a number"),
+        ("steps", 2.5, "a whole number"),
+        ("steps", None, "a whole number"),
+        ("devices", [1], "a whole number or a text"),
+        ("name", 3, "a text"),
+        ("exact", "no", "true or false"),
+        ("limit", "none", "a whole number"),
+    ],
+)
+def test_values_of_other_types_are_named(name: str, value: Any, expected: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^key\.{name} must be {expected}, got {re.escape(repr(value))}$"):
+        check_types("key", typed, {name: value})
 
 
 @dataclass(frozen=True)
@@ -109,3 +214,41 @@ def test_a_refusal_names_its_key_once() -> None:
         call("loop.test_tasks", refuse, "env.size is too small")
     with pytest.raises(OSError):  # no mistake of the configuration
         call("loop", open, "/nowhere/at/all")
+
+
+NODE = {"_target_": "troupe.envs.grid.plan_path.PlanPath", "horizon": 3}
+
+
+class Historian(PlanPath):
+    def __init__(self, *, history: int = 0) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize(("history", "turns"), [(True, 3), (2, 2), (1, 1)])
+def test_a_memory(history: Any, turns: int) -> None:
+    world = build_world("env", {**NODE, "history": history})
+    assert isinstance(world, WithHistory) and world.turns == turns and isinstance(world.world, PlanPath)
+
+
+@pytest.mark.parametrize("node", [NODE, {**NODE, "history": False}, {**NODE, "history": None}])
+def test_no_memory(node: dict[str, Any]) -> None:
+    assert type(build_world("env", node)) is PlanPath
+
+
+@pytest.mark.parametrize("history", [0, -2, "always", [1]])
+def test_what_is_no_memory(history: Any) -> None:
+    with pytest.raises(ConfigError, match=r"env\.history must be true, false, or a number of turns"):
+        build_world("env", {**NODE, "history": history})
+
+
+def test_a_world_that_has_the_key_itself_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"env\._target_=.*Historian has an argument 'history'"):
+        build_world("env", {"_target_": f"{__name__}.Historian", "history": False})
+
+
+@pytest.mark.parametrize("words", [["regime=specialized"], ["regime=single"], ["env=mixed", "algorithm=grpo"]])
+def test_the_key_is_any_worlds(composed: Any, words: list[str]) -> None:
+    config = composed(*words, "env.history=2")
+    parts = parts_of(OmegaConf.to_container(config, resolve=True), OmegaConf.to_yaml(config))
+    assert isinstance(parts.world, WithHistory) and parts.world.turns == 2
+    assert type(parts_of(OmegaConf.to_container(composed(*words), resolve=True), None).world) is not WithHistory

@@ -1,5 +1,6 @@
 """A run that is stopped, however, and continued is the run that was never stopped: the same bits."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -20,9 +21,10 @@ from troupe.errors import ConfigError, DiskFullError
 from troupe.loop import TrainLoop
 from troupe.models.checkpoint import CheckpointError
 from troupe.models.loading import checkpoint_weights
+from troupe.rollout.samplers.tree import TreeSampler
 from troupe.runs.files import RunDirectoryError
 from troupe.runs.lock import HeldError
-from troupe.setup.build import checked
+from troupe.setup.assembly import checked
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -81,15 +83,18 @@ def assert_equal(path: Path, other: Path) -> None:
 
 
 def stop(loop: TrainLoop, where: str, at: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run until ``where`` (a coroutine of the loop) is called after ``at`` iterations, and interrupt there."""
-    real = getattr(loop, where)
+    """Run until ``where`` (a coroutine of the loop or of its evaluations) is called after ``at`` iterations, and
+    interrupt there.
+    """
+    owner = loop.held_out if where == "evaluate" else loop
+    real = getattr(owner, where)
 
     async def call(*arguments: Any) -> Any:
         if loop.progress.iteration == at:
             raise KeyboardInterrupt
         return await real(*arguments)
 
-    monkeypatch.setattr(loop, where, call)
+    monkeypatch.setattr(owner, where, call)
     with pytest.raises(KeyboardInterrupt):
         train.train(loop)
 
@@ -208,6 +213,18 @@ def test_another_bound_of_the_cache(resume: Resumed, straight: Path, tmp_path: P
     resume(path, *SMALL, "loop.iterations=6").directory.release()  # a whole command, of another version's default
 
 
+def test_a_copy_that_lost_its_empty_folder(resume: Resumed, straight: Path, tmp_path: Path) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(straight, path, symlinks=True)
+    shutil.rmtree(path / "episodes")
+    (path / "episodes").touch()
+    with pytest.raises(ValueError, match=r"copy/episodes is a file, not a folder"):
+        resume(path, "loop.iterations=6")
+    (path / "episodes").unlink()
+    train.train(resume(path, "loop.iterations=6"))
+    assert (path / "episodes" / "test_00006.jsonl").is_file()
+
+
 # ---- refusals: nothing is changed ------------------------------------------------------------------------------------
 
 
@@ -291,6 +308,26 @@ def test_a_run_of_an_older_version_is_refused_with_the_reason(resume: Resumed, o
     assert {file: file.read_bytes() for file in old_run.rglob("*") if file.is_file()} == before
 
 
+def test_a_run_from_before_its_reward_had_a_name_goes_on_with_its_own_outcomes(
+    resume: Resumed, straight: Path, tmp_path: Path
+) -> None:
+    """``lookahead`` stood in its place, in the configuration and in the checkpoint."""
+    path = tmp_path / "copy"
+    shutil.copytree(straight, path, symlinks=True)
+    text = (path / "config.yaml").read_text().replace("  reward:\n    team: own\n", "")
+    (path / "config.yaml").write_text(text.replace("    k: 4\n", "    k: 4\n    lookahead: 0\n"))
+    last = path / "checkpoints" / "last"
+    text = (last / "state.json").read_text()
+    older = text.replace('"algorithm.reward.team": "own"', '"algorithm.sampler.lookahead": 0')
+    (last / "state.json").write_text(older)
+    sums = json.loads((last / "checksums.json").read_text())
+    sums["state.json"] = hashlib.sha256(older.encode()).hexdigest()
+    (last / "checksums.json").write_text(json.dumps(sums))
+    assert older != text
+    sampler = resume(path, MORE).sampler
+    assert isinstance(sampler, TreeSampler) and sampler.mix.team == "own"
+
+
 def test_a_dry_run_of_a_run_that_goes_on(composed: Callable[..., DictConfig], straight: Path) -> None:
     before = {file: file.read_bytes() for file in straight.rglob("*") if file.is_file()}
     parts, lacks = checked(composed(f"resume={straight}", "dry_run=true", MORE))
@@ -333,6 +370,7 @@ def test_a_run_that_fills_the_disk_says_so_and_goes_on_once_there_is_room(
     straight: Path,
     small_disk: Any,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     path = small_disk.path / "run"
     loop = train.build(composed(*SMALL, "loop.checkpoint.every=2", f"run_dir={path}"))
@@ -347,6 +385,7 @@ def test_a_run_that_fills_the_disk_says_so_and_goes_on_once_there_is_room(
     with pytest.raises((DiskFullError, CheckpointError), match=r"disk full: \d+ MiB free at .*"):
         train.train(loop)
     assert loop.progress.iteration == 4
+    caplog.clear()  # the report had no room, either
     small_disk.free()
     assert not list(path.rglob("*.tmp"))
     assert [file.name for file in (path / "checkpoints").glob("iteration_*")] == ["iteration_00002"]

@@ -63,17 +63,18 @@ def test_every_command_finds_the_users_files(words: list[str]) -> None:
         check_command_line("train", [*words, "experiment=mina"])
     with pytest.raises(ConfigError, match=r"experiment=mina is unknown; did you mean mine\?"):
         check_command_line("eval", ["exp=mina", *words])
-    options, others = Options.split([*words, "sweep=ours", "experiment=mine"])
-    options.check(others)
+    options, others = Options.split("sweep", [*words, "sweep=ours", "experiment=mine"])
+    file = options.file()
+    options.check(file.settings, file.overrides, others)
     record = plan_sweep(options, others)
     assert [job.overrides for job in record.jobs] == [
         ("experiment=mine", "seed=0"),
         ("algorithm=grpo", "experiment=mine", "seed=0"),
     ]
     with pytest.raises(ConfigError, match=r"sweep=our is unknown; did you mean ours\?"):
-        Options.split([*words, "sweep=our"])[0].check([])
+        Options.split("sweep", [*words, "sweep=our"])[0].file()
     with pytest.raises(ConfigError, match=r"lop\.iterations is an unknown key; did you mean loop\.iterations\?"):
-        options.check(["experiment=mine", "lop.iterations=2"])
+        options.check(file.settings, file.overrides, ["experiment=mine", "lop.iterations=2"])
 
 
 def test_an_untrained_team_of_the_users_experiment(own: Path) -> None:
@@ -86,9 +87,10 @@ def test_a_file_with_the_name_of_one_of_troupes_is_refused(words: list[str], own
     (own / "env" / "sokoban.yaml").write_text("defaults: [code]\n")
     with pytest.raises(ConfigError, match=r"conf/env/sokoban\.yaml has the name of Troupe's own .*env/sokoban\.yaml"):
         check_command_line("train", [*words, "env=sokoban"])
-    options, others = Options.split([*words, "sweep=ours"])
+    options, others = Options.split("sweep", [*words, "sweep=ours"])
+    file = options.file()
     with pytest.raises(ConfigError, match=r"conf/env/sokoban\.yaml has the name"):
-        options.check(others)
+        options.check(file.settings, file.overrides, others)
 
 
 def test_troupes_own_folder_is_no_copy() -> None:

@@ -1,4 +1,4 @@
-"""The keys of a run, section by section."""
+"""The keys of a run, section by section; what is refused in them is in test_refusals.py."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +15,7 @@ from troupe.setup.sections import (
     PolicySection,
     RemoteSection,
     RunConfig,
+    check_scale,
     read_config,
 )
 
@@ -51,31 +52,6 @@ def test_each_tuning_has_its_section(read: Read) -> None:
     assert isinstance(remote, RemoteSection) and remote.remote.model == "m" and not remote.learns
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["+sed=1"], "^sed is an unknown key; did you mean seed"),
-        (["~seed"], "^seed is missing$"),
-        (["~algorithm.credit"], r"^algorithm\.credit is missing$"),
-        (["+algorithm.crdit={}"], r"^algorithm\.crdit is an unknown key; did you mean credit"),
-        (["~loop.checkpoint"], r"^loop\.checkpoint is missing$"),
-        (["+loop.checkpoint.evry=1"], r"^loop\.checkpoint\.evry is an unknown key; did you mean every"),
-        (["+loop.boards=1"], r"^loop\.boards is now loop\.tasks_per_iteration$"),
-        (["logger=csv", "logger.csv=1"], r"^logger\.csv must hold keys, got 1$"),
-        (["policies.tool.tuning=ful"], r"^policies\.tool\.tuning=ful is unknown; did you mean full"),
-        (
-            ["policies.tool.schedule.alternate={every: 1, turn: 0, evry: 1}"],
-            r"^policies\.tool\.schedule\.alternate\.evry is an unknown",
-        ),
-        (["+scale.vllm.block=3"], r"^scale\.vllm\.block is an unknown key: "),
-    ],
-    ids=str,
-)
-def test_a_wrong_key_is_named(read: Read, words: list[str], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        read(*words)
-
-
 def test_a_key_of_another_tuning_may_say_nothing() -> None:
     sampling = {"train": {}, "eval": {}}
     quiet = {"optimizer": None, "lora": None, "schedule": {"freeze_until": 0, "alternate": None}}
@@ -92,3 +68,18 @@ def test_a_key_of_another_tuning_may_say_nothing() -> None:
 def test_a_policy_lacks_what_its_tuning_needs() -> None:
     with pytest.raises(ConfigError, match=r"policies\.p\.optimizer is missing"):
         PolicySection.read("policies.p", {"base": "b", "sampling": {"train": {}, "eval": {}}, "optimizer": None})
+
+
+# ---- scale
+
+
+def test_a_key_of_a_scale_is_one_of_the_packages_or_referred_to() -> None:
+    unresolved = "a: ${scale.own.figure}\nb: [1, 'x ${oc.env:HOME,${scale.other}}']\nc: \\${scale.escaped}\n"
+    check_scale({"own": {"figure": 1}, "other": {"deep": {"er": 2}}, "std_floor": 1, "vllm": {"sleep": 0}}, unresolved)
+    for stray, key in (
+        ({"own": {"figures": 1}}, "scale.own.figures"),
+        ({"escaped": 1}, "scale.escaped"),
+        ({"vllm": {"block": 1}}, "scale.vllm.block"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{key} is an unknown key: no scale of the package has it"):
+            check_scale(stray, unresolved)

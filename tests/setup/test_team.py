@@ -1,10 +1,11 @@
-"""Teams of many kinds of policies, trained for an iteration or a few: adapters, frozen ones, turns, other bases."""
+"""Teams of adapters, of frozen policies, of several bases; what is closed where one is not whole."""
 
 import asyncio
 import io
 import json
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +21,12 @@ from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.base_models import base_path
 from troupe.models.loading import checkpoint_weights, load_model, load_tokenizer
+from troupe.models.strategies import StrategySettings
 from troupe.models.tiny import build_tokenizer
+from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.setup import assembly, team
 from troupe.setup.command_line import with_open_keys
+from troupe.setup.team import _loaded
 
 SMALL = [
     "loop.iterations=2",
@@ -68,6 +73,13 @@ def checkpoint(path: Path, name: str = "last") -> dict[str, Weights]:
     return {folder.name: checkpoint_weights(folder) for folder in folders}
 
 
+def test_a_base_is_read_in_the_dtype_in_which_it_is_kept() -> None:
+    for precision, learning, frozen in (("bf16-true", "bfloat16", "bfloat16"), ("bf16-mixed", "float32", "bfloat16")):
+        for full, dtype in ((True, learning), (False, frozen)):
+            spec: Any = SimpleNamespace(name="plan", base="laptop", full_weights=full)
+            assert _loaded([spec], StrategySettings(precision=precision))[0].dtype == getattr(torch, dtype)
+
+
 # ---- adapters -------------------------------------------------------------------------------------------------------
 
 
@@ -89,6 +101,21 @@ def test_adapters_share_one_pool_one_engine_and_one_base(build: Build) -> None:
     tensors = [*learner, *(p for d in decoders for p in d.model.parameters())]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     assert sum(storages.values()) == 4 * (base + sum(p.numel() for p in learner if p.requires_grad))
+
+
+async def test_a_base_that_nothing_learns_is_in_bfloat16_and_its_adapters_in_float32(build: Build) -> None:
+    """The engine computes with the same memory, and agrees with the learner."""
+    loop = build(*LORA, "strategy.precision=bf16-mixed", "algorithm.objective.entropy=0.01")
+    module = loop.team.policies["tool"].pool.module  # type: ignore[attr-defined]
+    adapters = {id(each) for each in module.adapter_parameters()}
+    assert {each.dtype for each in module.parameters() if id(each) in adapters} == {torch.float32}
+    assert {each.dtype for each in module.parameters() if id(each) not in adapters} == {torch.bfloat16}
+    assert {each.dtype for each in engine_of(loop, "tool").values()} == {torch.bfloat16}
+    row = await loop.run_iteration()
+    for policy in ("tool", "plan"):
+        assert row[f"train/{policy}/grad_norm"] > 0
+        assert abs(row[f"train/{policy}/behaviour_kl_nats"]) < 1e-2
+    await asyncio.gather(*(engine.close() for engine in set(loop.team.engines.values())))
 
 
 def test_a_run_of_adapters_leaves_its_metrics_and_peft_folders(adapted: Path) -> None:
@@ -310,3 +337,54 @@ def test_a_merged_adapter_can_be_a_base(build: Build, adapted: Path) -> None:
         build(*LORA, f"policies.tool.base={folder / 'tool'}")
     with pytest.raises(ConfigError, match=r"policies\.tool\.base=.* cannot be loaded"):
         build("experiment=sokoban_specialized", *SMALL, f"policies.tool.base={folder / 'rng.pt'}")
+
+
+@pytest.fixture
+def closed(monkeypatch: pytest.MonkeyPatch) -> list[TorchEngine]:
+    """The engines that were closed."""
+    engines, inner = [], TorchEngine.close
+
+    async def close(self: TorchEngine) -> None:
+        await inner(self)
+        engines.append(self)
+
+    monkeypatch.setattr(TorchEngine, "close", close)
+    return engines
+
+
+@pytest.mark.parametrize("running", [False, True])
+def test_the_engines_of_a_team_that_is_not_whole(
+    running: bool,
+    composed: Callable[..., Any],
+    closed: list[TorchEngine],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    inner, made = team.build_engine, []
+
+    def build_engine(*arguments: Any) -> Any:
+        if made:
+            raise MemoryError("no room for the second engine")
+        made.append(inner(*arguments))
+        return made[0]
+
+    async def notebook() -> None:
+        assembly.build(cfg)
+
+    monkeypatch.setattr(team, "build_engine", build_engine)
+    cfg = composed("experiment=sokoban_specialized", f"run_dir={tmp_path / 'run'}")
+    with pytest.raises(MemoryError, match="no room for the second engine"):
+        asyncio.run(notebook()) if running else assembly.build(cfg)
+    assert closed == made and len(made) == 1
+
+
+def test_a_team_without_its_run(
+    composed: Callable[..., Any], closed: list[TorchEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(run: object, observers: object) -> None:
+        raise OSError("no loggers")
+
+    monkeypatch.setattr(assembly, "_loggers", refused)
+    with pytest.raises(OSError, match="no loggers"):
+        assembly.build(composed("experiment=sokoban_specialized", f"run_dir={tmp_path / 'run'}"))
+    assert len(closed) == 2 and not (tmp_path / "run").exists()

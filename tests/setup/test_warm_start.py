@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from troupe.errors import ConfigError
-from troupe.setup.curricula import curriculum_for
-from troupe.setup.warm_start import ChosenWorld, WarmStartOptions, chosen_world
+from troupe.setup.warm_start import ChosenWorld, WarmStartOptions, chosen_world, curriculum_for
 from troupe.warm_start.curriculum import CURRICULA
 from troupe.warm_start.recipe import WORLD_RECIPE
 

@@ -36,7 +36,7 @@ def test_a_run_that_is_left_to_another_process_is_said_beside_the_file(
     record.write()
     config = disk.config(0) | {"name": "game"}
     config["strategy"] = {"devices": 1}
-    runner = JobRunner(record.folder, False, to_file=True, train=lambda loop: None)
+    runner = JobRunner(record.folder, False, to_file=True, total=1, train=lambda loop: None)
     with record.lock(training_hash(config)):
         assert runner(OmegaConf.create(config)) == ""
     assert "game, seed 0: training" in (said := capsys.readouterr().out) and "; it is left to that" in said

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from troupe.runs.run import Run
+from troupe.sweep.claims import Claim
 from troupe.sweep.measures import MEASURES, measures_of, standardised
-from troupe.sweep.verdicts import Claim, claims_of, judge
+from troupe.sweep.verdicts import judge
 
 
 @pytest.fixture
@@ -78,10 +79,3 @@ def test_a_difference_of_measures_is_tested_over_seeds() -> None:
     assert judged["difference_low"] == pytest.approx(1.0 - 4.302653 * 0.1 / math.sqrt(3))
     (alone,) = judge([claim], rows[:1])
     assert (alone["verdict"], alone["why"]) == ("undecided", "one seed gives no interval")
-
-
-def test_sweeps_claim_successes() -> None:
-    with pytest.raises(ValueError, match="metric=rollout_s is one of tables of publications"):
-        claims_of([{"claim": "?", "setting": "a", "over": "b", "metric": "rollout_s", "at_least": 0.0}], ["a", "b"])
-    with pytest.raises(ValueError, match="are of two kinds"):
-        Claim("?", "a", 0.0, over="b", metric="turns_after", over_metric="after")

@@ -1,5 +1,6 @@
 """What a sweep's yaml and a command line ask for, and how mistakes are answered."""
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,17 @@ from typing import Any
 import pytest
 import yaml
 from hydra import compose, initialize_config_module
+from hydra.core.hydra_config import HydraConfig
 
+from troupe.envs.code_collab.reward import POINTS
 from troupe.errors import ConfigError
 from troupe.setup.composition import configurations
-from troupe.sweep.options import Options, SweepFile
-from troupe.sweep.plan import plan_sweep, plan_tuning
+from troupe.sweep.options import Options
+from troupe.sweep.plan import plan_sweep, plan_table, plan_tuning
 from troupe.sweep.record import SweepRecord
+from troupe.sweep.sweep_file import SweepFile
+from troupe.sweep.table_file import SCALES, TableFile, table_names
+from troupe.sweep.teams import cells_of
 
 ROOT = Path(__file__).parents[2]
 SWEEPS = sorted(file.stem for file in (ROOT / "configs" / "sweep").glob("*.yaml"))
@@ -24,6 +30,12 @@ FILE: dict[str, Any] = {
 }
 
 
+@pytest.fixture(autouse=True)
+def hydra() -> Iterator[None]:
+    yield
+    HydraConfig.instance().cfg = None
+
+
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
     (tmp_path / "own.yaml").write_text(yaml.safe_dump(FILE, sort_keys=False))
@@ -31,7 +43,7 @@ def own(tmp_path: Path) -> Path:
 
 
 def planned(*arguments: str) -> SweepRecord:
-    return plan_sweep(*Options.split(arguments))
+    return plan_sweep(*Options.split("sweep", arguments))
 
 
 def mistake(*arguments: str) -> str:
@@ -52,7 +64,7 @@ def test_every_sweep_that_is_shipped_can_be_read(name: str) -> None:
     choices = {one for one in asked if not one.replace(".", "").isdigit()}
     if choices <= known:
         first = [f"{key}={values[0]}" for key, values in file.tuning.grid.items()] if file.tuning else []
-        record = plan_sweep(*Options.split([f"sweep={name}", "seed=0"]), dict.fromkeys(file.settings, first))
+        record = plan_sweep(*Options.split("sweep", [f"sweep={name}", "seed=0"]), dict.fromkeys(file.settings, first))
         assert len(record.jobs) == len(file.settings)
     else:  # what it compares is not all there: refused by name, before anything runs
         assert any(f"={one} is unknown" in mistake(f"sweep={name}") for one in choices - known)
@@ -118,16 +130,13 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["experiment=couplet_shared", "env.size=5"], "): env.size is an unknown key"),
         (["+sed=3"], "sed is an unknown key; did you mean seed?"),
         (["loop.test_tasks=0"], "loop.test_tasks must be a whole number of at least 1, got 0"),
-        (["loop.boards=3"], "loop.boards is now loop.tasks_per_iteration"),
         (["seed=[1"], "seed=[1 is no override: "),
-        (["launcher=joblip"], "launcher=joblip is unknown; did you mean joblib?"),
-        (["rerun_stale=yes"], "rerun_stale must be true or false, got 'yes'"),
+        (["launcher=joblip"], "launcher: it must be 'basic', 'joblib', 'submitit' or 'submitit_local', got 'joblip'"),
+        (["rerun_stale=maybe"], "rerun_stale: it must be a valid boolean, unable to interpret input, got 'maybe'"),
         (["finished=gone.jsonl"], "finished=gone.jsonl: there is no such file"),
         ([f"finished={Path(__file__).parent}"], f"finished={Path(__file__).parent}: the folder has no *.jsonl"),
         ([f"runs={__file__}"], f"runs={__file__}: {__file__} is not a folder"),
-        (["block=0,one"], "block=0,one must be seeds: block=0,1"),
-        (["block=0,0"], "block=0,0 must be different whole numbers of at least 0"),
-        (["block=0,77"], "block=77 is none of the seeds of sweep="),
+        (["block=0,1"], "block is an unknown key"),
         (["sweep=sedes"], "sweep=sedes is unknown; did you mean seeds?"),
         (["sweep=gone.yaml"], "sweep=gone.yaml: there is no such file"),
         (
@@ -140,6 +149,13 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
 )
 def test_a_mistake_is_answered_before_anything_runs(own: Path, arguments: list[str], said: str) -> None:
     assert said in mistake(f"sweep={own}", *arguments)
+
+
+def test_a_claim_of_a_sweep_has_no_keys_of_tables(tmp_path: Path) -> None:
+    file = tmp_path / "own.yaml"
+    claim = "{claim: more, setting: a, over_metric: before, at_least: 0.1, parts: [sokoban]}"
+    file.write_text(f"question: which?\nsettings: {{a: [x=1]}}\nseeds: [0]\nverdicts: [{claim}]\n")
+    assert "verdicts[0]: parts, not_tested and paper are keys of a table's claims" in mistake(f"sweep={file}")
 
 
 def test_a_base_gives_what_the_file_has_not(tmp_path: Path) -> None:
@@ -157,16 +173,15 @@ def test_a_base_gives_what_the_file_has_not(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"setings": {}}, "setings is an unknown key; did you mean settings?"),
-        ({"settings": {4: []}}, "settings: a key must be a text, got 4"),
         ({"overrides": [*FILE["overrides"], "seed=3"]}, "overrides: seed cannot be given: a sweep has seeds"),
         ({"settings": {"two": ["run_dir=x"]}}, "settings.two: run_dir cannot be given: every run of a sweep has"),
         ({"settings": {}}, "settings and seeds must name at least one of each"),
-        ({"seeds": 3}, "seeds must be a list, got 3"),
-        ({"seeds": [0, "one"]}, "seeds[1] must be a whole number, got 'one'"),
-        ({"settings": {"one": None}}, "settings.one must be a list, got None"),
-        ({"tuning": {"grid": [1], "seeds": [7]}}, "tuning.grid must hold keys, got [1]"),
-        ({"evaluations": ["swaped"]}, "evaluations: swaped is unknown; did you mean swapped?"),
-        ({"verdicts": [{"claim": "c", "setting": "six", "over": "two", "at_least": 0}]}, "setting 'six' is unknown"),
+        ({"seeds": 3}, "seeds: it must be a valid array, got 3"),
+        ({"seeds": [0, "one"]}, "seeds[1]: it must be a valid integer, got 'one'"),
+        ({"settings": {"one": None}}, "settings.one: it must be a valid array, got None"),
+        ({"tuning": {"grid": [1], "seeds": [7]}}, "tuning.grid: it must be an object, got [1]"),
+        ({"evaluations": ["swaped"]}, "evaluations[0]: it must be 'swapped', got 'swaped'"),
+        ({"verdicts": [{"claim": "c", "setting": "six", "over": "two", "at_least": 0}]}, "setting: 'six' is unknown"),
     ],
 )
 def test_a_mistake_in_the_yaml_is_named(tmp_path: Path, changes: dict[str, object], said: str) -> None:
@@ -194,7 +209,7 @@ def write_tuned(folder: Path, **more: Any) -> Path:
 
 
 def test_every_setting_is_tuned_on_the_same_grid_with_other_seeds(tmp_path: Path) -> None:
-    options, arguments = Options.split([f"sweep={write_tuned(tmp_path)}", "runs=there", "seed=3"])
+    options, arguments = Options.split("sweep", [f"sweep={write_tuned(tmp_path)}", "runs=there", "seed=3"])
     tuning = plan_tuning(options, arguments)
     assert tuning is not None and tuning.folder == Path("there/sweeps/own/sokoban_shared/tuning")
     points = [("loop.tasks_per_iteration=2", "scale.lr=0.001"), ("loop.tasks_per_iteration=4", "scale.lr=0.001")]
@@ -225,9 +240,108 @@ def test_mistakes_of_tuning_and_sealed_tasks(tmp_path: Path) -> None:
     sweep = f"sweep={write_tuned(tmp_path, tuning=TUNED['tuning'] | {'seeds': [1]})}"
     assert "tuning.seeds must not be among seeds" in mistake(sweep)
     sweep = f"sweep={write_tuned(tmp_path, tuning=TUNED['tuning'] | {'grid': {}})}"
-    assert "tuning.grid and tuning.seeds must name at least one of each" in mistake(sweep)
+    assert "tuning: grid and seeds must name at least one of each" in mistake(sweep)
     sweep = f"sweep={write_tuned(tmp_path, tuning=None)}"
     assert "at the end, but 4 of 4 runs are not finished" in mistake(sweep, "sealed=true", f"runs={tmp_path}/runs")
     assert "names no seed for its sealed tasks" in mistake(
         f"sweep={write_tuned(tmp_path, tuning=None, sealed=None)}", "sealed=true"
     )
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+CASES = [(name, scale) for name in table_names() for scale in SCALES if scale in TableFile.read(name).scales]
+QUICK = [("writing", "laptop"), ("turns", "paper"), ("role_swap", "smollm2")]
+
+
+def check(name: str, scale: str, runs: Path) -> None:
+    options, words = Options.split("reproduce", [f"table={name}", f"scale={scale}", f"runs={runs}", "seeds=1"])
+    (table,) = options.tables()
+    plan = plan_table(options, table, words)
+    assert plan.folder == runs / "reproduce" / name / scale and not plan.folder.exists()
+    for part in plan.parts:
+        settings = {job.setting for job in part.record.jobs}
+        assert settings == table.settings_at(options.scale, part.part).keys()
+        for job in part.record.jobs:
+            assert job.completions > 0
+
+
+@pytest.mark.parametrize(("name", "scale"), QUICK)
+def test_some_tables_plan(name: str, scale: str, tmp_path: Path) -> None:
+    check(name, scale, tmp_path)
+
+
+@pytest.mark.parametrize("scale", [pytest.param("laptop", marks=pytest.mark.slow), "paper"])
+def test_the_most_that_magrpos_returns_can_be(scale: str, tmp_path: Path) -> None:
+    """The points of the best program, or the sum over the turns that are judged: drafts are not."""
+    options, words = Options.split("reproduce", ["table=magrpo", f"scale={scale}", f"runs={tmp_path}", "seeds=1"])
+    (table,) = options.tables()
+    rows = [row for row in table.rows.values() if row.metric.startswith("return")]
+    checked = 0
+    for part in plan_table(options, table, words).parts:
+        with options.configurations():
+            jobs = {job.setting: compose("train", overrides=list(job.overrides)) for job in part.record.jobs}
+        for row in (row for row in rows if row.setting in jobs):
+            env = jobs[row.setting].env
+            judged = env.horizon - (env.order == "discussion")
+            assert row.most[options.scale] == POINTS * (judged if env.turn_reward == "points" else 1), row
+            checked += 1
+    assert checked == (len(rows) - 1 if scale == "laptop" else 2 * len(rows)), "the laptop has no discussion"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "scale"), CASES)
+def test_every_table_plans_at_every_scale(name: str, scale: str, tmp_path: Path) -> None:
+    check(name, scale, tmp_path)
+
+
+@pytest.mark.slow
+def test_other_figures_have_a_folder_of_their_own(tmp_path: Path) -> None:
+    options, words = Options.split("reproduce", ["table=writing", f"runs={tmp_path}", "loop.iterations=3", "threads=1"])
+    (table,) = options.tables()
+    folders = [plan_table(options, table, given).folder.name for given in ([], words, words[::-1], words[:1])]
+    assert folders[0] == "laptop" and folders[1] == folders[2] and len(set(folders)) == 3
+    assert all(name.startswith("laptop-") for name in folders[1:])
+
+
+def test_runs_of_a_table_are_those_of_its_sweep(tmp_path: Path) -> None:
+    options, _ = Options.split("reproduce", ["table=competitors", "seeds=1"])
+    plan = plan_table(options, options.tables()[0], [])
+    of_table = {job.setting: job.training for job in plan.parts[-1].record.jobs if plan.parts[-1].name == "sokoban"}
+    of_table |= {job.setting: job.training for job in plan.parts[0].record.jobs if plan.parts[0].name == "sokoban"}
+    sweep = plan_sweep(Options("algorithm"), [])
+    assert of_table == {job.setting: job.training for job in sweep.jobs if job.seed == 0}
+
+
+def test_cells_of_cross_play(tmp_path: Path) -> None:
+    options, _ = Options.split("reproduce", ["table=role_swap", "scale=smollm2", "seeds=3"])
+    (part,) = plan_table(options, options.tables()[0], []).parts
+    # Of three regimes: two exchanges of 3 seeds, each regime with the other 2 seeds, six pairs with all 3 of each.
+    assert len(cells_of(part)) == 2 * 3 + 3 * 6 + 6 * 9
+    options, _ = Options.split("reproduce", ["table=role_swap", "scale=paper"])
+    (part,) = plan_table(options, options.tables()[0], []).parts
+    # Five regimes, of which one is a single agent's: with itself it plays once per seed, of a pair of its own.
+    assert len(cells_of(part)) == 2 * 3 + 3 * 6 + 21 * 9 + 3
+
+
+def test_the_table_s_own_summary_comes_first(tmp_path: Path) -> None:
+    """It alone has the teams that were made of its runs, and other tables have some of these runs, too."""
+    folder = ROOT / "docs" / "results" / "reproduction"
+    options, _ = Options.split("reproduce", ["table=writing", "seeds=1", f"finished={folder}", f"runs={tmp_path}"])
+    files = plan_table(options, options.tables()[0], []).parts[0].record.finished
+    assert files[0] == folder / "writing_laptop.jsonl"
+    assert sorted(files) == sorted(folder.glob("*.jsonl")) and len(files) > 5
+
+
+def test_what_a_table_decides_cannot_be_given() -> None:
+    options, _ = Options.split("reproduce", ["table=turns", "seeds=1"])
+    (table,) = options.tables()
+    for word, said in {
+        "seed=3": r"seed cannot be given: the table decides it \(seeds=\)",
+        "experiment=code_lora": "experiment cannot be given",
+        "regime=shared": "table=turns varies regime; it cannot be given",
+        "loop.iteration=3": r"did you mean loop.iterations\?",
+        "jobz=3": r"jobz is an unknown key; did you mean jobs\?",
+    }.items():
+        with pytest.raises(ConfigError, match=said):
+            plan_table(options, table, [word])

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from troupe.runs.files import RunDirectoryError
 from troupe.runs.lock import HeldError
 from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.record import SweepRecord, error_file
@@ -20,19 +21,23 @@ def by_seed(record: SweepRecord) -> list[SweepJob]:
 
 
 def test_a_record_is_read_as_it_was_written(disk: Any, tmp_path: Path) -> None:
-    record = replace(disk.sweep(tmp_path, ("swapped",)), finished=(Path("a.jsonl"),), block=(0, 1))
+    record = replace(disk.sweep(tmp_path, ("swapped",)), finished=(Path("a.jsonl"),))
     record.write()
     assert SweepRecord.read(record.folder) == record
 
 
-def test_of_a_block_only_its_seeds_are_run(disk: Any, tmp_path: Path) -> None:
-    record = replace(disk.sweep(tmp_path, ("sealed",)), block=(1,), sealed=9)
-    assert record.jobs_to_run(False) == by_seed(record)[2:]
-    for seed in (0, 1):
-        disk.run(tmp_path / "game" / str(seed), disk.config(seed, 2), disk.scores(1, 5, 6))
-    rows = record.rows()
-    assert [row["status"] for row in rows] == ["finished", "missing", "missing", "missing"]
-    assert rows[1]["note"] == "not evaluated: sealed"  # the sealed tasks are played with the block alone
+def test_a_plan_of_an_older_version_is_read(disk: Any, tmp_path: Path) -> None:
+    record = disk.sweep(tmp_path)
+    file = record.folder / "sweep.json"
+    content = json.loads(file.read_text()) | {"block": [1], "adopted": {"a": ["b", "trained without the keys c"]}}
+    content["jobs"] = [{k: v for k, v in job.items() if k != "completions"} for job in content["jobs"]]
+    keys = ("claim", "setting", "at_least", "over", "metric", "over_metric", "low_above")
+    content["verdicts"] = [{key: claim[key] for key in keys} for claim in content["verdicts"]]
+    file.write_text(json.dumps(content))
+    assert SweepRecord.read(record.folder) == record
+    file.write_text(json.dumps(content | {"blocks": []}))
+    with pytest.raises(RunDirectoryError, match=r"sweep\.json cannot be read: TypeError.*blocks"):
+        SweepRecord.read(record.folder)
 
 
 def test_sealed_tasks_of_another_seed_are_no_result(disk: Any, tmp_path: Path) -> None:

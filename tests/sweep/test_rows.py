@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from troupe.evaluation.statistics import hierarchical_estimate, wilson
-from troupe.runs.fingerprint import evaluation_keys, training_hash
+from troupe.runs.fingerprint import evaluation_keys
 from troupe.runs.run import Run
-from troupe.sweep.rows import SweepJob, TableRow, aggregate, jobs_of, row_of
+from troupe.sweep.rows import SweepJob, TableRow, aggregate, row_of
 
 
 def rows(disk: Any, tmp_path: Path, wins: list[int], setting: str = "a") -> list[TableRow]:
@@ -64,15 +64,3 @@ def test_without_its_episodes_a_run_gives_no_interval(disk: Any, tmp_path: Path)
     (setting,) = aggregate([row_of(job, run, "finished"), all_rows[1]])
     assert (setting["n"], setting["after_mean"], setting["after_low"]) == (2, pytest.approx(0.45), None)
     assert setting["before_low"] is not None
-
-
-def test_a_list_of_runs_is_grouped_by_what_trains_differently(disk: Any, tmp_path: Path) -> None:
-    configs = [disk.config(0, k=2), disk.config(1, k=2), disk.config(0, k=4, test_tasks=3)]
-    runs = [Run(disk.run(tmp_path / str(i), c, disk.scores(1, 5, 6))) for i, c in enumerate(configs)]
-    jobs = jobs_of(runs)
-    assert [(job.setting, job.variant, job.seed) for job in jobs] == [
-        ("game", "algorithm.sampler.k=2", 0),
-        ("game", "algorithm.sampler.k=2", 1),
-        ("game", "algorithm.sampler.k=4", 0),
-    ]
-    assert [job.training for job in jobs] == [training_hash(c) for c in configs]

@@ -6,7 +6,7 @@ import pytest
 
 from troupe.errors import ConfigError
 from troupe.sweep.options import Options
-from troupe.sweep.reproduction.table import ReproductionTable
+from troupe.sweep.table_file import TableFile
 from troupe.sweep.yaml_file import read_yaml
 
 
@@ -16,13 +16,15 @@ from troupe.sweep.yaml_file import read_yaml
         (b"question: \xff\n", "not text in UTF-8: .*0xff in position 10"),
         (b"question: [\n", "not YAML: while parsing"),
         (b"question: 2026-13-01\n", "not YAML: month must be in 1..12"),
+        (b"settings: {2026-10-01: [x=1]}\n", "the file must hold plain values under names: keys must be str"),
+        (b"settings: &x {a: *x}\n", "the file must hold plain values under names: Circular reference"),
         (b"settings:\n  a: []\n  b: []\n  a: [x=1]\n", "not YAML: key 'a' is there twice, line 2 and below"),
     ],
 )
 def test_what_cannot_be_read_is_named(tmp_path: Path, content: bytes, said: str) -> None:
     file = tmp_path / "mine.yaml"
     file.write_bytes(content)
-    for key, read in (("sweep", lambda name: Options(sweep=name).file()), ("table", ReproductionTable.read)):
+    for key, read in (("sweep", lambda name: Options(sweep=name).file()), ("table", TableFile.read)):
         with pytest.raises(ConfigError, match=rf"^{key}={file}: {said}") as raised:
             read(str(file))
         assert "\n" not in str(raised.value)

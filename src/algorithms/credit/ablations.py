@@ -55,15 +55,15 @@ class KeyedGroups(GroupRelative):
             return
         outcomes = _outcomes(episode) if self.value == "outcome" else {}
         for node, candidate in episode.candidates():
-            value = fmean(outcomes[id(candidate)]) if outcomes else episode_return(episode)
+            value = fmean(outcomes[candidate]) if outcomes else episode_return(episode)
             yield self.key(node), Share(value, (candidate,))
 
 
-def _outcomes(episode: Episode) -> dict[int, list[float]]:
-    """The team returns of the leaves below each candidate, by its identity."""
-    outcomes: dict[int, list[float]] = {}
+def _outcomes(episode: Episode) -> dict[Candidate, list[float]]:
+    """The team returns of the leaves below each candidate."""
+    outcomes: dict[Candidate, list[float]] = {}
     for _, path, outcome in leaves(episode):
         below: list[Candidate] = candidates_of(episode, path)
         for candidate in below:
-            outcomes.setdefault(id(candidate), []).append(outcome.team_return)
+            outcomes.setdefault(candidate, []).append(outcome.team_return)
     return outcomes

@@ -31,7 +31,7 @@ def check_finite(episodes: Sequence[Episode]) -> None:
                 raise CreditError(f"episode {episode.name}: the joint action of {agents} has a reward of {edge.reward}")
         for node in episode.nodes:
             for index, candidate in enumerate(node.candidates):
-                values = {"team reward": candidate.team, "local reward": candidate.local, "reward": candidate.reward}
+                values = {"outcome reward": candidate.team, "local reward": candidate.local, "reward": candidate.reward}
                 values["log-probability"] = sum(candidate.completion.logprobs)
                 for name, value in values.items():
                     if not isfinite(value):

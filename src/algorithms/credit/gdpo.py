@@ -19,10 +19,11 @@ class Gdpo(AtGrpo):
     ``batch=true``, A <- (A - mean A) / (std A + ``std_floor``) over the policy's candidates in the iteration (equations
     4 to 6; the mean, which is 0, is not computed: see :func:`.whitening.whiten`).
 
-    The components are the terms of the sampler's mix: the ``team`` reward, the ``local`` reward and the ``overlong``
-    penalty.  Normalisation would cancel a factor on a component, so the factors of the mix go into the weights: w_team
-    is ``weights.team`` times ``alpha``; without ``local``, w_local is 0; w_overlong (1, where ``weights`` do not name
-    it) is without effect where nothing is penalised.  ``alpha`` and ``local`` are the sampler's.
+    The components are the terms of the sampler's mix: what ``alpha`` weighs (``team``), the ``local`` reward, a
+    message's own outcome with it where that is paid, and the ``overlong`` penalty.  Normalisation would cancel a factor
+    on a component, so the factors of the mix go into the weights: w_team is ``weights.team`` times ``alpha``; without
+    ``local``, w_local is 0; w_overlong (1, where ``weights`` do not name it) is without effect where nothing is
+    penalised.  ``alpha`` and ``local`` are the sampler's.
 
     Why: if rewards are mixed before normalisation, the component with the largest spread dominates, and different
     combinations of rewards may get the same advantage.
@@ -54,7 +55,8 @@ class Gdpo(AtGrpo):
             self._check_mix(episode, candidate)
             for name, weight in self.weights.items():
                 if weight:
-                    yield (self.key(node), name), Share(getattr(candidate, name), (candidate,), weight)
+                    value = getattr(candidate, name) + candidate.own_outcome * (name == "local")
+                    yield (self.key(node), name), Share(value, (candidate,), weight)
 
     def __call__(self, episodes: Sequence[Episode]) -> None:
         super().__call__(episodes)
@@ -65,7 +67,8 @@ class Gdpo(AtGrpo):
             whiten(candidates, [1] * len(candidates), self.std_floor, shift=False)
 
     def _check_mix(self, episode: Episode, candidate: Candidate) -> None:
-        mixed = self.alpha * candidate.team + self.local * candidate.local + candidate.overlong
+        local = candidate.local + candidate.own_outcome
+        mixed = self.alpha * candidate.team + self.local * local + candidate.overlong
         if not isclose(mixed, candidate.reward, rel_tol=1e-9, abs_tol=1e-9):
             raise CreditError(
                 f"episode {episode.name}: a reward is {candidate.reward}, but with algorithm.credit.alpha={self.alpha} "

@@ -54,9 +54,9 @@ class TreeGrpo(GroupRelative):
         super().__call__(episodes)  # the sum over the leaves
         for episode in episodes:
             paths = [candidates_of(episode, path) for _, path, _ in leaves(episode)]
-            below = Counter(id(candidate) for path in paths for candidate in path)
+            below = Counter(candidate for path in paths for candidate in path)
             for _, candidate in episode.candidates():
-                candidate.advantage = (candidate.advantage or 0.0) / below[id(candidate)]
+                candidate.advantage = (candidate.advantage or 0.0) / below[candidate]
 
 
 def leaves(episode: Episode) -> Iterator[tuple[int, list[JointAction], Outcome]]:

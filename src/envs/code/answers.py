@@ -18,7 +18,7 @@ INPUT, OUTPUT = "**Test Input:**", "**Test Output:**"
 
 
 def read_program(text: str) -> str | None:
-    """The last fenced Python (or unlabelled) block; None where there is none, or it is empty or too long."""
+    """The program of a message (:func:`..fences.last_program`); None where it is absent, empty or too long."""
     program = last_program(text)
     if program is None or not program.strip() or len(program) > MAX_PROGRAM_CHARS:
         return None

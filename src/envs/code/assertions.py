@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from .comparison import EQUAL, WRAPPERS, Rule, written
 from .problem import Check, Suite, parse_python
 
 _OPERATORS: Final = {
@@ -28,29 +29,21 @@ class UnsupportedAssertion(ValueError):
     """An assertion that is no comparison of one call with one value."""
 
 
-class UncarriedValue(UnsupportedAssertion):
-    """One with a value that JSON cannot carry faithfully (sets, keys that are no text)."""
-
-
 @dataclass(frozen=True)
 class ParsedAssertions:
-    """The tests, the number of unsupported assertions, and the tolerance that the others ask for.
-
-    ``uncarried`` of the unsupported ones have a value that JSON cannot carry.
-    """
+    """The tests, and the number of unsupported assertions."""
 
     suite: Suite
     refused: int
-    uncarried: int
-    tolerance: float
 
 
 def parse_assertions(source: str, names: Mapping[str, str]) -> ParsedAssertions:
     """The assertions about the functions ``names`` (as the tests call them -> as the program does) in ``source``.
 
-    Supported are ``f(...) == value``, ``f(...) is value``, ``f(...)``, ``not f(...)``, ``abs(f(...) - value) < t`` and
-    ``tuple(f(...)) == tuple(value)``, with values of literals and arithmetic.  Assertions of constants say nothing and
-    are left out; all others, and those in loops, count as refused.  Raises ``SyntaxError``.
+    Supported are ``f(...) == value``, ``f(...) is None`` (``True``, ``False``), ``f(...)``, ``not f(...)``,
+    ``abs(f(...) - value) < t``, ``math.isclose(f(...), value, rel_tol=t)`` and ``set(f(...)) == value`` (``tuple``,
+    ``list``, ``frozenset``, ``sorted``), with values of literals and arithmetic.  Assertions of constants say nothing
+    and are left out; all others, and those in loops, count as refused.  Raises ``SyntaxError``.
     """
     tests: dict[Check, None] = {}
     tree = parse_python(source)
@@ -61,56 +54,77 @@ def parse_assertions(source: str, names: Mapping[str, str]) -> ParsedAssertions:
         for node in ast.walk(loop)
     }
     assertions = [node for node in ast.walk(tree) if isinstance(node, ast.Assert)]
-    refused, uncarried, tolerance = sum(node in in_loops for node in assertions), 0, 0.0
+    refused = sum(node in in_loops for node in assertions)
     for node in assertions:
         if node in in_loops or isinstance(node.test, ast.Constant):
             continue
         try:
-            check, allowance = _read(node.test, names)
-        except (UnsupportedAssertion, RecursionError) as error:
+            tests[_read(node.test, names)] = None
+        except (ValueError, TypeError, RecursionError):  # unsupported; `...`, integers of over 4,300 digits, deep ones
             refused += 1
-            uncarried += isinstance(error, UncarriedValue)
-            continue
-        tests[check] = None
-        tolerance = max(tolerance, allowance)
-    return ParsedAssertions(tuple(tests), refused, uncarried, tolerance)
+    return ParsedAssertions(tuple(tests), refused)
 
 
-def _read(test: ast.expr, names: Mapping[str, str]) -> tuple[Check, float]:
+def _read(test: ast.expr, names: Mapping[str, str]) -> Check:
     match test:
-        case ast.Call():
-            return _check(test, True, names), 0.0
         case ast.UnaryOp(op=ast.Not(), operand=call):
-            return _check(call, False, names), 0.0
+            return _check(call, False, names, Rule("truth"))
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id="math"), attr="isclose") | ast.Name(id="isclose"),
+            args=[call, value],
+            keywords=named,
+        ):
+            return _check(call, _value(value), names, _isclose(named))
+        case ast.Call():
+            return _check(test, True, names, Rule("truth"))
         case ast.Compare(
             left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=call, op=ast.Sub(), right=value)]),
-            ops=[ast.Lt() | ast.LtE()],
+            ops=[ast.Lt() | ast.LtE() as operator],
             comparators=[tolerance],
         ):
-            return _check(call, _value(value), names), _tolerance(_value(tolerance))
+            limit = _tolerance(_value(tolerance))
+            limit = math.nextafter(limit, math.inf) if isinstance(operator, ast.LtE) else limit
+            return _check(call, _value(value), names, Rule("within", absolute=limit))
         case ast.Compare(
-            left=ast.Call(func=ast.Name(id="tuple" | "list"), args=[call]),
-            ops=[ast.Eq()],
-            comparators=[ast.Call(func=ast.Name(id="tuple" | "list"), args=[value])],
-        ):
-            return _check(call, _value(value), names), 0.0
-        case ast.Compare(left=call, ops=[ast.Eq() | ast.Is()], comparators=[value]):
-            return _check(call, _value(value), names), 0.0
+            left=ast.Call(func=ast.Name(id=wrapper), args=[call], keywords=[]), ops=[ast.Eq()], comparators=[value]
+        ) if wrapper in WRAPPERS and wrapper not in names:
+            return _check(call, _value(value), names, Rule("equal", wrapper))
+        case ast.Compare(left=call, ops=[ast.Eq()], comparators=[value]):
+            return _check(call, _value(value), names, EQUAL)
+        case ast.Compare(left=call, ops=[ast.Is()], comparators=[ast.Constant(value=None | True | False as value)]):
+            return _check(call, value, names, Rule("identical"))
     raise UnsupportedAssertion
 
 
-def _check(call: ast.expr, expected: Any, names: Mapping[str, str]) -> Check:
-    if not isinstance(call, ast.Call) or call.keywords or not isinstance(call.func, ast.Name):
+def _isclose(named: list[ast.keyword]) -> Rule:
+    tolerances = {keyword.arg: _tolerance(_value(keyword.value)) for keyword in named}
+    if not tolerances.keys() <= {"rel_tol", "abs_tol"}:
         raise UnsupportedAssertion
-    if call.func.id not in names:
+    return Rule("isclose", relative=tolerances.get("rel_tol", 1e-9), absolute=tolerances.get("abs_tol", 0.0))
+
+
+def _check(call: ast.expr, expected: Any, names: Mapping[str, str], rule: Rule) -> Check:
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in names:
         raise UnsupportedAssertion
-    return Check(_json([_value(argument) for argument in call.args]), _json(expected))
+    arguments = [_value(argument) for argument in call.args]
+    named = {keyword.arg: _value(keyword.value) for keyword in call.keywords}
+    if None in named:  # **named
+        raise UnsupportedAssertion
+    texts = written((arguments, named) if named else arguments), written(expected)
+    if max(map(len, texts)) > _MAX_CHARS:
+        raise UnsupportedAssertion
+    return Check(*texts, rule)
 
 
 def _value(node: ast.expr) -> Any:
-    """A literal, or arithmetic of literals."""
-    if isinstance(node, ast.List | ast.Tuple):
-        return [_value(item) for item in node.elts]
+    """A literal, arithmetic of literals, or a collection made of another."""
+    match node:
+        case ast.List(elts=items):
+            return [_value(item) for item in items]
+        case ast.Tuple(elts=items):
+            return tuple(_value(item) for item in items)
+        case ast.Call(func=ast.Name(id=wrapper), args=[value], keywords=[]) if wrapper in WRAPPERS:
+            return _made(wrapper, _value(value))
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         left, right = _value(node.left), _value(node.right)
         if isinstance(node.op, ast.Mult) and not all(isinstance(side, int | float) for side in (left, right)):
@@ -129,26 +143,14 @@ def _value(node: ast.expr) -> Any:
         raise UnsupportedAssertion from error
 
 
+def _made(wrapper: str, value: Any) -> Any:
+    try:
+        return WRAPPERS[wrapper](value)
+    except TypeError as error:
+        raise UnsupportedAssertion from error
+
+
 def _tolerance(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MAX_TOLERANCE:
         raise UnsupportedAssertion
     return float(value)
-
-
-def _json(value: Any) -> str:
-    """``value`` as JSON.  Raises :class:`UncarriedValue`."""
-    try:
-        text = json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise UncarriedValue from error
-    if not _faithful(value):
-        raise UncarriedValue
-    if len(text) > _MAX_CHARS:
-        raise UnsupportedAssertion
-    return text
-
-
-def _faithful(value: Any) -> bool:
-    if isinstance(value, dict):
-        return all(isinstance(key, str) and _faithful(inner) for key, inner in value.items())
-    return not isinstance(value, list | tuple) or all(map(_faithful, value))

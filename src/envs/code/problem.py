@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import ast
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ..splits import content_digest
+from .comparison import JSON, Rule
 
 _EVALUATING: Final = frozenset("eval exec compile __import__ builtins __builtins__ importlib pickle marshal".split())
 """Names by which a test script can run text: an answer would be code then, beside the expected values."""
+
+
+_MARKS: Final = re.compile(
+    r"(?<=\S)[.,:;?]+(?=\s|$) | (?<=[^\W\d_]{2})!+(?=\s|$) | ^\s*[.,:;?!]+\s*$", re.MULTILINE | re.VERBOSE
+)
+"""Of a sentence's end or middle, or alone on a line; ``n!`` is none."""
+_WORDS: Final = re.compile(r"[^\W_]+|\S")
 
 
 @dataclass(frozen=True)
@@ -18,15 +28,27 @@ class Check:
     """One test: the input of a program, and the expected output.
 
     Both are text: standard input and output, or, for function calls, the JSON of a list of arguments and of a value.
+    ``rule`` compares the value of a call with the expected one.  Where it is no ``json``, the values are written as
+    :mod:`..sandbox.guest.plain` does, and arguments by name make the input a pair of a list and a dictionary.
     """
 
     input: str
     expected: str
+    rule: Rule = JSON
 
     @property
     def normalized(self) -> Check:
         """The same for all tests of standard input that differ in blanks and empty lines alone."""
         return Check(normalize(self.input), normalize(self.expected))
+
+    @property
+    def in_json(self) -> Check:
+        """The same call and value as who writes JSON would have them; the test itself where JSON has none of them."""
+        try:
+            arguments, named = self.rule.arguments(self.input)
+            return self if named else Check(json.dumps(arguments), json.dumps(self.rule.value(self.expected)))
+        except TypeError:
+            return self
 
 
 Suite = tuple[Check, ...]
@@ -56,8 +78,8 @@ class Problem:
     ``hidden`` those that decide.  ``script`` is a hidden test that no list of values can express: code that defines
     ``check(candidate)`` and is run on the values that the program gave (see :mod:`.running`); it may not call ``eval``
     or the like, by which an answer would become code beside the expected values.  ``reference`` is a correct solution.
-    Floats may differ by ``tolerance``, which is relative, or by ``absolute_tolerance``, which the data set's own tests
-    allow.  ``unusable_tests`` counts tests of the data set that are left out.
+    Floats of JSON may differ by ``tolerance``, which is relative, and printed fractions by it, relative or absolute.
+    ``unusable_tests`` counts tests of the data set that are left out.
     """
 
     name: str
@@ -70,7 +92,6 @@ class Problem:
     script: str | None = None
     reference: str | None = None
     tolerance: float = 1e-6
-    absolute_tolerance: float | None = None
     unusable_tests: int = 0
 
     def __post_init__(self) -> None:
@@ -84,8 +105,11 @@ class Problem:
 
     @property
     def key(self) -> str:
-        """Equal for statements that differ in case, blanks and punctuation alone."""
-        words = "".join(sign if sign.isalnum() else " " for sign in self.statement.casefold()).split()
+        """Equal for statements that differ in case, blanks and the marks between sentences alone.
+
+        All other signs may change what is asked for: ``a + b`` and ``a - b``, ``1.5`` and ``15``, ``'a'`` and ``a``.
+        """
+        words = _WORDS.findall(_MARKS.sub(" ", self.statement.casefold()))
         return content_digest(" ".join(words), size=8)
 
     @property

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...experience import Message
+from ..fences import in_fence
 from ..turns import chat
 from .answers import INPUT, OUTPUT
 from .problem import Check, CheckResult, Problem
@@ -33,9 +34,12 @@ def prompt(
     ``called``: a program is the argument of a call."""
     parts = ["# Problem", problem.statement.strip()]
     if problem.starter and problem.starter.strip() not in problem.statement:
-        parts += ["Begin with:", _fence(problem.starter.rstrip(), "python")]
+        parts += ["Begin with:", in_fence(problem.starter.rstrip(), "python")]
     if program is not None:
-        parts += ["# The program so far" if agent == "tester" else "# Your program so far", _fence(program, "python")]
+        parts += [
+            "# The program so far" if agent == "tester" else "# Your program so far",
+            in_fence(program.rstrip("\n"), "python"),
+        ]
     if tests:
         parts += ["# Tests so far", *(_test(check, result) for check, result in tests)]
     request = _tests_request(problem, max_tests) if agent == "tester" else _program_request(problem, program, called)
@@ -66,19 +70,11 @@ def _tests_request(problem: Problem, max_tests: int) -> str:
 
 
 def _test(check: Check, result: CheckResult | None) -> str:
-    lines = ["Input:", _fence(check.input), "Expected output:", _fence(check.expected)]
+    lines = ["Input:", in_fence(check.input.rstrip("\n")), "Expected output:", in_fence(check.expected.rstrip("\n"))]
     if result is not None:
-        lines += ["The program gives the same."] if result.passed else ["The program gives:", _fence(result.output)]
+        lines += (
+            ["The program gives the same."]
+            if result.passed
+            else ["The program gives:", in_fence(result.output.rstrip("\n"))]
+        )
     return "\n".join(lines)
-
-
-def _fence(text: str, label: str = "") -> str:
-    """``text`` in a fence that it cannot close."""
-    longest = max((len(run) for run in _backquotes(text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{label}\n{text.rstrip(chr(10))}\n{fence}"
-
-
-def _backquotes(text: str) -> list[str]:
-    """The runs of backquotes in ``text``."""
-    return "".join(sign if sign == "`" else " " for sign in text).split()

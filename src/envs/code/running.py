@@ -2,62 +2,41 @@
 
 Expected outputs never enter the process of a program.  A test script (``check(candidate)`` that no list of calls and
 values can express) runs in three processes, one after the other: the script with the reference solution, to record its
-calls; the program, which answers these calls; the script with the answers, as data, with tuples where the reference
-solution gives tuples.  The calls are the same each time, since the sandbox seeds ``random``; a script that makes other
-calls fails the program.  A script that the reference solution fails when it is played as a program is broken: one that
-expects exceptions, changed arguments or values that JSON does not carry.
+calls; the program, which answers these calls; the script with the answers, as data.  The calls are the same each time,
+since the sandbox seeds ``random``; a script that makes other calls fails the program.  A script that the reference
+solution fails when it is played as a program is broken: one that expects exceptions, changed arguments, or objects that
+are no plain values.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
-import json
 import logging
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, Final
 
-from ...sandbox import NO_VALUE, Call, Job, Result, Verdict, equal_values, parse_value
+from ...sandbox import NO_VALUE, Call, Job, Result, Verdict, parse_value
 from ..execution import Execution
 from ..judging import guarded
-from .problem import Check, CheckResult, Problem, Suite, normalize
+from .comparison import same_numbers, shown
+from .problem import Check, CheckResult, Problem, Suite, normalize, parse_python
 
 log = logging.getLogger(__name__)
 
 SHOWN_CHARS: Final = 300
 """Characters of a program's output that prompts show."""
 
-_VALUES: Final = """
-def _plain(value):
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
-
-def _carried(value):
-    import json
-    carried = json.loads(json.dumps(value))
-    if carried != _plain(value):
-        raise TypeError("a value that JSON cannot carry")
-    return carried
-
-def _like(answer, model):
-    if isinstance(answer, dict) and isinstance(model, dict):
-        return {key: _like(value, model[key]) if key in model else value for key, value in answer.items()}
-    if isinstance(answer, list) and isinstance(model, (list, tuple)) and model:
-        items = [_like(item, model[min(i, len(model) - 1)]) for i, item in enumerate(answer)]
-    elif isinstance(answer, list):
-        items = answer
-    else:
-        return answer
-    return tuple(items) if isinstance(model, tuple) else items
-"""
 
 _RECORD: Final = """
 def _record():
+    import copy
     calls, ended = [], []
-    def candidate(*args):
-        calls.append(_carried(args))
-        answer = {function}(*args)
-        ended.append(_carried(answer))
+    def candidate(*args, **kwargs):
+        calls.append(copy.deepcopy((list(args), kwargs)))
+        answer = {function}(*args, **kwargs)
+        ended.append(answer)
         return answer
     check(candidate)
     if len(ended) < len(calls):
@@ -67,14 +46,12 @@ def _record():
 
 _REPLAY: Final = """
 def _replay(calls, answers):
-    import copy
     log, wrong = list(zip(calls, answers)), []
-    def candidate(*args):
+    def candidate(*args, **kwargs):
         wrong.append(args)
         expected, answer = log.pop(0)
-        if _plain(args) != expected:
+        if (list(args), kwargs) != expected:
             raise LookupError("another call than before")
-        answer = _like(answer, {function}(*copy.deepcopy(args)))
         wrong.pop()
         return answer
     check(candidate)
@@ -83,7 +60,7 @@ def _replay(calls, answers):
 
 
 class BrokenTestScript(ValueError):
-    """A problem's test script does not run, or its reference solution fails it where answers travel as JSON."""
+    """A problem's test script does not run, or its reference solution fails it where answers travel as data."""
 
 
 class Runner:
@@ -107,7 +84,7 @@ class Runner:
 
         async def run_check(check: Check) -> tuple[Verdict, CheckResult]:
             # Judged at once: what all tests together return may be more than memory holds.
-            result = await self.execution.result(_job(problem, program, check.input))
+            result = await self.execution.result(_job_of(problem, program, check))
             return result.verdict, guarded(CheckResult(False, False, ""), _judge, problem, result, check)
 
         if self.max_timeouts is None:
@@ -180,36 +157,60 @@ class Runner:
 
     async def _script(self, problem: Problem, program: str, calls: list[Any]) -> CheckResult:
         """The result of ``program`` on the script, which makes these ``calls``."""
-        results = await self._results([_job(problem, program, json.dumps(args)) for args in calls])
+        results = await self._results([_job(problem, program, *call) for call in calls])
         if any(result.value is NO_VALUE or result.verdict is not Verdict.OK for result in results):
             return CheckResult(any(result.verdict is Verdict.OK for result in results), False, "")
         answers: list[Any] = [result.value for result in results]
-        replaying = _source(problem) + _REPLAY.format(function=problem.function)
-        replay = await self.execution.result(Job(replaying, entry=Call("_replay", [calls, answers])))
+        replay = await self.execution.result(Job(_source(problem) + _REPLAY, entry=Call("_replay", [calls, answers])))
         return CheckResult(True, replay.verdict is Verdict.OK and replay.value is True, "")
 
 
 def _source(problem: Problem) -> str:
     """The script with all that it needs."""
-    return f"{problem.setup}\n{problem.reference}\n{problem.script}\n{_VALUES}"
+    return f"{problem.setup}\n{problem.reference}\n{problem.script}\n"
 
 
-def _job(problem: Problem, program: str, text: str) -> Job:
-    """``program`` on the input ``text`` of a test."""
-    source = f"{problem.setup}\n{program}" if problem.setup else program
+def _job_of(problem: Problem, program: str, check: Check) -> Job:
+    """``program`` on a test."""
     if problem.function is None:
-        return Job(source, stdin=text)
-    return Job(source, entry=Call(problem.function, json.loads(text)))
+        return Job(_with_setup(problem.setup, program), stdin=check.input)
+    return _job(problem, program, *check.rule.arguments(check.input))
+
+
+def _job(problem: Problem, program: str, args: list[Any], kwargs: dict[str, Any]) -> Job:
+    """A call of the problem's function in ``program``."""
+    return Job(_with_setup(problem.setup, program), entry=Call(str(problem.function), args, kwargs))
+
+
+def _with_setup(setup: str, program: str) -> str:
+    """``setup`` before ``program``, but after its imports from ``__future__``, which Python wants first."""
+    head = _future_lines(program) if setup and "__future__" in program else 0
+    lines = program.split("\n")
+    return "\n".join([*lines[:head], *([setup] if setup else []), *lines[head:]])
+
+
+def _future_lines(program: str) -> int:
+    """The number of lines to the end of the imports from ``__future__``; 0 where there are none, or it is no Python."""
+    try:
+        nodes = parse_python(program).body
+    except SyntaxError:
+        return 0
+    docstring = nodes[:1] if nodes and isinstance(nodes[0], ast.Expr) else []
+    first = takewhile(
+        lambda node: isinstance(node, ast.ImportFrom) and node.module == "__future__", nodes[len(docstring) :]
+    )
+    return max((node.end_lineno or 0 for node in first), default=0)
 
 
 def _judge(problem: Problem, result: Result, check: Check) -> CheckResult:
     ended = result.verdict is Verdict.OK
     if problem.function is None:
-        return CheckResult(ended, ended and same_text(result.text, check.expected), _describe(result, result.text))
+        passed = ended and same_text(result.text, check.expected, problem.tolerance)
+        return CheckResult(ended, passed, _describe(result, result.text))
     ended = ended and result.value is not NO_VALUE
-    expected = json.loads(check.expected)
-    passed = ended and same_value(result.value, expected, problem.tolerance, problem.absolute_tolerance)
-    return CheckResult(ended, passed, _describe(result, json.dumps(result.value) if ended else ""))
+    expected = check.rule.value(check.expected)
+    passed = ended and check.rule.accepts(result.value, expected, problem.tolerance)
+    return CheckResult(ended, passed, _describe(result, shown(result.value, check.rule) if ended else ""))
 
 
 def _describe(result: Result, output: str) -> str:
@@ -220,26 +221,23 @@ def _describe(result: Result, output: str) -> str:
     return f"{result.verdict}: {last}"[:SHOWN_CHARS]
 
 
-def same_text(output: str, expected: str) -> bool:
-    """Equal but for blanks within lines, at their ends, and empty lines."""
-    return normalize(output) == normalize(expected)
+def same_text(output: str, expected: str, tolerance: float) -> bool:
+    """Equal but for blanks within lines, at their ends, and empty lines, and for how numbers are written.
 
-
-def same_value(value: Any, expected: Any, tolerance: float, absolute: float | None = None) -> bool:
-    """Equal in Python, as the benchmarks' own judges compare: ``True``, 1 and 1.0 are one value.
-
-    Floats may differ as in :func:`~troupe.sandbox.equal_values`.
+    LiveCodeBench compares lines, and where they differ their numbers, by value (testing_util.py).  Its judge wants all
+    digits of a fraction; here ``tolerance`` decides, as in the contests that its problems are from.
     """
-    if isinstance(expected, list) and isinstance(value, list):
-        pairs = zip(value, expected, strict=False)
-        return len(value) == len(expected) and all(same_value(a, b, tolerance, absolute) for a, b in pairs)
-    if isinstance(expected, dict) and isinstance(value, dict):
-        return value.keys() == expected.keys() and all(
-            same_value(value[key], expected[key], tolerance, absolute) for key in expected
-        )
-    if isinstance(expected, int | float) and isinstance(value, int | float) and value == expected:
-        return True
-    return equal_values(value, expected, tolerance=tolerance, absolute=absolute)
+    lines, others = normalize(output).split("\n"), normalize(expected).split("\n")
+    return len(lines) == len(others) and all(
+        line == other or _same_words(line.split(), other.split(), tolerance)
+        for line, other in zip(lines, others, strict=True)
+    )
+
+
+def _same_words(words: list[str], others: list[str], tolerance: float) -> bool:
+    return len(words) == len(others) and all(
+        word == other or same_numbers(word, other, tolerance) for word, other in zip(words, others, strict=True)
+    )
 
 
 def json_value(text: str) -> Any:

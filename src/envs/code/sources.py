@@ -18,7 +18,7 @@ from itertools import islice
 from typing import Any, Final
 
 from ..datasets import CellError, Columns, UnusableRow
-from .assertions import ParsedAssertions, parse_assertions
+from .assertions import parse_assertions
 from .problem import Check, Problem, Suite, evaluating_names, parse_python
 
 PYTHON3: Final = 3
@@ -140,16 +140,19 @@ def mbpp(name: str, row: Mapping[str, Any]) -> Problem:
     code, tests = row["code"], "\n".join(row["test_list"])
     try:
         definitions = {node.name: node for node in parse_python(code).body if isinstance(node, ast.FunctionDef)}
-        names = [node.id for node in ast.walk(parse_python(tests)) if isinstance(node, ast.Name)]
+        tree = parse_python(tests)
     except SyntaxError as error:
         raise CellError("code or test_list", f"no Python: {error}") from error
+    names = (node.id for node in ast.walk(tree) if isinstance(node, ast.Name))
     function = next((name for name in names if name in definitions), None)
     if function is None:
         raise UnusableRow("tests of no function of the solution")
     head = f"def {function}({ast.unparse(definitions[function].args)}):"
     statement = row["prompt"].strip().replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
     prompt = f'{head}\n    """{statement}\n    """\n'
-    return _of_assertions(name, {"prompt": prompt, "entry_point": function, "test": tests}, code)
+    lines = ["import math", *ast.unparse(tree).splitlines()]  # math is all that test_imports ever names
+    check = "\n    ".join([f"def check({function}):", *lines])
+    return _of_assertions(name, {"prompt": prompt, "entry_point": function, "test": check}, code)
 
 
 def _of_assertions(name: str, row: Mapping[str, Any], reference: str | None) -> Problem:
@@ -160,7 +163,8 @@ def _of_assertions(name: str, row: Mapping[str, Any], reference: str | None) -> 
         setup = _code_before(prompt, function)
     except SyntaxError as error:
         raise CellError("test or prompt", f"no Python: {error}") from error
-    script = _script(row["test"], parsed, setup) if reference is not None else None
+    has_more = parsed.refused or not parsed.suite
+    script = _script(row["test"], setup) if reference is not None and has_more else None
     if not parsed.suite and script is None:
         raise UnusableRow("no test that is a call and its value, nor a script that can be run")
     return Problem(
@@ -172,18 +176,13 @@ def _of_assertions(name: str, row: Mapping[str, Any], reference: str | None) -> 
         starter=prompt,
         script=script,
         reference=reference,
-        absolute_tolerance=parsed.tolerance or None,
         unusable_tests=parsed.refused if script is None else 0,
     )
 
 
-def _script(test: str, parsed: ParsedAssertions, setup: str) -> str | None:
-    """``test`` where it has more than its parsed assertions, and can be run: its calls are carried as JSON, too, and it
-    may not run answers as code.
-    """
-    has_more = parsed.refused or not parsed.suite
-    runs = not parsed.uncarried and "def check(" in test and not evaluating_names(f"{setup}\n{test}")
-    return test if has_more and runs else None
+def _script(test: str, setup: str) -> str | None:
+    """``test`` where it can be run: it may not run answers as code."""
+    return test if "def check(" in test and not evaluating_names(f"{setup}\n{test}") else None
 
 
 SCHEMAS: Final[Mapping[str, Schema]] = {

@@ -8,10 +8,11 @@ It is a success if the last program passes all of them.  A team of one (``team=s
 run on the tests of the statement.  Where it has none, the first program is the last.
 
 Rewards.  The team reward of a program is the change in the share of hidden tests that pass, so that an episode's team
-rewards sum to the share that the last program passes.  The team reward of tests (sequential order) is the world's
-judgement of them.  Local rewards, times ``local_share``: of the coder, beyond the episode's best, 0.1 for a program
-that can be read, 0.1 for one that ends on a hidden test, and 0.8 times the share of hidden tests passed; of the tester
-0.2 for tests that can be read, and 0.8 times the share of them that the reference solution passes.
+rewards sum to the share that the last program passes.  The outcome of tests (sequential order), which the team does not
+earn, is the world's judgement of them.  Local rewards, times ``local_share``: of the coder, beyond the episode's best,
+0.1 for a program that can be read, 0.1 for one that ends on a hidden test, and 0.8 times the share of hidden tests
+passed; of the tester 0.2 for tests that can be read, and 0.8 times the share of them that the reference solution
+passes.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class CodeWorld(TurnTakingWorld):
         return check
 
     async def _value_of(self, suite: Suite) -> float:
-        """The team reward, in [0, 1], of tests before there is a program; more than silence's for good ones only."""
+        """The outcome, in [0, 1], of tests before there is a program; more than silence's for good ones only."""
         return 0.0
 
     def _tools(self, agent: str) -> Sequence[Tool]:

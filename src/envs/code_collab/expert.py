@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from ...errors import AbsentError, check_above_zero, check_whole
+from ...errors import AbsentError, check_above_zero, check_variable, check_whole, variable
 from ..base import WorldFailure
 
 if TYPE_CHECKING:
@@ -55,6 +54,7 @@ class Expert:
         check_whole("env.expert.retries", retries, 0)
         check_whole("env.expert.max_tokens", max_tokens, 1)
         check_above_zero("env.expert.timeout_s", timeout_s)
+        check_variable("env.expert.key_env", key_env)
         self.url, self.model, self.key_env, self.temperature = url, model, key_env, temperature
         self.max_tokens, self.retries, self.timeout_s = max_tokens, retries, timeout_s
         self.unreadable = 0
@@ -99,7 +99,8 @@ class Expert:
                     break
         except OpenAIError as error:
             reason = error.response.text if isinstance(error, APIStatusError) else str(error)
-            raise ExpertFailure(f"env.expert at {self.url}: {type(error).__name__}: {reason[:300]}") from error
+            reason = reason.replace(client.api_key, "KEY") if self.key_env else reason  # a server may repeat it
+            raise ExpertFailure(f"env.expert at {self.url}: {type(error).__name__}: {reason[:300]}") from None
         finally:
             del self._pending[question]
         self.unreadable += edits is None
@@ -112,13 +113,11 @@ class Expert:
         """The client of the running event loop."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
-            key = os.environ.get(self.key_env) if self.key_env else "none"
-            if not key:
-                raise AbsentError(f"env.expert.key_env={self.key_env}: the environment holds no such variable")
+            key = variable("env.expert.key_env", self.key_env) if self.key_env else "none"
             try:
                 from openai import AsyncOpenAI
             except ModuleNotFoundError as error:
-                raise AbsentError("env.expert needs the openai client: pip install 'troupe[remote]'") from error
+                raise AbsentError("env.expert needs the openai client: pip install 'troupe-rl[remote]'") from error
             self._client = AsyncOpenAI(base_url=self.url, api_key=key, max_retries=self.retries, timeout=self.timeout_s)
             self._loop, self._pending = loop, {}
         return self._client

@@ -2,7 +2,7 @@
 
 A message that is Python, or a fenced block of it that is, is read by its syntax tree.  Of any other text, the lines of
 the function are cut out: from its ``def`` to a line that is indented no deeper, the first up to which they are Python;
-where there is none, the first.  All else of a message is left out: fences, imports, tests, calls.
+where there is none, the first.  All else of a message is left out: thoughts, fences, imports, tests, calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ AUX: Final = "aux"
 """The name of the auxiliary function."""
 
 MAX_CHARS: Final = 20_000
-"""Of a message; a longer one has no function."""
+"""Of a message without thoughts; a longer one has no function."""
 
 MAX_ENDS: Final = 50
 """Lines at which a function may end that are tried."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Final, Literal
 
 from ...experience import Message, Split, Task
-from ...sandbox import JsonValue, Limits, Sandbox
+from ...sandbox import Limits, PlainValue, Sandbox
+from ..code.comparison import shown
 from ..code.problem import Check, CheckResult, Problem
 from ..code.problem_set import ProblemSet
 from ..code.running import Runner
@@ -146,12 +146,16 @@ class CodeCollab(CollabWorld):
         return self._problem.statement.strip()
 
     def _tests(self) -> tuple[str, ...]:
-        calls = [f"{self.entry}({check.input[1:-1]}) is {check.expected}" for check in self._problem.hidden]
+        calls = [_in_words(self.entry, check) for check in self._problem.hidden]
         scripted = self._problem.script is not None and not self.runner.leaves_out_script(self._problem)
         return (*calls, "the test script") if scripted else tuple(calls)
 
-    def _arguments(self, test: int) -> list[JsonValue] | None:
-        return json.loads(self._problem.hidden[test].input) if test < len(self._problem.hidden) else None
+    def _arguments(self, test: int) -> list[PlainValue] | None:
+        if test >= len(self._problem.hidden):
+            return None
+        check = self._problem.hidden[test]
+        arguments, named = check.rule.arguments(check.input)
+        return None if named else arguments
 
     def _problem_key(self) -> Hashable:
         return self._problem.name
@@ -160,6 +164,13 @@ class CodeCollab(CollabWorld):
         await super().close()
         if self.expert is not None:
             await self.expert.close()
+
+
+def _in_words(function: str, check: Check) -> str:
+    """The call of a test and its value."""
+    args, kwargs = check.rule.arguments(check.input)
+    values = [*(shown(value, check.rule) for value in args), *(f"{name}={value!r}" for name, value in kwargs.items())]
+    return f"{function}({', '.join(values)}) is {shown(check.rule.value(check.expected), check.rule)}"
 
 
 def _role(agent: str, order: Order) -> str:

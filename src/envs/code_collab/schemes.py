@@ -43,8 +43,8 @@ def schemes(main: ast.FunctionDef) -> Schemes:
     conditions += [node.subject for node in nodes if isinstance(node, ast.Match)]
     asked = [condition for condition in conditions if is_from_aux(condition, names)]
     used = _used_names(nodes, asked)
-    either = {id(node.test) for node in nodes if isinstance(node, ast.If | ast.IfExp)}
-    missing = [each for each in asked if _asks_for_absence(each, names, used if id(each) in either else set())]
+    either = {node.test for node in nodes if isinstance(node, ast.If | ast.IfExp)}
+    missing = [each for each in asked if _asks_for_absence(each, names, used if each in either else set())]
     filters = len(asked) > len(missing) or any(_filters_by_aux(node) for node in nodes)
     coordinator = (
         sum(map(is_call, nodes)) > 1
@@ -61,11 +61,11 @@ def schemes(main: ast.FunctionDef) -> Schemes:
 
 def _used_names(nodes: list[ast.AST], asked: list[ast.expr]) -> set[str]:
     """The variables that are read elsewhere than in ``asked``."""
-    inside = {id(each) for condition in asked for each in ast.walk(condition)}
+    inside = {each for condition in asked for each in ast.walk(condition)}
     return {
         node.id
         for node in nodes
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in inside
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node not in inside
     }
 
 

@@ -4,12 +4,11 @@ one that it replaces adds nothing."""
 from __future__ import annotations
 
 import ast
-import json
 from collections.abc import Iterator
 from copy import copy
 from typing import Final
 
-from ...sandbox import JsonValue
+from ...sandbox import PlainValue
 from .functions import AUX, function_in, parse
 
 NOTHING: Final = f"def {AUX}(*args, **kwargs):\n    return None"
@@ -46,7 +45,7 @@ def _as_in_first_call(real, arguments):
         pass
     globals()["{AUX}"] = stub
 
-_as_in_first_call({AUX}, __import__("json").loads({{arguments!r}}))
+_as_in_first_call({AUX}, {{arguments!r}})
 """
 
 
@@ -67,7 +66,7 @@ def parameter_stubs(aux: str) -> Iterator[str]:
         yield ast.unparse(ast.fix_missing_locations(stub))
 
 
-def as_in_first_call(program: str, entry: str, arguments: JsonValue) -> str:
+def as_in_first_call(program: str, entry: str, arguments: list[PlainValue]) -> str:
     """``program`` with an aux that answers every call as the first one that ``entry`` makes when it is called with
     ``arguments``: a constant of any type, made anew each time."""
-    return program + "\n" + _FIRST_CALL.format(entry=entry, arguments=json.dumps(arguments))
+    return program + "\n" + _FIRST_CALL.format(entry=entry, arguments=arguments)

@@ -34,11 +34,11 @@ def usage(main: ast.FunctionDef) -> Usage:
     if rebinds(main):
         return Usage()
     calls = [node for node in ast.walk(main) if is_call(node)]
-    functions = {id(call.func) for call in calls if isinstance(call, ast.Call)}
+    functions = {call.func for call in calls if isinstance(call, ast.Call)}
     names = [node for node in ast.walk(main) if isinstance(node, ast.Name) and node.id == AUX]
     return Usage(
         called=bool(calls),
-        passed=any(id(name) not in functions for name in names),
+        passed=any(name not in functions for name in names),
         wrapper=is_wrapper(main),
         ignored=any(isinstance(node, ast.Expr) and is_call(node.value) for node in ast.walk(main)),
         unread=_leaves_unread(main),
@@ -143,7 +143,7 @@ def _leaves_unread(main: ast.FunctionDef) -> bool:
         if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load):
             reads[each.id] += 1
             last[each.id] = max(last.get(each.id, (0, 0)), _start(each))
-    looped = {id(each) for loop in ast.walk(main) if isinstance(loop, _LOOPS) for each in ast.walk(loop)}
+    looped = {each for loop in ast.walk(main) if isinstance(loop, _LOOPS) for each in ast.walk(loop)}
     for node in ast.walk(main):
         if not isinstance(node, ast.Assign) or not is_call(node.value):
             continue
@@ -151,7 +151,7 @@ def _leaves_unread(main: ast.FunctionDef) -> bool:
         own = Counter(each.id for each in ast.walk(node.value) if isinstance(each, ast.Name))
         end = (node.end_lineno or 0, node.end_col_offset or 0)
         if len(names) == len(node.targets) and not any(
-            last.get(name, (0, 0)) >= end or (id(node) in looped and reads[name] > own[name]) for name in names
+            last.get(name, (0, 0)) >= end or (node in looped and reads[name] > own[name]) for name in names
         ):
             return True
     return False

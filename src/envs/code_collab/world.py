@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Final, Literal, get_args
 
-from ...sandbox import JsonValue
+from ...sandbox import PlainValue
 from ..base import StepResult
 from ..checks import check_choice
 from ..code.problem import CheckResult
@@ -107,8 +107,8 @@ class CollabWorld(TurnTakingWorld):
         """The results of each program on every test, at least one."""
 
     @abstractmethod
-    def _arguments(self, test: int) -> list[JsonValue] | None:
-        """With which the test of this number calls main; None: it is a script."""
+    def _arguments(self, test: int) -> list[PlainValue] | None:
+        """With which the test of this number calls main; None: it is a script, or names its arguments."""
 
     def _parts(self, actions: Mapping[str, str]) -> tuple[str, str]:
         """The texts in which aux and main are."""

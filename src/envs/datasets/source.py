@@ -77,7 +77,7 @@ class PublishedSource(DataSource[ItemT]):
     """A data set with a name on the hub, and the columns of its card.
 
     ``path`` is a local file (.json, .jsonl, .parquet, .csv) or a name on the hub; ``split``, ``config`` and
-    ``revision`` are the hub's.
+    ``revision`` are those of :class:`.table.Table`.
     """
 
     hub: str

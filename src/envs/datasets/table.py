@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import AbsentError
-from .bounds import check_bounds
+from ...guards.bounds import check_bounds
 from .fetching import check_data_files, fetched
 
 Columns = Mapping[str, type | tuple[type, ...]]
@@ -43,7 +45,8 @@ class Table:
     """The place of the rows.
 
     ``path`` is a file (.json, .jsonl, .parquet, .csv, also .gz of the first two), here or behind a URL (hf://...), or a
-    name on the hub; ``config``, ``split`` and ``revision`` are for such a name.
+    name on the hub; ``config`` and ``revision`` are for such a name.  A file is the whole split whatever its name is in
+    ``split``, of which slices are taken from either: ``test[33:163]``, ``train[:10%]+train[90%:]``.
     """
 
     path: str
@@ -91,7 +94,7 @@ class Table:
         try:
             import datasets
         except ImportError as error:
-            raise AbsentDataError(f"{self.path}: reading it needs `datasets`: pip install 'troupe[data]'") from error
+            raise AbsentDataError(f"{self.path}: reading it needs `datasets`: pip install 'troupe-rl[data]'") from error
         if self._format is None:
             return self._from_hub(datasets)
         file = self._fetched(datasets) if "://" in self.path else Path(self.path).expanduser()
@@ -104,12 +107,33 @@ class Table:
         except ValueError as error:
             raise DataError(f"{self.path} cannot be read as {self._format}: {error}") from error
         try:
-            return datasets.load_dataset(self._format, data_files=str(file), split="train")
+            # Else the name is a pattern, and may be that of another file.
+            table = datasets.load_dataset(self._format, data_files=glob.escape(str(file)), split="train")
+        except OSError as error:
+            cache = f"`datasets` keeps tables in {datasets.config.HF_DATASETS_CACHE}; HF_HOME names another folder"
+            raise DataError(f"{self.path} cannot be read as {self._format}: {error}. {cache}") from error
         # pyarrow's errors are ValueErrors; of a file without rows `datasets` raises StopIteration or a ValueError.
         except (datasets.exceptions.DatasetGenerationError, ValueError, StopIteration) as error:
             no_rows = isinstance(error, StopIteration) or "corresponds to no data" in str(error)
             reason = "it has no rows" if no_rows else str(error.__cause__ or error).strip()
             raise DataError(f"{self.path} cannot be read as {self._format}: {reason}") from error
+        return self._sliced(datasets, table)
+
+    def _sliced(self, datasets: Any, table: Any) -> Any:
+        """The rows of the file that ``split`` names: all of them, or slices such as ``test[10:50%]``."""
+        if re.fullmatch(r"[\w.+-]*", self.split):
+            return table
+        names = dict.fromkeys(re.findall(r"(?:^|\+)\s*([\w.]+)", self.split), len(table))
+        if len(names) > 1:
+            raise DataError(f"split={self.split}: {self.path} is one file; give slices of one name, not of several")
+        try:
+            parts = datasets.ReadInstruction.from_spec(self.split).to_absolute(names)
+        except (ValueError, AssertionError) as error:
+            raise DataError(f"split={self.split}: {error}") from error
+        rows = [row for part in parts for row in range(part.from_, part.to)]
+        if not rows:
+            raise DataError(f"split={self.split}: {self.path} has no such rows, but {len(table)}")
+        return table.select(rows)
 
     @property
     def _format(self) -> str | None:

@@ -6,8 +6,8 @@ only the cells next to itself, and writes the worker's moves, with the walks bet
 other's work.  ``tool_view=full planner_view=full`` shows both of them everything, as in
 the paper.
 
-A proposal is carried out (for the tool agent's team reward) by the world walking the worker to the pushing side of the
-box, shortest way first, before each push, within the number of moves that a planner's message may have.
+A proposal is carried out (for the outcome of the tool agent's message) by the world walking the worker to the pushing
+side of the box, shortest way first, before each push, within the number of moves that a planner's message may have.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ writes moves (of pieces, or digits to fill in).  Only the planner's moves change
 that is blocked.  A team of one (``team=solo``) sees the board and writes moves.
 
 Rewards.  The team reward of a planner's (or solo agent's) message is 1 if the goal is reached after it, else 0.  The
-team reward of a tool agent's message is 1 if the goal is reached when its proposal is carried out on a copy of the
-world.  The local reward is a small share of the progress towards the goal in solver distance: of the planner, beyond
-the best distance of the episode so far (going back and forth earns nothing); of the tool agent, that its proposal
-would make on the map that it sees.  No reward is negative, so that trying never costs more than silence.
-``local_reward=dense`` has PettingLLMs' instead (:mod:`.dense`).
+outcome of a tool agent's message, which the team does not earn, is 1 if the goal is reached when its proposal is
+carried out on a copy of the world.  The local reward is a small share of the progress towards the goal in solver
+distance: of the planner, beyond the best distance of the episode so far (going back and forth earns nothing); of the
+tool agent, that its proposal would make on the map that it sees.  No reward is negative, so that trying never costs
+more than silence. ``local_reward=dense`` has PettingLLMs' instead (:mod:`.dense`).
 """
 
 from __future__ import annotations

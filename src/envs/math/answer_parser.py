@@ -1,8 +1,9 @@
 """Parses an answer as a tree; its source runs in the sandbox, in a process that does not know the expected answer.
 
-Leaves are parsed by math-verify's LaTeX parser (latex2sympy2_extended) without evaluation.  Lists, tuples, sets,
-intervals, relations, percent and units are parsed here, because that parser does not distinguish the pair (1, 2) from
-the interval, nor 1, 2 from 2, 1.  The trees are JSON; :mod:`.trees` defines and checks them.
+Leaves are parsed by math-verify's LaTeX parser (latex2sympy2_extended) without evaluation, or, as Python and sympy
+print them, by the grammar of Python.  Lists, tuples, sets, intervals, matrices, relations, percent, units and groups of
+digits are parsed here, because the former does not distinguish the pair (1, 2) from the interval, nor 1, 2 from 2, 1.
+The trees are JSON; :mod:`.trees` defines and checks them.
 """
 
 from __future__ import annotations
@@ -15,26 +16,35 @@ import sympy
 from latex2sympy2_extended import latex2sympy
 from latex2sympy2_extended.latex2sympy2 import ConversionConfig
 
-Tree = list[Any]
+from .printed_answers import Tree, Unreadable, printed, rational
+
 MAX_CHARS = 2000
 """Of an answer."""
 MAX_DEPTH = 40
 """Of nested brackets."""
 
 OPEN, CLOSE = "([{", ")]}"
-RELATIONS = {"\\neq": "!=", "\\leq": "<=", "\\geq": ">=", "=": "=", "<": "<", ">": ">", "\\in": "in"}
+RELATIONS = {
+    **{"\\neq": "!=", "\\leq": "<=", "\\geq": ">=", "\\in": "in"},
+    **{"<=": "<=", ">=": ">=", "==": "=", "=": "=", "<": "<", ">": ">"},  # the longer signs first
+}
 NORMALIZATIONS = (
-    (r"\\(left|right|bigl?|bigr?|Bigl?|Bigr?|displaystyle|limits|mathbf|boldsymbol)(?![a-zA-Z])\.?", ""),
+    (r"\\\\\s*(?:\[[^\]]*\])?", r" \\cr "),
+    (
+        r"\\(left|right|bigl?|bigr?|Bigl?|Bigr?|displaystyle|textstyle|limits|math(?:bf|sf|tt)|boldsymbol|bm|bf|rm"
+        r"|boxed|fbox)(?![a-zA-Z])\.?",
+        "",
+    ),
     (r"_\s*\{\s*\\(max|min)\s*\}", r"_{\1}"),
-    (r"\\(dfrac|tfrac|cfrac)(?![a-zA-Z])", r"\\frac"),
+    (r"\\[dtc](frac|binom)(?![a-zA-Z])", r"\\\1"),
     (r"\\(geqslant|geq|ge)(?![a-zA-Z])|≥", r"\\geq "),
     (r"\\(leqslant|leq|le)(?![a-zA-Z])|≤", r"\\leq "),
-    (r"\\(neq|ne)(?![a-zA-Z])|≠", r"\\neq "),
+    (r"\\(neq|ne)(?![a-zA-Z])|≠|(?<=\s)!=", r"\\neq "),
     (r"\\lt(?![a-zA-Z])", "<"),
     (r"\\gt(?![a-zA-Z])", ">"),
     (r"\\(quad|qquad|,|;|!|:| )|~|\\\s", " "),
     (r"\\(lbrace|rbrace)(?![a-zA-Z])", lambda match: {"l": "\\{", "r": "\\}"}[match.group(1)[0]]),
-    (r"\^\s*\{?\s*\\circ\s*\}?|°", ""),
+    (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|°", ""),
     (r"\\\$|\$", ""),
     (r"−|–", "-"),
     (r"×", r"\\times "),
@@ -50,23 +60,52 @@ UNITS = (
     "km/h mph km cm mm miles? feet foot ft inch(?:es)? kg grams? units? square cubic liters? litres? points? people "
     "percent"
 ).split()
-_UNIT = re.compile(rf"(?<=[\d}}\s)])\s*\b(?:{'|'.join(UNITS)})\b\.?(?:\s*\^\s*\{{?\d\}}?)?", re.IGNORECASE)
-_WORDS = re.compile(r"\\(?:text|mathrm|textbf|textit|operatorname|mbox|mathit)\s*\{([^{}]*)\}(?:\s*\^\s*\{?\d\}?)?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?", re.ASCII)
+_UNIT = re.compile(rf"(?<=[\d}}\s)])\s*\b(?:{'|'.join(UNITS)})\b\.?(?:\s*\^\s*(?:\d|\{{\d\}}))?", re.IGNORECASE)
+_WORDS = re.compile(
+    r"\\(?:text|mathrm|textbf|textit|operatorname|mbox|mathit)\s*\{([^{}]*)\}(?:\s*\^\s*(?:\d|\{\d\}))?"
+)
+SCALES = {
+    "dozen": 12,
+    "hundred": 100,
+    "thousand": 1000,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+}
+_SCALE = rf"(?:{'|'.join(SCALES)})s?"
+_SCALED = re.compile(rf"(.+?)((?:\s+{_SCALE}\b)+)", re.IGNORECASE)
+"""7 million, 2 hundred thousand."""
+_DOTS = re.compile(r"\\[a-z]*dots|\.\s*\.|…")
+"""More figures or members, left out."""
+_CHANGING = re.compile(
+    rf"{_DOTS.pattern}|^and\b.|\b(?:or|plus|minus|squared|cubed|factorial|at (?:least|most)"
+    r"|(?:more|less|fewer|greater) than|half|halves|thirds|fourths|fifths|(?:ten|hundred|thousand|million)ths"
+    r"|to the|negative)\b",
+    re.IGNORECASE,
+)
+"""A remark that makes another answer of the number before it."""
+_MARKED = re.compile(
+    r"(?<![\d.])[1-9]\d{0,2}(?:(?:,\s*\\!|\{,\}(?:\\!)?|\\[,! ]|[~\u00a0\u2007\u2009\u202f])\s*\d{3})+(?!\d)", re.ASCII
+)
+"""Groups of digits, apart by what separates nothing else."""
+_GROUPED = re.compile(r"(?<![\d.])[1-9]\d{0,2}((?:,\d{3})+|(?:\s\d{3})+)(?!\d)", re.ASCII)
+"""Groups of digits, or several numbers: no number is written 000."""
+_THOUSANDS = re.compile(r"([^,;()\[\]{}]*(?<![\d.]))([1-9]\d{0,2}(?:,\d{3})+)(?!\d)([^,;]*)", re.ASCII)
+"""An answer with one number with commas."""
+_ARGUMENT = re.compile(r"(?<!\\)\{[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?\}", re.ASCII)
+_APART = re.compile(r"(?<![\d.^_])\d[\d.]*\s+[\d.]", re.ASCII)
+"""Two numbers without a sign between them."""
 _DECIMAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
 _REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)\\overline\{(\d+)\}", re.ASCII)
 _MIXED = re.compile(r"([+-]?)(\d+)\s*(?:\\frac\{(\d+)\}\{(\d+)\}|\s(\d+)/(\d+))", re.ASCII)
 _FRACTION = re.compile(r"([+-]?)(?:\\frac\{([+-]?\d+)\}\{([+-]?\d+)\}|(\d+)\s*/\s*(\d+))", re.ASCII)
 
+_MATRIX = re.compile(r"\\begin\{([bp]?matrix)\}(.*)\\end\{\1\}", re.DOTALL)
 _BASED = re.compile(r"(\d+)\s*_\s*\{?\s*(\d+)\s*\}?", re.ASCII)
 
 _ENDS = "0123456789})]%!"
 """The last characters of numbers and expressions: words that follow are a unit or a remark."""
 _AS_WRITTEN = ConversionConfig(interpret_as_mixed_fractions=False, lowercase_symbols=False)
-
-
-class Unreadable(ValueError):
-    """The answer cannot be parsed."""
 
 
 def parse(texts: list[str], several: bool) -> list[Tree | None]:
@@ -85,13 +124,23 @@ def parse_one(text: str, several: bool) -> Tree:
     """The tree of an answer.  Raises where it cannot be parsed."""
     if len(text) > MAX_CHARS:
         raise Unreadable("too long")
-    clean = normalize(text)
-    if not several and _THOUSANDS.fullmatch(clean):
-        clean = clean.replace(",", "")
-    clean = clean.replace("{,}", "")
+    clean = _GROUPED.sub(_joined, normalize(_MARKED.sub(_digits, text)))
+    if not several:
+        clean = _ARGUMENT.sub(lambda match: match[0].replace(",", ""), clean)
+        if thousands := _THOUSANDS.fullmatch(clean):
+            clean = thousands[1] + thousands[2].replace(",", "") + thousands[3]
     parts = split(clean, ",;")
-    trees = [answer(part) for part in parts]
-    return trees[0] if len(trees) == 1 else ["list", *trees]
+    trees = members(parts)
+    return trees[0] if len(parts) == 1 else ["list", *trees]
+
+
+def _digits(match: re.Match[str]) -> str:
+    return re.sub(r"[^0-9]", "", match[0])
+
+
+def _joined(match: re.Match[str]) -> str:
+    """The digits of groups as one number, if they cannot be several."""
+    return _digits(match) if re.search(r"[\s,]0", match[1]) else match[0]
 
 
 def normalize(text: str) -> str:
@@ -102,18 +151,27 @@ def normalize(text: str) -> str:
     text = _WORDS.sub(_word, text)
     text = _UNIT.sub(" ", text)
     text = re.sub(r"\b(?:and|or)\b", " , ", text)
-    text = re.sub(r",\s*,", ",", text).strip().rstrip(".").strip()
-    text = re.sub(r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}", text)
-    text = re.sub(r"\\frac\s*(\d)\s*\{", r"\\frac{\1}{", text)
-    text = re.sub(r"(\\frac\s*\{[^{}]*\})\s*(\d)", r"\1{\2}", text)
+    text = re.sub(r"(?<!\.)\.$", "", re.sub(r",\s*,", ",", text).strip()).strip()  # the end of a sentence
+    text = re.sub(r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}", text)
+    text = re.sub(r"\\(frac|binom)\s*(\d)\s*\{", r"\\\1{\2}{", text)
+    text = re.sub(r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*(\d)", r"\1{\2}", text)
     return re.sub(r"\\sqrt\s*(\d)", r"\\sqrt{\1}", text)
 
 
 def _word(match: re.Match[str]) -> str:
-    """Words in an answer stay where they join answers or replace figures; a remark after figures is dropped."""
+    """Words in an answer stay where they join answers, replace or multiply figures; a remark after figures is dropped.
+
+    Raises :class:`Unreadable` for one that changes what the figures mean.
+    """
     word = match.group(1).strip()
     before = match.string[: match.start()].rstrip()
-    return " " if before[-1:] in _ENDS and before and word not in ("and", "or") else f" {word} "
+    if not before or before[-1] not in _ENDS or word in ("and", "or"):
+        return f" {word} "
+    word = "thousand" if word == "k" else word
+    scale = re.match(rf"(?:\s*{_SCALE}\b)*", word, re.IGNORECASE)
+    if _CHANGING.search(word) or re.search(rf"\b{_SCALE}\b", word[scale.end() if scale else 0 :], re.IGNORECASE):
+        raise Unreadable("a remark that changes the number")
+    return f" {scale[0] if scale else ''} "
 
 
 def split(text: str, separators: str) -> list[str]:
@@ -147,6 +205,15 @@ def answer(text: str) -> Tree:
     return _bracket(text) or leaf(text)
 
 
+def members(parts: list[str]) -> list[Tree]:
+    """The answers of ``parts``; one with a sign of two, a +- b, is two of them."""
+    trees: list[Tree] = []
+    for part in parts:
+        tree = answer(part)
+        trees += tree[1:] if len(parts) > 1 and part[0] != "\\" and "\\pm" in part and tree[0] == "set" else [tree]
+    return trees
+
+
 def _split_at(text: str, word: str) -> list[str]:
     """``text`` at a LaTeX word that stands outside of brackets."""
     return split(re.sub(re.escape(word) + r"(?![a-zA-Z])", "\x00", text), "\x00")
@@ -174,20 +241,33 @@ def _relation(text: str) -> Tree | None:
 
 def _bracket(text: str) -> Tree | None:
     """The content of one pair of brackets that encloses all of ``text``; None where there is none."""
+    if text[0] == "{" and _closes(text, 0):  # of LaTeX's groups, or of Python's sets
+        parts = split(text[1:-1], ",;")
+        return answer(parts[0]) if len(parts) == 1 else ["set", *members(parts)]
     if text.startswith("\\{") and text.endswith("\\}") and _closes(text[1:-2] + "}", 0):
         inner = text[2:-2].strip()
         if inner and ("|" in inner or "\\mid" in inner or ":" in inner):
             raise Unreadable("a set given by a property")
-        return ["set", *(answer(part) for part in split(inner, ",;"))] if inner else ["set"]
-    if text in ("\\emptyset", "\\varnothing"):
+        return ["set", *members(split(inner, ",;"))] if inner else ["set"]
+    if text in ("\\emptyset", "\\varnothing", "[]"):
         return ["set"]
+    if rows := _MATRIX.fullmatch(text):
+        return [
+            "matrix",
+            *(["tuple", *map(answer, split(row, "&"))] for row in _split_at(rows[2].strip(), "\\cr") if row),
+        ]
     if text[0] not in "([" or text[-1] not in ")]" or not _closes(text, 0):
         return None
     parts = split(text[1:-1], ",;")
     if text[0] == "[" or text[-1] == "]":
-        if len(parts) != 2:
-            raise Unreadable("square brackets without two ends")
-        return ["interval", answer(parts[0]), answer(parts[1]), text[0] == "[", text[-1] == "]"]
+        trees = members(parts)
+        if any(tree[0] == "list" for tree in trees):
+            raise Unreadable("a list of lists")
+        if len(trees) == 2 and trees[0][0] != "tuple":
+            return ["interval", *trees, text[0] == "[", text[-1] == "]"]
+        if text[0] != "[" or text[-1] != "]":
+            raise Unreadable("an interval without two ends")
+        return ["list", *trees]  # of Python
     if len(parts) == 1:
         return answer(parts[0])
     return ["tuple", *(answer(part) for part in parts)]
@@ -205,6 +285,15 @@ def _closes(text: str, start: int) -> bool:
 
 def leaf(text: str) -> Tree:
     """An expression."""
+    if _DOTS.search(text):
+        raise Unreadable("figures left out")
+    if scaled := _SCALED.fullmatch(text):
+        number = numeral(scaled[1])
+        if number is None:
+            raise Unreadable("no number in figures")
+        for word in scaled[2].lower().split():
+            number *= SCALES[word.removesuffix("s")]
+        return rational(number)
     percent = re.fullmatch(r"(.*?)\s*\\?%", text, re.DOTALL)
     if percent:
         return ["percent", leaf(percent.group(1).strip())]
@@ -212,14 +301,18 @@ def leaf(text: str) -> Tree:
     if len(signs) == 2:
         centre, distance = numeral(signs[0] or "0"), numeral(signs[1])
         if centre is not None and distance is not None:
-            return ["set", _rational(centre + distance), _rational(centre - distance)]
+            return ["set", rational(centre + distance), rational(centre - distance)]
         before = f"{signs[0]}+" if signs[0] else ""
         return ["set", leaf(f"{before}({signs[1]})"), leaf(f"{signs[0]}-({signs[1]})")]
     number = numeral(text)
     if number is not None:
-        return _rational(number)
+        return rational(number)
     if based := _BASED.fullmatch(text):
         return ["text", "_".join(based.groups())]
+    if _APART.search(text):
+        raise Unreadable("two numbers")
+    if (as_printed := printed(text)) is not None:
+        return as_printed
     bare = re.sub(r"\s+", " ", text)
     if not re.search(r"\d|\\|[+*/^=-]", bare) and len(bare) > 1 and re.fullmatch(r"[A-Za-z ]+", bare):
         return ["text", bare.strip().lower()]
@@ -247,12 +340,6 @@ def numeral(text: str) -> Fraction | None:
         above, below = [int(part) for part in parts if part is not None]
         return -Fraction(above, below) if sign == "-" else Fraction(above, below)
     return None
-
-
-def _rational(number: Fraction) -> Tree:
-    if number.denominator == 1:
-        return ["int", number.numerator]
-    return ["rat", number.numerator, number.denominator]
 
 
 FUNCTIONS = {
@@ -284,9 +371,9 @@ def tree(expression: Any, depth: int) -> Tree:
     if isinstance(expression, sympy.Integer):
         return ["int", int(expression)]
     if isinstance(expression, sympy.Float):
-        return _rational(Fraction(str(expression)))
+        return rational(Fraction(str(expression)))
     if isinstance(expression, sympy.Rational):
-        return _rational(Fraction(int(expression.p), int(expression.q)))
+        return rational(Fraction(int(expression.p), int(expression.q)))
     constants = {sympy.pi: "pi", sympy.E: "e", sympy.I: "i", sympy.oo: "inf"}
     if expression in constants:
         return ["const", constants[expression]]

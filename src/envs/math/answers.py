@@ -22,8 +22,10 @@ _FIGURES = re.compile(r"[+-]?[0-9]{1,200}(?:\.[0-9]{1,200})?")
 
 @cache
 def _parser() -> str:
-    """The source of the program that parses answers."""
-    return files("troupe.envs.math").joinpath("answer_parser.py").read_text(encoding="utf-8")
+    """The source of the program that parses answers: two modules as one, since the sandbox has no package."""
+    folder = files("troupe.envs.math")
+    sources = [folder.joinpath(name).read_text(encoding="utf-8") for name in ("printed_answers.py", "answer_parser.py")]
+    return re.sub(r"^from (?:__future__|\.\w+) import .*$", "", "\n".join(sources), flags=re.MULTILINE)
 
 
 class Answers:
@@ -51,19 +53,34 @@ class Answers:
                 trees |= {text: guarded(None, check_tree, tree) for text, tree in zip(rest, result.value, strict=True)}
         return [trees[text] for text in texts]
 
-    async def equal(self, answer: str, expected: str, *, several: bool = False) -> bool:
+    async def equal(self, answer: str, expected: str, *, several: bool = False, printed: bool = False) -> bool:
         """Whether ``answer`` equals ``expected``.
 
-        The two are read by different programs.  An expected answer that cannot be read is compared as text, without
-        blanks.
+        The two are read by different programs.  An expected answer that cannot be read is compared as text, see
+        :func:`spaced`.  ``printed``: a program wrote ``answer``, so that [1, 2] may be its list, and E its constant.
         """
         if answer.split() == expected.split() != []:
             return True
         expected_tree = await self.read(expected, several=several)
         if expected_tree is None:
-            return "".join(answer.split()) == "".join(expected.split()) != ""
+            return spaced(answer) == spaced(expected) != ""
         tree = await self.read(answer, several=several)
-        return tree is not None and guarded(False, equal, tree, expected_tree)
+        return tree is not None and any(
+            guarded(False, equal, reading, expected_tree)
+            for reading in _readings(tree, several=several, printed=printed)
+        )
+
+
+def _readings(tree: Tree, *, several: bool, printed: bool) -> list[Tree]:
+    """What an answer may mean: between square brackets stand the ends of an interval, or the members of a list."""
+    if (several or printed) and tree[0] == "interval" and tree[3:] == [True, True]:
+        return [tree, ["list", *tree[1:3]]]
+    return [tree, ["const", "e"]] if printed and tree == ["sym", "E"] else [tree]
+
+
+def spaced(text: str) -> str:
+    """``text`` without blanks, but one between two words or numbers, which it keeps apart."""
+    return re.sub(r"(?<!\w) | (?!\w)", "", " ".join(text.split()))
 
 
 def figures(text: str) -> Tree | None:

@@ -102,11 +102,11 @@ class Arithmetic(Mathematics):
             return ProgramRun(program, ERROR, None)
         return ProgramRun(program, " ".join(digits(number)), str(number))
 
-    def _answer(self, text: str) -> str | None:
+    def _answers(self, text: str) -> Sequence[str]:
         say, *rest = text.split() or [""]
         number = "".join(rest)
         # A word has one sign or one digit: the notation has one way to write a number.
-        return number if say == SAY and rest == [*number] and _INTEGER.fullmatch(number) else None
+        return [number] if say == SAY and rest == [*number] and _INTEGER.fullmatch(number) else []
 
     def _asks_again(self, text: str) -> bool:
         return text.split() == [AGAIN]

@@ -6,7 +6,7 @@ A turn, the only one of an episode, is: each of ``tool_1``, ``tool_2``, ... writ
 outputs and answers, and gives the team's answer; with ``decision=vote`` it is the reasoners' most common answer, the
 earliest of several.  Tool agents do not see each other's programs, nor reasoners each other's answers.
 
-Rewards.  Programs and answers earn what they earn in a pair (:mod:`.world`): the team reward is 1 if they are right,
+Rewards.  Programs and answers earn what they earn in a pair (:mod:`.world`): the outcome is 1 if they are right,
 the mean where several agents act at the same time.  The messages that end the turn earn 1 if the team's answer is
 right: the judge's, or the last reasoners'.  So an episode's outcome is 0 or 1, and it is earned once.
 """
@@ -22,7 +22,6 @@ from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
 from ..checks import check_choice
 from ..drawing import Drawing
-from ..judging import guarded
 from ..panels import Panel, draw_panels
 from ..tool_calls import Tool, ToolFormat
 from ..turns import TurnTakingWorld
@@ -171,7 +170,7 @@ class Ensemble(TurnTakingWorld):
         if _role(agent) == TOOL:
             self._seats = (*self._seats[:index], seat, *self._seats[index + 1 :])
         else:
-            self._answers = (*self._answers, guarded(None, seat.read_answer, text))
+            self._answers = (*self._answers, await seat.read_answer(text))
         return result
 
     async def _vote_is_right(self) -> bool:

@@ -75,6 +75,8 @@ def _equal(answer: Tree, expected: Tree) -> bool:
         return True
     if "rel" in (answer[0], expected[0]):
         return _equal_relations(answer, expected)
+    if "matrix" in (answer[0], expected[0]):
+        return answer[0] == expected[0] and _equal_in_order(answer[1:], expected[1:])
     if expected[0] == "interval" or answer[0] == "interval":
         return _equal_intervals(answer, expected)
     if expected[0] == "tuple":

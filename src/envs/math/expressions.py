@@ -11,6 +11,8 @@ from .values import Undecided, Value, real, same, value
 
 POINTS = 5
 """The number of points at which two expressions with symbols are compared."""
+ROUNDING_POINTS = 200
+"""The same where there are floors or ceilings, which differ at few points."""
 _KINDS = {
     **dict.fromkeys(("sin", "cos", "tan", "cot", "sec", "csc"), "trigonometric"),
     **dict.fromkeys(("asin", "acos", "atan"), "arc"),
@@ -92,7 +94,7 @@ def proportional(answer: Tree, expected: Tree) -> bool:
 
 
 def _at_points(answer: Tree, expected: Tree, names: set[str]) -> Iterator[tuple[Value, Value]]:
-    """The two values at :data:`POINTS` points where the expected one is defined.
+    """The two values at :data:`POINTS` (or :data:`ROUNDING_POINTS`) points where the expected one is defined.
 
     Symbols are positive where there are roots, logarithms or factorials, as they are in answers; else of either sign.
     """
@@ -101,8 +103,9 @@ def _at_points(answer: Tree, expected: Tree, names: set[str]) -> Iterator[tuple[
         (node[0] == "pow" and node[2][0] != "int") or (node[0] == "fn" and node[1] in ("log", "factorial", "binomial"))
         for node in (*walk(answer), *walk(expected))
     )
-    defined = 0
-    for _ in range(4 * POINTS):
+    rounds = any(node[0] == "fn" and node[1] in ("floor", "ceiling") for node in (*walk(answer), *walk(expected)))
+    points, defined = ROUNDING_POINTS if rounds else POINTS, 0
+    for _ in range(4 * points):
         symbols = {}
         for name in sorted(names):
             number = Fraction(rng.randint(8, 96), 7)
@@ -113,6 +116,6 @@ def _at_points(answer: Tree, expected: Tree, names: set[str]) -> Iterator[tuple[
             continue
         defined += 1
         yield value(answer, symbols), expected_value
-        if defined == POINTS:
+        if defined == points:
             return
     raise Undecided("undefined everywhere")

@@ -14,7 +14,8 @@ from ..execution import Execution
 from ..fences import last_program
 from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import chat
-from .answers import Answers
+from .answers import Answers, spaced
+from .boxes import boxed_answers
 from .sources import Question, QuestionSource
 from .splits import load_questions
 from .world import JUDGE, REASONER, SOLO, TOOL, Mathematics, PastTurn, ProgramRun
@@ -22,6 +23,9 @@ from .world import JUDGE, REASONER, SOLO, TOOL, Mathematics, PastTurn, ProgramRu
 AGAIN = "[again]"
 READING = Limits(cpu_s=5.0, idle_s=5.0, memory_mib=1024, value_bytes=1 << 16)
 """Of reading one answer."""
+
+MAX_BOXES = 8
+"""Different spellings of an answer in one message; one with more has no answer."""
 
 FENCE = ", in a block that begins with ```python and ends with ```,"
 BOX = ", in \\boxed{...}, once"
@@ -134,7 +138,9 @@ class MathQuestions(Mathematics):
     async def open(self) -> Mapping[str, bool | int | str]:
         counts = {f"questions/{key}": count for key, count in self.splits.counts.items()}
         if await self.answers.read(r"\frac{1}{2}") != ["rat", 1, 2]:
-            raise ValueError("env.sandbox cannot read answers: pip install 'troupe[math]', and see env.sandbox.imports")
+            raise ValueError(
+                "env.sandbox cannot read answers: pip install 'troupe-rl[math]', and see env.sandbox.imports"
+            )
         return {**await super().open(), **counts}
 
     # ---- notation -------------------------------------------------------------------------------------------------
@@ -152,15 +158,18 @@ class MathQuestions(Mathematics):
             return ProgramRun(program, "It printed nothing.", None)
         return ProgramRun(program, self._short(result.text.strip()), lines[-1])
 
-    def _answer(self, text: str) -> str | None:
-        answers = boxed_answers(text)
-        return answers[0] if len({"".join(answer.split()) for answer in answers}) == 1 and answers[0].strip() else None
+    def _answers(self, text: str) -> Sequence[str]:
+        answers = {spaced(answer): answer for answer in boxed_answers(text) if answer.strip()}
+        return list(answers.values()) if len(answers) <= MAX_BOXES else []
 
     def _asks_again(self, text: str) -> bool:
         return text.rstrip().endswith(AGAIN) and not boxed_answers(text)
 
     async def _equal(self, answer: str, expected: str) -> bool:
         return await self.answers.equal(answer, expected, several=self._several)
+
+    async def prints_it(self, output: str) -> bool:
+        return await self.answers.equal(output, self._gold, several=self._several, printed=True)
 
     # ---- tools ----------------------------------------------------------------------------------------------------
 
@@ -205,17 +214,3 @@ class MathQuestions(Mathematics):
             return text
         half = self.shown_chars // 2
         return f"{text[:half]}\n[...]\n{text[len(text) - half :]}"
-
-
-def boxed_answers(text: str) -> list[str]:
-    r"""The contents of the outermost ``\boxed{...}`` of ``text``, in order; an unclosed one counts for nothing."""
-    answers, place = [], 0
-    while (start := text.find("\\boxed{", place)) >= 0:
-        begin = place = start + len("\\boxed{")
-        depth = 1
-        while depth and place < len(text):
-            depth += {"{": 1, "}": -1}.get(text[place], 0)
-            place += 1
-        if depth == 0:
-            answers.append(text[begin : place - 1])
-    return answers

@@ -15,6 +15,19 @@ from typing import Any, ClassVar
 
 from ..datasets import CellError, Columns, PublishedSource, UnusableRow
 from ..splits import content_digest
+from .boxes import boxed_answers
+
+_MARKUP = (
+    (r"\\(?:text|mathrm|mbox)\s*\{([^{}]*)\}", r" \1 "),
+    (r"\\(?:left|right|[,;!: ])", " "),
+    (r"\\[dt]frac", "frac"),
+    (r"(?<!\\)\{\s*(\w|\d+)\s*\}", r" \1 "),  # x^{2} is x^2
+    (r"[\u2212\u2013]", "-"),
+    (r"!\s*$|(?<=[^\W\d_]{2})!|(?<=\s)!|'(?![('])", ""),  # neither a factorial nor a derivative
+)
+"""What makes no other question, and its replacement."""
+_TOKEN = re.compile(r"\d+(?:\.\d+)?|(?<![\d.])\.\d+|[^\s\d.,;:?$&~`\"\\\u2018-\u201f]")
+"""A number, a letter or a sign; not the punctuation of sentences."""
 
 
 @dataclass(frozen=True)
@@ -27,11 +40,14 @@ class Question:
 
     @property
     def key(self) -> str:
-        """Equal for questions that differ in case, blanks, punctuation or markup alone."""
-        text = unicodedata.normalize("NFKC", self.text)
-        plain = re.sub(r"\\(?:text|mathrm|left|right|[dt]frac|frac|[,;!: ])", "", text)
-        letters = "".join(sign for sign in plain.casefold() if sign.isalnum() or sign in "+-*/^=<>")
-        return content_digest(letters, size=8)
+        """Equal for questions that differ in case, blanks, markup or the punctuation of sentences alone.
+
+        Numbers, brackets and signs make questions different: 1.5 is not 15, nor |x| x.
+        """
+        plain = unicodedata.normalize("NFKC", self.text).casefold()
+        for pattern, replacement in _MARKUP:
+            plain = re.sub(pattern, replacement, plain)
+        return content_digest(" ".join(_TOKEN.findall(plain)), size=8)
 
     @property
     def task_data(self) -> Mapping[str, Any]:
@@ -129,10 +145,10 @@ class Math(QuestionSource):
             raise UnusableRow("another level")
         if self._types is not None and row["type"] not in self._types:
             raise UnusableRow("another type")
-        answer = last_box(row["solution"])
-        if answer is None:
+        answers = boxed_answers(row["solution"])
+        if not answers:
             raise CellError("solution", "it has no \\boxed answer")
-        return _competition(row["problem"], answer, "solution")
+        return _competition(row["problem"], answers[-1], "solution")
 
 
 class Math500(QuestionSource):
@@ -171,24 +187,6 @@ class Gsm8k(QuestionSource):
         if not mark:
             raise CellError("answer", "it has no ####")
         return _question(row["question"], answer, "question", "answer")
-
-
-def last_box(text: str) -> str | None:
-    r"""The content of the last ``\boxed{...}``, ``\fbox{...}`` or ``\boxed 7`` of a solution; None without one."""
-    closing: dict[int, int] = {}  # of each opening bracket, in one pass: many may never be closed
-    open_places: list[int] = []
-    for bracket in re.finditer(r"(?<!\\)[{}]", text):
-        if bracket[0] == "{":
-            open_places.append(bracket.start())
-        elif open_places:
-            closing[open_places.pop()] = bracket.start()
-    found = None
-    for match in re.finditer(r"\\(?:boxed|fbox)\s*(?=\{)|\\boxed\s+([^\s$\\{}]+)", text):
-        if match[1] is not None:
-            found = match[1]
-        elif match.end() in closing:
-            found = text[match.end() + 1 : closing[match.end()]]
-    return found
 
 
 def _competition(problem: str, answer: str, column: str) -> Question:

@@ -10,6 +10,7 @@ A tree is a JSON list: a kind and its parts.
 ``["percent", tree]``                   50 %
 ``["tuple", ...]``                      in order, in round brackets
 ``["list", ...]``, ``["set", ...]``     several answers, in any order; a set in braces
+``["matrix", ...]``                     of a tuple for each row
 ``["interval", a, b, left, right]``     whether each end belongs to it
 ``["union", ...]``                      of intervals and sets
 ``["rel", [operator, ...], ...]``       a chain of relations
@@ -30,7 +31,7 @@ MAX_NODES = 2000
 """Of a tree."""
 RELATIONS = ("=", "!=", "<", ">", "<=", ">=", "in")
 _LEAVES = {"int": 1, "rat": 2, "sym": 1, "const": 1, "text": 1}
-_INNER = {"add", "mul", "pow", "fn", "apply", "percent", "tuple", "list", "set", "interval", "union", "rel"}
+_INNER = {"add", "mul", "pow", "fn", "apply", "percent", "tuple", "list", "set", "interval", "union", "rel", "matrix"}
 
 
 def check_tree(tree: object) -> Tree | None:

@@ -8,7 +8,7 @@ million parameters writes no calculation at all.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Literal
 
@@ -114,9 +114,9 @@ class WordProblems(Mathematics):
             return ProgramRun(program, NO_RESULT, None)
         return ProgramRun(program, str(number), str(number))
 
-    def _answer(self, text: str) -> str | None:
+    def _answers(self, text: str) -> Sequence[str]:
         numbers: list[str] = _INTEGER.findall(_CALCULATION.sub(" ", text))
-        return numbers[-1] if numbers else None
+        return numbers[-1:]
 
     def _asks_again(self, text: str) -> bool:
         return text.strip() == "again"

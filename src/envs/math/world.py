@@ -6,12 +6,11 @@ and the program's output, and answers or asks for another turn.  With ``order=si
 time, and see no more than the turns before.  A team of one (``team=solo``) writes a program or an answer each turn.
 Expected answers never enter a process that runs a program: outputs are compared here.
 
-Rewards.  The team reward of an answer is 1 if it is right, else 0.  The team reward of a tool agent's program is 1 if
-its output is right.  The local rewards are the paper's, weighted by ``local_share``: of the tool agent 0.1 for a
-program, 0.1 for one that ran and printed something, 0.8 for the right output; of the reasoner 0.2 for a message that
-can be read and 0.8 for the right answer.  Where both act at the same time, the team reward is the answer's.  No reward
-is negative.  The team rewards of an episode's answers sum to at
-most 1.
+Rewards.  The team reward of an answer is 1 if it is right, else 0.  The outcome of a tool agent's program, which the
+team does not earn, is 1 if its output is right.  The local rewards are the paper's, weighted by ``local_share``: of the
+tool agent 0.1 for a program, 0.1 for one that ran and printed something, 0.8 for the right output; of the reasoner 0.2
+for a message that can be read and 0.8 for the right answer.  Where both act at the same time, the team reward is the
+answer's.  No reward is negative.  The team rewards of an episode's answers sum to at most 1.
 """
 
 from __future__ import annotations
@@ -109,8 +108,8 @@ class Mathematics(TurnTakingWorld):
         """The run of a program, with its report to the agents."""
 
     @abstractmethod
-    def _answer(self, text: str) -> str | None:
-        """The answer of a message; None where it has none, or several."""
+    def _answers(self, text: str) -> Sequence[str]:
+        """The answers of a message, as written."""
 
     @abstractmethod
     def _asks_again(self, text: str) -> bool:
@@ -130,9 +129,13 @@ class Mathematics(TurnTakingWorld):
         """The message of ``agent`` alone, whoever else acts; within a step of the ensemble, which counts errors."""
         return await (self._compute(agent, text) if agent == TOOL else self._conclude(agent, text))
 
-    def read_answer(self, text: str) -> str | None:
-        """The answer of a message; None where it has none, or several."""
-        return self._answer(text)
+    async def read_answer(self, text: str) -> str | None:
+        """The answer of a message, as written last; None where it has none, or several that are not equal."""
+        answers = guarded((), self._answers, text)
+        for other in answers[:-1]:
+            if not await self._equal(other, answers[-1]):
+                return None
+        return answers[-1] if answers else None
 
     async def equal(self, answer: str, other: str) -> bool:
         """Whether two agents' answers are the same."""
@@ -141,6 +144,10 @@ class Mathematics(TurnTakingWorld):
     async def is_right(self, answer: str) -> bool:
         """Whether an answer is the task's."""
         return await self._equal(answer, self._gold)
+
+    async def prints_it(self, output: str) -> bool:
+        """Whether the output of a program is the task's answer."""
+        return await self._equal(output, self._gold)
 
     # ---- tools ----------------------------------------------------------------------------------------------------
 
@@ -188,7 +195,7 @@ class Mathematics(TurnTakingWorld):
         if len(actions) > 1:
             return await self._act_at_once(actions)
         ((agent, text),) = actions.items()
-        if agent == TOOL or (agent == SOLO and guarded(None, self._answer, text) is None):
+        if agent == TOOL or (agent == SOLO and await self.read_answer(text) is None):
             return await self._compute(agent, text)
         return await self._conclude(agent, text)
 
@@ -215,7 +222,7 @@ class Mathematics(TurnTakingWorld):
             result = await self.execution.result(job)
             run, failed = guarded(None, self._read_result, text, result), result.verdict is not Verdict.OK
         output = None if run is None else run.output
-        right = output is not None and await self._equal(output, self._gold)
+        right = output is not None and await self.prints_it(output)
         team = float(right)
         if agent == TOOL:
             self.run = run
@@ -229,7 +236,7 @@ class Mathematics(TurnTakingWorld):
 
     async def _conclude(self, agent: str, text: str) -> StepResult:
         """Judge an answer, or go on to the next turn."""
-        answer = guarded(None, self._answer, text)
+        answer = await self.read_answer(text)
         right = answer is not None and await self._equal(answer, self._gold)
         output = None if self.run is None else self.run.output
         settled = answer is not None and (

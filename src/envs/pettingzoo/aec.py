@@ -12,6 +12,7 @@ from pettingzoo import AECEnv
 
 from ...experience import Split
 from ..base import TeamEnv
+from ..returned import TaskSource, checked_prompt, checked_step
 from .events import EventLoopThread
 
 Observation = dict[str, tuple[dict[str, str], ...]]
@@ -66,7 +67,9 @@ class TeamAEC(AECEnv[str, Observation, str]):
         if not self._opened:
             self._events.run(self.world.open())
             self._opened = True
-        task = (options or {}).get("task") or self.world.tasks(self.split, 1, self._rng.randrange(1 << 32))[0]
+        task = (options or {}).get("task") or TaskSource(self.world).tasks(self.split, 1, self._rng.randrange(1 << 32))[
+            0
+        ]
         self._episode = self.world.fork()
         self._episode.reset(task)
         self.agents = list(self.possible_agents)
@@ -83,7 +86,7 @@ class TeamAEC(AECEnv[str, Observation, str]):
         """Note the prompts of the agents that act now; the first of them is selected."""
         self._messages: dict[str, str] = {}
         for agent in self._episode.next_agents():
-            messages = tuple({"role": m["role"], "content": m["content"]} for m in self._episode.observe(agent))
+            messages = tuple({"role": m["role"], "content": m["content"]} for m in checked_prompt(self._episode, agent))
             self._observations[agent] = {"messages": messages}
         self.agent_selection = next(iter(self._episode.next_agents()), self.possible_agents[0])
 
@@ -111,7 +114,7 @@ class TeamAEC(AECEnv[str, Observation, str]):
     def _step_world(self) -> None:
         """Hand the collected messages to the world."""
         turn = self._episode.turn
-        result = self._events.run(self._episode.step(self._messages))
+        result = self._events.run(checked_step(self._episode, self._messages))
         team = result.team if result.done or self._episode.turn > turn else 0.0
         for agent in self.agents:
             self.rewards[agent] = float(team + result.local.get(agent, 0.0))

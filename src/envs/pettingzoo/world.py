@@ -15,6 +15,7 @@ from ...errors import ConfigError
 from ...experience import Message, Split, Task
 from ..base import StepResult, TeamEnv
 from ..checks import check_actions, check_agent, check_at_least, check_split
+from ..returned import finite
 
 SEEDS: Mapping[str, Sequence[int]] = {
     "train": (0, 1_000_000),
@@ -125,7 +126,7 @@ class PettingZooWorld(TeamEnv):
         legal = self.spaces[agent].contains(text)
         action = text if legal else self.fallback
         self._game.step(action)
-        team = self._earned + sum(map(float, self._game.rewards.values())) / len(self.agents)
+        team = self._earned + self._total(self._game.rewards) / len(self.agents)
         low, high = self.reward_bounds
         if not low - ROUNDING <= team <= high + ROUNDING:
             raise ConfigError(
@@ -142,6 +143,14 @@ class PettingZooWorld(TeamEnv):
         return StepResult(
             {agent: 0.0}, team, done, done and self._return >= self.solved - ROUNDING, {"replaced": float(not legal)}
         )
+
+    def _total(self, rewards: Mapping[str, Any]) -> float:
+        """Raises ``ValueError`` where ``rewards`` are not those of the game's agents, and ``TypeError`` where one is no
+        finite number."""
+        if not {*self._game.agents} <= rewards.keys() <= {*self.agents}:
+            agents = ", ".join(self._game.agents)
+            raise ValueError(f"env.game: the rewards of {self.name} are those of {', '.join(rewards)}, not of {agents}")
+        return sum(finite(f"env.game: the reward of {agent}", reward) for agent, reward in rewards.items())
 
     def fork(self) -> Self:
         fork = copy.copy(self)

@@ -9,10 +9,10 @@ Evidence.  A task names the titles that support its answer; where a data set has
 accepted answer that neither the question nor the query has: who copies a guess into the query finds no evidence.  A
 title counts when it is shown for the first time.
 
-Rewards.  The team reward of an answer is 1 for an exact match, or its F1 (``metric``).  The team reward of a query is
-the share of the evidence that it shows; those of an episode sum to at most 1.  The local rewards are weighted by
-``local_share``: 0.2 for a message that can be read, and 0.8 of the query's share of the evidence, of the answer's F1,
-or for asking again while evidence is missing.  No reward is negative.
+Rewards.  The team reward of an answer is 1 for an exact match, or its F1 (``metric``).  The outcome of a query of a
+pair, which the team does not earn, is the share of the evidence that it shows; those of an episode sum to at most 1.
+The local rewards are weighted by ``local_share``: 0.2 for a message that can be read, and 0.8 of the query's share of
+the evidence, of the answer's F1, or for asking again while evidence is missing.  No reward is negative.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,37 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import AbsentError
 from ...gateway.protocol import ChatReply
+from ..returned import checked_info, finite
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 
-RESERVED = {
-    *("turn", "step", "tokens", "agent", "saw", "said", "team", "local", "reward", "team_reward", "local_reward"),
-    *("tokens_per_message", "cut_prompts", "retokenised_prompts", "malformed_calls", "refused_requests"),
-    *("too_many_calls", "unmatched_messages"),
-}
-"""Names that a message has already, in the metrics or in a record: no number of a workflow has them."""
-
-
-def finite(name: str, value: Any) -> float:
-    """``value`` as a number.  Raises ``TypeError`` where it is none, or not finite."""
-    number = math.nan
-    if not isinstance(value, str | bytes):
-        with suppress(TypeError, ValueError, OverflowError):
-            number = float(value)
-    if not math.isfinite(number):
-        raise TypeError(f"{name} must be a finite number, got {value!r}")
-    return number
+RESERVED = {"malformed_calls", "refused_requests", "too_many_calls", "unmatched_messages"}
+"""Numbers that the world itself has of a message: none of a workflow has their names."""
 
 
 def finite_info(info: Any) -> dict[str, float]:
-    """``info`` as numbers by name.  Raises ``TypeError`` for other values, and for a name of :data:`RESERVED`."""
-    if not isinstance(info, Mapping) or not all(isinstance(name, str) for name in info):
-        raise TypeError(f"info must hold numbers by name, got {info!r}")
-    if taken := RESERVED & info.keys():
-        raise TypeError(f"info: {', '.join(sorted(taken))} is a number of Troupe's; give yours another name")
-    return {name: finite(f"info: {name}", value) for name, value in info.items()}
+    """``info`` as numbers by name.  Raises ``TypeError`` for other values, and for a name that is taken."""
+    return checked_info(info, RESERVED)
 
 
 @dataclass(frozen=True)
@@ -104,7 +85,7 @@ class AgentClient:
         try:
             from openai import AsyncOpenAI, DefaultAsyncHttpxClient
         except ImportError as error:
-            raise AbsentError("the client of agents needs openai: pip install 'troupe[gateway]'") from error
+            raise AbsentError("the client of agents needs openai: pip install 'troupe-rl[gateway]'") from error
         # A context of its own would read all certificates anew for each client, 40 ms, and there is no TLS here.
         # The server is on this machine, where no proxy of the environment leads.
         http = DefaultAsyncHttpxClient(verify=_context(), trust_env=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...experience import Message, MessageText
 from ...gateway.protocol import ChatMessage, ChatReply, ChatRequest, ToolCall
-from ..tool_calls import ARGUMENTS, CLOSE, HERMES, OPEN, Tool, ToolFormat, ToolOffer, calls
+from ..tool_calls import ARGUMENTS, CLOSE, OPEN, Tool, ToolFormat, ToolOffer, calls, split_calls
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def reply(text: str, request: ChatRequest, format: ToolFormat | None, number: in
     called = tuple(call for call in read if call is not None)
     if not called or len(called) < len(read):
         return ChatReply(str(text), (), "length" if told.is_cut else "stop", **usage), bodies is not None
-    content = HERMES.sub("", text).strip() if format == "hermes" else ""
+    content = split_calls(text)[1].strip() if format == "hermes" else ""
     return ChatReply(content, called, "tool_calls", **usage), False
 
 

@@ -15,12 +15,13 @@ from typing import Any
 from ...experience import Task
 from ...gateway.guard import RefusedError
 from ...gateway.protocol import ChatReply, ChatRequest, read_request
-from .client import AgentClient, Result, finite, finite_info
+from ..returned import finite
+from .client import AgentClient, Result, finite_info
 from .service import Service
 
 
 @dataclass(eq=False)
-class Call:
+class PendingCall:
     """A call of an agent that waits for its reply; ``loop`` is the server's, or of the workflow itself."""
 
     request: ChatRequest
@@ -50,7 +51,7 @@ class Raised:
     error: BaseException
 
 
-Event = Call | Result | Raised
+Event = PendingCall | Result | Raised
 """What a run comes to next: a call, its result, an error."""
 
 
@@ -79,8 +80,8 @@ class WorkflowRun:
         self._lock = threading.RLock()  # the garbage collector may close a run whose lock its thread holds
         self._events: deque[Event] = deque()
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
-        self._pending: set[Call] = set()
-        self._orphans: list[Call] = []  # whose sender is gone; the same request again gets their reply
+        self._pending: set[PendingCall] = set()
+        self._orphans: list[PendingCall] = []  # whose sender is gone; the same request again gets their reply
         self._refusals: Counter[str] = Counter()  # by agent, "" where the request named none; in no numbers yet
         self._told: Counter[str] = Counter()  # those that are in the numbers of a message
         self._speaker: str | None = None  # whose message may be rewarded now
@@ -115,7 +116,7 @@ class WorkflowRun:
         self._waiter = self._speaker = None
         return self._events.popleft()
 
-    def reply(self, call: Call, reply: ChatReply) -> None:
+    def reply(self, call: PendingCall, reply: ChatReply) -> None:
         """Answer ``call``; until the next event, the workflow may reward the message."""
         with self._lock:
             self._earned = Earned()
@@ -170,7 +171,7 @@ class WorkflowRun:
                 self._orphans.remove(orphan)
             elif self.closed:
                 raise RefusedError(HTTPStatus.GONE, "the episode is over", "unknown_episode")
-            call = orphan or Call(request, loop, loop.create_future())
+            call = orphan or PendingCall(request, loop, loop.create_future())
             self._pending.add(call)
         if orphan is None:
             self._happen(call)
@@ -180,10 +181,10 @@ class WorkflowRun:
             self._orphan(call)
             raise
 
-    def _orphan(self, call: Call) -> None:
+    def _orphan(self, call: PendingCall) -> None:
         """The sender of ``call`` is gone; perhaps it has sent the request again before that was seen."""
         with self._lock:
-            waiting = [each for each in self._events if isinstance(each, Call) and each is not call]
+            waiting = [each for each in self._events if isinstance(each, PendingCall) and each is not call]
             again = next((each for each in waiting if each.request.key == call.request.key), None)
             if again is None:
                 self._orphans.append(call)
@@ -275,7 +276,7 @@ class WorkflowRun:
                 loop.call_soon_threadsafe(_wake, future)
 
 
-def _copy(future: asyncio.Future[ChatReply], call: Call) -> None:
+def _copy(future: asyncio.Future[ChatReply], call: PendingCall) -> None:
     error = future.exception()
     call.settle(future.result() if error is None else RefusedError(HTTPStatus.GONE, str(error), "episode_over"))
 

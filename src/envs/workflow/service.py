@@ -71,7 +71,7 @@ class Service:
                 try:
                     self._server = Server(guarded(self, LIMITS, self.key))
                 except ImportError as error:
-                    raise AbsentError("a workflow's gateway needs uvicorn: pip install 'troupe[gateway]'") from error
+                    raise AbsentError("a workflow's gateway needs uvicorn: pip install 'troupe-rl[gateway]'") from error
                 _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
                 if most != resource.RLIM_INFINITY:  # which macOS does not take
                     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

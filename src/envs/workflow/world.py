@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, get_args
+from uuid import uuid4
 
 from ...errors import ConfigError, check_above_zero, check_whole
 from ...experience import Message, Split, Task
@@ -17,7 +18,7 @@ from ..checks import check_actions, check_agent, check_choice
 from ..tool_calls import ToolFormat, ToolOffer
 from .client import Result
 from .messages import Identity, identity, offer, prompt, reply, unmatched
-from .run import Call, Event, Raised, WorkflowRun
+from .run import Event, PendingCall, Raised, WorkflowRun
 from .service import Service
 
 
@@ -40,7 +41,7 @@ class Lease:
     """Held by all forks that may go on with ``run``, which ends with the last of them."""
 
     def __init__(self, run: WorkflowRun) -> None:
-        self.run = run
+        self.run, self.key = run, uuid4().int
         weakref.finalize(self, run.close)
 
 
@@ -91,7 +92,7 @@ class WorkflowWorld(TeamEnv):
     def _forget(self) -> None:
         self._said: tuple[Said, ...] = ()
         self._lease: Lease | None = None
-        self._call: Call | None = None
+        self._call: PendingCall | None = None
         self._done = self._task is None
         self._unpaid = 0.0  # team rewards of messages since the last one that ended a turn
 
@@ -186,7 +187,7 @@ class WorkflowWorld(TeamEnv):
         return StepResult({agent: earned.local}, team, False, False, info)
 
     def _paid(self, team: float, *, ends_turn: bool) -> float:
-        """The team reward of a message that has earned ``team``.  The return of an episode has those of messages that
+        """The outcome of a message that has earned ``team``.  The return of an episode has those of messages that
         end a turn, so that these are paid what the messages before have earned, too.  To a sampler that tries several
         messages, which a fork allows, a message's own reward is its judgement.
         """
@@ -200,7 +201,7 @@ class WorkflowWorld(TeamEnv):
         return copy.copy(self)
 
     def state_key(self) -> Hashable:
-        run = None if self.forkable or not self._said or self._lease is None else id(self._lease)
+        run = None if self.forkable or not self._said or self._lease is None else self._lease.key
         return (
             self._task and self._task.task_id,
             self._done,
@@ -215,7 +216,7 @@ class WorkflowWorld(TeamEnv):
         assert self._task is not None
         return WorkflowRun(self._service, self._workflow, self._task, self.agents, self._said)
 
-    async def _own_run(self) -> tuple[WorkflowRun, Call]:
+    async def _own_run(self) -> tuple[WorkflowRun, PendingCall]:
         """The run of this episode, and its call that waits; where a fork went on with it, another one that is played
         to the same place.
         """
@@ -242,9 +243,9 @@ class WorkflowWorld(TeamEnv):
                 f"the workflow did neither call an agent nor end within env.limit_s={self._limit_s:g}; {self._place()}"
             ) from error
 
-    def _called(self, run: WorkflowRun, event: Event, key: str | None = None) -> Call:
+    def _called(self, run: WorkflowRun, event: Event, key: str | None = None) -> PendingCall:
         """``event``, which is to be a call, that of ``key`` where one is given."""
-        if isinstance(event, Call) and key in (None, event.request.key):
+        if isinstance(event, PendingCall) and key in (None, event.request.key):
             if event.request.tools and self._format is None:
                 run.close()
                 raise ConfigError(

@@ -84,6 +84,12 @@ def key_value_heads(config: PretrainedConfig) -> int:
     return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
 
 
+def inner_width(config: PretrainedConfig) -> int:
+    """The width of the hidden layers between attentions, by the names that families of models have for it."""
+    widths = (getattr(config, name, None) for name in ("intermediate_size", "ffn_dim", "n_inner"))
+    return next((int(width) for width in widths if width), 4 * int(config.hidden_size))
+
+
 def cache_numbers(config: PretrainedConfig, width: int | None = None) -> int:
     """Keys and values of one token, in all layers, with heads of ``width``; None: the model's own."""
     return 2 * int(config.num_hidden_layers) * key_value_heads(config) * (width or head_width(config))

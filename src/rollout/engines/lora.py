@@ -114,18 +114,20 @@ class Adapter:
         return (weight.float() + low.up.float() @ low.down.float()).to(weight.dtype)
 
     @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Within, the model's linear layers add this adapter's additions."""
+    def applied(self, dtype: torch.dtype | None = None) -> Iterator[None]:
+        """Within, the model's linear layers add this adapter's additions, rounded to ``dtype``; None: as they are."""
         with ExitStack() as stack:
             for path, module in self.modules.items():
                 low = self.of(path)
                 assert low is not None  # every module of an adapter has its weights
+                if dtype is not None:
+                    low = LowRank(low.down.to(dtype), low.up.to(dtype))
                 stack.callback(module.register_forward_hook(_adding(low)).remove)
             yield
 
 
 def _adding(low: LowRank) -> Callable[..., Tensor]:
     def hook(module: nn.Module, arguments: tuple[Any, ...], output: Tensor) -> Tensor:
-        return output + low(arguments[0])
+        return output + LowRank(low.down.to(output.dtype), low.up.to(output.dtype))(arguments[0])
 
     return hook

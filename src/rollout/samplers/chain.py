@@ -9,11 +9,11 @@ from statistics import fmean
 from ...envs.base import TeamEnv
 from ...experience import Episode, Node, Task, Topology
 from ...faults import Failure
-from ..playing import gather, or_failure, or_lost_episode
+from ..playing import advance, gather, or_failure, or_lost_episode
 from ..policy_client import PolicyClient
 from .base import OnEpisode, check_at_least
 from .rewards import RewardMix
-from .task_rollout import PromptCompletions, TaskRollout, advance, continued, extend, first_texts
+from .task_rollout import PromptCompletions, TaskRollout, continued, extend, first_texts
 
 
 class ChainSampler:

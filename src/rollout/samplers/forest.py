@@ -4,7 +4,7 @@ their second step (that of GRPO-MA, arXiv 2509.24494)."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -33,19 +33,22 @@ class BranchPoint:
 
 
 class ForestSampler(EpisodeSampler):
-    """``k`` trees per task.  A tree begins as one whole episode; then ``expansions`` of its steps are drawn, evenly and
-    with replacement, and at each the agents that act there answer once more, and the episode is played on to its end.
+    """``k`` trees per task.  A tree begins as one whole episode; ``expansions`` steps are drawn, evenly and with
+    replacement, and at each the agents that act there answer once more, and the episode is played on to its end.
 
-    So a tree has 1 + ``expansions`` leaves, each the end of an episode whose messages all come from the policies, and
-    no message is judged before the end.  The first step is not drawn, since an episode from there is a tree of its own;
-    an episode of one step does not branch.  All K first messages come from one prompt, and so from one request.  Where
-    several agents act at once, a branch is a new joint action.
+    So each leaf of a tree is the end of an episode whose messages all come from the policies, and no message is judged
+    before the end.  The first step is not drawn, since an episode from there is a tree of its own.  Steps are drawn
+    from the world's horizon, and one that the tree's first episode does not reach adds no branch: drawn from the steps
+    of the episode itself, a step of a short episode would branch more often, and so the messages would decide how much
+    they count.  A tree has 1 + ``expansions`` leaves at most.  All K first messages come from one prompt, and so from
+    one request.  Where several agents act at once, a branch is a new joint action.
 
     ``branch_at=second``: no step is drawn; all branches leave a tree at its second step, so that each of the K first
     messages has 1 + ``expansions`` answers that were sampled independently.
 
-    Episodes of S messages cost K (S + ``expansions`` S / 2) completions on average, where an agent acts per step; with
-    ``branch_at=second`` K (1 + (1 + ``expansions``) (S - 1)).
+    Where one agent acts per step, episodes of S of the horizon's H messages cost, on average,
+    K (S + ``expansions`` S (S - 1) / (2 (H - 1))) completions; with ``branch_at=second``
+    K (1 + (1 + ``expansions``) (S - 1)).
     """
 
     topology: Topology = "forest"
@@ -71,14 +74,21 @@ class ForestSampler(EpisodeSampler):
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
         env = await rollout.start(world)
         root = await _act(rollout, env, await rollout.sample_all(env, self.k), ())
-        await gather(*(self._grow(rollout, root, tree) for tree in range(self.k)))
+        steps = len(max_steps(world))
+        await gather(*(self._grow(rollout, root, tree, self.draw(rollout, tree, steps)) for tree in range(self.k)))
         return to_episode(rollout.task, root, best_of_k=False)
 
-    async def _grow(self, rollout: TaskRollout, root: JointNode, tree: int) -> None:
-        """Play on from the joint action ``tree`` of ``root`` to the end; then add the branches."""
+    def draw(self, rollout: TaskRollout, tree: int, steps: int) -> list[int]:
+        """The steps at which ``tree`` branches, of an episode of at most ``steps``."""
+        if self.branch_at == "second" or steps == 1:
+            return [1] * self.expansions
+        return rollout.rng("expansions", tree).choices(range(1, steps), k=self.expansions)
+
+    async def _grow(self, rollout: TaskRollout, root: JointNode, tree: int, steps: Sequence[int]) -> None:
+        """Play on from the joint action ``tree`` of ``root`` to the end; then add branches at those of ``steps`` that
+        were reached."""
         points = await _play_on(rollout, root, tree, (tree,), 0.0, ())
-        some = points if self.branch_at == "drawn" else points[:1]
-        drawn = rollout.rng("expansions", tree).choices(some, k=self.expansions) if some else []
+        drawn = [points[step - 1] for step in steps if step <= len(points)]
         indices = [1 + sum(each is point for each in drawn[:i]) for i, point in enumerate(drawn)]
         branches = await gather(*(_branch(rollout, *pair) for pair in zip(drawn, indices, strict=True)))
         for point, index, branch in zip(drawn, indices, branches, strict=True):

@@ -11,8 +11,8 @@ from typing import Literal, get_args
 
 from ...envs.base import TeamEnv
 from ...experience import Candidate, Episode, JointAction, Node, Outcome, Task
-from ..playing import gather
-from .task_rollout import PromptCompletions, Said, TaskRollout, Transition, advance, said_in
+from ..playing import Transition, advance, gather
+from .task_rollout import PromptCompletions, Said, TaskRollout, said_in
 
 Pairing = Literal["aligned", "cross"]
 Growth = Literal["full", "best"]
@@ -111,7 +111,8 @@ class TreeBuilder:
         for c, completion in enumerate(answer.completions):
             results = [step.transition.result for step in steps if step.members[position] == c]
             team, local = fmean(result.team for result in results), fmean(result.local[agent] for result in results)
-            info = {name: fmean(result.info[name] for result in results) for name in results[0].info}
+            names = dict.fromkeys(name for result in results for name in result.info)  # steps may differ in them
+            info = {name: fmean(each.info[name] for each in results if name in each.info) for name in names}
             candidates.append(self.rollout.candidate(agent, completion, local, team, info))
         return candidates
 

@@ -10,19 +10,17 @@ from statistics import fmean
 
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Completion, Episode, Node, Topology
-from ..playing import gather
+from ..playing import Transition, advance, gather
 from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .rewards import RewardMix
 from .task_rollout import (
     PromptCompletions,
     Said,
     TaskRollout,
-    Transition,
-    advance,
     auxiliary,
     extend,
-    first_said,
     first_texts,
+    said_with,
 )
 
 
@@ -122,7 +120,7 @@ class ReplaySampler(EpisodeSampler):
             answers = await rollout.sample_all(env, self.k, 0, after=after)
             transition = await advance(env.fork(), first_texts(answers))
             steps.append(MainStep(env, after, answers, transition))
-            env, after = transition.env, (*after, *first_said(answers))
+            env, after = transition.env, (*after, *said_with(answers, 0))
         return steps
 
     async def _expand(
@@ -139,7 +137,7 @@ class ReplaySampler(EpisodeSampler):
         self, rollout: TaskRollout, step: MainStep, team_return: float, agent: str
     ) -> tuple[Node, list[Continuation]]:
         answer, texts = step.answers[agent], first_texts(step.answers)
-        others = (*step.after, *(each for each in first_said(step.answers) if each[0] != agent))
+        others = (*step.after, *(each for each in said_with(step.answers, 0) if each[0] != agent))
         ends = {(0, 0): Continuation(step.transition.result, team_return, [], 0)}  # the main episode itself
         messages = [(completion.text, (*others, (agent, completion))) for completion in answer.completions]
         if self.removal is not None:
@@ -172,7 +170,7 @@ async def _play_on(
     while not transition.result.done:
         answers = await rollout.sample_all(transition.env, 1, index, after=after)
         transition = await advance(transition.env, first_texts(answers))
-        after = (*after, *first_said(answers))
+        after = (*after, *said_with(answers, 0))
         continuation.auxiliary += auxiliary(answers)
         continuation.team_return += transition.team_return
         continuation.env_steps += 1

@@ -10,7 +10,7 @@ from dataclasses import replace
 from logging.handlers import BufferingHandler
 from typing import Any
 
-from ...cluster.actors import Actor, Answer, LostActorError, answer_of, settle
+from ...cluster.actors import Answer, LostActorError, RemoteActor, answer_of, settle
 from ...cluster.settings import Execution
 from ...envs.base import TeamEnv
 from ...experience import Episode, Task
@@ -37,11 +37,11 @@ class SpreadSampler:
         self.sampler = sampler
         self.topology, self.k, self.resample = sampler.topology, sampler.k, sampler.resample
         each = execution.resources.worlds
-        self.actors: list[Actor] = []
+        self.actors: list[RemoteActor] = []
         self._under_way = [0] * execution.worlds
         with ExitStack() as failed:
             for index in range(execution.worlds):
-                self.actors.append(Actor(f"worlds {index}", WorldActor, each, execution, build))
+                self.actors.append(RemoteActor(f"worlds {index}", WorldActor, each, execution, build))
                 failed.callback(self.actors[-1].group.end)
             failed.pop_all()
 
@@ -84,7 +84,7 @@ class SpreadSampler:
         return place
 
     async def _play(
-        self, actor: Actor, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
+        self, actor: RemoteActor, tasks: Sequence[Task], clients: Mapping[str, PolicyClient], seed: int
     ) -> list[list[Episode]]:
         while True:
             borrowed = {agent: await _borrowed(client) for agent, client in clients.items()}
@@ -102,7 +102,7 @@ class SpreadSampler:
                 closing.push_async_callback(_close, actor)
 
 
-async def _close(actor: Actor) -> None:
+async def _close(actor: RemoteActor) -> None:
     try:
         if actor.group.actors:
             for warning in await asyncio.to_thread(actor.at_once, "close") or ():

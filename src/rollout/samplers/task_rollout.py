@@ -8,7 +8,7 @@ from random import Random
 
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from ..playing import gather, start_env, step_env
+from ..playing import Transition, advance, gather, start_env
 from ..policy_client import PolicyClient
 from ..seeds import derive
 from .rewards import RewardMix
@@ -44,15 +44,11 @@ class TaskRollout:
 
     async def sample(self, env: TeamEnv, agent: str, n: int, *place: int | str, after: Said = ()) -> PromptCompletions:
         """``n`` completions of ``agent`` in the state of ``env``, which stays as it is; ``after`` is what led there:
-        the agent's own completions are in the prompt as they were sampled.
-
-        Task, turn, agent and ``place`` are the request's key; the key and the rollout's seed give the request's seed.
-        So a request draws the same in whatever order requests come; two with the same key get the same draws.
+        the agent's own completions are in the prompt as they were sampled.  ``place``: see
+        :meth:`..policy_client.PolicyClient.ask`.
         """
-        key = (self.task.task_id, env.turn, agent, *place)
-        seed = derive(self.seed, *key)
         said = [completion for author, completion in after if author == agent]
-        prompt, completions = await self.clients[agent].complete(env, agent, self.task, n, seed, key, said)
+        prompt, completions = await self.clients[agent].ask(env, agent, self.task, n, self.seed, *place, said=said)
         return PromptCompletions(prompt.ids, completions, prompt.cut, prompt.retokenised)
 
     async def sample_all(
@@ -72,12 +68,18 @@ class TaskRollout:
         return self.mix(team, local, completion, self.clients[agent].sampling)
 
     def candidate(
-        self, agent: str, completion: Completion, local: float, team: float, info: Mapping[str, float]
+        self,
+        agent: str,
+        completion: Completion,
+        local: float,
+        team: float,
+        info: Mapping[str, float],
+        own_outcome: float = 0.0,
     ) -> Candidate:
         """A completion of ``agent`` with its rewards."""
-        reward = self.reward(agent, completion, local, team)
+        reward = self.reward(agent, completion, local + own_outcome, team)
         overlong = self.mix.overlong_of(completion, self.clients[agent].sampling)
-        return Candidate(completion, local, team, reward, info=info, overlong=overlong)
+        return Candidate(completion, local, team, reward, info=info, overlong=overlong, own_outcome=own_outcome)
 
     def node(
         self,
@@ -101,48 +103,22 @@ class TaskRollout:
         results: Sequence[StepResult],
         teams: Sequence[float],
     ) -> list[Node]:
-        """The node of each agent in ``answers``; the joint action of its completion c had ``results[c]``, and the team
-        reward ``teams[c]``.
+        """The node of each agent in ``answers``; the joint action of its completion c had ``results[c]``, and ``alpha``
+        weighs ``teams[c]``.
         """
+        both = self.mix.team == "both"
         return [
             self.node(
                 env,
                 agent,
                 answer,
                 [
-                    self.candidate(agent, completion, result.local[agent], team, result.info)
+                    self.candidate(agent, completion, result.local[agent], team, result.info, both * result.team)
                     for completion, result, team in zip(answer.completions, results, teams, strict=True)
                 ],
             )
             for agent, answer in answers.items()
         ]
-
-
-@dataclass(frozen=True)
-class Transition:
-    """One step of a world."""
-
-    env: TeamEnv
-    """After the step."""
-    result: StepResult
-    ends_turn: bool
-    """The last step of an episode ends its turn, too."""
-
-    @property
-    def team_return(self) -> float:
-        """What the step adds to the episode's team return."""
-        return self.result.team if self.ends_turn else 0.0
-
-    def outcome(self, team_return: float, mixed_return: float | None = None) -> Outcome:
-        """Of an episode that ends here."""
-        return Outcome(self.result.success, self.env.turn, team_return, mixed_return)
-
-
-async def advance(env: TeamEnv, texts: Mapping[str, str]) -> Transition:
-    """Step ``env`` itself; a caller that needs the state before the step hands in a fork."""
-    turn = env.turn
-    result = await step_env(env, texts)
-    return Transition(env, result, result.done or env.turn > turn)
 
 
 async def try_aligned(env: TeamEnv, answers: Mapping[str, PromptCompletions]) -> list[Transition]:
@@ -157,9 +133,9 @@ def first_texts(answers: Mapping[str, PromptCompletions]) -> dict[str, str]:
     return {agent: answer.completions[0].text for agent, answer in answers.items()}
 
 
-def first_said(answers: Mapping[str, PromptCompletions]) -> Said:
-    """What is said in the joint action of each agent's first completion."""
-    return tuple((agent, answer.completions[0]) for agent, answer in answers.items())
+def said_with(answers: Mapping[str, PromptCompletions], index: int) -> Said:
+    """What is said in the joint action of each agent's completion ``index``."""
+    return tuple((agent, answer.completions[index]) for agent, answer in answers.items())
 
 
 def said_in(nodes: Sequence[Node], members: Sequence[int]) -> Said:

@@ -10,10 +10,19 @@ from typing import Literal, get_args
 
 from ...envs.base import TeamEnv
 from ...experience import Completion, Episode, Node, Topology
-from ..playing import gather
-from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
-from .rewards import RewardMix
-from .task_rollout import TaskRollout, Transition, advance, auxiliary, continued, extend, first_texts, try_aligned
+from ..playing import Transition, advance, gather
+from .base import EpisodeSampler, check_at_least, check_forkable
+from .rewards import RewardMix, TeamReward
+from .task_rollout import (
+    Said,
+    TaskRollout,
+    auxiliary,
+    continued,
+    extend,
+    first_texts,
+    said_with,
+    try_aligned,
+)
 
 SelectionRule = Literal["greedy", "sampled"]
 
@@ -27,9 +36,14 @@ class TreeSampler(EpisodeSampler):
 
     ``k_by_agent`` sets K for individual agents.  ``selection=sampled`` goes on from a candidate drawn evenly, so that
     states are visited as the policies visit them, without best-of-K selection.  ``stop_above``: an episode ends
-    after a node whose mean reward exceeds it.  ``lookahead=1``: where an agent does not act on the world, the team
-    reward of its candidate is the outcome of one sampled answer of the next agent, instead of the world's own judgement
-    of the message.
+    after a node whose mean reward exceeds it.
+
+    ``team`` (``algorithm.reward.team``) says what ``alpha`` weighs.  ``global``: the team's reward, which is what the
+    end of the turn is worth, for every agent of the turn.  A candidate that does not end the turn is judged after one
+    sampled answer of each agent that follows in it; these answers cost, and are not trained on.  ``own``: the outcome
+    of the message itself on its own fork, such as that of a proposal which is carried out on a copy of the world.  It
+    is the team's reward only where the message ends the turn.  ``both``: that of ``global``, and the message's own
+    outcome is added to its local reward, whoever sends it, as in the authors' first public code.
     """
 
     topology: Topology = "tree"
@@ -44,19 +58,17 @@ class TreeSampler(EpisodeSampler):
         overlong: float = 0.0,
         selection: SelectionRule = "greedy",
         stop_above: float | None = None,
-        lookahead: int = 0,
         resample: int = 0,
+        team: TeamReward = "own",
     ) -> None:
         check_at_least(1, k=k, **{f"k_by_agent.{agent}": value for agent, value in (k_by_agent or {}).items()})
         check_at_least(0, resample=resample)
         if selection not in get_args(SelectionRule):
             raise ValueError(f"algorithm.sampler.selection must be greedy or sampled, got {selection}")
-        if lookahead not in (0, 1):
-            raise ValueError(f"algorithm.sampler.lookahead must be 0 or 1, got {lookahead}")
         self.k_by_agent, self.default_k = dict(k_by_agent or {}), k
         self.k = min([k, *self.k_by_agent.values()])
-        self.mix, self.resample = RewardMix(alpha, local, overlong), resample
-        self.selection, self.stop_above, self.lookahead = selection, stop_above, lookahead
+        self.mix, self.resample = RewardMix(alpha, local, overlong, team), resample
+        self.selection, self.stop_above = selection, stop_above
 
     def check(self, world: TeamEnv) -> None:
         check_forkable(world)
@@ -64,15 +76,18 @@ class TreeSampler(EpisodeSampler):
             if agent not in world.agents:
                 known = ", ".join(world.agents)
                 raise ValueError(f"algorithm.sampler.k_by_agent.{agent}: no such agent; the world's agents are {known}")
+        if self.mix.team == "both" and len(world.stages) == 1:
+            raise ValueError(
+                "algorithm.reward.team=both: in this world every message ends its turn, so that its own outcome is the "
+                "team's reward, and would count twice; give global or own, which are one here"
+            )
 
     def max_completions(self, world: TeamEnv) -> Mapping[str, int]:
         count: Counter[str] = Counter()
-        steps = max_steps(world)
-        for acting, following in zip(steps, [*steps[1:], ()], strict=True):
-            k = self.group_size(acting)
-            count.update(dict.fromkeys(acting, k))
-            if self.lookahead and acting[-1] != world.agents[-1]:  # a message that ends a turn acts on the world
-                count.update(dict.fromkeys(following, k))
+        for index, acting in enumerate(world.stages):
+            following = () if self.mix.team == "own" else world.stages[index + 1 :]
+            for agents in (acting, *following):
+                count.update(dict.fromkeys(agents, self.group_size(acting) * world.horizon))
         return count
 
     def group_size(self, agents: Sequence[str]) -> int:
@@ -110,30 +125,15 @@ class TreeSampler(EpisodeSampler):
         answers = dict(zip(agents, await gather(*samples), strict=True))
         transitions = await try_aligned(env, answers)
         episode.env_steps += k
-        teams = await self._team_rewards(rollout, transitions, episode)
-        return rollout.nodes(env, answers, [each.result for each in transitions], teams), transitions
-
-    async def _team_rewards(
-        self, rollout: TaskRollout, transitions: Sequence[Transition], episode: Episode
-    ) -> list[float]:
-        """The team reward of each joint action.  The cost of looking ahead is added to ``episode``."""
         teams = [each.result.team for each in transitions]
-        branches = [c for c, each in enumerate(transitions) if self.lookahead and not each.ends_turn]
-        lookaheads = (self._look_ahead(rollout, transitions[c].env, episode, c) for c in branches)
-        for c, (team, completions) in zip(branches, await gather(*lookaheads), strict=True):
-            teams[c] = team
-            episode.auxiliary += completions
-            episode.env_steps += 1
-        return teams
-
-    async def _look_ahead(
-        self, rollout: TaskRollout, env: TeamEnv, episode: Episode, branch: int
-    ) -> tuple[float, list[tuple[int, Completion]]]:
-        """The team reward of one sampled answer of the agents that act next, and these answers."""
-        nodes = episode.nodes
-        answers = await rollout.sample_all(env, 1, len(nodes), "lookahead", branch, after=continued(nodes))
-        transition = await advance(env.fork(), first_texts(answers))
-        return transition.result.team, auxiliary(answers)
+        if self.mix.team != "own":
+            said = [(*after, *said_with(answers, c)) for c in range(k)]
+            ends = (_end_turn(rollout, each, said[c], first, c) for c, each in enumerate(transitions))
+            for c, (team, completions, steps) in enumerate(await gather(*ends)):
+                teams[c] = team
+                episode.auxiliary += completions
+                episode.env_steps += steps
+        return rollout.nodes(env, answers, [each.result for each in transitions], teams), transitions
 
     def _select(self, nodes: Sequence[Node], rng: Random) -> int:
         """Index of the joint action that continues."""
@@ -148,3 +148,20 @@ class TreeSampler(EpisodeSampler):
         """Whether the mean reward of the ``nodes`` exceeds ``stop_above``."""
         rewards = [candidate.reward for node in nodes for candidate in node.candidates]
         return self.stop_above is not None and fmean(rewards) > self.stop_above
+
+
+async def _end_turn(
+    rollout: TaskRollout, transition: Transition, after: Said, node: int, candidate: int
+) -> tuple[float, list[tuple[int, Completion]], int]:
+    """What the turn of ``transition`` is worth where each agent that follows in it gives one sampled answer; these
+    answers, and the steps of the world.  ``after`` is what was said up to then; the state of ``transition`` stays.
+    """
+    completions: list[tuple[int, Completion]] = []
+    steps = 0
+    while not transition.ends_turn:
+        answers = await rollout.sample_all(transition.env, 1, node, "answer", candidate, steps, after=after)
+        transition = await advance(transition.env.fork(), first_texts(answers))
+        after = (*after, *said_with(answers, 0))
+        completions += auxiliary(answers)
+        steps += 1
+    return transition.result.team, completions, steps

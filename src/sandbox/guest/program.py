@@ -1,4 +1,4 @@
-"""Runs one program in a process that has given up its rights, and writes its value as JSON."""
+"""Runs one program in a process that has given up its rights, and writes its value as JSON (:mod:`.plain`)."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import types
 from typing import Any, Final, NoReturn, TextIO
 
 from .confine import PAYLOAD, STDERR, VALUE
+from .plain import decode, encode
 from .wire import MEMORY_EXIT
 
 _NAME: Final = "<program>"
@@ -90,11 +91,11 @@ def _stream(fd: int) -> TextIO:
 def _answer(entry: dict[str, Any], names: dict[str, Any]) -> None:
     """Call the function, or evaluate the expression, and write its value as one JSON document."""
     if "expression" in entry:
-        names.update(entry["variables"])
+        names.update(decode(entry["variables"]))
         value = eval(compile(entry["expression"].strip(), "<expression>", "eval", dont_inherit=True), names)
     else:
-        value = _find(names, entry["function"])(*entry["args"], **entry["kwargs"])
-    data = memoryview(_dumps(value, allow_nan=False).encode())
+        value = _find(names, entry["function"])(*decode(entry["args"]), **decode(entry["kwargs"]))
+    data = memoryview(_dumps(encode(value, objects=True), allow_nan=False).encode())
     while data:
         data = data[_write(VALUE, data) :]
 

@@ -60,6 +60,7 @@ def _prepare(config: dict[str, Any], cgroup: int | None) -> ForkServer:
     os.environ.clear()
     importlib.util.find_spec("no_such_module")  # so that the lists of all folders on the path are in memory
     _add_exit()
+    sys.set_int_max_str_digits(0)  # the limit of CPU time bounds them, and published tests have longer integers
     no_huge_pages()
     lock_down()
     if len(os.listdir("/proc/self/task")) > 1:

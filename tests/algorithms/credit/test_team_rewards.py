@@ -13,7 +13,7 @@ from troupe.experience import Episode, Sampling, Task
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.scripted import NoEngine, ScriptedClient
-from troupe.setup.worlds import build_world
+from troupe.setup.instantiation import build_world
 
 from ...worlds import OF_EACH_CLASS, env_config
 

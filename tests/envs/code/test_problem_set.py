@@ -42,8 +42,8 @@ def test_rows_that_are_left_out_are_counted(write_table: WriteTable) -> None:
 def test_tests_that_are_left_out_are_counted_and_said(
     write_table: WriteTable, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In MBPP's columns there is no script that could be run instead."""
-    tests = ["assert f(1) == 2", "assert f({1: 2}) == 3", "assert f([f(1)]) == 2"]
+    """There is no script that may be run instead."""
+    tests = ["assert f(1) == 2", "assert eval(f('1')) == 3", "assert f([f(1)]) == 2"]
     row = {"task_id": 2, "prompt": "Add one.", "code": "def f(x):\n  return x + 1", "test_list": tests}
     table = write_table([row, row | {"task_id": 3, "prompt": "Add 1.", "test_list": tests[:1]}])
     splits = ProblemSet(None, ProblemSource("mbpp", table.path)).load("code")
@@ -75,12 +75,6 @@ def test_hidden_tests_of_training_alone_can_be_fewer(write_table: WriteTable, se
             unshortened = SCHEMAS["apps"].problem(problem.name, apps_row(int(problem.name.removeprefix("apps/"))))
             hidden = unshortened.hidden[:1] if split == "train" else unshortened.hidden
             assert problem == dataclasses.replace(unshortened, hidden=hidden)
-
-
-@pytest.mark.parametrize("world", ["code_problems", "code_humaneval"])
-def test_the_key_names_the_split_that_it_shortens(world: str) -> None:
-    with pytest.raises(ConfigError, match=r"env\.data\.max_hidden is now env\.data\.max_hidden_train"):
-        check_command_line("train", ["experiment=code_specialized", f"env={world}", "env.data.max_hidden=0"])
 
 
 def test_an_unknown_kind() -> None:

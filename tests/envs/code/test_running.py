@@ -8,8 +8,9 @@ import pytest
 
 from troupe.envs.base import WorldFailure
 from troupe.envs.code import Code
+from troupe.envs.code.assertions import parse_assertions
 from troupe.envs.code.problem import Check, Problem
-from troupe.envs.code.running import BrokenTestScript, Runner, same_text, same_value
+from troupe.envs.code.running import BrokenTestScript, Runner, same_text
 from troupe.envs.code.world import CODER, TESTER
 from troupe.envs.execution import Execution
 from troupe.sandbox import Job, Limits, LocalSandbox, Result, Verdict
@@ -56,7 +57,7 @@ async def test_a_script_meets_answers_as_data(runner: Runner, code: str, passed:
 
 
 async def test_a_script_that_does_not_run_is_named(runner: Runner) -> None:
-    broken = dataclasses.replace(ROOT, script="def check(candidate):\n    candidate({1, 2})")
+    broken = dataclasses.replace(ROOT, script="def check(candidate):\n    candidate(1) + ''")
     with pytest.raises(BrokenTestScript, match=r"root: its test script does not run: .*TypeError"):
         await runner.run_hidden(broken, "def root(x): return x")
 
@@ -72,7 +73,7 @@ PAIR = dataclasses.replace(
     ("code", "passed"),
     [
         (str(PAIR.reference), True),
-        ("def root(x): return [x[0], [1, [x[0]]]]", True),  # as a list of calls and values is judged
+        ("def root(x): return [x[0], [1, [x[0]]]]", False),
         ("def root(x): return [x[0], [1]]", False),
         ("def root(x): return [x[0], [1, [x[0]]], 3]", False),
         ("def root(x): return x[0]", False),
@@ -85,7 +86,7 @@ async def test_a_script_whose_values_are_tuples(runner: Runner, code: str, passe
 
 
 @pytest.mark.parametrize(
-    ("code", "passed"), [("def root(x): return {'a': [x] * 3}", True), ("def root(x): return {'a': [x + 5]}", False)]
+    ("code", "passed"), [("def root(x): return {'a': (x,) * 3}", True), ("def root(x): return {'a': (x + 5,)}", False)]
 )
 async def test_another_call_fails_where_the_script_swallows_exceptions(runner: Runner, code: str, passed: bool) -> None:
     script = (
@@ -101,12 +102,10 @@ async def test_another_call_fails_where_the_script_swallows_exceptions(runner: R
 @pytest.mark.parametrize(
     ("body", "reference"),
     [
-        ("assert candidate(x=5) == 5", "return x"),
-        ("assert len(candidate(1)) == 1 and candidate(1)[1] == 2", "return {x: x + 1}"),
-        ("for s in [{5}]:\n        assert candidate(s)", "return True"),
+        ("assert candidate(print) is print", "return x"),
+        ("assert candidate(float('nan')) != 0", "return x"),
         ("assert candidate(2) == 3", "return x"),
         ("while False:\n        assert candidate(1)", "return x"),
-        ("assert candidate((1, 2)) == (1, 2)", "return x + ()"),  # as a program it gets a list
         (
             "try:\n        candidate('x')\n    except TypeError:\n        return\n    assert False",
             "return x + 1",
@@ -125,6 +124,26 @@ async def test_a_broken_script_leaves_the_other_tests(
     for _ in range(2):
         assert [result.passed for result in await runner.run_hidden(several, "def root(x): return x")] == [True]
     assert caplog.text.count("Its other tests decide") == 1 and runner.leaves_out_script(several)
+
+
+@pytest.mark.parametrize(
+    ("body", "reference"),
+    [
+        ("assert candidate(x=5) == 5", "return x"),
+        ("assert len(candidate(1)) == 1 and candidate(1)[1] == 2", "return {x: x + 1}"),
+        ("for s in [{5}]:\n        assert candidate(s)", "return True"),
+        ("assert candidate((1, 2)) == (1, 2)", "return x + ()"),
+        ("assert list(candidate(2)) == [0, 1]", "return iter(range(x))"),
+        ("assert candidate(2)", "return object()"),
+        ("assert candidate(2) == float('inf')", "return float('inf')"),
+    ],
+)
+async def test_a_script_meets_values_as_they_are(runner: Runner, body: str, reference: str) -> None:
+    problem = dataclasses.replace(
+        ROOT, script=f"def check(candidate):\n    {body}\n", reference=f"def root(x):\n    {reference}"
+    )
+    for code, passed in ((str(problem.reference), True), ("def root(x): return ()", False)):
+        assert [result.passed for result in await runner.run_hidden(problem, code)] == [passed]
 
 
 async def test_a_setup_comes_before_the_program(runner: Runner) -> None:
@@ -197,48 +216,117 @@ async def test_opening_tells_what_protects_the_trainer(code_world: Callable[...,
     assert opened["isolation"] in ("bubblewrap", "landlock") and opened["unsafe"] is False
 
 
-def test_equal_texts() -> None:
-    assert same_text("1  2 \n\n3", "1 2\n3\n")
-    assert not same_text("1 2 3", "1 2\n3") and not same_text("1.0", "1") and not same_text("", "0")
+@pytest.mark.parametrize(
+    ("output", "expected"),
+    [
+        ("1  2 \n\n3", "1 2\n3\n"),
+        ("2.0", "2"),
+        ("2", "2.0"),
+        ("+2 1e3 -0", "2.00 1000 0"),
+        ("YES 0.50", "YES 0.5"),
+        ("0.333333", "0.33333333333333"),
+        ("0.0000001", "0.0"),
+        ("9" * 5000, "9" * 5000 + ".0"),
+        ("nan", "nan"),
+        ("1e999999", "10e999998"),
+    ],
+)
+def test_equal_texts(output: str, expected: str) -> None:
+    assert same_text(output, expected, 1e-6)
 
 
 @pytest.mark.parametrize(
-    ("value", "expected", "same"),
+    ("output", "expected"),
     [
-        (1, 1.0, True),
-        (1.0, 1, True),
-        ([1.0, [2]], [1, [2.0]], True),
-        (True, 1, True),  # as the benchmarks' own judges: Python's ==
-        (1, True, True),
-        (False, 0.0, True),
-        ({"a": [1.0, True]}, {"a": [1, 1]}, True),
-        (True, 2, False),
-        ({"a": 1}, {"a": 1, "b": 1}, False),
-        ({"a": 1}, {"b": 1}, False),
-        ([], {}, False),
-        ([1], 1, False),
-        (0, None, False),
-        ("", 0, False),
-        (10**400, 1.0, False),
-        (10**400, 10**400, True),
-        (float(2**53), 2**53 + 1, False),
-        (1.5, 1, False),
-        ("1", 1, False),
-        (None, False, False),
-        ([1], [1, 2], False),
-        (0.3000001, 0.3, True),
-        (0.31, 0.3, False),
-        (0.0, 1e-9, False),  # 1e-6 is relative
-        (1e-9, 0.0, False),
-        (1.0000001e-9, 1e-9, True),
-        (5.6e-17, 0.0, True),  # the rounding error of a sum that cancels
-        (0.0, 5.6e-17, True),
+        ("1 2 3", "1 2\n3"),
+        ("", "0"),
+        ("2.0000001", "2"),  # a whole number is exact
+        ("50000000000000001", "50000000000000000"),
+        ("50000000000000001.0", "50000000000000000"),
+        ("0.3333", "0.33333333333333"),
+        ("9" * 5000, "9" * 4999 + "8"),
+        ("1_0", "10"),
+        ("\u0663", "3"),
+        ("0x10", "16"),
+        ("inf", "1e999"),
+        ("nan", "0.5"),
+        ("Infinity", "inf"),
+        ("1e99999999999", "1.5"),
+        ("1.0.0", "1.0"),
+        ("1.5", "1.5.0"),
+        ("yes", "YES"),
+        ("0.5,", "0.5"),
+        ("1 2", "1 2 3"),
     ],
 )
-def test_equal_values(value: object, expected: object, same: bool) -> None:
-    assert same_value(value, expected, 1e-6) == same
+def test_different_texts(output: str, expected: str) -> None:
+    assert not same_text(output, expected, 1e-6)
 
 
-def test_the_tolerance_of_a_test_itself_is_absolute() -> None:
-    assert same_value(100.0004, 100.0, 1e-6, absolute=1e-3) and not same_value(100.002, 100.0, 1e-6, absolute=1e-3)
-    assert same_value(0.0, 1e-9, 1e-6, absolute=1e-6)
+async def test_printed_integers_have_any_number_of_digits(runner: Runner) -> None:
+    problem = dataclasses.replace(DOUBLE, hidden=(Check("9" * 6000, "1" + "9" * 5999 + "8"),))
+    assert [result.passed for result in await runner.run_hidden(problem, "print(int(input()) * 2)")] == [True]
+    assert [result.passed for result in await runner.run_hidden(problem, "print(int(input()) * 2 + 1)")] == [False]
+
+
+FUTURE = "from __future__ import annotations\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "passed"),
+    [
+        (FUTURE + "def f(x: Unknown): return floor(x)\nprint(f(float(input())) * 2)", True),
+        (f'"""A program."""\n\n{FUTURE}from __future__ import (\n  division)\nprint(floor(2))', True),
+        (f"import math\n# {FUTURE}print(floor(2))", True),
+        (f"x = 1\n{FUTURE}print(floor(2))", False),  # Python wants them first
+        ("from __future__ import no_such_feature\nprint(floor(2))", False),
+        (f"{FUTURE}print(floor(2)", False),
+    ],
+)
+async def test_imports_from_the_future_come_before_a_setup(runner: Runner, code: str, passed: bool) -> None:
+    problem = dataclasses.replace(DOUBLE, setup="from math import floor", hidden=(Check("1", "2"),))
+    assert [result.passed for result in await runner.run_hidden(problem, code)] == [passed]
+
+
+PUT = Problem(
+    "put",
+    "",
+    hidden=parse_assertions("assert put((1, 2), 3) == (1, 2, 3)", {"put": "put"}).suite,
+    function="put",
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "passed"),
+    [
+        ("def put(x, y): return x + (y,)", True),
+        ("def put(x, y): return [*x, y]", False),
+        ("def put(x, y): return (1.0, 2, True + 2)", True),
+        ("def put(x, y): return (1, 2)", False),
+        ("class T(tuple): pass\ndef put(x, y): return T((1, 2, 3))", True),
+        ("class T(tuple):\n    __eq__ = lambda *_: True\n    __hash__ = None\ndef put(x, y): return T((1, 2))", False),
+        ("class T(tuple):\n    __iter__ = lambda _: iter((1, 2, 3))\ndef put(x, y): return T((1,))", False),
+        ("class T:\n    __class__ = tuple\n    __eq__ = lambda *_: True\ndef put(x, y): return T()", False),
+        ("class I(int):\n    __eq__ = lambda *_: True\n    __hash__ = None\ndef put(x, y): return (1, 2, I(4))", False),
+        ("class S(str):\n    __str__ = lambda _: '3'\ndef put(x, y): return (1, 2, S('x'))", False),
+        ("class D(dict):\n    items = lambda _: [(1, 2)]\ndef put(x, y): return D()", False),
+        ("def put(x, y):\n    x = []\n    x.append(x)\n    return x", False),
+        ("def put(x, y):\n    for _ in range(10**5): x = (x,)\n    return x", False),
+        ("def put(x, y): return (1, 2, 10**5000)", False),
+        ("def put(x, y): return (1, 2, float('nan'))", False),
+        ("def put(x, y): return iter((1, 2, 3))", False),
+        ("def put(x, y): return object()", False),
+        ("import os\ndef put(x, y):\n    os.write(3, b'{\"$tuple\": 1}')\n    os._exit(0)", False),
+        ("import os\ndef put(x, y):\n    os.write(3, b'{\"$object\": [true, null]}')\n    os._exit(0)", False),
+    ],
+)
+async def test_programs_are_judged_by_their_values(runner: Runner, code: str, passed: bool) -> None:
+    assert [result.passed for result in await runner.run_hidden(PUT, code)] == [passed]
+
+
+async def test_arguments_by_name_and_of_all_types(runner: Runner) -> None:
+    tests = "assert f(1, by=(2, 3)) == (2, 3)\nassert f({1: 2}) == {1: 2}\nassert f(1j, by={1}) == {1}"
+    problem = dataclasses.replace(PUT, function="f", hidden=parse_assertions(tests, {"f": "f"}).suite)
+    results = await runner.run_hidden(problem, "def f(x, by=None): return x if by is None else by")
+    assert [result.passed for result in results] == [True] * 3
+    assert [result.passed for result in await runner.run_hidden(problem, "def f(x, by=0): return by")] == [1, 0, 1]

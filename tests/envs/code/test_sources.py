@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from troupe.envs.code import ProblemSource
+from troupe.envs.code.comparison import EQUAL
 from troupe.envs.code.problem import Check
 from troupe.envs.code.sources import IMPORTS, SCHEMAS
 from troupe.envs.datasets import DataError, Table, UnusableRow
@@ -59,7 +60,7 @@ def test_live_code_bench(packed: bool) -> None:
 
 def test_human_eval() -> None:
     problem = problem_of("human_eval", eval_row("a"))
-    assert problem.hidden == (Check("[1]", "2"), Check("[4]", "5")) and problem.script is None
+    assert problem.hidden == (Check("[1]", "2", EQUAL), Check("[4]", "5", EQUAL)) and problem.script is None
     assert problem.setup == "from typing import List\n\ndef one() -> int:\n    return 1\n\n"
     assert "return x + one()" in problem.reference
 
@@ -69,24 +70,28 @@ def test_human_eval_keeps_a_script_where_an_assertion_is_not_supported() -> None
     assert problem_of("human_eval", eval_row("a", test=loop)).script == loop
     both = loop + "    assert candidate(5) == 6\n"
     problem = problem_of("human_eval", eval_row("a", test=both))
-    assert (problem.script, problem.unusable_tests, problem.hidden) == (both, 0, (Check("[5]", "6"),))
+    assert (problem.script, problem.unusable_tests, problem.hidden) == (both, 0, (Check("[5]", "6", EQUAL),))
 
 
-@pytest.mark.parametrize(
-    "more", ["    assert candidate({1: 2}) == 3\n", "    for i in range(3):\n        assert eval('candidate(i)')\n"]
-)
-def test_a_script_that_cannot_be_run_is_counted(more: str) -> None:
-    """Its calls are no JSON, or it may run answers as code."""
+def test_a_script_that_cannot_be_run_is_counted() -> None:
+    """It may run answers as code."""
+    more = "    for i in range(3):\n        assert eval('candidate(i)')\n"
     problem = problem_of(
         "human_eval", eval_row("a", test="def check(candidate):\n    assert candidate(5) == 6\n" + more)
     )
-    assert (problem.script, problem.unusable_tests, problem.hidden) == (None, 1, (Check("[5]", "6"),))
+    assert (problem.script, problem.unusable_tests, problem.hidden) == (None, 1, (Check("[5]", "6", EQUAL),))
 
 
 def test_a_statement_of_mbpp_may_hold_what_ends_a_docstring() -> None:
     problem = problem_of("mbpp", MBPP | {"prompt": 'Replace \\x by """.'})
     assert problem.statement == 'def f(x):\n    """Replace \\\\x by \\"\\"\\".\n    """\n'
-    assert problem.hidden == (Check("[1]", "2"),)
+    assert problem.hidden == (Check("[1]", "2", EQUAL),)
+
+
+def test_of_mbpp_every_assertion_is_a_test() -> None:
+    problem = problem_of("mbpp", MBPP | {"test_list": ["assert f(1) == 2", "assert f(f(1)) == 3"]})
+    assert problem.hidden == (Check("[1]", "2", EQUAL),) and problem.unusable_tests == 0
+    assert problem.script == "def check(f):\n    import math\n    assert f(1) == 2\n    assert f(f(1)) == 3"
 
 
 NO_TESTS = {"input": [], "output": []}

@@ -163,7 +163,7 @@ async def test_the_use_of_aux_in_the_feedback(collab: Begin, main: str, use: str
 
 @pytest.mark.parametrize("settings", [{}, {"team": "solo"}, {"horizon": 2, "turn_reward": "gain", "useful_aux": True}])
 async def test_the_contract(collab: Begin, sandbox: LocalSandbox, tmp_path: Path, settings: dict[str, Any]) -> None:
-    write(tmp_path / "rows.jsonl", [row("human_eval", n) for n in range(60)])
+    write(tmp_path / "rows.jsonl", [row("human_eval", n) for n in range(90)])
     data = ProblemSet(ProblemSource("human_eval", str(tmp_path / "rows.jsonl")))
     world = CodeCollab(sandbox, data, cpu_s=0.2, feedback="level_feedback", **settings)
     await check_world(world, tasks=2, team=(0, 4), local=(0, 0))
@@ -317,7 +317,7 @@ def test_mbpp_statements_become_prompts() -> None:
     ("kind", "cells", "error", "words"),
     [
         ("mbpp", {"test_list": ["assert other(1) == 2"]}, UnusableRow, "tests of no function"),
-        ("mbpp", {"test_list": ["assert set(add_it(1)) == set([2])"]}, UnusableRow, "no test that is a call"),
+        ("mbpp", {"test_list": ["assert eval(add_it(1)) == 2"]}, UnusableRow, "no test that is a call"),
         ("mbpp", {"code": "def (x"}, CellError, "code or test_list"),
         (
             "coop_human_eval",

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from troupe.envs.datasets import DataError, Table, bounds, fetching
+from troupe.envs.datasets import DataError, Table, fetching
+from troupe.guards import bounds
 
 LINE = b'{"name": "a"}\n'
 MIB = 1 << 20

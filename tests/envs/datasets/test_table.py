@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 import os
+import re
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -15,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from troupe.envs.datasets import DataError, Table, bounds
+from troupe.envs.datasets import DataError, Table
+from troupe.guards import bounds
 
 Write = Callable[..., str]
 ROW = {"name": "a", "tests": {"input": ["1"], "output": ["2"]}, "level": 3}
@@ -167,7 +169,9 @@ def test_a_table_of_too_many_rows_is_not_read(tmp_path: Path, write: Write, monk
         Table(str(tmp_path / "rows.parquet")).load()
 
 
-@pytest.mark.parametrize(("memory", "said"), [(4 << 30, "it unfolds to more than 64 MiB"), (1 << 29, "address space")])
+@pytest.mark.parametrize(
+    ("memory", "said"), [(4 << 30, "it unfolds to more than 64 MiB"), (1 << 29, "it needs more than 512")]
+)
 def test_a_value_that_stands_in_every_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: int, said: str
 ) -> None:
@@ -206,3 +210,73 @@ def test_keys_that_few_rows_have_are_columns_of_all(tmp_path: Path, monkeypatch:
 def test_a_document_of_several_lines_is_read(tmp_path: Path) -> None:
     (tmp_path / "rows.json").write_text(json.dumps([ROW, ROW], indent=2))
     assert len(Table(str(tmp_path / "rows.json")).load()) == 2
+
+
+# ---- names and slices of local files --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("run[1]/rows.jsonl", "run1/rows.jsonl"),
+        ("a*.jsonl", "ab.jsonl"),
+        ("q?.jsonl", "qq.jsonl"),
+        ("[!a].jsonl", "x.jsonl"),
+        ("[[]x[*]].jsonl", "[x*].jsonl"),
+        ("**/rows.jsonl", "b/rows.jsonl"),
+    ],
+)
+def test_a_path_is_no_pattern(tmp_path: Path, name: str, other: str) -> None:
+    for each in (name, other):
+        (tmp_path / each).parent.mkdir(exist_ok=True)
+        (tmp_path / each).write_text(json.dumps({"name": each}) + "\n")
+    assert [*Table(str(tmp_path / name)).rows({"name": str})] == [{"name": name}]
+
+
+def test_a_path_that_the_library_takes_for_a_chain(tmp_path: Path) -> None:
+    (tmp_path / "a::b.jsonl").write_text('{"a": 1}\n')
+    with pytest.raises(DataError, match=r"a::b\.jsonl cannot be read as json: Unable to find"):
+        Table(str(tmp_path / "a::b.jsonl")).load()
+
+
+SLICES = {
+    "test": [0, 1, 2, 3, 4],
+    "train+validation": [0, 1, 2, 3, 4],
+    "test[1:3]": [1, 2],
+    "test[-2:]": [3, 4],
+    "test[:40%]": [0, 1],
+    "test[3:163]": [3, 4],
+    "test[:1] + test[4:]": [0, 4],
+}
+
+
+@pytest.mark.parametrize("split", SLICES)
+def test_slices_of_a_local_file(write: Write, split: str) -> None:
+    file = write([{"n": n} for n in range(5)])
+    assert [row["n"] for row in Table(file, split).rows({"n": int})] == SLICES[split]
+
+
+@pytest.mark.parametrize(
+    ("split", "reason"),
+    [
+        ("test[33:163]", "has no such rows, but 5"),
+        ("test[3:1]", "has no such rows, but 5"),
+        ("test[1:2", "Unrecognized instruction format"),
+        ("test[a:b]", "Unrecognized instruction format"),
+        ("test[0]", "Unrecognized instruction format"),
+        ("test]", "Unrecognized instruction format"),
+        ("train[:2]+test[:2]", "is one file; give slices of one name"),
+    ],
+)
+def test_slices_that_a_local_file_does_not_have(write: Write, split: str, reason: str) -> None:
+    with pytest.raises(DataError, match=re.escape(f"split={split}: ") + f".*{reason}"):
+        Table(write([{"n": n} for n in range(5)]), split).load()
+
+
+def test_a_cache_that_cannot_be_written_is_named(write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    file = write([{"a": 1}])
+    (tmp_path / "no_folder").touch()
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "no_folder")
+    with pytest.raises(DataError, match=rf"{file} cannot be read as json: .*keeps tables in {tmp_path}/no_folder; HF_"):
+        Table(file).load()

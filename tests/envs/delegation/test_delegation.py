@@ -197,7 +197,7 @@ REFUSED = ("joint", "sequential")
 """See the last test."""
 SAMPLERS = {
     "tree": TreeSampler(k=4),
-    "tree, looking ahead": TreeSampler(k=4, lookahead=1),
+    "tree, global": TreeSampler(k=4, team="global"),
     "tree, sampled": TreeSampler(k=4, selection="sampled"),
     "chain": ChainSampler(k=4),
     "forest": ForestSampler(k=2),

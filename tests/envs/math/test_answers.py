@@ -86,6 +86,171 @@ SAME: dict[str, tuple[list[str], list[str]]] = {
     "|x|": (["\\left| x \\right|", "|-x|"], ["x", "-x"]),
     "\\text{yes}": (["yes", "\\textbf{Yes}"], ["no", "yes or no"]),
     "\\text{A}": (["A", "\\mathrm{A}"], ["B", "a b"]),
+    # groups of digits
+    "10,\\!080": (
+        [
+            *("10080", "10,080", "10{,}080", "10\\,080", "10\\!080", "10~080", "10 080", "10\u2009080", "10\u202f080"),
+            *(
+                "10\u00a0080",
+                "10\\ 080",
+                "10{,}\\!080",
+                "10\\;080",
+                "x = 10,080",
+                "10,080.0",
+                "\\{10,080\\}",
+                "{10,080}",
+            ),
+            *("\\$10,\\!080", "\\frac{20,160}{2}"),
+        ],
+        [
+            *("10", "80", "0", "800", "1080", "10,81", "10,80", "10, 80", "(10, 80)", "1,0080", "100,80", "10080,000"),
+            *("10,\\!080,\\!000", "10 80", "10,\\,80", "10\\,80", "10.080", "10{,}08"),
+        ],
+    ),
+    "2\\,000": (
+        ["2000", "2{,}000", "2 000", "2,000"],
+        ["0", "2", "2\\,00", "20\\,00", "2000\\,000", "2,0", "(2,000,1)"],
+    ),
+    "1,000,000": (
+        ["10^6", "1\\,000\\,000", "1000000", "1 000 000"],
+        ["1", "1,000", "1,000,00", "1, 000, 0", "1000,000"],
+    ),
+    "314": (["3.14 \\times 10^2"], ["3{,}14", "0,314", "3 14"]),
+    "(1,234)": (["(1, 234)", "\\left(1,\\, 234\\right)"], ["1234", "1,234", "(1234)", "(234, 1)", "1\\,234"]),
+    "\\{1000, 2\\}": (
+        ["{1,000, 2}", "\\{1,000, 2\\}", "\\{2, 1\\,000\\}", "2, 1{,}000", "{2, 1000}"],
+        ["\\{0, 1, 2\\}", "\\{1, 2\\}", "1,0002", "\\{1,001, 2\\}", "(1000, 2)"],
+    ),
+    "\\{1, 234, 5\\}": (["\\{1,234,5\\}", "5, 1, 234", "[1, 234, 5]"], ["\\{1234, 5\\}", "1\\,234, 5"]),
+    # layout
+    "73": (
+        [
+            "{73}",
+            "\\mathbf{73}",
+            "\\displaystyle{73}",
+            "\\boxed{73}",
+            "{\\bf 73}",
+            "[73]",
+            "np.int64(73)",
+            "Integer(73)",
+            "73.0",
+        ],
+        ["{7}{3}", "\\mathbf{7}3", "{74}", "[73, 73]", "[[73]]", "{7, 3}", "\\boxed{7}3", "[7, 3]", "7*73/7"],
+    ),
+    "\\displaystyle{\\frac12}": (
+        ["0.5", "Rational(1, 2)", "Fraction(1, 2)"],
+        ["Rational(2, 1)", "\\frac{1}{12}", "Rational(1, 3)"],
+    ),
+    "\\begin{pmatrix} -1/3 \\\\ 2/3 \\end{pmatrix}": (
+        [
+            "\\begin{bmatrix} \\frac{-1}{3} \\\\ \\frac{2}{3} \\end{bmatrix}",
+            "Matrix([[-1/3], [2/3]])",
+            "Matrix([-1/3, 2/3])",
+        ],
+        [
+            "\\begin{pmatrix} -1/3 & 2/3 \\end{pmatrix}",
+            "\\begin{pmatrix} 2/3 \\\\ -1/3 \\end{pmatrix}",
+            "(-1/3, 2/3)",
+            "Matrix([[-1/3, 2/3]])",
+        ],
+    ),
+    # as Python and sympy print
+    "\\frac{\\sqrt{2}}{2}": (
+        ["sqrt(2)/2", "2**(-1/2)", "1/sqrt(2)", "math.sqrt(2)/2", "sqrt(2)*0.5", "2**(-0.5)"],
+        ["sqrt(2)", "sqrt(2)*2", "-sqrt(2)/2", "sqrt(3)/2", "2**(1/2)", "0.7071067811865476", "cos(pi/4)", "qrt(2)/2"],
+    ),
+    "2^{10}": (["2**10", "1024", "Pow(2, 10)"], ["2*10", "2**11", "10**2", "2**10**1", "2**9*2", "-2**10"]),
+    "x^2-1": (
+        ["x**2-1", "x**2 - 1", "(x - 1)*(x + 1)", "-1 + x**2"],
+        ["x**2+1", "x*2-1", "2**x-1", "y**2-1", "x**2", "x**2-1.001"],
+    ),
+    "\\pi": (["pi", "math.pi", "pi*1"], ["2*pi", "-pi", "3.14159265358979", "p*i", "pie"]),
+    "90^\\circ": (
+        ["\\boxed{90^\\circ}", "{90^{\\circ}}", "\\boxed{90\\text{ cm}^2}", "{90 cm^2}"],
+        ["\\boxed{9^\\circ}", "90^{1}0"],
+    ),
+    "(1,2), (3,5)": (["[(1, 2), (3, 5)]"], ["[(2, 1), (3, 5)]", "[(1, 2), (3, 5), (3, 5)]"]),
+    "2\\pi\\sqrt{3}": (["2pi*sqrt(3)", "2 pi * sqrt(3)", "2*3sqrt(3)*pi/3"], ["2pi", "2pi*3sqrt(3)", "23pi"]),
+    "\\frac{\\pi}{6}": (["pi/6", "1/6*pi"], ["pi*6", "pi/3", "asin(1/2)"]),
+    "0.001": (["1e-3", "1.0e-3", "1E-3", "1e-03"], ["1e-4", "1e3", "1e-33", "-1e-3", "e-3", "1 e-3"]),
+    "0.00002": (["2e-05", "2.0e-5"], ["2e05", "2e-06"]),
+    "2e-3": (["2e - 3", "-3 + 2*E"], ["0.002", "2*e*(-3)"]),
+    "6-5i": (["6 - 5*I", "(6-5j)", "-5*I + 6"], ["6 + 5*I", "5 - 6*I", "(6+5j)", "(5-6j)", "6 - 5*J"]),
+    "1, 2": (["{1, 2}", "{2, 1}", "FiniteSet(1, 2)"], ["(1, 2)", "{1, 3}", "{1}", "12", "{1: 2}"]),
+    "1 \\pm \\sqrt{19}": (["{1 - sqrt(19), 1 + sqrt(19)}"], ["{1 - sqrt(19)}", "{1 - sqrt(19), 1 + sqrt(18)}"]),
+    "\\{1 \\pm \\sqrt{5}, -2\\}": (
+        ["[-2, 1 - sqrt(5), 1 + sqrt(5)]"],
+        ["[-2, 1 - sqrt(5)]", "[2, 1 - sqrt(5), 1 + sqrt(5)]"],
+    ),
+    "(\\frac{\\sqrt{3}}{3}, 2)": (["(sqrt(3)/3, 2)"], ["(2, sqrt(3)/3)", "[sqrt(3)/3, 2]", "{sqrt(3)/3, 2}"]),
+    "[0,1]": (
+        ["Interval(0, 1)", "[0, 1]", "(0 <= x) & (x <= 1)"],
+        ["Interval.open(0, 1)", "Interval(0, 2)", "(0, 1)", "(0 <= x) & (x < 1)"],
+    ),
+    "(3,4]": (
+        ["Interval.Lopen(3, 4)", "(x <= 4) & (3 < x)"],
+        ["Interval.Ropen(3, 4)", "Interval(3, 4)", "(x < 4) & (3 < x)"],
+    ),
+    "(-\\infty, 2) \\cup (3, \\infty)": (
+        ["Union(Interval.open(-oo, 2), Interval.open(3, oo))", "((-oo < x) & (x < 2)) | ((3 < x) & (x < oo))"],
+        [
+            "Union(Interval(-oo, 2), Interval(3, oo))",
+            "Interval.open(-oo, 2)",
+            "((-oo < x) & (x < 3)) | ((3 < x) & (x < oo))",
+        ],
+    ),
+    "\\infty": (["oo", "inf"], ["-oo", "zoo", "nan", "0"]),
+    "\\log_2 5": (["log(5, 2)", "log(5)/log(2)", "ln(5)/ln(2)"], ["log(2, 5)", "log(5)", "log(2)/log(5)"]),
+    "e^{2}": (["exp(2)", "E**2"], ["exp(-2)", "e*2", "E*2", "2**E"]),
+    "5 \\cdot n!": (["5*factorial(n)"], ["factorial(5*n)", "5*n"]),
+    "x \\geq 5": (
+        ["x >= 5", "5 <= x", "Interval(5, oo)", "(5 <= x) & (x < oo)"],
+        ["x > 5", "x <= 5", "Interval.open(5, oo)"],
+    ),
+    "\\lfloor\\frac{2n-1}{5}\\rfloor": (
+        ["floor(2*n/5 - 1/5)", "\\lfloor\\frac{2n}{5}-0.2\\rfloor", "-ceiling((1 - 2*n)/5)"],
+        ["floor(2*n/5 - 2/5)", "\\lfloor\\frac{2n-2}{5}\\rfloor", "floor(2*n/5 - 1/6)", "ceiling(2*n/5 - 1/5)"],
+    ),
+    "f(n) = 2n + 1007": (["Eq(f(n), 2*n + 1007)", "2*n + 1007"], ["Eq(f(n), 2*n + 1008)", "Eq(g(n), 2*n + 1007)"]),
+    "y = 2x + 3": (["Eq(y, 2*x + 3)", "y == 2*x + 3", "2*x + 3"], ["Eq(y, 2*x - 3)", "Eq(x, 2*y + 3)", "2*x"]),
+    "\\emptyset": (["EmptySet", "set()", "[]", "\\{\\}"], ["0", "{0}", "[0]"]),
+    "\\alpha + 1": (["alpha + 1*1"], ["alpha*1", "beta + 1*1"]),
+    "i": (["1j", "I", "(0+1j)"], ["-1j", "2j", "1", "j"]),
+    "2i": (["2j", "2*I", "2.0j"], ["2", "-2j", "2j+1", "2j+2j"]),
+    "-i": (["-1j", "(-0-1j)"], ["1j", "-1"]),
+    "3+4i": (["4j+3", "(3+4j)"], ["3j+4", "4j-3", "3+4j+4j"]),
+    "3i+4j": (["4j+3i"], ["7i", "7j", "3j+4i"]),
+    # a number and words
+    "7": (
+        ["7\\text{ apples}", "7\\text{ more apples}", "7.", "7\\text{ months}", "7\\text{ kg}"],
+        [
+            *(
+                "7\\text{ million}",
+                "7\\text{ hundred}",
+                "7\\text{k}",
+                "7\\text{ in a thousand}",
+                "7 million",
+                "7 dozen",
+            ),
+            *("7\\text{ squared}", "7\\text{ cubed}", "7\\text{ plus}", "7\\text{ minus one}", "7\\text{ and a half}"),
+            *("7\\text{ or more}", "7\\text{ apples or less}", "7\\text{ at least}", "7\\text{ or 8}", "7 or more"),
+            *("7 squared", "7 at least", "7 plus", "7\\text{...}"),
+        ],
+    ),
+    "7000000": (
+        [
+            *("7\\text{ million}", "7 million", "7\\,\\text{Million people}", "\\$7 million dollars", "7,000\\text{k}"),
+            *("x = 7 million", "70\\text{ hundred thousand}"),
+        ],
+        ["7\\text{ billion}", "7", "7 thousand", "7\\text{ million or more}", "7\\text{ million and a half}"],
+    ),
+    "24": (["2\\text{ dozen eggs}", "2 dozen"], ["2\\text{ dozens or more}", "1 dozen", "2 hundred"]),
+    "7k": (["7 k"], ["7\\text{k}", "7000"]),
+    # figures left out
+    "5": (["5.", "5 .", "5.0."], ["5\\ldots", "5...", "5\\dots.", "5…", "5.."]),
+    "5.1": (["5.1."], ["5.1...", "5.1\\ldots", "5.1\\cdots", "5.1. . ."]),
+    "\\frac{3}{10}": (["0.3"], ["0.3\\ldots", "0.3...", "\\frac{1}{3.3\\ldots}"]),
+    "\\sqrt{8}": (["2\\sqrt{2}."], ["2\\sqrt{2}\\ldots", "2\\sqrt{2}..."]),
 }
 
 
@@ -138,6 +303,18 @@ HOSTILE = [
     "204 = 205",
     "204 = 204 = 205",
     "\\{0,1,\\ldots,999\\}",
+    "9**9**9**9",
+    "factorial(factorial(factorial(9)))",
+    "(" * 99 + "2*1" + ")" * 99,
+    "-" * 1900 + "2*1",
+    "2**" * 600 + "1",
+    "1e999*1e999",
+    "204*1j",
+    "[204 for x in y]*1",
+    "(lambda: 204)()*1",
+    "204 if 1 else 0*1",
+    "max.__self__.eval('204')*1",
+    "Rational('204', 0)*1",
     "[0, 999]",
     "\\mathbb{Z}",
     "\\text{the answer}",
@@ -174,6 +351,22 @@ async def test_an_unreadable_expected_answer_is_compared_as_text(reading: LocalS
     assert not await answers.equal("", "")
 
 
+@pytest.mark.parametrize(
+    ("gold", "same", "other"),
+    [
+        ("2 3", " 2  3", "23"),
+        ("10 20 30", "10\n20 30", "102030"),
+        ("1 2", "1 \t 2", "12"),
+        ("1 + 2 3", "1+2 3", "1 + 23"),
+        ("7\\text{ or more}", "7 \\text{or more}", "7"),
+        ("0.3\\ldots", "0.3 \\ldots", "0.3"),
+    ],
+)
+async def test_unreadable_numbers_stay_apart(gold: str, same: str, other: str, reading: LocalSandbox) -> None:
+    answers = Answers(Execution(reading, READING))
+    assert await answers.equal(same, gold) and not await answers.equal(other, gold)
+
+
 @pytest.mark.parametrize("text", ["2 04", "20 4", "2\n04"])
 async def test_figures_apart_are_not_one_number(text: str, reading: LocalSandbox) -> None:
     answers = Answers(Execution(reading, READING))
@@ -186,6 +379,19 @@ async def test_several_answers_are_no_thousands(reading: LocalSandbox) -> None:
     assert await answers.equal("200, 100", "100,200", several=True)
     assert not await answers.equal("200, 100", "100,200")
     assert not await answers.equal("100200", "100,200", several=True)
+
+
+async def test_a_printed_list_of_two_is_no_interval(reading: LocalSandbox) -> None:
+    """A program prints the members of a list as others write an interval."""
+    answers = Answers(Execution(reading, READING))
+    for gold in ("1, 2", "\\{2, 1\\}", "[1, 2]"):
+        assert await answers.equal("[1, 2]", gold, printed=True)
+        assert await answers.equal("[1, 2]", gold) == (gold == "[1, 2]")
+    assert await answers.equal("[1, 2]", "2,1", several=True)
+    for other in ("(1, 2)", "1, 3", "(1, 2]", "1, 2, 3"):
+        assert not await answers.equal("[1, 2]", other, printed=True)
+    assert await answers.equal("E", "e", printed=True) and await answers.equal("E", "\\text{(E)}", printed=True)
+    assert not await answers.equal("E", "e")
 
 
 async def test_reading_ends_in_time(reading: LocalSandbox) -> None:

@@ -11,12 +11,12 @@ from omegaconf import OmegaConf
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.math.ensemble import Ensemble
-from troupe.envs.math.questions import AGAIN, MathQuestions, boxed_answers
+from troupe.envs.math.questions import AGAIN, MathQuestions
 from troupe.envs.math.sources import Aime24, Polaris
 from troupe.envs.testing import check_world
 from troupe.experience import Task
 from troupe.sandbox import Limits, LocalSandbox
-from troupe.setup.worlds import build_world
+from troupe.setup.instantiation import build_world
 
 QUESTION = "What is $\\frac{1}{3} + \\frac{1}{6}$?"
 TASK = Task("by-hand", "test", {"question": QUESTION, "answer": "\\frac{1}{2}", "several": False})
@@ -60,6 +60,8 @@ TOOL_REWARDS = [
     ("print(0.5000001)", 0.0, 0.2, "0.5000001"),
     ("print('1/2 or 1/3')", 0.0, 0.2, "1/2 or 1/3"),
     ("print(1/2)\nprint(1/3)", 0.0, 0.2, "0.5\n0.3333333333333333"),  # the last line is the answer
+    ("from sympy import *\nprint(sqrt(Rational(1, 4)))", 1.0, 1.0, "1/2"),
+    ("print([0.5])", 1.0, 1.0, "[0.5]"),
     ("x = 1/2", 0.0, 0.1, "It printed nothing."),
     ("print(1/2)\nraise ValueError('no')", 0.0, 0.1, "It failed (crash): ValueError: no"),
     ("print(1/", 0.0, 0.1, "It failed (crash): SyntaxError: '(' was never closed"),
@@ -67,6 +69,22 @@ TOOL_REWARDS = [
     ("import subprocess; subprocess.run(['id'])", 0.0, 0.1, "It failed"),
     ("", 0.0, 0.0, "There is no program."),
 ]
+
+
+async def test_a_thought_is_no_program(begin: Callable[..., MathQuestions]) -> None:
+    """A fence in a thought is not run, and one that is left open there swallows nothing."""
+    world = begin()
+    text = f"<think>First\n```python\nprint(1)\n</think>{program('print(0.5)')}"
+    assert (await world.step({"tool": text})).team == 1
+    assert "print(1)" not in str(world.observe("reasoner"))
+    assert (await begin().step({"tool": f"<think>{program('print(0.5)')}</think>"})).info["malformed"] == 1
+
+
+async def test_a_printed_list_is_a_list(begin: Callable[..., MathQuestions]) -> None:
+    for gold, team in (("1, 2", 1), ("\\{1, 2\\}", 1), ("[1, 2]", 1), ("(1, 2)", 0), ("1, 3", 0)):
+        world = begin()
+        world.reset(Task("list", "test", {"question": "?", "answer": gold, "several": False}))
+        assert (await world.step({"tool": program("print([1, 2])")})).team == team, gold
 
 
 @pytest.mark.parametrize("order", ["sequential", "simultaneous"])
@@ -107,6 +125,16 @@ REASONER_REWARDS = [
     ("The answer is 1/2.", 0.0, 0.0, False),
     ("\\boxed{0.5", 0.0, 0.0, False),
     ("\\boxed{}", 0.0, 0.0, False),
+    ("I should put it in \\boxed{}. So \\boxed{0.5}", 1.0, 1.0, True),
+    ("I should put it in \\boxed{}.</think>\\boxed{0.5}", 1.0, 1.0, True),
+    ("<think>It is \\boxed{0.4}.</think>\\boxed {0.5}", 1.0, 1.0, True),
+    ("<think>It is \\boxed{0.5}.</think>\\boxed{0.4}", 0.0, 0.2, True),
+    ("\\boxed{0.5}</think>", 0.0, 0.0, False),
+    ("<think>It is \\boxed{0.5}", 0.0, 0.0, False),
+    ("\\boxed{0.50} = \\boxed{0.5}", 1.0, 1.0, True),
+    ("\\boxed{0.5} = \\boxed{\\frac{1}{2}}", 1.0, 1.0, True),
+    ("\\boxed{0.5} = \\boxed{\\frac{1}{3}}", 0.0, 0.0, False),
+    ("".join(f"\\boxed{{0.5{'0' * zeros}}}" for zeros in range(9)), 0.0, 0.0, False),
     (f"The program crashed. {AGAIN}", 0.0, 0.2, False),
     ("", 0.0, 0.0, False),
 ]
@@ -167,11 +195,6 @@ async def test_opening_counts_the_questions(begin: Callable[..., MathQuestions],
     with pytest.raises(ValueError, match=r"env\.sandbox cannot read answers"):
         await world.open()
     await bare.close()
-
-
-def test_boxes() -> None:
-    assert boxed_answers("a \\boxed{1} b \\boxed{\\frac{1}{2}} \\boxed{3") == ["1", "\\frac{1}{2}"]
-    assert boxed_answers("\\boxed{\\boxed{2}}") == ["\\boxed{2}"] and boxed_answers("boxed{1}") == []
 
 
 def right_message(world: TeamEnv, agent: str, rng: Random) -> str:

@@ -83,6 +83,28 @@ async def test_a_world_that_goes_there_and_back_keeps_the_contract() -> None:
     world._game.close()
 
 
+@pytest.mark.parametrize(
+    ("rewards", "message"),
+    [
+        ({"knower": float("nan"), "guesser": 0.0}, "env.game: the reward of knower must be a finite number, got nan"),
+        ({"knower": None, "guesser": 0.0}, "env.game: the reward of knower must be a finite number, got None"),
+        ({"knower": 0.0}, "env.game: the rewards of .* are those of knower, not of knower, guesser"),
+        ({"knower": 0.0, "guesser": 0.0, "judge": 1.0}, "those of knower, guesser, judge, not of knower, guesser"),
+    ],
+)
+async def test_rewards_that_are_none(rewards: dict[str, Any], message: str) -> None:
+    class Odd(Password):  # type: ignore[misc]
+        def step(self, action: Any) -> None:
+            super().step(action)
+            self.rewards = rewards
+
+    world = PettingZooWorld(game=Password(), **SETTINGS)
+    world._game = Odd()
+    world.reset(world.tasks("train", 1, 0)[0])
+    with pytest.raises((TypeError, ValueError), match=message):
+        await world.step({"knower": "blue"})
+
+
 async def test_rewards_by_hand() -> None:
     world = PettingZooWorld(game=Password(), **SETTINGS)
     (task,) = world.tasks("train", 1, 0)

@@ -12,7 +12,7 @@ import pytest
 
 from troupe.envs.base import StepResult
 from troupe.envs.workflow import ClientForAgent, Result, WorkflowWorld
-from troupe.envs.workflow.run import Call, WorkflowRun
+from troupe.envs.workflow.run import PendingCall, WorkflowRun
 from troupe.envs.workflow.service import Service
 from troupe.envs.workflow.world import WorkflowFailure
 from troupe.errors import ConfigError
@@ -317,7 +317,7 @@ async def test_what_came_in_time_to_a_busy_event_loop_counts() -> None:
     release = threading.Event()
     service, loop = Service(["ann"]), asyncio.get_running_loop()
     run = WorkflowRun(service, lambda task, client_for_agent: release.wait() and 0.0, TASK, ("ann",), ())
-    call = Call(ChatRequest("ann", (ChatMessage("user", "?"),)), loop, loop.create_future())
+    call = PendingCall(ChatRequest("ann", (ChatMessage("user", "?"),)), loop, loop.create_future())
     waiting = asyncio.create_task(run.next(0.1))
     await asyncio.sleep(0)
     run._happen(call)
@@ -455,7 +455,7 @@ async def test_a_request_that_is_sent_again_is_the_same_call(seen_first: bool) -
     request = ChatRequest("ann", (ChatMessage("user", "?"),))
     broken = asyncio.create_task(run.answer(request))
     call = await run.next(30)
-    assert isinstance(call, Call)
+    assert isinstance(call, PendingCall)
     if seen_first:
         broken.cancel()
         await asyncio.wait([broken])
@@ -476,7 +476,7 @@ async def test_a_request_that_is_sent_again_as_its_reply_is_on_its_way() -> None
     service = Service(["ann"])
     run = WorkflowRun(service, lambda task, client_for_agent: release.wait() and 0.0, TASK, ("ann",), ())
     request, loop = ChatRequest("ann", (ChatMessage("user", "?"),)), asyncio.get_running_loop()
-    first, again = (Call(request, loop, loop.create_future()) for _ in range(2))
+    first, again = (PendingCall(request, loop, loop.create_future()) for _ in range(2))
     run._happen(first)
     assert await run.next(30) is first
     run.reply(first, ChatReply("hello"))

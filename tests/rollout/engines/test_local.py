@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from transformers import Qwen3Config, Qwen3ForCausalLM
+from transformers import GPT2Config, LlamaConfig, OPTConfig, Qwen3Config, Qwen3ForCausalLM
 
 from troupe.experience import Request, Sampling
 from troupe.models.tiny import build_tokenizer
 from troupe.rollout.engines.base import EngineClosedError
-from troupe.rollout.engines.local import LocalEngine, cache_numbers, end_of_sequence, fail
+from troupe.rollout.engines.local import LocalEngine, cache_numbers, end_of_sequence, fail, inner_width
 from troupe.rollout.engines.lockstep import hold
 
 
@@ -64,3 +64,8 @@ def test_sizes_and_ends_are_read_from_the_model(model: Qwen3ForCausalLM) -> None
     tokenizer = build_tokenizer(["w0"])
     model.generation_config.eos_token_id = [2, 3]
     assert end_of_sequence(model, tokenizer) == {2, 3, tokenizer.eos_token_id}
+
+
+def test_the_inner_width_has_several_names() -> None:
+    configs = [LlamaConfig(intermediate_size=24), OPTConfig(ffn_dim=24), GPT2Config(n_inner=24), GPT2Config(n_embd=6)]
+    assert [inner_width(config) for config in configs] == [24] * 4

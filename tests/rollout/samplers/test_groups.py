@@ -24,7 +24,7 @@ from troupe.rollout.samplers.tree import TreeSampler
 
 PAIRS: list[tuple[Sampler, CreditRule]] = [
     (TreeSampler(k=3), AtGrpo()),
-    (TreeSampler(k=3, lookahead=1, selection="sampled"), Gdpo(weights={"team": 1, "local": 1})),
+    (TreeSampler(k=3, team="global", selection="sampled"), Gdpo(weights={"team": 1, "local": 1})),
     (JointSampler(k=2), Magrpo()),
     (JointSampler(k=2, pairing="cross"), Magrpo(baseline="max")),
     (JointSampler(k=3, growth="best"), Magrpo(baseline="leave_one_out")),

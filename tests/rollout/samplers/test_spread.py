@@ -99,7 +99,7 @@ def test_actors_end_where_a_later_one_does_not_start(monkeypatch: pytest.MonkeyP
             raise OSError("no third actor")
         return SimpleNamespace(group=SimpleNamespace(end=lambda: ended.append(name)))
 
-    monkeypatch.setattr(spread, "Actor", actor)
+    monkeypatch.setattr(spread, "RemoteActor", actor)
     inner: Any = SimpleNamespace(topology="tree", k=2, resample=0)
     with pytest.raises(OSError, match="no third actor"):
         SpreadSampler(inner, lambda: inner, Execution("ray", worlds=4))

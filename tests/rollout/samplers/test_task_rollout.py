@@ -79,10 +79,16 @@ class Stops(Sokoban):
 
     turn = 0
 
+    over = False
+
+    def next_agents(self) -> tuple[str, ...]:
+        return () if self.over else ("tool",)
+
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         (text,) = actions.values()
         self.turn += text == "next"
-        return StepResult(dict.fromkeys(actions, 0.0), 0.5, text == "stop", False)
+        self.over = text == "stop"
+        return StepResult(dict.fromkeys(actions, 0.0), 0.5, self.over, False)
 
 
 @pytest.mark.parametrize(("text", "ends_turn"), [("go on", False), ("next", True), ("stop", True)])

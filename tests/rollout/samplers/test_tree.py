@@ -15,6 +15,7 @@ from troupe.envs.history import WithHistory
 from troupe.experience import Completion, Episode, Node, Outcome, Request, Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.samplers.rewards import TeamReward
 from troupe.rollout.samplers.tree import TreeSampler
 
 from ..conftest import Duet
@@ -269,7 +270,7 @@ async def test_agents_that_act_at_once_are_tried_together(play: Play, duet: Team
         await play(script, world=duet, tasks=tasks, sampler=TreeSampler(k=3, k_by_agent={"plan": 2}))
 
 
-# ---- lookahead ------------------------------------------------------------------------------------------------------
+# ---- the team's reward at the end of a turn --------------------------------------------------------------------------
 
 
 def contrary(prompt: str, row: int, seed: int) -> str:
@@ -279,36 +280,30 @@ def contrary(prompt: str, row: int, seed: int) -> str:
     return "R R" if "proposal none" in prompt else ""
 
 
-async def test_lookahead_asks_the_next_agent_once_about_each_candidate(play: Play) -> None:
-    (episode,), engine = await play(contrary, sampler=TreeSampler(k=4, lookahead=1))
+async def test_a_global_reward_asks_the_next_agent_once_about_each_candidate(play: Play) -> None:
+    (episode,), engine = await play(contrary, sampler=TreeSampler(k=4, team="global"))
     tool, planner = episode.nodes
     assert [c.team for c in tool.candidates] == [1, 0, 1, 0]
     assert [c.reward for c in tool.candidates] == pytest.approx([1, 0.1, 1, 0.05])
     assert continued(tool)[0] in (0, 2)
     assert [c.team for c in planner.candidates] == [1, 1, 1, 1]  # the turn ends with it: nobody is asked
     assert [request.n for request in engine.requests] == [4, 1, 1, 1, 1, 4]
-    lookahead = engine.requests[1:5]
+    asked = engine.requests[1:5]
     assert len({request.seed for request in engine.requests}) == 6
     assert sorted(request.key for request in engine.requests)
     # Each answer is to the candidate's own message; it costs tokens and a step, and is not learnt from.
-    assert [r.prompt_ids for r in lookahead].count(planner.prompt_ids) == 2
+    assert [r.prompt_ids for r in asked].count(planner.prompt_ids) == 2
     assert [(length, c.text) for length, c in episode.auxiliary] == [
-        (len(r.prompt_ids), text) for r, text in zip(lookahead, ["R R", "", "R R", ""], strict=True)
+        (len(r.prompt_ids), text) for r, text in zip(asked, ["R R", "", "R R", ""], strict=True)
     ]
     assert episode.env_steps == 4 + 4 + 4
     assert episode.outcomes == [Outcome(success=True, turns=1, team_return=1.0)]
 
 
-async def test_lookahead_leaves_the_branch_as_it_was(play: Play) -> None:
-    (looked,), _ = await play(contrary, sampler=TreeSampler(k=4, lookahead=1))
-    assert looked.nodes[1].turn == 0
-    assert [c.local for c in looked.nodes[1].candidates] == pytest.approx([0.1] * 4)
-
-
-async def test_without_lookahead_nobody_is_asked(play: Play) -> None:
-    (episode,), engine = await play(contrary)
-    assert [c.team for c in episode.nodes[0].candidates] == [0, 1, 0, 0]
-    assert all(request.n == 4 for request in engine.requests)
+async def test_an_answer_leaves_the_branch_as_it_was(play: Play) -> None:
+    (episode,), _ = await play(contrary, sampler=TreeSampler(k=4, team="global"))
+    assert episode.nodes[1].turn == 0
+    assert [c.local for c in episode.nodes[1].candidates] == pytest.approx([0.1] * 4)
 
 
 class Briefing(Duet):
@@ -336,28 +331,28 @@ class Briefing(Duet):
         return copy
 
 
-async def test_lookahead_asks_agents_that_act_at_once_at_once(words: PreTrainedTokenizerFast) -> None:
-    """Answers of a lookahead come once those of all branches and agents are asked for."""
-    looking: list[Request] = []
+async def test_agents_that_act_at_once_are_asked_at_once(words: PreTrainedTokenizerFast) -> None:
+    """Sampled answers come once those of all branches and agents are asked for."""
+    asked: list[Request] = []
     together = asyncio.Event()
 
     class Patient(ScriptedEngine):
         async def generate(self, request: Request) -> list[Completion]:
-            if "lookahead" in request.key and request.key[1] == 0:
-                looking.append(request)
-                if len(looking) == 2 * 2:
+            if "answer" in request.key and request.key[1] == 0:
+                asked.append(request)
+                if len(asked) == 2 * 2:
                     together.set()
                 await together.wait()
             return await super().generate(request)
 
     world = Briefing()
     client = PolicyClient("p", Patient(lambda prompt, row, seed: "U", words), words, 512, Sampling(max_tokens=40))
-    sampler = TreeSampler(k=2, lookahead=1)
+    sampler = TreeSampler(k=2, team="global")
     playing = sampler.collect(world, world.tasks("train", 1, 0), dict.fromkeys(world.agents, client), 0)
     ((episode,),) = await asyncio.wait_for(playing, 10)
-    assert [request.key[2] for request in sorted(looking, key=lambda r: (r.key[5], r.key[2]))] == ["plan", "tool"] * 2
+    assert [request.key[2] for request in sorted(asked, key=lambda r: (r.key[5], r.key[2]))] == ["plan", "tool"] * 2
     assert [node.agent for node in episode.nodes] == ["solo", "tool", "plan"] * 2
-    # Whoever looks ahead from the last turn's briefing sees the two agree: 1 for the team.
+    # After the last turn's briefing the two agree: 1 for the team.
     assert [c.team for c in episode.nodes[3].candidates] == [1, 1]
     assert len(episode.auxiliary) == 2 * 2 * 2 and episode.env_steps == 2 * (2 + 2 + 2)
 
@@ -365,11 +360,11 @@ async def test_lookahead_asks_agents_that_act_at_once_at_once(words: PreTrainedT
 # ---- any episode ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("lookahead", [0, 1])
+@pytest.mark.parametrize("team", ["own", "global"])
 @pytest.mark.parametrize("world", [Sokoban(), PlanPath()], ids=["sokoban", "plan_path"])
-async def test_the_tree_is_consistent(play: Play, world: TeamEnv, lookahead: int) -> None:
+async def test_the_tree_is_consistent(play: Play, world: TeamEnv, team: TeamReward) -> None:
     tasks = world.tasks("train", 8, 1)
-    episodes, _ = await play(babble, tasks=tasks, world=world, sampler=TreeSampler(k=3, lookahead=lookahead))
+    episodes, _ = await play(babble, tasks=tasks, world=world, sampler=TreeSampler(k=3, team=team))
     assert [episode.task for episode in episodes] == tasks
     for episode in episodes:
         assert len(episode.edges) == len(episode.nodes)
@@ -390,9 +385,9 @@ async def test_the_tree_is_consistent(play: Play, world: TeamEnv, lookahead: int
         assert outcome.turns == len(episode.nodes) / 2 <= world.horizon
         assert outcome.success == (episode.nodes[-1].candidates[continued(episode.nodes[-1])[0]].team == 1)
         assert outcome.success or outcome.turns == world.horizon
-        looks = 3 * sum(node.agent == "tool" for node in episode.nodes) if lookahead else 0
-        assert len(episode.auxiliary) == looks
-        assert episode.env_steps == 3 * len(episode.nodes) + looks
+        answers = 3 * sum(node.agent == "tool" for node in episode.nodes) if team == "global" else 0
+        assert len(episode.auxiliary) == answers
+        assert episode.env_steps == 3 * len(episode.nodes) + answers
 
 
 async def test_an_episode_does_not_depend_on_those_beside_it(play: Play) -> None:
@@ -416,7 +411,7 @@ async def test_another_seed_asks_for_other_draws(play: Play) -> None:
 
 @pytest.mark.parametrize(
     "setting",
-    [{"k": 0}, {"lookahead": 2}, {"selection": "best"}, {"local": "off"}, {"overlong": 2.0}, {"resample": -1}],
+    [{"k": 0}, {"selection": "best"}, {"local": "off"}, {"overlong": 2.0}, {"resample": -1}],
 )
 def test_settings_out_of_range_are_named(setting: Mapping[str, Any]) -> None:
     (name,) = setting

@@ -202,7 +202,7 @@ class Stage {
 
   numbers(candidate) {
     const length = candidate.length ?? candidate.token_ids?.length;
-    const parts = [["reward", candidate.reward], ["team", candidate.team], ["local", candidate.local], ["return from here", candidate.value === candidate.reward ? undefined : candidate.value], ["baseline", candidate.baseline], ["length penalty", candidate.overlong || undefined]]
+    const parts = [["reward", candidate.reward], ["outcome", candidate.team], ["own outcome", candidate.own_outcome], ["local", candidate.local], ["return from here", candidate.value === candidate.reward ? undefined : candidate.value], ["baseline", candidate.baseline], ["length penalty", candidate.overlong || undefined]]
       .filter(([, value]) => finite(value)).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, digits(value))));
     if (finite(length)) parts.push(el("div", {}, el("dt", {}, "tokens"), el("dd", {}, `${length}`)));
     const flags = Object.entries(candidate.info ?? {}).filter(([, value]) => value === true).map(([name]) => name.replaceAll("_", " "));

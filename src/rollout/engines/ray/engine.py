@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ....cluster.actors import Actor, Answer, LostActorError, answer_of, sendable, settle
+from ....cluster.actors import Answer, LostActorError, RemoteActor, answer_of, sendable, settle
 from ....cluster.settings import Execution
 from ....cluster.weights import StoredWeights, packed, unpacked
 from ....experience import Completion, Request
@@ -39,7 +39,7 @@ class RayEngine:
         self._asleep = self._closed = False
         self._reported = 0
         each = execution.resources.engine
-        self.actor = Actor(f"engine of {name}", EngineActor, each, execution, build, self._restore)
+        self.actor = RemoteActor(f"engine of {name}", EngineActor, each, execution, build, self._restore)
 
     def _restore(self) -> list[tuple[Any, ...]]:
         """The calls that make a new engine the one that was lost."""

@@ -122,7 +122,7 @@ class RemoteEngine(Weightless):
             except UnusableAnswerError as error:
                 failures += 1
                 if failures > self.settings.retries:
-                    raise self._failed(str(error), self.settings.retries) from error
+                    raise self._failed(str(error), self.settings.retries) from None  # it may repeat the key
                 self._counts["retries"] += 1
                 await asyncio.sleep(min(0.5 * 2 ** (failures - 1), 8))
         return completions[:n] * (request.n if is_greedy else 1)  # a server may add choices
@@ -151,9 +151,9 @@ class RemoteEngine(Weightless):
                 return str((await create(**body, extra_headers=keyless, extra_body=extra_body)).text)
             except OpenAIError as error:
                 if _exceeds_context(error):
-                    raise ContextExceededError(self._described(_reason(error), 0)) from error
+                    raise ContextExceededError(self._described(_reason(error), 0)) from None  # as below
                 retries = _retries(error.request) if isinstance(error, APIError) else 0
-                raise self._failed(_reason(error), retries) from error
+                raise self._failed(_reason(error), retries) from None  # a server may repeat the key in its answer
 
     def _read(self, text: str) -> list[Completion]:
         """The candidates of an answer, at least one.  Raises :class:`UnusableAnswerError`."""
@@ -175,9 +175,7 @@ class RemoteEngine(Weightless):
         return [self._completion(content, reason) for content, reason in choices]
 
     def _completion(self, content: str, reason: str | None) -> Completion:
-        # Half characters can stand in JSON; tokenizers and files refuse them.
-        text = content.encode("utf-8", "replace").decode("utf-8")
-        return Completion((), (), text, "length" if reason == "length" else "stop", self.policy, 0)
+        return Completion((), (), content, "length" if reason == "length" else "stop", self.policy, 0)
 
     # ---- the client -------------------------------------------------------------------------------------------------
 
@@ -226,7 +224,7 @@ def check_client(policy: str, settings: RemoteSettings) -> None:
         import openai  # noqa: F401
     except ModuleNotFoundError as error:
         raise AbsentError(
-            f"policies.{policy}.tuning=remote needs the openai client: pip install 'troupe[remote]'"
+            f"policies.{policy}.tuning=remote needs the openai client: pip install 'troupe-rl[remote]'"
         ) from error
 
 

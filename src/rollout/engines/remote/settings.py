@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from ....errors import AbsentError, check_above_zero, check_whole
+from ....errors import check_above_zero, check_variable, check_whole, variable
 from .secrets import secrets
 
 OWN = ("model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "stop")
@@ -51,6 +50,9 @@ class RemoteSettings:
             raise ValueError("url holds a secret, which config.yaml and loggers would keep: use key_env")
         if place.scheme not in ("http", "https") or not place.hostname:
             raise ValueError(f"url must be http://... or https://..., got {self.url!r}")
+        check_variable("key_env", self.key_env)
+        if any(secrets({"key_env": self.key_env})):
+            raise ValueError("key_env holds a secret, and not the name of the environment variable that has it")
         for name, least in (("concurrency", 1), ("retries", 0)):
             check_whole(name, getattr(self, name), least)
         check_above_zero("timeout_s", self.timeout_s)
@@ -74,10 +76,4 @@ class RemoteSettings:
 
     def key(self, policy: str) -> str | None:
         """The key, where one is named.  Raises :class:`AbsentError` where the environment does not hold it."""
-        if self.key_env is None:
-            return None
-        if not (key := os.environ.get(self.key_env)):
-            raise AbsentError(
-                f"policies.{policy}.remote.key_env={self.key_env}: the environment holds no such variable"
-            )
-        return key
+        return None if self.key_env is None else variable(f"policies.{policy}.remote.key_env", self.key_env)

@@ -63,6 +63,8 @@ class TorchEngine(LocalEngine):
     each policy: a prompt that begins with them, token by token, is read from there on (:mod:`.prefixes`).  They are
     dropped when weights are loaded, by :meth:`sleep` and :meth:`forget`, and whenever decoding fails.
 
+    ``prompts`` are some of the world's, token ids, on which the models are tested (:mod:`.support`).
+
     A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
 
     Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly, and ``ValueError`` for settings
@@ -79,6 +81,7 @@ class TorchEngine(LocalEngine):
         in_flight: bool = False,
         prefix_cache_gib: float = 0,
         max_cache_gib: float | None = None,
+        prompts: Sequence[Sequence[int]] = (),
     ) -> None:
         if not models:
             raise ValueError("a torch engine needs at least one policy")
@@ -88,7 +91,7 @@ class TorchEngine(LocalEngine):
         self._cache_bytes = math.inf if max_cache_gib is None else max_cache_gib * GIB
         self._rows = max_batch_rows  # fewer, once memory did not suffice; a request with more decodes alone
         tokenizer = copy.deepcopy(tokenizer)  # of its own, because tokenizers must not be used by two threads at once
-        self._decoders = _decoders(models, tokenizer, dtype, prefix_cache_gib * GIB)
+        self._decoders = _decoders(models, tokenizer, dtype, prefix_cache_gib * GIB, prompts)
         # Requests arrive in the event loop and are queued for decoding: in lockstep by the loop, in the order of their
         # keys, before a round; else by the worker, as they come, before a token.
         self._arrived: deque[DecodingJob] = deque()
@@ -114,6 +117,7 @@ class TorchEngine(LocalEngine):
         in_flight: bool = False,
         prefix_cache_gib: float = 0,
         max_cache_gib: float | None = None,
+        prompts: Sequence[Sequence[int]] = (),
     ) -> None:
         """See :class:`..base.Checking`.  Raises as the constructor does."""
         check_settings(max_batch_rows, lockstep, dtype, in_flight, prefix_cache_gib, max_cache_gib)
@@ -339,16 +343,17 @@ def _decoders(
     tokenizer: PreTrainedTokenizerBase,
     dtype: str | None,
     prefix_bytes: float,
+    prompts: Sequence[Sequence[int]],
 ) -> dict[str, Decoder]:
     """By policy; a model that several policies share is converted and prepared once."""
-    prepared: dict[int, tuple[PreTrainedModel, Forward]] = {}
+    prepared: dict[PreTrainedModel, tuple[PreTrainedModel, Forward]] = {}
     decoders: dict[str, Decoder] = {}
     for policy, source in models.items():
-        key = id(source.model if isinstance(source, Adapted) else source)
-        if key not in prepared:
-            model = in_dtype(source.model if isinstance(source, Adapted) else source, dtype)
-            prepared[key] = model, prepare(policy, model, tokenizer)
-        model, forward = prepared[key]
+        base = source.model if isinstance(source, Adapted) else source
+        if base not in prepared:
+            model = in_dtype(base, dtype)
+            prepared[base] = model, prepare(policy, model, tokenizer, prompts)
+        model, forward = prepared[base]
         adapter = Adapter(policy, replace(source, model=model)) if isinstance(source, Adapted) else None
         eos = end_of_sequence(model, tokenizer)
         decoders[policy] = Decoder(policy, model, forward, tokenizer, eos, adapter, prefix_bytes)

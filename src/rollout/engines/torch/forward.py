@@ -23,6 +23,9 @@ from ....products import addmm, linear
 from ..lora import Adapter, LowRank
 from .shared_prompt import SharedPromptCache
 
+POSITIONS = 4096
+"""Of the first tables of rotary embeddings: a configuration may claim a context of any length."""
+
 
 class Forward(Protocol):
     """What a decoder needs of a model.  The passes run inside the cache's ``prefilling`` and ``decoding``."""
@@ -91,11 +94,20 @@ class FusedForward:
         self.head = model.lm_head
         self.layers = [_Layer(layer, self.eps) for layer in core.layers]
         # Rotary embedding: x * cos + rotated(x) * sin, where rotated([a, b]) = [-b, a] for the halves of a head.  The
-        # tables are computed once for all positions, and the sine carries the minus, so that a plain roll will do.
-        positions = torch.arange(config.max_position_embeddings, device=model.device)
-        cos, sin = core.rotary_emb(core.embed_tokens.weight, positions[None])
+        # tables are computed once for all positions that are reached, and the sine carries the minus, so that a plain
+        # roll will do.
+        self.rotary, self.context = core.rotary_emb, config.max_position_embeddings
+        self.cos = self.sin = torch.empty(0)
+        self._reach(min(POSITIONS, self.context))
+
+    def _reach(self, positions: int) -> None:
+        """Have tables (positions, 1, D) for at least so many positions."""
+        if positions <= len(self.cos):
+            return
+        places = torch.arange(max(positions, min(2 * len(self.cos), self.context)), device=self.embedding.weight.device)
+        cos, sin = self.rotary(self.embedding.weight, places[None])
         half = sin.shape[-1] // 2
-        self.cos = cos[0, :, None]  # (positions, 1, D)
+        self.cos = cos[0, :, None]
         self.sin = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)[:, None]
 
     @staticmethod
@@ -127,6 +139,7 @@ class FusedForward:
         places = torch.arange(width, device=device)
         order = torch.cat([places[:common], places[common:].repeat(rows)]) if past is None else past.positions.flatten()
         x = embedding(torch.cat([ids[0, :common], ids[:, common:].flatten()]), self.embedding.weight)
+        self._reach(int(order.max()) + 1)
         cos, sin = self.cos[order], self.sin[order]
         ends = torch.arange(rows, device=device) * rest + last
 
@@ -161,6 +174,7 @@ class FusedForward:
 
     def step(self, cache: SharedPromptCache, tokens: Tensor, positions: Tensor) -> Tensor:
         x = embedding(tokens, self.embedding.weight)
+        self._reach(int(positions.max()) + 1)
         cos, sin = self.cos[positions], self.sin[positions]
         for index, layer in enumerate(self.layers):
             q, k, v = layer.attention_inputs(x, cos, sin)  # (B, heads, D)

@@ -2,28 +2,33 @@
 
 The engine takes part of a model's forward pass into its own hands, and a model that works differently would decode on,
 quietly wrong.  So known differences are refused by name, and every other model is tested: it decodes two short prompts
-as the engine will, and must get the logits of its own forward pass.
+as the engine will, and must get what its own forward pass gets, up to its rounding (:mod:`..plain_pass`).
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..base import UnsupportedModelError
+from ..plain_pass import FACTOR, WIDER, computing_in, highest_precision, passages, rms
 from .forward import Forward, FusedForward, ModuleForward
 from .shared_prompt import ATTENTION, SharedPromptCache
 
-# How far the engine's logits may be from the model's own, as a share of the largest: rounding only.
-_TOLERANCE, _HALF_TOLERANCE = 1e-3, 5e-2
 
-
-def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Forward:
+def prepare(
+    policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Sequence[int]] = ()
+) -> Forward:
     """Set ``model`` up for the engine (evaluation mode, no gradients, shared-prompt attention); its forward pass.
+
+    It is tested on ``prompts``, the world's, or a page of text where there are none: 76 tokens at most, by a plain
+    pass in float64, one in float32 and one in the model's own dtype where that is another, each beside decoding.
 
     Refused with :class:`UnsupportedModelError`: encoder-decoders and models that generate no text; sliding or chunked
     windows and recurrent or linear-attention layers; rotary embeddings that change with the length; attention that is
@@ -34,7 +39,8 @@ def prepare(policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerB
     check_architecture(policy, model, tokenizer)
     model.eval().requires_grad_(False)
     try:
-        return _compared(model)
+        with highest_precision():
+            return _compared(model, passages(tokenizer, prompts, model.config.vocab_size, _lengths(model)))
     except Exception as error:  # whatever a foreign architecture raises, it is the reason
         raise UnsupportedModelError(
             f"policy '{policy}': the torch engine does not run {type(model).__name__}: {error}"
@@ -77,41 +83,70 @@ def _conditions(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | Non
     }
 
 
+PROMPT, REST = 15, 2
+"""Tokens of the longer prompt, and of what follows each in a row."""
+
+
+def _lengths(model: PreTrainedModel) -> list[int]:
+    """Of two passages: prompts of different lengths, each with what follows it in its two rows."""
+    longer = max(2, min(PROMPT, getattr(model.config, "max_position_embeddings", PROMPT + REST) - REST))
+    return [length + 2 * REST for length in (longer * 2 // 3, longer)]
+
+
 @torch.no_grad()
-def _compared(model: PreTrainedModel) -> Forward:
-    """Plug the attention in; raises unless two short prompts, decoded by two rows each, get the model's own logits.
+def _compared(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> Forward:
+    """Plug the attention in; raises unless two prompts, decoded by two rows each, get what a plain pass gets.
 
     The prompts differ in length, and a prompt's rows in their tokens, so that padding, groups, ranks and the ring of
-    own columns all take part.
+    own columns all take part.  They are decoded in float32, where that is all but exact, and in the model's dtype.
     """
     if model.config._attn_implementation == ATTENTION:
         model.set_attn_implementation("sdpa")
-    generator = torch.Generator().manual_seed(0)
-    sequences = torch.randint(model.config.vocab_size, (4, 7), generator=generator).to(model.device)
-    sequences[1, :3], sequences[3, :5] = sequences[0, :3], sequences[2, :5]
-    lengths = [3, 3, 5, 5]  # of the prompts; two tokens follow
-    plain = [model(input_ids=row[None, : n + 2]).logits[0, n - 1 :] for row, n in zip(sequences, lengths, strict=True)]
+    lengths = [len(text) - 2 * REST for text in texts for _ in range(2)]  # of the prompts
+    rows = [ids for text in texts for ids in (text[:-REST], [*text[: -2 * REST], *text[-REST:]])]
+    sequences = pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(model.device)
+    dtypes = dict.fromkeys([torch.float32, model.dtype if model.dtype in WIDER else torch.float32])
+    plain = {dtype: _plain(model, sequences, lengths, dtype) for dtype in {*dtypes, *(WIDER[each] for each in dtypes)}}
     model.set_attn_implementation(ATTENTION)
     if model.config._attn_implementation != ATTENTION:
         raise UnsupportedModelError("its attention cannot be replaced")
     forward: Forward = FusedForward(model) if FusedForward.applies(model) else ModuleForward(model)
-    for expected, logits in zip(plain, _decoded(forward, sequences, lengths), strict=True):
-        scale, error = expected.abs().max(), (expected - logits).abs().max()
-        if not error <= (_HALF_TOLERANCE if expected.itemsize < 4 else _TOLERANCE) * scale:
+    for dtype in dtypes:
+        exact = plain[WIDER[dtype]]
+        rounding = rms(torch.cat(plain[dtype]) - torch.cat(exact))
+        with _in(model, dtype):
+            decoded = torch.cat(_decoded(forward, sequences, lengths)).double().log_softmax(-1)
+        expected = torch.cat([row[-REST - 1 :] for row in exact])
+        error, least = rms(decoded - expected), torch.finfo(torch.float32).eps * rms(expected)
+        if not error <= FACTOR * max(rounding, least):
             raise UnsupportedModelError(
-                f"decoded logits differ by {error:.2g} from a plain forward pass (of magnitude {scale:.2g})"
+                f"what it decodes in {str(dtype).removeprefix('torch.')} is {error:.2g} nats from its plain forward "
+                f"pass, which rounding moves by {rounding:.2g}"
             )
     return forward
+
+
+def _in(model: PreTrainedModel, dtype: torch.dtype) -> AbstractContextManager[None]:
+    return nullcontext() if model.dtype == dtype else computing_in(model, dtype)
+
+
+def _plain(model: PreTrainedModel, sequences: Tensor, lengths: Sequence[int], dtype: torch.dtype) -> list[Tensor]:
+    """(T, V) float64 log-probabilities of each row, computed in ``dtype``; its padding comes after all that counts."""
+    with _in(model, dtype):
+        logits = model(input_ids=sequences).logits
+    return [row[: length + REST].double().log_softmax(-1) for row, length in zip(logits, lengths, strict=True)]
 
 
 def _decoded(forward: Forward, sequences: Tensor, lengths: Sequence[int]) -> list[Tensor]:
     """(3, V) logits per row, after its prompt and each of two more tokens, by prefill and decoding steps."""
     device, cache = sequences.device, SharedPromptCache()
-    cache.add_groups([3, 5], [2, 2], 2)
+    first, _, second, _ = lengths
+    cache.add_groups([first, second], [2, 2], REST)
     with cache.prefilling([0, 1], [0, 1]):
-        logits = forward.prefill(cache, sequences[[0, 2], :5], torch.tensor([2, 4], device=device))
+        ends = torch.tensor([first, second], device=device) - 1
+        logits = forward.prefill(cache, sequences[[0, 2], :second], ends)
     steps = [logits[[0, 0, 1, 1]]]
-    for offset in range(2):
+    for offset in range(REST):
         positions = torch.tensor(lengths, device=device) + offset
         tokens = sequences.gather(1, positions[:, None])[:, 0]
         with cache.decoding(device):

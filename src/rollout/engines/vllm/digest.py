@@ -47,9 +47,7 @@ def digest(tensor: Tensor, dtype: torch.dtype) -> str:
 
     A tensor that is not contiguous is copied whole.
     """
-    hashed = sha256(f"{dtype} {tuple(tensor.shape)}".encode())
-    hashed.update(_sums(tensor.detach().reshape(-1), dtype).cpu().numpy().data)
-    return hashed.hexdigest()
+    return digests([("", tensor)], dtype)[""]
 
 
 def _sums(numbers: Tensor, dtype: torch.dtype) -> Tensor:
@@ -73,7 +71,15 @@ def _sums(numbers: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def digests(tensors: Iterable[tuple[str, Tensor]], dtype: torch.dtype) -> Digests:
-    return {name: digest(tensor, dtype) for name, tensor in tensors}
+    """The :func:`digest` of each of ``tensors``; a device is waited for once, and not after each of them."""
+    sums = {name: (tensor.shape, _sums(tensor.detach().reshape(-1), dtype)) for name, tensor in tensors}
+    return {name: _hashed(dtype, shape, of_blocks.cpu()) for name, (shape, of_blocks) in sums.items()}
+
+
+def _hashed(dtype: torch.dtype, shape: torch.Size, sums: Tensor) -> str:
+    hashed = sha256(f"{dtype} {tuple(shape)}".encode())
+    hashed.update(sums.numpy().data)
+    return hashed.hexdigest()
 
 
 def compare(policy: str, expected: Digests, engine: Digests) -> None:

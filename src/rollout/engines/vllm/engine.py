@@ -18,7 +18,7 @@ from ..lora import Adapted
 from ..requests import in_time, order
 from .expected import ExpectedWeights
 from .replies import Replies
-from .server import Pending, Server
+from .server import EngineServer, Pending
 from .settings import VllmSettings
 from .supervisor import EngineSupervisor
 from .verifier import Verifier
@@ -33,13 +33,15 @@ class VllmEngine(LocalEngine):
     (:mod:`..replicas`).  With ``tensor_parallel`` above 1, processes below that one have a shard of the model each.
 
     After the start and after every :meth:`load` the digest of each tensor that the engine computes with is compared
-    with the learner's, and the log-probabilities after probe prompts may differ by at most ``probe_nats``; else nothing
-    is generated (:mod:`.verifier`).  A process that dies or hangs is replaced (:mod:`.supervisor`), and its requests
-    are submitted again.
+    with the learner's, and so are the log-probabilities after passages of ``prompts``, some of the world's, as far as
+    rounding allows; else nothing is generated (:mod:`.verifier`).  A process that dies or hangs is replaced
+    (:mod:`.supervisor`), and its requests are submitted again.
 
-    With ``lockstep`` (see :mod:`..lockstep`) all requests of a round are submitted together, in the order of
-    ``Request.key``: on a CPU, a seed fixes the run bit for bit, unless stop strings end completions (vLLM finds those
-    outside of the process that decodes, so that it stops a few tokens sooner or later) or the process is replaced.
+    With ``lockstep`` (see :mod:`..lockstep`) all requests of a round are submitted together, and each is sampled with
+    its seed: on a CPU, a seed fixes the run bit for bit, unless stop strings end completions (vLLM finds those outside
+    of the process that decodes, so that it stops a few tokens sooner or later) or the process is replaced.  Without, a
+    request goes as soon as weights are proven, and all are sampled from one stream: vLLM samples requests with seeds
+    one after the other.
 
     Raises :class:`.versions.UnsupportedVersionError`, :class:`..base.UnsupportedModelError`, ``ValueError`` naming the
     key, :class:`..base.EngineError` where vLLM's process does not start.
@@ -51,18 +53,19 @@ class VllmEngine(LocalEngine):
         tokenizer: PreTrainedTokenizerBase,
         lockstep: bool = True,
         replica: int = 0,
+        prompts: Sequence[Sequence[int]] = (),
         **settings: Any,
     ) -> None:
         super().__init__(models, lockstep)
         self.settings = VllmSettings(**settings)
         check_version(self.settings.tensor_parallel)
-        self.expected = ExpectedWeights(models, self.settings)
+        self.expected = ExpectedWeights(models, self.settings, tokenizer, prompts)
         self.settings.check(list(models), self.expected.architecture.config, self.expected.rank)
-        self.replies = Replies(self.expected.architecture, tokenizer)
-        self.verifier = Verifier(self.expected, self.settings.probe_nats)
-        start = partial(Server, self.expected, tokenizer, self.replies, replica)
+        self.replies = Replies(self.expected.architecture, tokenizer, seeded=lockstep)
+        self.verifier = Verifier(self.expected)
+        start = partial(EngineServer, self.expected, tokenizer, self.replies, replica)
         self.supervisor = EngineSupervisor(start, self.verifier.start, self.settings.restarts)
-        self._arrived: list[Pending] = []  # for the next round
+        self._arrived: list[Pending] = []  # and not submitted yet
         self._serving: set[asyncio.Task[None]] = set()
         self._answering: set[asyncio.Task[None]] = set()
         self._gate = asyncio.Lock()
@@ -77,6 +80,7 @@ class VllmEngine(LocalEngine):
         *,
         lockstep: bool,
         replica: int = 0,
+        prompts: Sequence[Sequence[int]] = (),
         **settings: Any,
     ) -> None:
         """See :class:`..base.Checking`.  Raises as the constructor does, for a version that is not here last."""
@@ -85,7 +89,7 @@ class VllmEngine(LocalEngine):
         check_version(checked.tensor_parallel)
 
     @property
-    def server(self) -> Server:
+    def server(self) -> EngineServer:
         """The process that is alive, as far as is known."""
         return self.supervisor.server
 
@@ -100,17 +104,12 @@ class VllmEngine(LocalEngine):
         """
         self.replies.check(request)
         pending = Pending(request, self._accept(request))
+        self._arrived.append(pending)
         if self.lockstep:
-            self._arrived.append(pending)
             rounds().join(self)
-        else:
-            _spawn(self._serving, self._serve([pending]))
+        elif len(self._arrived) == 1:  # the next ones go with it
+            _spawn(self._serving, self.serve_round())
         return await in_time(request, pending.answer)
-
-    async def serve_round(self) -> None:
-        """Serve all that waits; a failure goes to every caller."""
-        arrived, self._arrived = self._arrived, []
-        await self._serve(sorted(arrived, key=lambda pending: order(pending.request)))
 
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Replace the weights once no completion is under way, and prove it; requests wait meanwhile.
@@ -174,19 +173,27 @@ class VllmEngine(LocalEngine):
 
     # ---- serving ----------------------------------------------------------------------------------------------------
 
-    async def _serve(self, pending: Sequence[Pending]) -> None:
-        """Submit ``pending`` in this order and await the answers."""
+    async def serve_round(self) -> None:
+        """Submit all that has arrived, in the order of ``Request.key``, and await the answers; a failure goes to every
+        caller.
+        """
+        pending: list[Pending] = []
         try:
             async with self._gate:
                 await self.supervisor.with_restarts(self.verifier.verify)
-                pending = [each for each in pending if not each.answer.done()]  # whose caller has gone
-                submit = partial(Server.submit, pending=pending, together=self.lockstep)
+                pending = self._take_arrived()
+                submit = partial(EngineServer.submit, pending=pending, together=self.lockstep)
                 await self.supervisor.with_restarts(submit)
                 tasks = [_spawn(self._answering, self._answer(each)) for each in pending]
             if tasks:
                 await asyncio.wait(tasks)
         except Exception as error:  # whatever it is, nobody may wait for ever
-            fail((each.answer for each in pending), error)
+            fail((each.answer for each in pending or self._take_arrived()), error)
+
+    def _take_arrived(self) -> list[Pending]:
+        """Without those whose caller has gone."""
+        arrived, self._arrived = self._arrived, []
+        return sorted((each for each in arrived if not each.answer.done()), key=lambda each: order(each.request))
 
     async def _answer(self, pending: Pending) -> None:
         """Await the answer; where the process has died, from the next one."""
@@ -194,7 +201,7 @@ class VllmEngine(LocalEngine):
         assert task is not None
         pending.answer.add_done_callback(lambda _: task.cancel())  # the caller has gone
         try:
-            result = await self.supervisor.with_restarts(partial(Server.answer, pending=pending))
+            result = await self.supervisor.with_restarts(partial(EngineServer.answer, pending=pending))
             if not pending.answer.done():
                 pending.answer.set_result(result)
         except Exception as error:  # whatever it is, nobody may wait for ever

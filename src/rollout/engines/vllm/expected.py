@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from random import Random
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..lora import A, Adapted, Adapter, B
+from ..plain_pass import WIDER, computing_in, highest_precision, passages, rms
+from ..weight_files import files_of
 from ..weights import assign_strictly, tied_names
 from .digest import Digests, digests
 from .settings import VllmSettings, buffer_width
@@ -20,6 +23,10 @@ from .transfer import WeightSource
 
 PROBES = 4
 """How many sequences engine and learner are compared on."""
+TOP = 20
+"""How many of the likeliest tokens after a sequence are compared."""
+TF32 = 8
+"""How much finer than bfloat16 the numbers are that vLLM's attention multiplies on a GPU's tensor cores in float32."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,27 +35,82 @@ class WeightSet:
 
     ``slot`` is the adapter's in vLLM, from 1 on; None: the model; 0: the slot that must stay empty, for a policy
     without an adapter beside others.  ``tensors`` are an adapter's, of rank ``rank``, in the engine's dtype and with
-    its scale in B.
+    its scale in B.  ``digested`` makes the digests.
     """
 
     label: str
     slot: int | None
     rank: int = 0
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    digests: Digests = field(default_factory=dict)
+    digested: Callable[[], Digests] = dict
+
+    @cached_property
+    def digests(self) -> Digests:
+        return self.digested()
+
+
+class ExpectedAnswers:
+    """What a plain forward pass answers to the probes with one version of the weights, computed when it is asked for.
+
+    ``plain(dtype)`` is that pass in ``dtype``: of each sequence (T, V) log-probabilities, float64, nats; ``dtype`` is
+    the engine's.
+    """
+
+    def __init__(self, plain: Callable[[torch.dtype], Iterable[Tensor]], dtype: torch.dtype) -> None:
+        self._plain, self._dtype = plain, dtype
+
+    @cached_property
+    def _exact(self) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+        """Of the pass in a wider dtype than the engine's: :attr:`logprobs`, and of each sequence the :data:`TOP`
+        largest at every position and their tokens, (T, TOP).
+        """
+        last, tops = [], []
+        for each in self._plain(WIDER[self._dtype]):
+            last.append(each[-1].cpu())
+            values, tokens = each.topk(min(TOP, each.shape[-1]))
+            tops.append((values, tokens))
+        return torch.stack(last), tops
+
+    @property
+    def logprobs(self) -> Tensor:
+        """(Sequences, V) float64, nats, on the CPU: of the token after each sequence, in the wider dtype."""
+        return self._exact[0]
+
+    @cached_property
+    def rounding(self) -> float:
+        """How far (nats) a pass in the engine's dtype is from the one in the wider dtype, at the likeliest tokens."""
+        rounding = self._apart(self._dtype)
+        if self._dtype == torch.float32 and torch.cuda.is_available():
+            rounding = max(rounding, self._apart(torch.bfloat16) / TF32)
+        return rounding
+
+    def _apart(self, dtype: torch.dtype) -> float:
+        pairs = zip(self._exact[1], self._plain(dtype), strict=True)
+        return rms(torch.cat([top - other.gather(-1, tokens) for (top, tokens), other in pairs]))
 
 
 @dataclass(frozen=True, eq=False)
 class ExpectedPolicy:
     """One policy, as of ``version``: its weights besides the model's, None where vLLM has no adapters.
 
-    ``logprobs`` (sequences, V) float32, nats, are the learner's answers to the probes.
+    Its answers to the probes are compared with ``logprobs`` (see :class:`ExpectedAnswers`), of the weights that it has;
+    ``first`` are those of the weights that it began with: how much rounding moves them is measured once, since an
+    update hardly changes it.
     """
 
     name: str
     version: int
     adapter: WeightSet | None
-    logprobs: Tensor
+    answers: ExpectedAnswers
+    first: ExpectedAnswers
+
+    @property
+    def logprobs(self) -> Tensor:
+        return self.answers.logprobs
+
+    @property
+    def rounding(self) -> float:
+        return self.first.rounding
 
 
 class ExpectedWeights:
@@ -57,11 +119,19 @@ class ExpectedWeights:
     With ``lora=merged`` the one policy's adapter is merged into its base, so that vLLM knows of no adapters.  ``tied``
     maps each further name of a tied weight to the first, under which it is in a checkpoint.  Raises ``ValueError``
     naming the policies.
+
+    Nothing of a proof is computed here: :meth:`complete` does that while vLLM's process starts.
     """
 
-    def __init__(self, models: Mapping[str, PreTrainedModel | Adapted], settings: VllmSettings) -> None:
+    def __init__(
+        self,
+        models: Mapping[str, PreTrainedModel | Adapted],
+        settings: VllmSettings,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Sequence[Sequence[int]] = (),
+    ) -> None:
         bases = [model.model if isinstance(model, Adapted) else model for model in models.values()]
-        if len({id(base) for base in bases}) != 1:
+        if len(set(bases)) != 1:
             raise ValueError(f"engine=vllm has one model, and policies with adapters on it, got {', '.join(models)}")
         adapted = {name: model for name, model in models.items() if isinstance(model, Adapted)}
         self._adapters = {name: Adapter(name, model) for name, model in adapted.items()}
@@ -71,14 +141,20 @@ class ExpectedWeights:
         self.context, self.vocabulary = bases[0].config.max_position_embeddings, bases[0].config.vocab_size
         self.tied = {other: first for first, *others in tied_names(self.architecture.state_dict()) for other in others}
         # Of two whole blocks, which a cache could keep, and a token more.
-        self.sequences = sequences(self.vocabulary, min(2 * settings.block_size + 1, self.context - 1))
+        length = min(2 * settings.block_size + 1, self.context - 1)
+        lengths = [max(1, length >> index) for index in range(PROBES)]
+        self.sequences = passages(tokenizer, prompts, self.vocabulary, lengths)
+        self.files = () if self._merged else files_of(self.architecture, settings.torch_dtype)
+        """Those that hold the model's weights as they are sent; none where they are in memory alone."""
         self.model = self._model_set()
+        self._base = self._answers(None)
         self.policies: dict[str, ExpectedPolicy] = {}
         slots = {} if self._merged else {name: slot for slot, name in enumerate(adapted, 1)}
         for name in models:
             weights = adapted[name].weights if name in slots else {}
             adapter = self._adapter_set(name, slots.get(name, 0), weights) if slots else None
-            self.policies[name] = ExpectedPolicy(name, 0, adapter, self._logprobs(name))
+            answers = self._base if _has_no_effect(adapter) else self._answers(name)
+            self.policies[name] = ExpectedPolicy(name, 0, adapter, answers, answers)
 
     @property
     def adapters(self) -> list[WeightSet]:
@@ -111,6 +187,13 @@ class ExpectedWeights:
         sizes = {"max_loras": slots, "max_cpu_loras": slots, "max_lora_rank": buffer_width(self.label, self.rank)}
         return {"enable_lora": True, "lora_target_modules": sorted(targets)} | sizes
 
+    def complete(self) -> None:
+        """Compute what a proof of the present weights compares with, where that is not done."""
+        for weights in (self.model, *self.adapters):
+            _ = weights.digests
+        for policy in self.policies.values():
+            _ = policy.logprobs, policy.rounding
+
     def update(self, policy: str, weights: Mapping[str, Tensor], version: int) -> None:
         """New weights, to be sent.  Raises ``ValueError`` for weights that do not fit; nothing is changed then."""
         if (adapter := self._adapters.get(policy)) is not None:
@@ -120,44 +203,63 @@ class ExpectedWeights:
             raise ValueError(f"policy '{policy}': its weights are those of {others} too, and stay as they are")
         else:
             assign_strictly(policy, self.architecture, weights)
-        before = self.policies[policy].adapter
-        if before is None:
-            self.model, after = self._model_set(), None
+        before = self.policies[policy]
+        after = None
+        if before.adapter is None:
+            self.model, self.files = self._model_set(), ()
         else:
-            after = self._adapter_set(policy, before.slot, weights)
+            after = self._adapter_set(policy, before.adapter.slot, weights)
             for name, other in self.policies.items():
                 if other.adapter is not None and not other.adapter.slot:  # which must still be empty
                     self.policies[name] = replace(other, adapter=replace(other.adapter))
-        self.policies[policy] = ExpectedPolicy(policy, version, after, self._logprobs(policy))
+        self.policies[policy] = ExpectedPolicy(policy, version, after, self._answers(policy), before.first)
+        self.complete()  # before anybody changes these weights
 
     def _model_set(self) -> WeightSet:
-        own = digests(self.tensors(), self.settings.torch_dtype)
-        return WeightSet(self.label, None, digests=own | {other: own[first] for other, first in self.tied.items()})
+        def digested() -> Digests:
+            own = digests(self.tensors(), self.settings.torch_dtype)
+            return own | {other: own[first] for other, first in self.tied.items()}
+
+        return WeightSet(self.label, None, digested=digested)
 
     def _adapter_set(self, policy: str, slot: int | None, weights: Mapping[str, Tensor]) -> WeightSet:
         tensors, dtype = {}, self.settings.torch_dtype
         for name, tensor in weights.items():
             scaled = tensor.detach() * self._adapters[policy].scale if name.endswith(B) else tensor.detach()
             tensors[name] = scaled.to("cpu", dtype, copy=True).contiguous()
-        return WeightSet(policy, slot, _rank(weights), tensors, digests(tensors.items(), dtype))
+        return WeightSet(policy, slot, _rank(weights), tensors, partial(digests, tensors.items(), dtype))
+
+    def _answers(self, policy: str | None) -> ExpectedAnswers:
+        """Those of ``policy``; None: of the model alone."""
+        return ExpectedAnswers(partial(self._plain, policy), self.settings.torch_dtype)
 
     @torch.no_grad()
-    def _logprobs(self, policy: str) -> Tensor:
-        """(sequences, V) float32, nats, on the CPU: of the token after each sequence."""
-        adapter = self._adapters.get(policy)
-        with adapter.applied() if adapter else nullcontext():
-            logits = [
-                self.architecture(torch.tensor([ids], device=self.device), use_cache=False, logits_to_keep=1).logits
-                for ids in self.sequences
-            ]
-        return torch.log_softmax(torch.cat(logits)[:, -1].float(), dim=-1).cpu()
+    def _plain(self, policy: str | None, dtype: torch.dtype) -> Iterator[Tensor]:
+        """Of each sequence (T, V) float64, nats: of the token after each of its tokens, with the weights that are sent,
+        computed in ``dtype``, all sequences at once.
+        """
+        engine, merged = self.settings.torch_dtype, self._merged
+        adapter = None if merged or policy is None else self._adapters.get(policy)
+
+        def sent(name: str, weight: Tensor) -> Tensor:
+            return (merged.merged(name, weight) if merged else weight).to(engine)
+
+        # What fills a row up comes after all that counts.
+        rows = pad_sequence([torch.tensor(ids) for ids in self.sequences], batch_first=True).to(self.device)
+        with (
+            highest_precision(),
+            computing_in(self.architecture, dtype, sent),
+            adapter.applied(engine) if adapter else nullcontext(),
+        ):
+            logits = self.architecture(rows, use_cache=False).logits
+        for row, ids in zip(logits, self.sequences, strict=True):
+            yield row[: len(ids)].double().log_softmax(-1)
+
+
+def _has_no_effect(adapter: WeightSet | None) -> bool:
+    """Whether it adds nothing to the model, as one that has not learnt yet (B = 0)."""
+    return adapter is None or not any(tensor.any() for name, tensor in adapter.tensors.items() if name.endswith(B))
 
 
 def _rank(weights: Mapping[str, Tensor]) -> int:
     return max((len(tensor) for name, tensor in weights.items() if name.endswith(A)), default=0)
-
-
-def sequences(vocabulary: int, length: int) -> list[tuple[int, ...]]:
-    """The probes, always the same: the first of ``length`` tokens, each other half as long; no two begin alike."""
-    rng = Random("canary")  # another seed would change `probe_nats` of every run
-    return [tuple(rng.randrange(vocabulary) for _ in range(max(1, length >> index))) for index in range(PROBES)]

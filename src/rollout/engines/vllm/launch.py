@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -70,15 +72,18 @@ def find_placement(expected: ExpectedWeights, replica: int) -> Placement:
     return placement
 
 
-def start(expected: ExpectedWeights, tokenizer: PreTrainedTokenizerBase, placement: Placement, folder: Path) -> Any:
-    """A running ``AsyncLLM`` with the model's weights, by way of files in ``folder``.
+def start(
+    expected: ExpectedWeights, tokenizer: PreTrainedTokenizerBase, placement: Placement, folder: Path, seed: int
+) -> Any:
+    """A running ``AsyncLLM`` with the model's weights, by way of files in ``folder``; ``seed`` is that of requests
+    without one.  While its process starts, what will prove it is computed here.
 
     Raises :class:`..base.UnsupportedModelError`, naming the policy, for a model that vLLM refuses, and
     :class:`..base.EngineError` where its process does not start, or ``folder`` has no space.
     """
-    policy, model, weights = f"policy '{expected.label}'", expected.architecture, dict(expected.tensors())
+    policy, model = f"policy '{expected.label}'", expected.architecture
     # Before the environment is the process's: torch counts GPUs once, by what it sees then.
-    arguments = _arguments(expected, placement)
+    arguments = _arguments(expected, placement) | {"seed": seed}
     with environment(expected.settings, placement, folder):
         from vllm.engine.arg_utils import AsyncEngineArgs
         from vllm.platforms import current_platform
@@ -89,8 +94,7 @@ def start(expected: ExpectedWeights, tokenizer: PreTrainedTokenizerBase, placeme
 
             check_heads(expected.label, model.config, expected.settings)
         try:
-            check_disk_space(sum(each.nbytes for each in weights.values()), folder)
-            model.save_pretrained(folder, state_dict=weights)
+            _write(expected, folder)
             tokenizer.save_pretrained(folder)
         except OSError as error:
             raise EngineError(f"{policy}: {error}") from error
@@ -98,17 +102,41 @@ def start(expected: ExpectedWeights, tokenizer: PreTrainedTokenizerBase, placeme
             config = AsyncEngineArgs(model=str(folder), **arguments).create_engine_config()
         except ValueError as error:  # vLLM's validation, in whose middle the reason stands
             raise UnsupportedModelError(f"{policy}: vLLM does not run {type(model).__name__}: {error}") from error
-        try:
-            with interruptible():
-                llm = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
-        except RuntimeError as error:
-            why = f"vLLM's process did not start; it says why above, on stderr: {error}"
-            raise EngineError(f"{policy}: {why}") from error
-        finally:
-            unlink_shared(folder)  # all have it by now
-    for file in folder.glob("model*.safetensors"):  # were read
+        with ThreadPoolExecutor(1, thread_name_prefix="vllm-proof") as beside:
+            proof = beside.submit(expected.complete)
+            try:
+                with interruptible():
+                    llm = AsyncLLM.from_vllm_config(config, disable_log_stats=True)
+            except RuntimeError as error:
+                why = f"vLLM's process did not start; it says why above, on stderr: {error}"
+                raise EngineError(f"{policy}: {why}") from error
+            finally:
+                unlink_shared(folder)  # all have it by now
+    try:
+        proof.result()
+    except BaseException:
+        llm.shutdown()
+        raise
+    for file in folder.glob("*.safetensors"):  # were read
         file.unlink()
     return llm
+
+
+def _write(expected: ExpectedWeights, folder: Path) -> None:
+    """The model as a checkpoint in ``folder``, by links to the files that it was read from, as long as they are there
+    and its weights are theirs.  Raises ``OSError``, also as :func:`.transfer.check_disk_space`.
+    """
+    model = expected.architecture
+    if not expected.files or not all(file.is_file() for file in expected.files):
+        weights = dict(expected.tensors())
+        check_disk_space(sum(each.nbytes for each in weights.values()), folder)
+        model.save_pretrained(folder, state_dict=weights)
+        return
+    config = copy.copy(model.config)
+    config.architectures = [type(model).__name__]  # as `save_pretrained` does: the files may be of another
+    config.save_pretrained(folder)
+    for file in expected.files:
+        (folder / file.name).symlink_to(file)
 
 
 def _arguments(expected: ExpectedWeights, placement: Placement) -> dict[str, Any]:
@@ -127,7 +155,6 @@ def _arguments(expected: ExpectedWeights, placement: Placement) -> dict[str, Any
         "worker_extension_cls": EXTENSION,
         "tensor_parallel_size": settings.tensor_parallel,
         "distributed_executor_backend": EXECUTOR if settings.tensor_parallel == 1 else PARALLEL_EXECUTOR,
-        "enforce_eager": settings.eager,
         "use_tqdm_on_load": False,
         "disable_log_stats": True,
     }
@@ -139,7 +166,7 @@ def _arguments(expected: ExpectedWeights, placement: Placement) -> dict[str, Any
         arguments |= {"enable_sleep_mode": settings.sleep > 0, "gpu_memory_utilization": share}
     if placement.transfer != "shared_memory":
         arguments["weight_transfer_config"] = {"backend": placement.transfer}
-    return arguments | expected.lora_arguments
+    return arguments | expected.lora_arguments | settings.compilation(gpu=bool(placement.gpus))
 
 
 @contextmanager
@@ -165,9 +192,6 @@ def environment(
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         names = visible.split(",") if visible else list(map(str, range(placement.gpus[-1] + 1)))
         wanted["CUDA_VISIBLE_DEVICES"] = ",".join(names[gpu] for gpu in placement.gpus)
-    if placement is not None and placement.transfer == "ipc":
-        # vLLM reads handles of GPU memory as pickles; they come from the learner's process alone.
-        wanted["VLLM_ALLOW_INSECURE_SERIALIZATION"] = "1"
     if folder is not None:  # not of this process, which has looked up its own, for torch's
         wanted |= {"TMPDIR": str(folder), "VLLM_RPC_BASE_PATH": str(folder)}
     before = {name: os.environ.get(name) for name in wanted}

@@ -22,10 +22,12 @@ class ReplyMismatchError(EngineError):
 
 
 class Replies:
-    """Translates.  ``refused`` counts the answers that did not fit."""
+    """Translates.  ``seeded``: each request is sampled with its own seed.  ``refused`` counts the answers that did not
+    fit.
+    """
 
-    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        self.tokenizer, self.refused = tokenizer, 0
+    def __init__(self, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, seeded: bool = True) -> None:
+        self.tokenizer, self.seeded, self.refused = tokenizer, seeded, 0
         self._vocabulary: int = model.config.vocab_size
         self._eos = sorted(end_of_sequence(model, tokenizer))
         self._without_seed = cache(self._parameters)  # vLLM takes long to check each that is made
@@ -41,9 +43,9 @@ class Replies:
         self.parameters(request)
 
     def parameters(self, request: Request) -> Any:
-        """vLLM's ``SamplingParams``.  A candidate's seed is the request's plus its index."""
+        """vLLM's ``SamplingParams``.  A candidate's seed, where it has one, is the request's plus its index."""
         parameters = copy(self._without_seed(request.sampling, request.n))
-        parameters.seed = request.seed
+        parameters.seed = request.seed if self.seeded else None
         return parameters
 
     def _parameters(self, sampling: Sampling, n: int) -> Any:
@@ -58,7 +60,8 @@ class Replies:
             max_tokens=sampling.max_tokens,
             stop=list(sampling.stop),
             stop_token_ids=self._eos,
-            logprobs=0,  # of the sampled tokens alone
+            logprobs=0,  # of the sampled tokens alone,
+            flat_logprobs=True,  # as lists of numbers: an object a token would cost as much as all else here
             detokenize=bool(sampling.stop),
             skip_special_tokens=True,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -82,11 +85,10 @@ class Replies:
             self._refuse(request, f"{len(tokens)} tokens came with {len(answer.logprobs)} log-probabilities")
         if not 0 <= min(tokens) <= max(tokens) < self._vocabulary:
             self._refuse(request, f"a token is outside of the vocabulary of {self._vocabulary}")
-        steps = list(zip(tokens, answer.logprobs, strict=True))
-        if any(token not in entries for token, entries in steps):
+        if tuple(answer.logprobs.token_ids) != tokens:
             self._refuse(request, "log-probabilities came of other tokens than those sampled")
         greedy = request.sampling.temperature == 0  # then the distribution sampled from is a point mass
-        logprobs = tuple(0.0 if greedy else entries[token].logprob for token, entries in steps)
+        logprobs = (0.0,) * len(tokens) if greedy else tuple(answer.logprobs.logprobs)
         text = answer.text  # before the stop string
         if not isinstance(answer.stop_reason, str):
             text = self.tokenizer.decode(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import itertools
+import secrets
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,15 +19,15 @@ from ....experience import Completion, Request
 from ..base import EngineError
 from ..local import Answer
 from .digest import Digests, WeightsMismatchError
-from .expected import ExpectedWeights, WeightSet
+from .expected import TOP, ExpectedWeights, WeightSet
 from .launch import find_placement, make_folder, start
 from .replies import Replies
 from .transfer import Transfer, saved_adapter
 
 T = TypeVar("T")
 Memory = Literal["weights", "kv_cache"]
-TOP, POLL_S = 20, 1.0
-"""How many of the likeliest tokens a probe compares; how often to look whether a process that owes an answer lives."""
+POLL_S = 1.0
+"""How often to look whether a process that owes an answer lives."""
 GRACE_S = 30
 """For how long an engine may wait for the processes of its shards to end."""
 
@@ -41,7 +42,7 @@ class Pending:
 
     request: Request
     answer: Answer
-    server: Server | None = None
+    server: EngineServer | None = None
     queue: Any = None
 
 
@@ -53,7 +54,7 @@ class ProbeResult:
     cached: int
 
 
-class Server:
+class EngineServer:
     """An ``AsyncLLM`` that starts with the model's ``expected`` weights; adapters come by :meth:`send`.
 
     ``level`` is that of :meth:`sleep`, 0 where there is nothing to offload; ``offloaded`` is what is not there now.
@@ -69,7 +70,9 @@ class Server:
         self.folder = Path(self._temporary.name)
         try:
             placement = find_placement(expected, replica)
-            self._llm = start(expected, tokenizer, placement, self.folder)
+            # Of one number, engines beside each other and after each other would sample alike.
+            seed = 0 if replies.seeded else secrets.randbits(31)
+            self._llm = start(expected, tokenizer, placement, self.folder, seed)
         except BaseException:
             self._temporary.cleanup()
             raise
@@ -88,10 +91,7 @@ class Server:
         if together:  # not by pause_generation(), which sleeps for 20 ms afterwards
             await self._alive(self.llm.engine_core.pause_scheduler_async("keep", clear_cache=False))
         try:
-            for each in pending:
-                parameters = self.replies.parameters(each.request)
-                each.queue = await self._add(each.request.policy, each.request.prompt_ids, parameters)
-                each.server = self
+            await self._alive(self._add_all(pending))
         finally:
             if together:
                 await self._alive(self.llm.resume_generation())
@@ -107,11 +107,17 @@ class Server:
         version = self.expected.policies[pending.request.policy].version
         return self.replies.completions(pending.request, output, version)
 
+    async def _add_all(self, pending: Sequence[Pending]) -> None:
+        for each in pending:
+            parameters = self.replies.parameters(each.request)
+            each.queue = await self._add(each.request.policy, each.request.prompt_ids, parameters)
+            each.server = self
+
     async def _add(self, policy: str, ids: Sequence[int], parameters: Any) -> Any:
         adapter = self.expected.policies[policy].adapter
         prompt = {"type": "token", "prompt_token_ids": list(ids)}
         lora = _lora_request(adapter) if adapter is not None and adapter.slot else None
-        return await self._alive(self.llm.add_request(str(next(self._ids)), prompt, parameters, lora_request=lora))
+        return await self.llm.add_request(str(next(self._ids)), prompt, parameters, lora_request=lora)
 
     async def _output(self, queue: Any) -> Any:
         try:
@@ -153,7 +159,8 @@ class Server:
         for ids in sequences:
             parameters = SamplingParams(max_tokens=1, seed=0, logprobs=top, detokenize=False)
             parameters.output_kind = RequestOutputKind.FINAL_ONLY
-            output = await self._alive(self._output(await self._add(policy, ids, parameters)))
+            queue = await self._alive(self._add(policy, ids, parameters))
+            output = await self._alive(self._output(queue))
             logprobs = {token: entry.logprob for token, entry in output.outputs[0].logprobs[0].items()}
             results.append(ProbeResult(logprobs, output.num_cached_tokens))
         return results

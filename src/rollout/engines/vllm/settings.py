@@ -6,12 +6,13 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PretrainedConfig
 
 from ....errors import check_above_zero, check_whole
-from ..local import cache_numbers, key_value_heads
+from ..local import cache_numbers, inner_width, key_value_heads
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 CHOICES = {
@@ -25,6 +26,8 @@ RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 VOCABULARY_UNIT = 64
 """vLLM fills a vocabulary up to a multiple of it."""
 GIB = 1 << 30
+GRAPHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+"""Rows for which a GPU's decoding is recorded; a step of other numbers is filled up to the next."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +41,11 @@ class VllmSettings:
     threads: int = 1
     stall_s: float = 300.0
     restarts: int = 3
-    probe_nats: float = 0.01
     lora: str = "adapter"
     device: str = "auto"
     transfer: str = "auto"
     sleep: int = 0
-    eager: bool = True
+    eager: bool | str = "auto"
     tensor_parallel: int = 1
     data_parallel: int = 1
 
@@ -52,13 +54,12 @@ class VllmSettings:
             if (value := getattr(self, name)) not in choices:
                 raise ValueError(f"engine.{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
         check_above_zero("engine.kv_cache_gib", self.kv_cache_gib, sys.float_info.max)
-        for name in ("stall_s", "probe_nats"):
-            check_above_zero(f"engine.{name}", getattr(self, name))
+        check_above_zero("engine.stall_s", self.stall_s)
         for name in ("block_size", "max_batch_rows", "threads", "tensor_parallel", "data_parallel"):
             check_whole(f"engine.{name}", getattr(self, name), 1)
         check_whole("engine.restarts", self.restarts, 0)
-        if not isinstance(self.eager, bool):
-            raise ValueError(f"engine.eager must be true or false, got {self.eager!r}")
+        if not isinstance(self.eager, bool) and self.eager != "auto":
+            raise ValueError(f"engine.eager must be auto, true or false, got {self.eager!r}")
         if self.device != "auto" and not re.fullmatch(r"cuda:\d+", self.device):
             raise ValueError(f"engine.device must be auto or a GPU such as cuda:1, got {self.device!r}")
         if self.tensor_parallel > 1 and self.transfer not in ("auto", "shared_memory"):
@@ -83,6 +84,26 @@ class VllmSettings:
     @property
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
+
+    def compilation(self, *, gpu: bool) -> dict[str, Any]:
+        """vLLM's arguments for ``eager``.
+
+        ``auto`` records a GPU's decoding as CUDA graphs and compiles nothing: of a small model's step nearly all are
+        launches, which graphs remove in seconds at the start; what compiling adds takes a minute.
+        """
+        if self.eager != "auto":
+            return {"enforce_eager": self.eager}
+        if not gpu:
+            return {"enforce_eager": True}
+        rows = [*(count for count in GRAPHS if count < self.max_batch_rows), min(self.max_batch_rows, GRAPHS[-1])]
+        return {
+            "enforce_eager": False,
+            "compilation_config": {
+                "mode": 0,
+                "cudagraph_mode": "FULL_DECODE_ONLY",
+                "cudagraph_capture_sizes": sorted(set(rows)),
+            },
+        }
 
 
 def check_cache(policy: str, config: PretrainedConfig, settings: VllmSettings, head_width: int | None = None) -> None:
@@ -109,14 +130,14 @@ def check_shards(policy: str, config: PretrainedConfig, ranks: int) -> None:
         raise ValueError(
             f"engine.tensor_parallel={ranks}: the model of policy '{policy}', with {config.num_attention_heads} "
             f"attention heads, {key_value_heads(config)} key-value heads, {config.vocab_size} tokens and hidden layers "
-            f"of {config.intermediate_size}, cannot be divided so; give {', '.join(map(str, possible))}"
+            f"of {inner_width(config)}, cannot be divided so; give {', '.join(map(str, possible))}"
         )
 
 
 def _divisible(config: PretrainedConfig, ranks: int) -> bool:
     """Several processes may have the same key-value head; a vocabulary is filled up."""
     heads, rows = key_value_heads(config), -(-config.vocab_size // VOCABULARY_UNIT) * VOCABULARY_UNIT
-    sizes = config.num_attention_heads, config.intermediate_size, rows, max(heads, ranks)
+    sizes = config.num_attention_heads, inner_width(config), rows, max(heads, ranks)
     return not any(size % ranks for size in sizes) and not max(heads, ranks) % heads
 
 

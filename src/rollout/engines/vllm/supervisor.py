@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from ..base import EngineClosedError, EngineError
 from .digest import WeightsMismatchError
-from .server import EngineDiedError, Server
+from .server import EngineDiedError, EngineServer
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -22,7 +22,9 @@ class EngineSupervisor:
     ``allowed`` is how often it may be replaced, ``restarts`` how often it was.
     """
 
-    def __init__(self, start: Callable[[], Server], ready: Callable[[Server], Awaitable[None]], allowed: int) -> None:
+    def __init__(
+        self, start: Callable[[], EngineServer], ready: Callable[[EngineServer], Awaitable[None]], allowed: int
+    ) -> None:
         self._start, self._ready, self._allowed = start, ready, allowed
         self.server = start()
         self.restarts = 0
@@ -31,7 +33,7 @@ class EngineSupervisor:
         # A thread that lives as long as the engine: Linux ends the process with the thread that started it.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="vllm-start")
 
-    async def with_restarts(self, work: Callable[[Server], Awaitable[T]]) -> T:
+    async def with_restarts(self, work: Callable[[EngineServer], Awaitable[T]]) -> T:
         """The result of ``work`` by a process that lives; asked of the next one where it dies meanwhile.
 
         Raises :class:`..base.EngineError` once no restart is left, :class:`..base.EngineClosedError`.
@@ -68,7 +70,7 @@ class EngineSupervisor:
                 died = error
         raise EngineError(f"{died}; engine.restarts={self._allowed} allows no other") from died
 
-    async def _another(self) -> Server:
+    async def _another(self) -> EngineServer:
         """A process that is ready, started in a thread: it takes seconds or minutes."""
         starting = self._starter.submit(self._start)
         try:
@@ -88,6 +90,6 @@ class EngineSupervisor:
         self.server.shutdown()
 
 
-def _shut_down(starting: Future[Server]) -> None:
+def _shut_down(starting: Future[EngineServer]) -> None:
     if not starting.cancelled() and starting.exception() is None:
         starting.result().shutdown()

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import math
 import pickle
@@ -102,10 +101,12 @@ class Transfer:
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         info = dict(update_info)
-        if (handles := info.pop("ipc_handles", None)) is not None:  # can go from process to process as a pickle only
-            info["ipc_handles_pickled"] = base64.b64encode(pickle.dumps(handles)).decode()
+        handles = info.pop("ipc_handles", None)
         try:
-            self.call("update_weights", info)
+            if handles is None:
+                self.call("update_weights", info)
+            else:  # which can go from process to process as a pickle only
+                self.call("troupe_update_weights", info, pickle.dumps(handles))
         except BaseException:  # the other half of a collective operation would wait for ever
             self._sender.shutdown()
             raise

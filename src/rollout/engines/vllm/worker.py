@@ -4,7 +4,8 @@ this module there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import pickle
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -32,6 +33,7 @@ class WorkerExtension:
 
     model_runner: Any
     vllm_config: Any
+    update_weights: Callable[[Mapping[str, Any]], None]
 
     def troupe_digests(self, slot: int | None, rank: int) -> Digests:
         """Of every tensor that the model (``slot`` is None) or an adapter computes with, by its checkpoint name.
@@ -55,7 +57,15 @@ class WorkerExtension:
             for index in range(manager.lora_slots):
                 module.reset_lora(index)
 
-    # ---- the other side of transfer.Transfer, through shared memory -------------------------------------------------
+    # ---- the other side of transfer.Transfer ------------------------------------------------------------------------
+
+    def troupe_update_weights(self, info: Mapping[str, Any], handles: bytes) -> None:
+        """Some weights by ``ipc``, from the learner's process alone; ``handles`` of its GPU memory are a pickle.
+
+        vLLM reads such pickles only where it may read any, and its process then adds to every result of a call a type
+        that the learner's process, which may not, refuses.
+        """
+        self.update_weights({**info, "ipc_handles": pickle.loads(handles)})
 
     def troupe_start_update(self) -> None:
         """Parts of all weights are to follow."""

@@ -46,6 +46,17 @@ def qwen2(**changes: object) -> PreTrainedModel:
     return Qwen2ForCausalLM(Qwen2Config(**SIZE | changes))
 
 
+def biased(**changes: object) -> PreTrainedModel:
+    """A Qwen2 whose keys have biases as large as those of Qwen2.5-Coder-0.5B."""
+    model = qwen2(**changes)
+    with torch.no_grad():
+        for layer in model.model.layers:
+            bias = layer.self_attn.k_proj.bias
+            bias.copy_(torch.randn_like(bias))
+            bias *= 200 / bias.abs().max()
+    return model
+
+
 def llama(**changes: object) -> PreTrainedModel:
     return LlamaForCausalLM(LlamaConfig(**SIZE | changes))
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from troupe.rollout.engines.torch import dtypes
+from troupe.rollout.engines.torch import dtypes, forward
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward, shared_beginning
 
@@ -61,6 +61,16 @@ async def test_prompts_that_begin_alike(architecture, tokenizer):
     requests = [replace(r, prompt_ids=beginning + r.prompt_ids) for r in (request(1), request(9), request(20, seed=1))]
     requests.append(replace(requests[1], prompt_ids=beginning, key=(99,)))  # itself the beginning of the others
     assert worst(model, requests, await all_of(engine, requests)) < 1e-4
+
+
+async def test_a_context_of_any_length_takes_no_memory(tokenizer, monkeypatch):
+    monkeypatch.setattr(forward, "POSITIONS", 8)  # so that the tables grow, in a prompt and between tokens
+    model = build(max_position_embeddings=16_000_000)
+    engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+    requests = [request(4), request(17), request(40)]
+    assert worst(model, requests, await all_of(engine, requests)) < 1e-4
+    tables = decoder(engine).forward
+    assert len(tables.cos) == len(tables.sin) < 100
 
 
 def test_the_beginning_of_prompts():

@@ -14,6 +14,7 @@ from troupe.rollout.engines.lora import PREFIX, A, Adapted, B
 from troupe.rollout.engines.vllm import versions
 from troupe.rollout.engines.vllm.engine import VllmEngine
 
+DIGITS = build_tokenizer([f"w{i}" for i in range(60)])
 Build = Callable[..., Qwen3ForCausalLM]
 Logprobs = Callable[..., Tensor]
 
@@ -47,7 +48,7 @@ def install(monkeypatch: pytest.MonkeyPatch, **packages: str) -> None:
 @pytest.fixture(scope="session")
 def digits() -> PreTrainedTokenizerFast:
     """Words w0 to w59."""
-    return build_tokenizer([f"w{i}" for i in range(60)])
+    return DIGITS
 
 
 @pytest.fixture(scope="session")

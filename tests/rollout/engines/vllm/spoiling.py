@@ -42,3 +42,19 @@ class SpoilingExtension(WorkerExtension):
     @property
     def _adapters(self) -> Any:
         return self.model_runner.lora_manager._adapter_manager
+
+
+class ListeningExtension(WorkerExtension):
+    """In place of Troupe's own: where vLLM would receive weights by ``ipc``, for which it needs a GPU, it reads them as
+    its receiver does, and keeps the handles."""
+
+    def listen(self) -> None:
+        from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
+
+        receiver = IPCWeightTransferEngine.__new__(IPCWeightTransferEngine)  # its set-up needs a model on a GPU
+        self.update_weights = lambda info: setattr(self, "received", receiver.parse_update_info(dict(info)))
+
+    def heard(self) -> str:
+        return repr(self.received.ipc_handles)
+
+    received: Any

@@ -97,13 +97,19 @@ async def test_one_prompt_has_n_different_completions_and_is_read_once(
 
 
 @pytest.mark.parametrize("stop", [(), ("never",)])
-async def test_candidates_draw_with_the_seeds_that_follow(engine: VllmEngine, stop: tuple[str, ...]) -> None:
+async def test_candidates_draw_with_the_seeds_that_follow(
+    engine: VllmEngine, stop: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.replies, "seeded", True)  # as in lockstep
     together = await engine.generate(request(3, seed=7, stop=stop))
     alone = [await engine.generate(request(1, seed=7 + i, stop=stop)) for i in range(3)]
     assert [c.token_ids for c in together] == [c.token_ids for [c] in alone]
 
 
-async def test_a_seed_fixes_the_draws_whatever_shares_the_batch(engine: VllmEngine, base: Qwen3ForCausalLM) -> None:
+async def test_a_seed_fixes_the_draws_whatever_shares_the_batch(
+    engine: VllmEngine, base: Qwen3ForCausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine.replies, "seeded", True)
     alone = await engine.generate(request(3, seed=7))
     company = [request(2, seed=seed, prompt=PROMPT[: 5 + seed]) for seed in range(20, 30)]
     shared, *_ = await asyncio.gather(engine.generate(request(3, seed=7)), *map(engine.generate, company))
@@ -122,8 +128,9 @@ async def test_logprobs_are_those_of_the_distribution_sampled_from(
 
 
 async def test_a_stop_string_ends_a_completion_and_is_no_text(
-    engine: VllmEngine, base: Qwen3ForCausalLM, digits: PreTrainedTokenizerFast
+    engine: VllmEngine, digits: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(engine.replies, "seeded", True)
     [whole] = await engine.generate(request())
     words = whole.text.split()
     [cut] = await engine.generate(request(stop=(f"{words[4]} ", "never")))
@@ -279,7 +286,7 @@ async def test_asleep_new_weights_come_before_the_cache_and_all_is_proven(
     assert "probe_nats" not in await engine.load(POLICY, learner.state_dict(), 1)
     measured = await engine.wake()
     sent = ["wake_up ['weights']", "send", "digests"]
-    assert calls == [f"sleep {level}", *sent, "wake_up ['kv_cache']", "forget", "probe"]
+    assert calls == [f"sleep {level}", *sent, "wake_up ['kv_cache']", "forget", "probe", "probe"]
     assert 0 <= measured["probe_nats"] < 1e-4
     agree(learner, plain_logprobs, await engine.generate(request(4)))
 
@@ -385,8 +392,8 @@ async def test_a_probe_that_is_heard_otherwise_stops_the_run(
     """Weights that agree are not all: were the digests blind, the log-probs would tell."""
     monkeypatch.setattr("troupe.rollout.engines.vllm.verifier.compare", lambda *_: None)
     monkeypatch.setattr(transfer, "parts", lambda *_: iter(()))
-    with pytest.raises(WeightsMismatchError, match=r"policy 'plan', version 1: .*nats on fixed.*probe_nats=0.01"):
-        await engine.load(POLICY, grown(base, 1).state_dict(), 1)
+    with pytest.raises(WeightsMismatchError, match=r"policy 'plan', version 1: .* on which float32 moves"):
+        await engine.load(POLICY, grown(base, 1, 1e-5).state_dict(), 1)
 
 
 async def test_weights_that_do_not_fit_change_nothing(

@@ -8,15 +8,20 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import torch
 
+from troupe.models.loading import load_model
 from troupe.rollout.engines.base import EngineError
 from troupe.rollout.engines.vllm import launch
+from troupe.rollout.engines.vllm.expected import ExpectedWeights
 from troupe.rollout.engines.vllm.launch import environment
 from troupe.rollout.engines.vllm.placement import Placement
 from troupe.rollout.engines.vllm.settings import VllmSettings
 
+from .conftest import DIGITS, Build
 
-def test_a_process_sees_its_gpus_and_reads_handles_only_where_they_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+
+def test_a_process_sees_its_gpus_and_reads_no_pickles_that_vllm_would(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("CUDA_VISIBLE_DEVICES", "VLLM_ALLOW_INSECURE_SERIALIZATION")
     for name in names:
         monkeypatch.delenv(name, raising=False)
@@ -29,7 +34,7 @@ def test_a_process_sees_its_gpus_and_reads_handles_only_where_they_are_sent(monk
     assert values((1,), "nccl") == ("1", None)
     assert values((2, 3), "shared_memory") == ("2,3", None)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5,7")
-    assert values((1,), "ipc") == ("GPU-5", "1")
+    assert values((1,), "ipc") == ("GPU-5", None)
     assert values((1, 2), "shared_memory") == ("GPU-5,7", None)
     assert os.environ["CUDA_VISIBLE_DEVICES"] == "2,GPU-5,7" and names[1] not in os.environ
 
@@ -60,3 +65,26 @@ def test_an_engines_folder_has_room_for_sockets(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(EngineError, match=rf"^{deep}/troupe-vllm-.*: a socket's path allows a folder of 70 bytes"):
         launch.make_folder()
     assert not list(deep.glob("troupe-vllm-*"))
+
+
+@pytest.mark.parametrize("others", ["weights", "files"])
+def test_vllm_reads_the_files_that_the_learner_has_read_while_they_hold_its_weights(
+    build: Build, grown: Build, tmp_path: Path, others: str
+) -> None:
+    base, first, second = (tmp_path / name for name in ("base", "first", "second"))
+    build().save_pretrained(base)
+    model = load_model(str(base))
+    model.config.architectures = ["Another"]
+    expected = ExpectedWeights({"plan": model}, VllmSettings(), DIGITS)
+    for folder in (first, second):
+        folder.mkdir()
+        launch._write(expected, folder)
+        read = load_model(str(folder))
+        assert all(torch.equal(tensor, read.state_dict()[name]) for name, tensor in expected.tensors())
+        assert read.config.architectures == ["Qwen3ForCausalLM"]
+        linked = (folder / "model.safetensors").is_symlink()
+        assert linked == (folder == first)
+        if others == "weights":
+            expected.update("plan", grown(build(), 1).state_dict(), 1)
+        else:
+            (base / "model.safetensors").unlink(missing_ok=True)

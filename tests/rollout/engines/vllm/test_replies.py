@@ -18,9 +18,18 @@ def replies(digits: PreTrainedTokenizerFast, build: Any) -> Replies:
     return Replies(model, digits)
 
 
+class Flat(SimpleNamespace):
+    """As vLLM's FlatLogprobs, with one token a position."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        super().__init__(token_ids=tokens, logprobs=[-0.5] * len(tokens))
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
 def answer(tokens: list[int], index: int = 0, **changes: Any) -> SimpleNamespace:
-    logprobs = [{token: SimpleNamespace(logprob=-0.5)} for token in tokens]
-    fields = {"index": index, "token_ids": tokens, "logprobs": logprobs, "finish_reason": "length"}
+    fields = {"index": index, "token_ids": tokens, "logprobs": Flat(tokens), "finish_reason": "length"}
     return SimpleNamespace(**fields | {"stop_reason": None, "text": ""} | changes)
 
 
@@ -60,8 +69,8 @@ def test_a_greedy_completion_has_logprobs_0(replies: Replies) -> None:
         (output(answer([7]), prompt=(4, 5)), "the prompt came back with other tokens"),
         (output(answer([7]), answer([8], 1)), "2 completions came back"),
         (output(answer([7], finish_reason="abort")), "ended with 'abort'"),
-        (output(answer([7, 8], logprobs=[{7: SimpleNamespace(logprob=-1.0)}])), "2 tokens came with 1 log-prob"),
-        (output(answer([7], logprobs=[{8: SimpleNamespace(logprob=-1.0)}])), "of other tokens than those sampled"),
+        (output(answer([7, 8], logprobs=Flat([7]))), "2 tokens came with 1 log-prob"),
+        (output(answer([7], logprobs=Flat([8]))), "of other tokens than those sampled"),
         (output(answer([])), "0 tokens"),
         (output(answer([7, 1 << 20])), "a token is outside of the vocabulary of"),
         (output(answer([-1, 7])), "a token is outside of the vocabulary of"),
@@ -75,3 +84,9 @@ def test_what_was_not_sampled_for_this_request_is_refused_and_counted(
         with pytest.raises(ReplyMismatchError, match=rf"policy 'plan', request \('task', 3\): .*{why}.*\({count} so"):
             replies.completions(request(), wrong, version=0)
         assert replies.refused == count
+
+
+def test_only_seeded_requests_are_sampled_row_by_row(digits: PreTrainedTokenizerFast, build: Any) -> None:
+    pytest.importorskip("vllm")
+    seeds = [Replies(build(), digits, seeded=seeded).parameters(request()).seed for seeded in (True, False)]
+    assert seeds == [1, None]

@@ -30,8 +30,6 @@ from .conftest import Build, adapted, install
         {"stall_s": None},
         {"restarts": -1},
         {"restarts": "never"},
-        {"probe_nats": 0},
-        {"probe_nats": "low"},
         {"lora": "fused"},
         {"device": "gpu"},
         {"transfer": "http"},
@@ -113,8 +111,6 @@ def test_an_engine_refuses_several_models_and_several_merged_adapters(
         VllmEngine({"a": adapted(base), "b": adapted(base)}, digits, lora="merged")
     with pytest.raises(ValueError, match=r"engine\.lora must be one of adapter, merged, got 'fused'"):
         VllmEngine({"a": build()}, digits, lora="fused")
-    with pytest.raises(ValueError, match=r"engine\.probe_nats must be above 0, got 0"):
-        VllmEngine({"a": build()}, digits, probe_nats=0)
 
 
 @pytest.mark.slow
@@ -122,3 +118,15 @@ def test_training_imports_of_the_engine_only_its_settings() -> None:
     program = "import sys, troupe.cli.train; print(*sorted(name for name in sys.modules if 'vllm' in name))"
     imported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert imported.split() == ["troupe.rollout.engines.vllm", "troupe.rollout.engines.vllm.settings"]
+
+
+def test_a_gpu_decodes_by_cuda_graphs_up_to_the_rows_of_a_batch() -> None:
+    config = VllmSettings(max_batch_rows=40).compilation(gpu=True)["compilation_config"]
+    assert config["cudagraph_mode"] == "FULL_DECODE_ONLY"
+    assert config["cudagraph_capture_sizes"] == [1, 2, 4, 8, 16, 24, 32, 40]
+    assert (
+        VllmSettings(max_batch_rows=4096).compilation(gpu=True)["compilation_config"]["cudagraph_capture_sizes"][-1]
+        == 512
+    )
+    assert VllmSettings().compilation(gpu=False) == {"enforce_eager": True}
+    assert VllmSettings(eager=False).compilation(gpu=True) == {"enforce_eager": False}

@@ -3,6 +3,7 @@ from a thread, and what of it vLLM's own classes take.
 """
 
 import asyncio
+import pickle
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,16 +13,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
+from transformers import PreTrainedTokenizerFast
 
 from troupe.rollout.engines.base import EngineError
-from troupe.rollout.engines.vllm import transfer
+from troupe.rollout.engines.vllm import launch, transfer
+from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.rollout.engines.vllm.expected import ExpectedWeights
 from troupe.rollout.engines.vllm.placement import Placement
 from troupe.rollout.engines.vllm.settings import VllmSettings
 from troupe.rollout.engines.vllm.transfer import Transfer, WeightSource, check_disk_space, parts, saved_adapter
 from troupe.rollout.engines.vllm.versions import is_0_22
 
-from .conftest import Build
+from .conftest import DIGITS, Build
 
 WEIGHTS = {"embed.weight": torch.arange(12.0).view(4, 3), "norm.weight": torch.full((3,), 1.0 + 1e-4)}
 
@@ -68,7 +71,7 @@ def test_weights_travel_in_parts_that_are_gone_afterwards(
 ) -> None:
     monkeypatch.setattr(transfer, "PART_BYTES", 20_000)
     weights, tensors, count, written = build().state_dict(), {}, 0, 0
-    sent = ExpectedWeights({"plan": build()}, VllmSettings(dtype="bfloat16")).source
+    sent = ExpectedWeights({"plan": build()}, VllmSettings(dtype="bfloat16"), DIGITS).source
     assert sent.tied == {"lm_head.weight": "model.embed_tokens.weight"}
     del weights["lm_head.weight"]
     for path in parts(sent, tmp_path):
@@ -109,10 +112,10 @@ async def test_a_client_in_a_thread_asks_in_the_event_loop_and_in_order(tmp_path
         client.finish_weight_update()
 
     await asyncio.to_thread(helper)
-    prepare, start, (method, sent), finish = worker.calls
+    prepare, start, (method, sent, handles), finish = worker.calls
     assert prepare == ("init_weight_transfer_engine", {"packed": True})
-    assert (start, method, finish) == (("start_weight_update",), "update_weights", ("finish_weight_update",))
-    assert sent["names"] == ["a"] and isinstance(sent["ipc_handles_pickled"], str) and "ipc_handles" not in sent
+    assert (start, method, finish) == (("start_weight_update",), "troupe_update_weights", ("finish_weight_update",))
+    assert sent == {"names": ["a"]} and pickle.loads(handles) == {"GPU-0": (torch.Tensor, 3)}
 
 
 async def test_a_process_that_is_gone_is_told_to_who_waits_for_the_other_half(tmp_path: Path) -> None:
@@ -126,21 +129,28 @@ async def test_a_process_that_is_gone_is_told_to_who_waits_for_the_other_half(tm
 
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore")
-async def test_vllm_reads_handles_as_they_are_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In the process that receives, whose environment allows it."""
-    if is_0_22():
-        pytest.importorskip("ray", reason="vLLM 0.22.1 imports it for ipc")
-    from vllm.distributed.weight_transfer.ipc_engine import IPCWeightTransferEngine
+async def test_a_process_that_reads_handles_answers_in_plain_types(
+    build: Build, digits: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the environment of a GPU's process with ``transfer=ipc``, which has left the learner's before it answers."""
 
-    monkeypatch.setenv("VLLM_ALLOW_INSECURE_SERIALIZATION", "1")
-    handles = {"GPU-0": (torch.Tensor, (4, 3), torch.bfloat16, b"handle")}
-    info = {"names": ["a"], "dtype_names": ["bfloat16"], "shapes": [[4, 3]], "tensor_sizes": [24]}
-    receiver = IPCWeightTransferEngine.__new__(IPCWeightTransferEngine)  # its set-up needs a model on a GPU
-    worker = Worker()
-    client = client_of(worker, tmp_path)
-    await asyncio.to_thread(client.update_weights, info | {"ipc_handles": handles})
-    [(_, sent)] = worker.calls
-    assert receiver.parse_update_info(sent).ipc_handles == handles
+    def on_a_gpu(settings: VllmSettings, placement: Placement | None = None, folder: Path | None = None) -> Any:
+        return environment(settings, placement and Placement((0,), "ipc"), folder)
+
+    environment = launch.environment
+    monkeypatch.setattr(launch, "environment", on_a_gpu)
+    monkeypatch.setattr(launch, "EXTENSION", "tests.rollout.engines.vllm.spoiling.ListeningExtension")
+    engine = VllmEngine({"plan": build()}, digits, kv_cache_gib=0.05, lockstep=False)
+    try:
+        assert await engine.load("plan", build(1).state_dict(), 1)
+        handles = {"GPU-0": (torch.Tensor, (4, 3), torch.bfloat16, b"handle")}
+        info = {"names": ["a"], "dtype_names": ["bfloat16"], "shapes": [[4, 3]], "tensor_sizes": [12]}
+        await engine.server.call("listen")
+        client = client_of(engine.server, Path())
+        await asyncio.to_thread(client.update_weights, info | {"ipc_handles": handles})
+        assert await engine.server.call("heard") == [repr(handles)]
+    finally:
+        await engine.close()
 
 
 @pytest.mark.vllm

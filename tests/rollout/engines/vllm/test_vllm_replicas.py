@@ -53,6 +53,8 @@ def agree(model: Qwen3ForCausalLM, plain: Logprobs, completions: list[Completion
 async def test_each_has_the_learners_weights_and_a_request_draws_the_same_from_any(
     replicas: Replicas, build: Build, grown: Build, plain_logprobs: Logprobs
 ) -> None:
+    for engine in engines(replicas):
+        engine.replies.seeded = True  # as in lockstep
     model = build()
     for version in range(2):
         if version:

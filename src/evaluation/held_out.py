@@ -1,0 +1,83 @@
+"""The evaluations of a run that trains, on held-out tasks that are the same each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from ..envs.base import TeamEnv
+from ..envs.returned import TaskSource
+from ..experience import Split, Task
+from ..models.team import Team
+from ..rollout.seeds import derive
+from ..runs.budget import TrainSettings
+from ..runs.metrics import prefixed, timed
+from ..runs.output import RunOutput
+from ..runs.progress import Progress
+from ..runs.tables import episode_table
+from .episodes import EpisodeResult, PolicyActor, evaluate
+from .summary import lost_failures, summarise
+
+Compare = Callable[[Mapping[str, Any], Sequence[EpisodeResult]], dict[str, float]]
+
+
+class HeldOut:
+    """Evaluates ``team`` with the weights that its engines have.  ``compare`` gives further metrics of the results,
+    beside the row of the iteration before.
+    """
+
+    def __init__(
+        self, team: Team, source: TaskSource, settings: TrainSettings, output: RunOutput, compare: Compare
+    ) -> None:
+        self.team, self.source, self.settings, self.output, self.compare = team, source, settings, output, compare
+        self._tasks: dict[Split, list[Task]] = {}
+
+    def tasks(self, split: Split) -> list[Task]:
+        """Drawn once."""
+        if split not in self._tasks:
+            loop = self.settings.loop
+            count = loop.test_tasks if split == "test" else loop.validation_tasks
+            self._tasks[split] = self.source.tasks(split, count, loop.task_seed)
+        return self._tasks[split]
+
+    async def evaluate(
+        self, world: TeamEnv, progress: Progress, split: Split, title: str, file: str | None = None
+    ) -> dict[str, Any]:
+        """Evaluate on ``split``; shows the result and writes the episodes to ``file``."""
+        if not self.settings.loop.staleness:  # else prompts of training are under way
+            await self.team.forget()
+        actors = {agent: PolicyActor(client) for agent, client in self.team.evaluation.items()}
+        seed, faults, display = derive(self.settings.seed, "eval", split), self.settings.faults, self.output.display
+
+        async def play(mine: Sequence[Task]) -> list[EpisodeResult]:
+            display.phase("evaluation", len(mine), title)
+            return await evaluate(
+                world, mine, actors, seed, lambda result: display.evaluation_episode(result.messages), faults
+            )
+
+        results = await self.team.ranks.share(self.tasks(split), play)
+        progress.add_counters(self.team.drain_all_counters())
+        self.output.count_faults(progress, lost := lost_failures(results))
+        faults.check(lost, len(results))
+        compared = self.output.observers.run("diagnostics", self.compare, progress.row, results)
+        summary, at = summarise(results) | (compared or {}), progress.iteration
+        episodes, table = list(map(asdict, results)), file or split
+        self.output.directory.episodes(file or f"{split}_{at:05d}", episodes)
+        self.output.loggers.table(lambda: episode_table(table, episodes), at)
+        display.evaluation(title, summary)
+        return summary
+
+    async def validate(self, world: TeamEnv, progress: Progress, *, last: bool) -> dict[str, Any]:
+        """Evaluate on the validation tasks where it is due, as it is in the ``last`` iteration, and note whether these
+        weights are the best; returns metrics.
+        """
+        if progress.iteration % self.settings.loop.eval_every and not last:
+            return {}
+        times: dict[str, float] = {}
+        with timed(times, "validation"):
+            title = f"validation after iteration {progress.iteration}"
+            result = await self.evaluate(world, progress, "validation", title)
+        if result["success"] > progress.best:
+            progress.best, progress.best_iteration = result["success"], progress.iteration
+        return prefixed("eval", result) | times

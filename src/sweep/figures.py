@@ -1,0 +1,194 @@
+"""The charts of sweeps and tables, by matplotlib: learning curves, intervals beside published figures, rewards over
+training, and cross-play.  ``pip install -c constraints.txt '.[charts]'`` installs what this needs."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ..runs.directory import write_atomic
+from .cross_play import pairings
+from .curve import Curve, common_budgets, value_at
+from .measures import MEASURES, standardised
+from .summary import SweepSummary
+from .table_results import TableResults
+
+KINDS = ("svg", "pdf")
+PUBLISHED = "the paper's, other models and tasks"
+WIDTH, GAP = 9.0, 0.75
+"""Of all charts, in inches; between two panels."""
+STYLE: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "troupe", "font.size": 9, "axes.spines.top": False}
+STYLE |= {"axes.spines.right": False, "axes.titlesize": 9, "axes.titlelocation": "left", "axes.titleweight": "bold"}
+
+
+def write_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[str]:
+    """Write each of ``figures`` as ``NAME.svg`` and ``NAME.pdf``; where there is none by now, an earlier one is
+    removed.  Returns the names of the files."""
+    for name, figure in figures.items():
+        if figure is None:
+            for kind in KINDS:
+                (folder / f"{name}.{kind}").unlink(missing_ok=True)
+        else:
+            write_atomic(folder / f"{name}.svg", svg(figure))
+            with mpl.rc_context(STYLE):
+                figure.savefig(folder / f"{name}.pdf", bbox_inches="tight")
+    return [f"{name}.{kind}" for name, figure in figures.items() if figure is not None for kind in KINDS]
+
+
+def svg(figure: Figure) -> str:
+    """The same text for the same figure."""
+    out = io.StringIO()
+    with mpl.rc_context(STYLE):
+        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None, "Creator": None})
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+@contextmanager
+def _panels(titles: Sequence[str], heights: Sequence[float]) -> Iterator[tuple[Figure, list[Axes]]]:
+    """A context with a figure of one panel below the other, of so many inches."""
+    with mpl.rc_context(STYLE):
+        # No layout that is solved for: its last digits differ from one process to the next.
+        figure = Figure((WIDTH, sum(heights) + GAP * (len(heights) - 1)))
+        space = {"left": 0, "bottom": 0, "right": 0.75, "top": 1, "hspace": GAP / fmean(heights)}
+        axes = figure.subplots(len(heights), squeeze=False, height_ratios=heights, gridspec_kw=space)[:, 0]
+        for title, one in zip(titles, axes, strict=True):
+            one.set_title(title)
+        yield figure, list(axes)
+
+
+def curves_figure(summary: SweepSummary) -> Figure | None:
+    """Success on validation tasks over completions, a panel per variant: a thin line per run, a thick one for the mean
+    over the seeds of a setting; None where no run was validated twice.
+    """
+    if not (curves := curves_of(summary)):
+        return None
+    colours = {name: f"C{place}" for place, name in enumerate(dict.fromkeys(row["setting"] for row in summary.rows))}
+    with _panels(list(curves), [2.4] * len(curves)) as (figure, axes):
+        for panel, settings in zip(axes, curves.values(), strict=True):
+            for name, own in settings.items():
+                for curve in own:
+                    line = [(point.completions, point.outcomes.mean) for point in curve]
+                    panel.plot(*zip(*line, strict=True), color=colours[name], linewidth=0.8, alpha=0.45)
+                about = f"{name}, {len(own)} seed{'s' if len(own) > 1 else ''}"
+                panel.plot(*zip(*mean_line(own), strict=True), color=colours[name], linewidth=2.2, label=about)
+            panel.set(ylim=(0, 1), xlabel="completions of training", ylabel="success, validation")
+            panel.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    return figure
+
+
+def curves_of(summary: SweepSummary) -> dict[str, dict[str, list[Curve]]]:
+    """The curves of the finished runs that were validated twice at least, by variant and setting."""
+    curves: dict[str, dict[str, list[Curve]]] = {}
+    for row in summary.rows:
+        if row["status"] == "finished" and len(row["curve"]) > 1:
+            curves.setdefault(row["variant"], {}).setdefault(row["setting"], []).append(row["curve"])
+    return curves
+
+
+def mean_line(curves: Sequence[Curve]) -> list[tuple[float, float]]:
+    """(Completions, success): the mean over seeds wherever one of them was validated, between the budgets that all of
+    them have."""
+    first = max(curve[0].completions for curve in curves)
+    last = common_budgets(curves)["completions"]
+    budgets = sorted({point.completions for curve in curves for point in curve if first <= point.completions <= last})
+    return [
+        (budget, fmean(value.mean for curve in curves if (value := value_at(curve, "completions", budget))))
+        for budget in budgets
+    ]
+
+
+def table_figure(results: TableResults) -> Figure | None:
+    """The plot that the table's yaml names; None where no run has anything to draw."""
+    return rewards(results) if results.table.figure == "rewards" else intervals(results)
+
+
+def intervals(results: TableResults) -> Figure | None:
+    """A panel per part and kind of figure, a line per row that was tested: the mean over seeds with its interval;
+    published figures, where they are per cent of successes, as diamonds.
+    """
+    panels: dict[str, list[dict[str, Any]]] = {}
+    for entry in (entry for entry in results.estimates() if entry["mean"] is not None):
+        title = ", ".join(word for word in (entry["part"], entry["variant"], _kind(entry["metric"])) if word)
+        panels.setdefault(title, []).append(entry)
+    if not panels:
+        return None
+    with _panels(list(panels), [0.25 * len(own) + 0.2 for own in panels.values()]) as (figure, axes):
+        for panel, own in zip(axes, panels.values(), strict=True):
+            for place, entry in enumerate(own):
+                if entry["low"] is not None:
+                    panel.plot((entry["low"], entry["high"]), (place, place), color="C0")
+                panel.plot(entry["mean"], place, "o", color="C0", label="ours, 95 % interval")
+                published = entry["paper"].values() if entry["metric"] not in MEASURES else ()
+                for share in published if results.table.unit == "%" else ():
+                    if isinstance(share, int | float):
+                        panel.plot(share / 100, place, "D", color="C1", fillstyle="none", label=PUBLISHED)
+            panel.set_yticks(range(len(own)), [entry["row"] for entry in own])
+            panel.set_ylim(len(own) - 0.5, -0.5)
+            if own[0]["metric"] not in MEASURES:
+                panel.set_xlim(-0.02, 1.02)
+            panel.grid(axis="x", alpha=0.3)
+        labels = {label: mark for one in axes for mark, label in zip(*one.get_legend_handles_labels(), strict=True)}
+        below = (0.75, -0.35 / figure.get_figheight())
+        figure.legend(labels.values(), labels.keys(), loc="upper right", bbox_to_anchor=below, ncols=2, frameon=False)
+    return figure
+
+
+def _kind(metric: str) -> str:
+    """The figures that share an axis: turns before and after, rewards, seconds of one phase, successes."""
+    if metric not in MEASURES:
+        return "success"
+    return {"role_reward": "standardised reward"}.get(kind := metric.rpartition("_")[0], kind)
+
+
+def rewards(results: TableResults) -> Figure | None:
+    """Of each part and setting a panel: each agent's reward per message over training, standardised per run, mean over
+    seeds up to the last iteration that all of them have."""
+    panels: dict[str, list[dict[str, list[float]]]] = {}
+    for row in (row for row in results.runs if row["series"]):
+        title = " ".join(word for word in (row["part"], row["variant"], row["setting"]) if word)
+        panels.setdefault(title, []).append(row["series"])
+    if not panels:
+        return None
+    with _panels(list(panels), [1.6] * len(panels)) as (figure, axes):
+        for panel, runs in zip(axes, panels.values(), strict=True):
+            length = min(len(values) for run in runs for values in run.values())
+            for agent in runs[0]:
+                columns = [standardised(run[agent])[:length] for run in runs if agent in run]
+                panel.plot(range(1, length + 1), [fmean(one) for one in zip(*columns, strict=True)], label=agent)
+            panel.set(xlabel="iteration", ylabel="standardised reward")
+            panel.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    return figure
+
+
+def heat_map(results: TableResults) -> Figure | None:
+    """Success by whose policy each agent has, every seed beside every seed, a panel per part and variant; None without
+    a matrix, and where nothing of it was played."""
+    panels: dict[str, dict[Any, float]] = {}
+    for pairing in pairings(results) if results.table.cross_play else ():
+        title = ", ".join(word for word in (pairing.part, pairing.variant, "cross-play") if word)
+        panels.setdefault(title, {})[pairing.first, pairing.second] = pairing.outcomes.mean
+    if not panels:
+        return None
+    regimes, seeds = results.table.cross_play, results.seeds
+    firsts = [(regime.first, seed) for regime in regimes.values() for seed in seeds]
+    seconds = [(regime.second, seed) for regime in regimes.values() for seed in seeds]
+    places = [len(seeds) * number + (len(seeds) - 1) / 2 for number in range(len(regimes))]
+    with _panels(list(panels), [0.25 * len(seconds) + 0.6] * len(panels)) as (figure, axes):
+        for panel, success in zip(axes, panels.values(), strict=True):
+            cells = [[success.get((first, second), math.nan) for first in firsts] for second in seconds]
+            mesh = panel.pcolormesh(cells, vmin=0, vmax=1, cmap="viridis", rasterized=True)
+            figure.colorbar(mesh, ax=panel, label="success")
+            panel.set_xticks([place + 0.5 for place in places], list(regimes), rotation=20)
+            panel.set_yticks([place + 0.5 for place in places], list(regimes))
+            panel.set(xlabel=f"first agent, by seed ({', '.join(map(str, seeds))})", ylabel="second agent")
+            panel.invert_yaxis()
+    return figure

@@ -1,1 +1,0 @@
-"""Tables of publications: sweeps of several worlds, claims, the published figures beside, one page."""
