@@ -36,11 +36,11 @@ CACHE = ("engine.max_cache_gib", "policies.*.engine.max_cache_gib")
 experiment, the last bits of log-probabilities differ, and rarely a token."""
 
 EXCLUDED = (
-    *(*EVALUATION, *FETCHING, *CACHE, "scale.max_cache_gib", "loop.checkpoint", "run_dir", "resume", "dry_run"),
+    *(*EVALUATION, *FETCHING, *CACHE, "scale", "loop.checkpoint", "run_dir", "resume", "dry_run"),
     *("trust", "name", "logger", "verbose", "detect_anomaly", "faults", "diagnostics", "execution"),
 )
-"""Every key that the training hash leaves out: evaluation, fetching, caches, checkpoints, paths, loggers, faults,
-diagnostics, where the parts of a run are, and the display."""
+"""Every key that the training hash leaves out: evaluation, fetching, caches, the section ``scale``, whose values count
+where they are used, checkpoints, paths, loggers, faults, diagnostics, where the parts of a run are, and the display."""
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -22,15 +22,21 @@ def with_current_keys(row: Mapping[str, Any]) -> dict[str, Any]:
     return {current_key(key): value for key, value in row.items()}
 
 
-def with_reward_section(config: dict[str, Any]) -> dict[str, Any]:
-    """``config`` with ``algorithm.reward.team``, where it has ``algorithm.sampler.lookahead``, its forerunner: without
-    it a message was judged by its own outcome, with it by one answer of the agents that act next."""
-    algorithm = config.get("algorithm")
+def with_current_config(config: dict[str, Any]) -> dict[str, Any]:
+    """``config`` under the keys of today.
+
+    ``algorithm.reward.team`` was ``algorithm.sampler.lookahead``: without it a message was judged by its own outcome,
+    with it by one answer of the agents that act next.  ``strategy.float32_matmul``, new, has no effect on a CPU, where
+    the runs of before were made.
+    """
+    algorithm, strategy = config.get("algorithm"), config.get("strategy")
     sampler = algorithm.get("sampler") if isinstance(algorithm, dict) else None
     if isinstance(algorithm, dict) and isinstance(sampler, dict) and "lookahead" in sampler:
         reward = {"team": "global" if sampler["lookahead"] else "own"}
         sampler = {key: value for key, value in sampler.items() if key != "lookahead"}
-        return {**config, "algorithm": {**algorithm, "sampler": sampler, "reward": reward}}
+        config = {**config, "algorithm": {**algorithm, "sampler": sampler, "reward": reward}}
+    if isinstance(strategy, dict):
+        config = {**config, "strategy": {"float32_matmul": "high", **strategy}}
     return config
 
 

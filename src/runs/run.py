@@ -32,7 +32,7 @@ from .files import (
 )
 from .fingerprint import code_hash, evaluation_keys, training_hash
 from .lock import is_held
-from .older import with_current_keys, with_reward_section
+from .older import with_current_config, with_current_keys
 from .trees import TreeFile, read_trees, tree_files
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Run:
     @cached_property
     def config(self) -> dict[str, Any]:
         """The resolved configuration, as it was written, with ``algorithm.reward`` in runs that are older than it."""
-        return with_reward_section(self._object(CONFIG))
+        return with_current_config(self._object(CONFIG))
 
     @property
     def config_text(self) -> str:

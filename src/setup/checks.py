@@ -40,7 +40,7 @@ from ..runs.budget import LoopSettings
 from ..runs.directory import ReadOnlyRunDirectory, check_free
 from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat, nested
-from ..runs.older import with_reward_section
+from ..runs.older import with_current_config
 from ..runs.progress import Progress
 from ..runs.run import Run
 from .critics import KEY, CriticSpec
@@ -105,7 +105,7 @@ def check_state(state: dict[str, Any], settings: LoopSettings, checkpoints: Chec
     """Refuse to go on from ``state`` with another configuration, past its end, or without the rows before it."""
     directory, progress = ReadOnlyRunDirectory(checkpoints.path.parent), Progress.of(state)
     written = f"{directory.path / 'config.yaml'} was changed since {checkpoints.at(progress.iteration)}"
-    before = dict(flat(with_reward_section(nested(state["config"]))))
+    before = dict(flat(with_current_config(nested(state["config"]))))
     check_equal(before, dict(checkpoints.config), written)
     if settings.budget.exhausted(progress.iteration, progress.completions) and Run(directory.path).status == "finished":
         raise ConfigError(

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..runs.files import RunDirectoryError
 from ..runs.fingerprint import code_hash, evaluation_keys, nested, training_hash
-from ..runs.older import with_reward_section
+from ..runs.older import with_current_config
 from .rows import SweepJob, TableRow, evaluation_difference
 from .summary import naming, read_summary
 
@@ -34,7 +34,7 @@ class StoredRun:
     @cached_property
     def config(self) -> dict[str, Any]:
         """What training and evaluation depend on, as :attr:`troupe.runs.run.Run.config` has it."""
-        return with_reward_section(nested(self.row["config"]))
+        return with_current_config(nested(self.row["config"]))
 
     @cached_property
     def training_hash(self) -> str:

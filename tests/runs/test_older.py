@@ -2,7 +2,7 @@
 
 import pytest
 
-from troupe.runs.older import RENAMED, current_key, with_current_keys, with_reward_section
+from troupe.runs.older import RENAMED, current_key, with_current_config, with_current_keys
 
 
 def test_renamed_keys_keep_the_agent() -> None:
@@ -27,10 +27,16 @@ def test_keys_of_today_are_not_renamed() -> None:
 def test_a_configuration_without_the_reward_section_has_it(lookahead: int, team: str) -> None:
     older = {"seed": 0, "algorithm": {"credit": {"c": 1}, "sampler": {"k": 4, "lookahead": lookahead}}}
     algorithm = {"credit": {"c": 1}, "sampler": {"k": 4}, "reward": {"team": team}}
-    assert with_reward_section(older) == {"seed": 0, "algorithm": algorithm}
+    assert with_current_config(older) == {"seed": 0, "algorithm": algorithm}
     assert older["algorithm"] == {"credit": {"c": 1}, "sampler": {"k": 4, "lookahead": lookahead}}
+
+
+def test_a_run_of_before_multiplied_as_a_cpu_does_at_every_precision() -> None:
+    assert with_current_config({"strategy": {"devices": 1}}) == {"strategy": {"devices": 1, "float32_matmul": "high"}}
+    highest = {"strategy": {"float32_matmul": "highest"}}
+    assert with_current_config(highest) == highest
 
 
 def test_other_configurations_stay() -> None:
     for config in ({}, {"algorithm": {"sampler": {"k": 4}}}, {"algorithm": None}, {"algorithm": {"sampler": "a"}}):
-        assert with_reward_section(config) is config
+        assert with_current_config(config) is config

@@ -9,9 +9,7 @@ import pytest
 from troupe.envs.code import ProblemSet, ProblemSource
 from troupe.envs.code.sources import SCHEMAS
 from troupe.envs.datasets import Table
-from troupe.errors import ConfigError
 from troupe.experience import Split
-from troupe.setup.command_line import check_command_line
 
 from .conftest import apps_row, eval_row
 
