@@ -48,10 +48,13 @@ hours ?= 2
 # The base model that is made.
 base ?= laptop
 
+# `experiment=NAME` is `exp=NAME`, the command's own word for it.
+exp := $(or $(exp),$(experiment))
+
 # A variable on the command line that is neither the Makefile's nor its target's own is a setting of the command:
 # `make train exp=NAME seed=3` is `troupe train experiment=NAME seed=3`.  `$(call SETTINGS,OWN)` are these settings.
 NAMES    := $(foreach WORD,$(subst \ ,_,$(MAKEOVERRIDES)),$(firstword $(subst =, ,$(WORD))))
-SETTINGS  = $(foreach NAME,$(filter-out PYTHON VENV VLLM_VENV GPU_VENV AGENTS_VENV $(1),$(NAMES)),'$(NAME)=$(subst ','\'',$(value $(NAME)))')
+SETTINGS  = $(foreach NAME,$(filter-out PYTHON VENV VLLM_VENV GPU_VENV AGENTS_VENV experiment $(1),$(NAMES)),'$(NAME)=$(subst ','\'',$(value $(NAME)))')
 
 # Training with engine=vllm needs vLLM's environment, of this machine's kind.
 ifneq ($(filter engine=vllm,$(args) $(MAKEOVERRIDES)),)

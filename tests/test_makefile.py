@@ -101,6 +101,7 @@ def test_variables_that_make_does_not_know_are_settings(venv: str) -> None:
 
 def test_another_target_s_variable_is_not_swallowed(venv: str) -> None:
     assert words(make("-n", "train", "exp=e", "sweep=seeds", venv=venv))[2:] == ["experiment=e", "sweep=seeds"]
+    assert words(make("-n", "train", "experiment=e", "seed=1", venv=venv))[2:] == ["experiment=e", "seed=1"]
 
 
 @pytest.mark.parametrize("target", [["train", "exp=e"], ["sweep", "sweep=seeds"]], ids=" ".join)

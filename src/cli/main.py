@@ -41,6 +41,11 @@ COMMANDS = {
 EXPERIMENT = {"train": "experiment", "sweep": "experiment", "eval": "exp", "play": "exp"}
 """By command, its key for an experiment; both words are understood, since make has one for all of them."""
 
+FIRST = {"train": "experiment", "sweep": "sweep", "reproduce": "table"} | dict.fromkeys(
+    ("eval", "play", "replay", "push-to-hub", "serve", "gateway"), "run"
+)
+"""By command, the key of a first word that is none of Hydra's: ``troupe eval DIR`` is ``troupe eval run=DIR``."""
+
 
 def main() -> None:
     """The console script.  ``troupe key=value ...`` is ``troupe train key=value ...``."""
@@ -60,6 +65,10 @@ def main() -> None:
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
+    if (key := FIRST.get(name)) and arguments and re.fullmatch(r"[\w/.][\w/.@-]*", arguments[0]):
+        if key == "run" and name in EXPERIMENT and "/" not in arguments[0] and not Path(arguments[0]).exists():
+            key = EXPERIMENT[name]
+        arguments = [f"{key}={arguments[0]}", *arguments[1:]]
     if key := EXPERIMENT.get(name):
         arguments = [re.sub(r"^(exp|experiment)=", f"{key}=", word) for word in arguments]
     try:
