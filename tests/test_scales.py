@@ -39,8 +39,8 @@ HAS = {
     "couplet": ["laptop"],
     "signalling": ["laptop"],
     "delegation": ["laptop"],
-    "math": [*GENERAL, "smollm2"],
-    "code_collab": ["laptop", "paper_magrpo", "paper_1_7b", "paper_8b"],
+    "math": ["laptop", "coder", "paper_1_7b", "paper_8b", "smollm2"],
+    "code_collab": ["laptop", "paper_magrpo", "coder", "paper_1_7b", "paper_8b"],
     "writing": ["laptop", "smollm2", "paper_magrpo", "paper_1_7b", "paper_8b"],
 }
 """The scales of a world; the others have GENERAL."""
@@ -129,6 +129,11 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
     bases = {policy["base"] for policy in config["policies"].values()}
     if scale == "laptop":
         assert config["engine"]["_target_"].endswith("TorchEngine") and bases < {None, *SHIPPED}
+        return
+    if scale == "coder":
+        assert bases == {"Qwen/Qwen2.5-Coder-0.5B-Instruct"} and config["engine"]["_target_"].endswith("TorchEngine")
+        data = config["env"]["train"][0] if world == "math" else config["env"]["data"]["train"]
+        assert data["_target_"].endswith("Gsm8k") or data["path"] == "openai/openai_humaneval"
         return
     if scale == "smollm2":
         assert bases == {"smollm2_q4"} and config["engine"]["_target_"].endswith("TorchEngine")

