@@ -3,12 +3,7 @@
 import csv
 import json
 import logging
-import os
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -225,24 +220,3 @@ def test_a_mistake_in_a_team_is_found_before_its_runs(changes: dict[str, Any], n
     Path("mine.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     with pytest.raises(ConfigError, match=f"^table=mine: parts.couplet: {named}"):
         run(["table=mine.yaml", "seeds=1", "dry_run=true"])
-
-
-@pytest.mark.slow
-def test_an_interrupted_table_goes_on() -> None:
-    command = [sys.executable, "-m", "troupe", "reproduce", "table=mine.yaml", "seeds=2", "jobs=2"]
-    command += ["loop.iterations=30", "loop.checkpoint.every=1"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    process = subprocess.Popen(command, env=environment, start_new_session=True, **pipes)
-    while len(list(Path("runs").glob("*/*/checkpoints/last"))) < 2:  # a run without one begins anew
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-    _, error = process.communicate()
-    assert process.returncode == 1 and "interrupted; the same command goes on from there" in error
-    assert "Traceback" not in error
-    started = {path.name for path in Path("runs").glob("couplet_*/*")}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    runs = list(find_runs(Path("runs")))
-    assert len(runs) == 4 and all(one.finished for one in runs) and started <= {one.path.name for one in runs}

@@ -101,11 +101,10 @@ def stop(loop: TrainLoop, where: str, at: int, monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize(
     ("where", "at"),
-    # The first evaluation, a rollout, a validation, the last evaluation.
+    # The first evaluation, a rollout, the last evaluation.
     [
         pytest.param("evaluate", 0, marks=pytest.mark.slow),
         ("collect", 2),
-        pytest.param("evaluate", 4, marks=pytest.mark.slow),
         pytest.param("_final_evaluation", 5, marks=pytest.mark.slow),
     ],
 )
