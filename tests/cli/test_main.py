@@ -1,5 +1,6 @@
 """``troupe COMMAND``: commands, their alias, and what is imported when."""
 
+import gc
 import json
 import os
 import signal
@@ -140,6 +141,7 @@ WRONG = {
     ("runs", "nowhere"): "nowhere: there is no such folder",
     ("new", "no-name"): "'no-name' cannot be the name of a Python package",
     ("train", "experiment=sokoban_sharde"): "did you mean sokoban_shared?",
+    ("train", "experiment=sokoban_specialized", "policies.nobody.tuning=lora"): "did you mean policies.tool.tuning?",
     ("train", "--config-dir", ".", "loop.iteration=3"): "did you mean loop.iterations?",
     ("train", "--loop.iterations", "3"): "a key is given as loop.iterations=VALUE",
     ("eval", "exp=sokoban_sharde"): "did you mean sokoban_shared?",
@@ -191,7 +193,8 @@ def test_imports_that_take_long_are_told(capsys: pytest.CaptureFixture[str]) -> 
         while not capsys.readouterr().err.startswith("loading the libraries, which takes some seconds ."):
             pass
     with loading(after_s=3600.0):
-        pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
     assert capsys.readouterr().err.strip(".\n") == ""
 
 
